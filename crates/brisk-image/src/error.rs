@@ -1,0 +1,423 @@
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why an operation on an image failed.
+///
+/// [`Error::kind`] says what a caller can do about it; the text says field, place, what was found
+/// and what is allowed. The cause, where there is one, is in
+/// [`source`](std::error::Error::source) and not in the text.
+pub struct Error(Box<Repr>);
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller can do about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The system refused: permission, space, a failing disk. Trying again may help.
+    Io,
+    /// The image breaks its format. Get another copy of it.
+    Corrupt,
+    /// The image or the request is valid, but this program cannot do it.
+    Unsupported,
+    /// Going on would pass a limit of [`Limits`](crate::Limits). Raise the limit if the image is
+    /// trusted.
+    Limit,
+    /// What was given to be packed, or an option, cannot be used. Change it.
+    Input,
+}
+
+struct Repr {
+    path: Option<PathBuf>,
+    cause: Cause,
+}
+
+enum Cause {
+    Io {
+        doing: &'static str,
+        source: io::Error,
+    },
+    Corrupt {
+        at: Place,
+        what: Corrupt,
+    },
+    Unsupported(Unsupported),
+    Limit(Limit),
+    Input(Input),
+}
+
+/// Where in an image a fault was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At this byte of the image.
+    Byte(u64),
+    /// In the metadata block that is stored at byte `block`, at byte `offset` of its decoded form.
+    Decoded { block: u64, offset: usize },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Byte(at) => write!(f, "byte {at}"),
+            Self::Decoded { block, offset } => {
+                write!(f, "byte {offset} of the metadata block at byte {block}")
+            }
+        }
+    }
+}
+
+/// What a field may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// This value and no other.
+    Only(u64),
+    /// `from..=to`.
+    Range(u64, u64),
+    /// At most this.
+    AtMost(u64),
+    /// What cannot be said as numbers.
+    Text(&'static str),
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Only(n) => write!(f, "{n}"),
+            Self::Range(from, to) => write!(f, "{from} to {to}"),
+            Self::AtMost(n) => write!(f, "at most {n}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// How an image breaks its format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Corrupt {
+    /// The first bytes are not those of a SquashFS image, nor of a program that carries one.
+    Magic { found: u32 },
+    /// `what` needs `need` bytes where `have` are left.
+    Truncated {
+        what: &'static str,
+        need: u64,
+        have: u64,
+    },
+    /// A field holds a value that is never valid there.
+    Field {
+        field: &'static str,
+        found: u64,
+        allowed: Allowed,
+    },
+    /// The block size and its logarithm disagree.
+    BlockSize { size: u32, log: u16 },
+    /// A stored block does not decode.
+    Decode {
+        what: &'static str,
+        codec: &'static str,
+        reason: String,
+    },
+    /// A block decodes to a number of bytes that its place does not allow.
+    DecodedLen {
+        what: &'static str,
+        found: usize,
+        allowed: Allowed,
+    },
+    /// A name that no directory may hold.
+    Name { name: Vec<u8>, why: &'static str },
+    /// A directory is reached a second time, so the tree is not a tree.
+    DirectoryLoop { inode_number: u32 },
+    /// An inode is of another type than the directory entry that led to it says.
+    EntryType {
+        entry: &'static str,
+        inode: &'static str,
+    },
+}
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic { found } => write!(
+                f,
+                "magic number is {found:#010x}, allowed is 0x73717368 (SquashFS, little-endian)"
+            ),
+            Self::Truncated { what, need, have } => {
+                write!(f, "{what} needs {need} bytes, {have} are left")
+            }
+            Self::Field {
+                field,
+                found,
+                allowed,
+            } => {
+                write!(f, "{field} is {found}, allowed is {allowed}")
+            }
+            Self::BlockSize { size, log } => write!(f, "block size is {size} but its log is {log}"),
+            Self::Decode {
+                what,
+                codec,
+                reason,
+            } => {
+                write!(f, "{what} does not decode as {codec}: {reason}")
+            }
+            Self::DecodedLen {
+                what,
+                found,
+                allowed,
+            } => {
+                write!(f, "{what} decodes to {found} bytes, allowed is {allowed}")
+            }
+            Self::Name { name, why } => write!(f, "name \"{}\" {why}", name.escape_ascii()),
+            Self::DirectoryLoop { inode_number } => write!(
+                f,
+                "directory with inode number {inode_number} is reached a second time, allowed is once"
+            ),
+            Self::EntryType { entry, inode } => {
+                write!(f, "directory entry says {entry} but its inode is a {inode}")
+            }
+        }
+    }
+}
+
+/// What this program cannot do although it is valid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unsupported {
+    /// SquashFS of another version.
+    Version { major: u16, minor: u16 },
+    /// A compressor id this program has no codec for.
+    Compressor { id: u16 },
+    /// Something else, said whole.
+    Other(String),
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { major, minor } => write!(
+                f,
+                "SquashFS version {major}.{minor} is not supported, only 4.0 is; \
+                 unpack it with the tool that made it and pack it again"
+            ),
+            Self::Compressor { id: 2 } => f.write_str(
+                "compressor lzma (id 2) is not supported: no kernel since 2.6.38 reads it; \
+                 repack the image with another codec",
+            ),
+            Self::Compressor { id } => write!(
+                f,
+                "compressor id {id} is not supported, only 1 (gzip), 3 (lzo), 4 (xz), 5 (lz4) and 6 (zstd) are"
+            ),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+/// A limit that going on would pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub(crate) what: &'static str,
+    pub(crate) needs: u64,
+    pub(crate) limit: u64,
+}
+
+/// What cannot be packed, or an option that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// A source file is not what it was when the tree was listed.
+    Changed {
+        what: &'static str,
+        was: u64,
+        is: u64,
+    },
+    /// Something else, said whole.
+    Other(String),
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed { what, was, is } => write!(
+                f,
+                "file changed while it was packed: its {what} was {was} and is {is}; \
+                 stop what writes it, or pack a copy"
+            ),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Error {
+    fn new(cause: Cause) -> Self {
+        Self(Box::new(Repr { path: None, cause }))
+    }
+
+    /// The system's `source`, which came while `doing` (a verb phrase: "read the superblock").
+    pub(crate) fn io(doing: &'static str, source: io::Error) -> Self {
+        Self::new(Cause::Io { doing, source })
+    }
+
+    pub(crate) fn corrupt(at: Place, what: Corrupt) -> Self {
+        Self::new(Cause::Corrupt { at, what })
+    }
+
+    /// A field at `at` that holds `found` where only `allowed` is valid.
+    pub(crate) fn field(
+        at: Place,
+        field: &'static str,
+        found: impl Into<u64>,
+        allowed: Allowed,
+    ) -> Self {
+        let found = found.into();
+        Self::corrupt(
+            at,
+            Corrupt::Field {
+                field,
+                found,
+                allowed,
+            },
+        )
+    }
+
+    pub(crate) fn unsupported(what: Unsupported) -> Self {
+        Self::new(Cause::Unsupported(what))
+    }
+
+    pub(crate) fn limit(what: &'static str, needs: u64, limit: u64) -> Self {
+        Self::new(Cause::Limit(Limit { what, needs, limit }))
+    }
+
+    pub(crate) fn changed(what: &'static str, was: u64, is: u64) -> Self {
+        Self::new(Cause::Input(Input::Changed { what, was, is }))
+    }
+
+    /// An option or a file to be packed cannot be used, for the reason that `text` says whole.
+    pub(crate) fn input(text: impl Into<String>) -> Self {
+        Self::new(Cause::Input(Input::Other(text.into())))
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match &self.0.cause {
+            Cause::Io { .. } => ErrorKind::Io,
+            Cause::Corrupt { .. } => ErrorKind::Corrupt,
+            Cause::Unsupported(_) => ErrorKind::Unsupported,
+            Cause::Limit(_) => ErrorKind::Limit,
+            Cause::Input(_) => ErrorKind::Input,
+        }
+    }
+
+    /// The file that the error is about, if one was opened by path.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// The byte of the image at which a fault was found, or at which the metadata block with the
+    /// fault is stored.
+    pub fn image_offset(&self) -> Option<u64> {
+        match &self.0.cause {
+            Cause::Corrupt {
+                at: Place::Byte(at),
+                ..
+            }
+            | Cause::Corrupt {
+                at: Place::Decoded { block: at, .. },
+                ..
+            } => Some(*at),
+            _ => None,
+        }
+    }
+
+    /// The same error about the file at `path`, unless it has a path already.
+    #[must_use]
+    pub fn with_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.0.path.get_or_insert_with(|| path.into());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.0.path {
+            // Debug escapes what a terminal would obey; a plain name looks the same without.
+            let shown = path.display().to_string();
+            if shown.chars().any(char::is_control) {
+                write!(f, "{path:?}: ")?;
+            } else {
+                write!(f, "{shown}: ")?;
+            }
+        }
+        match &self.0.cause {
+            Cause::Io { doing, .. } => write!(f, "cannot {doing}"),
+            Cause::Corrupt { at, what } => write!(f, "corrupt image at {at}: {what}"),
+            Cause::Unsupported(what) => what.fmt(f),
+            Cause::Limit(Limit { what, needs, limit }) => {
+                write!(f, "{what} needs {needs}, which passes the limit of {limit}")
+            }
+            Cause::Input(what) => what.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0.cause {
+            Cause::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_field_place_found_and_allowed() {
+        let e = Error::corrupt(
+            Place::Byte(12),
+            Corrupt::BlockSize {
+                size: 131_072,
+                log: 11,
+            },
+        );
+        assert_eq!(
+            e.to_string(),
+            "corrupt image at byte 12: block size is 131072 but its log is 11"
+        );
+        let at = Place::Decoded {
+            block: 4096,
+            offset: 32,
+        };
+        let e = Error::field(at, "inode type", 77u16, Allowed::Range(1, 14)).with_path("app.img");
+        assert_eq!(
+            e.to_string(),
+            "app.img: corrupt image at byte 32 of the metadata block at byte 4096: \
+             inode type is 77, allowed is 1 to 14"
+        );
+        assert_eq!(e.kind(), ErrorKind::Corrupt);
+        assert_eq!(e.image_offset(), Some(4096));
+    }
+
+    #[test]
+    fn the_first_path_stays_and_cannot_drive_a_terminal() {
+        let e = Error::limit("the block list", 10, 5)
+            .with_path("a\u{1b}[2J")
+            .with_path("b");
+        assert_eq!(
+            e.to_string(),
+            "\"a\\u{1b}[2J\": the block list needs 10, which passes the limit of 5"
+        );
+    }
+
+    #[test]
+    fn the_cause_is_said_once() {
+        let e = Error::io("read the superblock", io::Error::other("disk on fire"));
+        assert_eq!(e.to_string(), "cannot read the superblock");
+        let source = std::error::Error::source(&e).map(ToString::to_string);
+        assert_eq!(source.as_deref(), Some("disk on fire"));
+    }
+}

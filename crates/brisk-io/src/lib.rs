@@ -1,0 +1,38 @@
+/*!
+How bytes get from disk into memory.
+
+The central trait is [`ReadAt`], positioned reads from anything that has bytes at offsets: a file,
+a [`Mapping`] of one, a slice, or a [`Window`] of another source. Beside it stand the tools that a
+measurement needs: [`evict`] removes a file from the page cache, and [`residency`] says how much of
+it is there, so that "cold" and "warm" are proven and not assumed.
+
+# Example
+
+```
+use brisk_io::ReadAt;
+
+# fn main() -> std::io::Result<()> {
+let file = std::fs::File::open("/proc/self/exe")?;
+let mut magic = [0; 4];
+file.read_exact_at(0, &mut magic)?;
+assert_eq!(&magic, b"\x7fELF");
+# Ok(())
+# }
+```
+
+# What this crate does not do
+
+* Interpret bytes: see `brisk-image`.
+* Choose between ways to read: every caller names the one it wants.
+*/
+#![deny(missing_docs)]
+
+mod aligned_buf;
+mod mapping;
+mod page_cache;
+mod read_at;
+
+pub use aligned_buf::AlignedBuf;
+pub use mapping::Mapping;
+pub use page_cache::{Residency, evict, evict_and_prove, page_size, prove_warm, residency};
+pub use read_at::{ReadAt, Window};

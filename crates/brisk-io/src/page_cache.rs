@@ -1,0 +1,216 @@
+//! What of a file is in the page cache, and taking it out of there.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::ptr;
+
+use rustix::fs::{Advice, fadvise, fdatasync};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::ReadAt;
+
+/// How much of a file is in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Residency {
+    /// `resident` of `total` pages of [`page_size`] bytes.
+    Pages {
+        /// Pages in the page cache.
+        resident: u64,
+        /// Pages the file has.
+        total: u64,
+    },
+    /// The kernel does not tell this caller.
+    ///
+    /// `mincore(2)` answers "resident" for every page of a file that the caller neither owns nor
+    /// may write (since Linux 5.2), so its answer is not asked for there.
+    Unknown,
+}
+
+/// Bytes in a page of the running kernel: 4, 16 or 64 KiB.
+pub fn page_size() -> usize {
+    rustix::param::page_size()
+}
+
+/// Counts the pages of `file` in the page cache.
+///
+/// The answer is a snapshot: other processes and the kernel's own reclaim change it at any time.
+///
+/// # Errors
+///
+/// What `mmap` and `mincore` say, such as `ENODEV` for a file that cannot be mapped.
+pub fn residency(file: &File) -> io::Result<Residency> {
+    let len = ReadAt::len(file)?;
+    let total = len.div_ceil(page_size() as u64);
+    if total == 0 {
+        return Ok(Residency::Pages { resident: 0, total });
+    }
+    if !kernel_tells_the_truth(file)? {
+        return Ok(Residency::Unknown);
+    }
+    // A file may be larger than what one wants to map at once; 1 GiB is 256 KiB of answer.
+    const CHUNK: u64 = 1 << 30;
+    let mut resident = 0;
+    let mut at = 0;
+    while at < len {
+        let n = CHUNK.min(len - at);
+        let n = usize::try_from(n).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        resident += resident_in(file, at, n)?;
+        at += CHUNK;
+    }
+    Ok(Residency::Pages { resident, total })
+}
+
+/// Resident pages among `len` bytes at `offset`; `len > 0`, `offset` a multiple of 1 GiB.
+fn resident_in(file: &File, offset: u64, len: usize) -> io::Result<u64> {
+    let mut pages = vec![0u8; len.div_ceil(page_size())];
+    // SAFETY: no address is given, so the kernel picks a free range for the mapping.
+    let map = unsafe {
+        mmap(
+            ptr::null_mut(),
+            len,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            file,
+            offset,
+        )?
+    };
+    // SAFETY: `map` is the page-aligned start of `len` mapped bytes, and `pages` has one byte for
+    // each of their pages, which is all that `mincore` writes.
+    let answer = unsafe { libc::mincore(map, len, pages.as_mut_ptr()) };
+    let error = io::Error::last_os_error();
+    // SAFETY: `map` was mapped with `len` just above, and nothing refers to it.
+    unsafe { munmap(map, len)? };
+    if answer != 0 {
+        return Err(error);
+    }
+    // Only the lowest bit has a meaning.
+    Ok(pages.iter().filter(|&&page| page & 1 == 1).count() as u64)
+}
+
+/// True if `mincore` answers this process truly: it owns the file, may write it, or is root.
+fn kernel_tells_the_truth(file: &File) -> io::Result<bool> {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() || file.metadata()?.uid() == uid.as_raw() {
+        return Ok(true);
+    }
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS | rustix::io::Errno::NOENT) => {
+            Ok(false)
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Writes `file` back and asks the kernel to drop its pages.
+///
+/// The kernel keeps pages that somebody has mapped or that are being written:
+/// [`evict_and_prove`] tells.
+pub fn evict(file: &File) -> io::Result<()> {
+    match fdatasync(file) {
+        // Nothing can be dirty in a file on a read-only filesystem.
+        Ok(()) | Err(rustix::io::Errno::ROFS | rustix::io::Errno::INVAL) => {}
+        Err(e) => return Err(e.into()),
+    }
+    fadvise(file, 0, None, Advice::DontNeed)?;
+    Ok(())
+}
+
+/// Evicts `file` and checks that no page of it is left.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::ResourceBusy`] if pages stay, with their number; and
+/// [`io::ErrorKind::PermissionDenied`] where the kernel does not tell (see [`Residency::Unknown`]).
+pub fn evict_and_prove(file: &File) -> io::Result<()> {
+    evict(file)?;
+    match residency(file)? {
+        Residency::Pages { resident: 0, .. } => Ok(()),
+        Residency::Pages { resident, total } => Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            format!(
+                "{resident} of {total} pages stay in the page cache; is the file mapped or being written?"
+            ),
+        )),
+        Residency::Unknown => Err(unknown()),
+    }
+}
+
+/// Checks that every page of `file` is in the page cache.
+///
+/// Some systems page out by themselves, so a "warm" figure needs this as much as a cold one needs
+/// [`evict_and_prove`].
+///
+/// # Errors
+///
+/// [`io::ErrorKind::NotFound`] if pages are missing, with their number; and
+/// [`io::ErrorKind::PermissionDenied`] where the kernel does not tell.
+pub fn prove_warm(file: &File) -> io::Result<()> {
+    match residency(file)? {
+        Residency::Pages { resident, total } if resident == total => Ok(()),
+        Residency::Pages { resident, total } => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "{} of {total} pages are not in the page cache",
+                total - resident
+            ),
+        )),
+        Residency::Unknown => Err(unknown()),
+    }
+}
+
+fn unknown() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "the kernel tells residency only to who owns the file or may write it",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// A file on a real disk: tmpfs keeps its pages whatever one asks.
+    fn file_of(pages: usize) -> File {
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.write_all(&vec![1; pages * page_size()]).unwrap();
+        file
+    }
+
+    #[test]
+    fn evicted_is_cold_and_read_is_warm() {
+        let file = file_of(64);
+        evict_and_prove(&file).unwrap();
+        assert_eq!(
+            prove_warm(&file).unwrap_err().to_string(),
+            "64 of 64 pages are not in the page cache"
+        );
+        file.read_exact_at(0, &mut vec![0; 64 * page_size()])
+            .unwrap();
+        prove_warm(&file).unwrap();
+    }
+
+    #[test]
+    fn a_mapped_page_stays_and_is_told() {
+        let file = file_of(4);
+        let mapping = crate::Mapping::shared(&file).unwrap();
+        let sum: u64 = mapping.as_slice().iter().map(|&b| u64::from(b)).sum();
+        assert_eq!(sum, 4 * page_size() as u64);
+        let e = evict_and_prove(&file).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::ResourceBusy);
+        assert_eq!(
+            e.to_string(),
+            "4 of 4 pages stay in the page cache; is the file mapped or being written?"
+        );
+    }
+
+    #[test]
+    fn an_empty_file_is_cold_and_warm() {
+        let file = file_of(0);
+        evict_and_prove(&file).unwrap();
+        prove_warm(&file).unwrap();
+    }
+}

@@ -1,0 +1,187 @@
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Bytes at offsets, readable from many threads at once.
+///
+/// Nothing here has a cursor, so a value can be shared without a lock.
+pub trait ReadAt: Send + Sync {
+    /// Length in bytes at the time of the call.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Reads up to `buf.len()` bytes at `offset`, and returns how many.
+    ///
+    /// Zero means that `offset` is at or after the end, or that `buf` is empty.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// True if there is not one byte.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if the source ends before `buf` is full; the contents of
+    /// `buf` are then unspecified. Interrupted reads are repeated.
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset
+                .checked_add(done as u64)
+                .ok_or(io::ErrorKind::UnexpectedEof)?;
+            match self.read_at(at, &mut buf[done..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ReadAt for File {
+    /// The length that `fstat` tells, or the end that a block device seeks to.
+    fn len(&self) -> io::Result<u64> {
+        use std::io::Seek;
+        use std::os::unix::fs::FileTypeExt;
+        let metadata = self.metadata()?;
+        if metadata.file_type().is_block_device() {
+            // A device has no length of its own. Positioned reads ignore the cursor this moves.
+            return (&*self).seek(io::SeekFrom::End(0));
+        }
+        Ok(metadata.len())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        FileExt::read_at(self, buf, offset)
+    }
+}
+
+impl ReadAt for [u8] {
+    fn len(&self) -> io::Result<u64> {
+        Ok(<[u8]>::len(self) as u64)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let Some(rest) = usize::try_from(offset).ok().and_then(|at| self.get(at..)) else {
+            return Ok(0);
+        };
+        let n = rest.len().min(buf.len());
+        buf[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+}
+
+impl ReadAt for Vec<u8> {
+    fn len(&self) -> io::Result<u64> {
+        ReadAt::len(self.as_slice())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.as_slice().read_at(offset, buf)
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
+    fn len(&self) -> io::Result<u64> {
+        (**self).len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        (**self).read_at(offset, buf)
+    }
+}
+
+/// `len` bytes of another source from `start`, seen as a source of their own.
+#[derive(Debug, Clone)]
+pub struct Window<S> {
+    source: S,
+    start: u64,
+    len: u64,
+}
+
+impl<S: ReadAt> Window<S> {
+    /// The bytes of `source` from `start`, at most `len` of them.
+    pub fn new(source: S, start: u64, len: u64) -> Self {
+        // `start + len` cannot overflow, so no read below has to ask again.
+        let len = len.min(u64::MAX - start);
+        Self { source, start, len }
+    }
+}
+
+impl<S: ReadAt> ReadAt for Window<S> {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.source.len()?.saturating_sub(self.start).min(self.len))
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.len.saturating_sub(offset);
+        let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        if n == 0 {
+            return Ok(0);
+        }
+        self.source.read_at(self.start + offset, &mut buf[..n])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_ends_where_it_says() {
+        let source: Vec<u8> = (0..100).collect();
+        let window = Window::new(source, 90, 4);
+        assert_eq!(window.len().unwrap(), 4);
+        let mut buf = [0; 8];
+        assert_eq!(window.read_at(1, &mut buf).unwrap(), 3);
+        assert_eq!(&buf[..3], &[91, 92, 93]);
+        assert_eq!(window.read_at(4, &mut buf).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_window_past_the_end_of_its_source_is_shorter() {
+        let window = Window::new(vec![1u8, 2, 3], 2, 100);
+        assert_eq!(window.len().unwrap(), 1);
+        let window = Window::new(vec![1u8, 2, 3], u64::MAX, u64::MAX);
+        assert_eq!(window.len().unwrap(), 0);
+        assert_eq!(window.read_at(u64::MAX, &mut [0; 4]).unwrap(), 0);
+    }
+
+    #[test]
+    fn reading_past_the_end_is_an_error_and_not_zeros() {
+        let mut buf = [0; 4];
+        let e = vec![1u8, 2, 3].read_exact_at(0, &mut buf).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+        let e = vec![1u8].read_exact_at(u64::MAX, &mut buf).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// Fails with `Interrupted` at every other call, and gives one byte at a time.
+    struct Stutter(std::sync::atomic::AtomicU32);
+
+    impl ReadAt for Stutter {
+        fn len(&self) -> io::Result<u64> {
+            Ok(u64::MAX)
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+            use std::sync::atomic::Ordering;
+            if self.0.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            buf[0] = offset.to_le_bytes()[0];
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn interrupted_and_short_reads_are_continued() {
+        let mut buf = [0; 5];
+        Stutter(0.into()).read_exact_at(7, &mut buf).unwrap();
+        assert_eq!(buf, [7, 8, 9, 10, 11]);
+    }
+}

@@ -1,0 +1,1 @@
+#![doc = "Placeholder of the first commit."]

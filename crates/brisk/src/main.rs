@@ -1,0 +1,2 @@
+#![doc = "The brisk command."]
+fn main() {}
