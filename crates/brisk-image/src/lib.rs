@@ -9,6 +9,8 @@ All bytes of an image are untrusted. Nothing reached from an image panics, and e
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod codec;
 mod error;
 
+pub use codec::{Bcj, BcjSet, Codec, Compression};
 pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,367 @@
+//! xz streams: one LZMA2 block each, with a CRC32, by liblzma.
+
+use liblzma::stream::{Action, Check, Filters, LzmaOptions, PRESET_EXTREME, Status, Stream};
+use serde::{Deserialize, Serialize};
+
+use super::DecodeError;
+use crate::error::{Error, Result};
+
+/// What one decoding may allocate. The largest dictionary of any block, 1 MiB, fits twice.
+pub(super) const MEMORY_LIMIT: u64 = 2 << 20;
+
+/// The least dictionary of liblzma.
+const LEAST_DICT: u32 = 4096;
+
+/// Whether the kernel takes `size` as the size of a dictionary: 2^n or 2^n + 2^(n-1).
+pub(crate) fn is_dict_size(size: u32) -> bool {
+    let odd = size.checked_shr(size.trailing_zeros()).unwrap_or(0);
+    matches!(odd, 1 | 3)
+}
+
+/// A branch filter: it turns relative addresses in machine code into absolute ones, so that calls
+/// of one function look alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Bcj {
+    /// x86, 32 and 64 bit.
+    X86,
+    /// PowerPC, big-endian.
+    PowerPc,
+    /// IA-64.
+    Ia64,
+    /// ARM, 32 bit.
+    Arm,
+    /// ARM Thumb.
+    ArmThumb,
+    /// SPARC.
+    Sparc,
+    /// ARM, 64 bit. Linux decodes it since 6.12.
+    Arm64,
+    /// RISC-V. Linux decodes it since 6.12.
+    RiscV,
+}
+
+impl Bcj {
+    /// Every filter, in the order in which they are tried.
+    pub const ALL: [Self; 8] = [
+        Self::X86,
+        Self::PowerPc,
+        Self::Ia64,
+        Self::Arm,
+        Self::ArmThumb,
+        Self::Sparc,
+        Self::Arm64,
+        Self::RiscV,
+    ];
+
+    /// The flag of the filter in the options of an image.
+    fn bit(self) -> u8 {
+        match self {
+            Self::X86 => 1 << 0,
+            Self::PowerPc => 1 << 1,
+            Self::Ia64 => 1 << 2,
+            Self::Arm => 1 << 3,
+            Self::ArmThumb => 1 << 4,
+            Self::Sparc => 1 << 5,
+            Self::Arm64 => 1 << 6,
+            Self::RiscV => 1 << 7,
+        }
+    }
+}
+
+/// A set of branch filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Bcj>", into = "Vec<Bcj>")]
+pub struct BcjSet(u8);
+
+impl BcjSet {
+    /// No filter.
+    pub const EMPTY: Self = Self(0);
+
+    /// Whether no filter is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// The filters, in the order in which they are tried.
+    pub fn iter(self) -> impl Iterator<Item = Bcj> {
+        Bcj::ALL
+            .into_iter()
+            .filter(move |filter| self.0 & filter.bit() != 0)
+    }
+
+    /// The set as the flags in the options of an image.
+    pub(crate) fn to_wire(self) -> u32 {
+        u32::from(self.0)
+    }
+
+    /// The set that `flags` stands for, if every flag has a filter.
+    pub(crate) fn from_wire(flags: u32) -> Option<Self> {
+        u8::try_from(flags).ok().map(Self)
+    }
+}
+
+impl FromIterator<Bcj> for BcjSet {
+    fn from_iter<T: IntoIterator<Item = Bcj>>(filters: T) -> Self {
+        Self(
+            filters
+                .into_iter()
+                .fold(0, |set, filter| set | filter.bit()),
+        )
+    }
+}
+
+impl From<Vec<Bcj>> for BcjSet {
+    fn from(filters: Vec<Bcj>) -> Self {
+        filters.into_iter().collect()
+    }
+}
+
+impl From<BcjSet> for Vec<Bcj> {
+    fn from(set: BcjSet) -> Self {
+        set.iter().collect()
+    }
+}
+
+pub(super) struct Encoder {
+    preset: u32,
+    dict_size: u32,
+    filters: BcjSet,
+    /// What a filter makes, while `out` holds the best so far.
+    other: Vec<u8>,
+}
+
+impl Encoder {
+    pub(super) fn new(preset: u8, extreme: bool, dict_size: u32, filters: BcjSet) -> Self {
+        Self {
+            preset: u32::from(preset) | if extreme { PRESET_EXTREME } else { 0 },
+            dict_size,
+            filters,
+            other: Vec::new(),
+        }
+    }
+
+    /// The length of what is now at the start of `out`, or `None` if `out` is too small.
+    ///
+    /// Of equally long streams, the one without a filter stays, then the first in the order of
+    /// [`Bcj::ALL`].
+    pub(super) fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        let mut best = self.encode_with(None, input, out)?;
+        if self.filters.is_empty() {
+            return Ok(best);
+        }
+        let mut other = std::mem::take(&mut self.other);
+        if other.len() < out.len() {
+            other.resize(out.len(), 0);
+        }
+        for filter in self.filters.iter() {
+            // Only what is shorter than the best counts, so there is no room for more.
+            let room = best.map_or(out.len(), |best| best - 1);
+            if let Some(len) = self.encode_with(Some(filter), input, &mut other[..room])? {
+                out[..len].copy_from_slice(&other[..len]);
+                best = Some(len);
+            }
+        }
+        self.other = other;
+        Ok(best)
+    }
+
+    fn encode_with(
+        &self,
+        filter: Option<Bcj>,
+        input: &[u8],
+        out: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let fail = |e: liblzma::stream::Error| Error::io("compress a block as xz", e.into());
+        let mut options = LzmaOptions::new_preset(self.preset).map_err(fail)?;
+        options.dict_size(self.dict_size.min(dict_for(input.len())));
+        // The defaults of 3 literal context bits, no literal position bits and 2 position bits
+        // suit text and x86. Where instructions are aligned, so are their bytes.
+        match filter {
+            None | Some(Bcj::X86) => {}
+            Some(Bcj::ArmThumb | Bcj::RiscV) => {
+                options.literal_position_bits(1);
+            }
+            Some(Bcj::PowerPc | Bcj::Arm | Bcj::Sparc | Bcj::Arm64) => {
+                options.literal_context_bits(2).literal_position_bits(2);
+            }
+            Some(Bcj::Ia64) => {
+                options
+                    .literal_context_bits(0)
+                    .literal_position_bits(4)
+                    .position_bits(4);
+            }
+        }
+        let mut chain = Filters::new();
+        match filter {
+            None => &mut chain,
+            Some(Bcj::X86) => chain.x86(),
+            Some(Bcj::PowerPc) => chain.powerpc(),
+            Some(Bcj::Ia64) => chain.ia64(),
+            Some(Bcj::Arm) => chain.arm(),
+            Some(Bcj::ArmThumb) => chain.arm_thumb(),
+            Some(Bcj::Sparc) => chain.sparc(),
+            Some(Bcj::Arm64) => chain.arm64(),
+            Some(Bcj::RiscV) => chain.riscv(),
+        }
+        .lzma2(&options);
+        let mut stream = Stream::new_stream_encoder(&chain, Check::Crc32).map_err(fail)?;
+        // With all input and no more output to give, one call does all there is to do.
+        match stream.process(input, out, Action::Finish).map_err(fail)? {
+            Status::StreamEnd => Ok(usize::try_from(stream.total_out()).ok()),
+            Status::Ok | Status::GetCheck | Status::MemNeeded => Ok(None),
+        }
+    }
+}
+
+/// The least dictionary that holds `len` bytes. A larger one finds nothing more, and costs memory
+/// that is cleared for each block.
+fn dict_for(len: usize) -> u32 {
+    let len = u32::try_from(len).unwrap_or(u32::MAX).max(LEAST_DICT);
+    len.checked_next_power_of_two().unwrap_or(u32::MAX)
+}
+
+pub(super) fn decode(input: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
+    use liblzma::stream::Error as Xz;
+    let reason = |e| {
+        DecodeError::new(match e {
+            Xz::Format => "not an xz stream".to_owned(),
+            Xz::MemLimit => format!("needs more than {MEMORY_LIMIT} bytes of memory"),
+            Xz::Options => "has a filter or an option that is not supported".to_owned(),
+            Xz::Mem => "there is not enough memory".to_owned(),
+            _ => "not a valid xz stream".to_owned(),
+        })
+    };
+    let mut stream = Stream::new_stream_decoder(MEMORY_LIMIT, 0).map_err(reason)?;
+    let status = stream.process(input, out, Action::Finish).map_err(reason)?;
+    let consumed = usize::try_from(stream.total_in()).ok();
+    let decoded = usize::try_from(stream.total_out()).unwrap_or(usize::MAX);
+    match status {
+        Status::StreamEnd if consumed == Some(input.len()) => Ok(decoded),
+        Status::StreamEnd => Err(DecodeError::new("goes on behind its end")),
+        _ if consumed == Some(input.len()) => Err(DecodeError::new("ends before its end")),
+        _ => Err(DecodeError::too_long(out.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encode(input: &[u8], dict_size: u32, filters: &[Bcj]) -> Vec<u8> {
+        let filters = filters.iter().copied().collect();
+        let mut out = vec![0; input.len()];
+        let mut encoder = Encoder::new(6, false, dict_size, filters);
+        let len = encoder.encode(input, &mut out).unwrap().unwrap();
+        out.truncate(len);
+        out
+    }
+
+    /// Calls of one function from everywhere, as x86 has them.
+    fn code() -> Vec<u8> {
+        let mut code = Vec::new();
+        for at in 0..4000u32 {
+            let step = at * 7;
+            code.extend(step.to_le_bytes()[..2].iter().map(|byte| byte & 0x7f));
+            code.push(0xe8);
+            let end = u32::try_from(code.len()).unwrap() + 4;
+            code.extend(1_000_000u32.wrapping_sub(end).to_le_bytes());
+        }
+        code
+    }
+
+    #[test]
+    fn dictionary_sizes() {
+        let valid: Vec<u32> = (4096..=65_536).filter(|&size| is_dict_size(size)).collect();
+        let expected = [
+            4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_536,
+        ];
+        assert_eq!(valid, expected);
+        assert!(!is_dict_size(0));
+        assert!(is_dict_size(1 << 31) && is_dict_size(3 << 30) && !is_dict_size(u32::MAX));
+    }
+
+    /// Of section 3.1 of the xz format: after 12 bytes of stream header, the length of the block
+    /// header, its flags, and the filters, of which LZMA2 is the last; its one property is the
+    /// dictionary size.
+    #[test]
+    fn streams_are_what_the_kernel_reads() {
+        let mib = vec![0; 1 << 20];
+        for (input, dict_size, property) in [
+            (&mib[..100], 131_072, 0),  // 4 KiB
+            (&mib[..8192], 8192, 2),    // 8 KiB
+            (&mib[..8193], 1 << 20, 4), // 16 KiB
+            (&mib[..], 12_288, 3),      // 12 KiB
+            (&mib[..], 131_072, 10),    // 128 KiB
+            (&mib[..], 1 << 20, 16),    // 1 MiB
+        ] {
+            let stream = encode(input, dict_size, &[]);
+            let header = [0xfd, b'7', b'z', b'X', b'Z', 0, 0, 1]; // 1 is CRC32
+            assert_eq!(stream[..8], header);
+            let block_flags = 0; // one filter, no sizes
+            assert_eq!(stream[13..17], [block_flags, 0x21, 1, property]);
+        }
+    }
+
+    #[test]
+    fn the_filter_that_helps_is_taken() {
+        let code = code();
+        let plain = encode(&code, 65_536, &[]);
+        let x86 = encode(&code, 65_536, &[Bcj::X86]);
+        assert!(x86.len() < plain.len(), "{} {}", x86.len(), plain.len());
+        let all = encode(&code, 65_536, &Bcj::ALL);
+        assert!(all.len() <= x86.len());
+        for stream in [plain, x86, all] {
+            let mut out = vec![0; code.len()];
+            assert_eq!(decode(&stream, &mut out), Ok(code.len()));
+            assert_eq!(out, code);
+        }
+        // Where none does better, none is taken: of equal streams the plain one stays.
+        let zeros = vec![0; 20_000];
+        let tried = encode(&zeros, 65_536, &Bcj::ALL);
+        assert_eq!(tried, encode(&zeros, 65_536, &[]));
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let reason = |input: &[u8], room| decode(input, &mut vec![0; room]).unwrap_err().reason;
+        let stream = encode(&[7; 5000], 8192, &[]);
+        assert_eq!(reason(&stream, 4999), "decodes to more than 4999 bytes");
+        let longer = [&stream[..], &[0; 4]].concat();
+        assert_eq!(reason(&longer, 5000), "goes on behind its end");
+        let twice = [&stream[..], &stream[..]].concat();
+        assert_eq!(reason(&twice, 10_000), "goes on behind its end");
+        let cut = &stream[..stream.len() - 1];
+        assert_eq!(reason(cut, 5000), "ends before its end");
+        assert_eq!(reason(&[], 5000), "ends before its end");
+        assert_eq!(reason(&[0; 64], 5000), "not an xz stream");
+        let mut damaged = stream.clone();
+        damaged[14] ^= 1; // in the block header, which has a checksum of its own
+        assert_eq!(reason(&damaged, 5000), "not a valid xz stream");
+    }
+
+    /// A block of a few bytes that asks for a dictionary of 4 GiB.
+    #[test]
+    fn a_large_dictionary_is_refused_before_it_is_allocated() {
+        let mut options = LzmaOptions::new_preset(0).unwrap();
+        let mut stream = [0; 200];
+        for (dict_size, expected) in [
+            (1 << 20, Ok(64)),
+            (
+                2 << 20,
+                Err(DecodeError::new("needs more than 2097152 bytes of memory")),
+            ),
+        ] {
+            options.dict_size(dict_size);
+            let mut chain = Filters::new();
+            chain.lzma2(&options);
+            let mut encoder = Stream::new_stream_encoder(&chain, Check::Crc32).unwrap();
+            encoder
+                .process(&[9; 64], &mut stream, Action::Finish)
+                .unwrap();
+            let len = usize::try_from(encoder.total_out()).unwrap();
+            assert_eq!(decode(&stream[..len], &mut [0; 64]), expected);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Zstandard frames (RFC 8878).
+//!
+//! The kernel reads a frame through a window of the block size, or of 8 KiB if that is more. What
+//! is written here fits: a frame knows its decoded length, and needs no more window than that.
+
+use std::io;
+
+use zstd::zstd_safe::{self, CCtx, DCtx, zstd_sys::ZSTD_ErrorCode};
+
+use super::DecodeError;
+use crate::error::{Error, Result};
+
+/// How the library reports, as a length, that the output does not fit.
+const NO_ROOM: usize = (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg();
+
+pub(super) struct Encoder {
+    context: CCtx<'static>,
+    level: i32,
+}
+
+impl Encoder {
+    pub(super) fn new(level: u8) -> Result<Self> {
+        let context = CCtx::try_create().ok_or_else(|| {
+            Error::io(
+                "make a zstd compressor",
+                io::Error::from(io::ErrorKind::OutOfMemory),
+            )
+        })?;
+        let level = i32::from(level);
+        Ok(Self { context, level })
+    }
+
+    /// The length of what is now at the start of `out`, or `None` if `out` is too small.
+    pub(super) fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        match self.context.compress(out, input, self.level) {
+            Ok(len) => Ok(Some(len)),
+            Err(NO_ROOM) => Ok(None),
+            Err(code) => Err(Error::io(
+                "compress a block as zstd",
+                io::Error::other(zstd_safe::get_error_name(code)),
+            )),
+        }
+    }
+}
+
+pub(super) struct Decoder(DCtx<'static>);
+
+impl Decoder {
+    pub(super) fn new() -> Self {
+        Self(DCtx::create())
+    }
+
+    /// Decodes one frame. The window it asks for is `out` itself, so no size in the frame makes
+    /// this allocate.
+    pub(super) fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
+        let name = |code| DecodeError::new(zstd_safe::get_error_name(code).to_ascii_lowercase());
+        // The library decodes any number of frames, the kernel decodes the first.
+        if zstd_safe::find_frame_compressed_size(input).map_err(name)? != input.len() {
+            return Err(DecodeError::new("goes on behind its first frame"));
+        }
+        self.0.decompress(out, input).map_err(|code| match code {
+            NO_ROOM => DecodeError::too_long(out.len()),
+            code => name(code),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(input: &[u8]) -> Vec<u8> {
+        let mut out = vec![0; input.len()];
+        let len = Encoder::new(15).unwrap().encode(input, &mut out).unwrap();
+        out.truncate(len.unwrap());
+        out
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let frame = frame(&[7; 1000]);
+        let mut decoder = Decoder::new();
+        let mut reason = |input: &[u8], room| {
+            decoder
+                .decode(input, &mut vec![0; room])
+                .unwrap_err()
+                .reason
+        };
+        assert_eq!(reason(&frame, 999), "decodes to more than 999 bytes");
+        let twice = [&frame[..], &frame[..]].concat();
+        assert_eq!(reason(&twice, 2000), "goes on behind its first frame");
+        assert_eq!(reason(&frame[..8], 1000), "src size is incorrect");
+        assert_eq!(reason(&[1; 20], 1000), "unknown frame descriptor");
+    }
+
+    /// RFC 8878, 3.1.1.1: with the single segment flag the window is the content, else a byte says
+    /// how large it is.
+    #[test]
+    fn frames_need_no_window_beyond_their_content() {
+        for level in [1, 3, 15, 19, 22] {
+            for len in [200u32, 4096, 8192, 131_072, 1 << 20] {
+                let input: Vec<u8> = (0..len).map(|i| i.to_le_bytes()[1]).collect();
+                let mut out = vec![0; input.len()];
+                let mut encoder = Encoder::new(level).unwrap();
+                encoder.encode(&input, &mut out).unwrap().unwrap();
+                let (descriptor, window) = (out[4], out[5]);
+                let window = match descriptor & 0x20 {
+                    0 => (1u32 << (10 + (window >> 3))) / 8 * u32::from(8 + (window & 7)),
+                    _ => len,
+                };
+                assert!(window <= len, "level {level}, {len} bytes: {window}");
+                let checksum = descriptor & 0x04;
+                assert_eq!(checksum, 0, "level {level}, {len} bytes");
+            }
+        }
+    }
+}
