@@ -11,6 +11,7 @@ All bytes of an image are untrusted. Nothing reached from an image panics, and e
 
 mod codec;
 mod error;
+mod format;
 
 pub use codec::{Bcj, BcjSet, Codec, Compression};
 pub use error::{Error, ErrorKind, Result};
