@@ -1,10 +1,43 @@
 /*!
 Reads and writes SquashFS 4.0 images.
 
+The central type is [`Image`], a checked view of an image: from it come inodes ([`Inode`]), the
+entries of directories ([`Image::read_dir`]) and the contents of files ([`FileReader`]).
+[`ImageWriter`] makes an image of a [`Tree`], which is a directory, a tar archive or another image.
+
+# Example
+
+```
+use brisk_image::{Image, ImageWriter, Tree, TreeRules};
+
+# fn main() -> Result<(), Box<dyn std::error::Error>> {
+let dir = tempfile::tempdir()?;
+std::fs::create_dir(dir.path().join("app"))?;
+std::fs::write(dir.path().join("app/hello"), "hello, world")?;
+
+let tree = Tree::from_directory(dir.path().join("app"), &TreeRules::default())?;
+let path = dir.path().join("app.img");
+ImageWriter::new().write(&tree, &path, &|_| {})?;
+
+let image = Image::open(&path)?;
+let inode = image.lookup("hello")?.expect("it was packed");
+let mut bytes = [0; 5];
+image.file(&inode)?.read_at(7, &mut bytes)?;
+assert_eq!(&bytes, b"world");
+# Ok(())
+# }
+```
+
 # Trust
 
-All bytes of an image are untrusted. Nothing reached from an image panics, and every fault is an
-[`Error`] that says where.
+All bytes of an image are untrusted. Nothing reached from [`Image::open`] panics, every fault is an
+[`Error`] that says field, place, found and allowed, and no call allocates more than its
+[`Limits`] allow.
+
+# What this crate does not do
+
+* Mount images: see `brisk-mount`.
+* Read SquashFS before 4.0.
 */
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -12,6 +45,26 @@ All bytes of an image are untrusted. Nothing reached from an image panics, and e
 mod codec;
 mod error;
 mod format;
+mod ordered;
+mod plan;
+mod read;
+mod write;
 
 pub use codec::{Bcj, BcjSet, Codec, Compression};
 pub use error::{Error, ErrorKind, Result};
+pub use format::codec_options::CodecOptions;
+pub use format::inode::FileType;
+pub use plan::{Placement, Plan, PlanFile, PlanRules, Storage};
+pub use read::dir_reader::{DirEntry, ReadDir};
+pub use read::file_reader::{FileReader, FileStream, StoredAs};
+pub use read::image::{Image, OpenOptions};
+pub use read::inode_reader::{Device, Directory, File, Inode, InodeKind, InodeRef};
+pub use read::limits::Limits;
+pub use read::walk::{Walk, WalkEntry};
+pub use read::xattr_reader::Xattr;
+pub use write::data_writer::Tally;
+pub use write::image_writer::{ImageWriter, Summary};
+pub use write::mode_change::ModeChange;
+pub use write::recipe::Recipe;
+pub use write::rules::{Times, TreeRules};
+pub use write::tree::Tree;

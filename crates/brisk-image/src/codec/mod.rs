@@ -241,6 +241,20 @@ impl Compression {
     }
 }
 
+/// The crate that compresses with `compression`, and its version: what the bytes depend on beside
+/// the options.
+pub(crate) fn library_version(compression: &Compression) -> String {
+    let library = match compression.codec() {
+        None => return "none".to_owned(),
+        Some(Codec::Gzip) => "libdeflate-sys 1.26.1",
+        Some(Codec::Lzo) => "lzokay-native 0.1.0",
+        Some(Codec::Lz4) => "lzzzz 2.0.0",
+        Some(Codec::Xz) => "liblzma-sys 0.4.9",
+        Some(Codec::Zstd) => "zstd-sys 2.1.2+zstd.1.5.7",
+    };
+    library.to_owned()
+}
+
 /// `none` or the name of a codec, which stands for its default.
 impl FromStr for Compression {
     type Err = Error;
@@ -420,6 +434,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_versions_are_those_that_are_built() {
+        let lock = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock"));
+        for codec in Codec::ALL {
+            let library = library_version(&Compression::default_for(codec));
+            let (name, version) = library.split_once(' ').unwrap();
+            let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+            assert!(
+                lock.contains(&entry),
+                "Cargo.lock has another version of {name} than {version}"
+            );
+        }
+    }
 
     const MIB: usize = 1 << 20;
 

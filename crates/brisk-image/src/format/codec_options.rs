@@ -83,8 +83,11 @@ const ZSTD_FASTEST: i32 = -131_072;
 /// 3. `Xz`: `dict_size` is in 4096..=1 MiB and of the form 2^n or 2^n + 2^(n-1).
 /// 4. `Zstd`: `level` is in 1..=22 or in -131072..=-1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CodecOptions {
+#[non_exhaustive]
+pub enum CodecOptions {
+    /// Of zlib.
     Gzip {
+        /// 1 to 9.
         level: u32,
         /// The logarithm of the window in bytes.
         window: u16,
@@ -92,20 +95,28 @@ pub(crate) enum CodecOptions {
         /// lengths, fixed codes.
         strategies: u16,
     },
+    /// Of LZO.
     Lzo {
         /// lzo1x_1, lzo1x_1_11, lzo1x_1_12, lzo1x_1_15, lzo1x_999.
         algorithm: u32,
+        /// 1 to 9 for lzo1x_999, 0 for the others.
         level: u32,
     },
+    /// Of LZ4.
     Lz4 {
         /// Whether the high compression mode was used.
         high: bool,
     },
+    /// Of xz.
     Xz {
+        /// Bytes of the dictionary.
         dict_size: u32,
+        /// The branch filters that blocks may be stored with.
         filters: BcjSet,
     },
+    /// Of Zstandard.
     Zstd {
+        /// 1 to 22; negative levels are faster than 1.
         level: i32,
     },
 }

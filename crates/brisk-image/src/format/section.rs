@@ -1,0 +1,74 @@
+//! Sections: bytes attached behind an image without breaking its format.
+//!
+//! The first section starts at the first multiple of 4096 at or after `bytes_used`, each next one
+//! at the first multiple of 4096 after the one before. A place without the magic number ends the
+//! list, so padding, and trailers of other programs, are no sections and no error.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Sections start at multiples of this from the start of the image.
+pub(crate) const ALIGN: u64 = 4096;
+
+/// The first bytes of every section.
+pub(crate) const MAGIC: [u8; 8] = *b"brisksec";
+
+/// What a section holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SectionKind(pub(crate) [u8; 4]);
+
+impl SectionKind {
+    /// JSON: how the image was made.
+    pub(crate) const RECIPE: Self = Self(*b"rcpe");
+    /// UTF-8: the absolute path of the directory that the tree belongs at.
+    pub(crate) const PLACE: Self = Self(*b"plac");
+}
+
+/// In front of the bytes of a section.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Wire {
+    pub(crate) magic: [u8; 8],
+    pub(crate) kind: [u8; 4],
+    /// Version of the contents; 1 for all kinds so far.
+    pub(crate) version: U32,
+    /// Bytes that follow this header.
+    pub(crate) len: U64,
+    /// BLAKE3 of those bytes.
+    pub(crate) digest: [u8; 32],
+    pub(crate) reserved: [u8; 8],
+}
+
+/// Bytes of a section's header.
+pub(crate) const HEADER: usize = size_of::<Wire>();
+
+/// The first place for a section at or after `end`; none past 2^64.
+pub(crate) fn align_up(end: u64) -> Option<u64> {
+    end.checked_next_multiple_of(ALIGN)
+}
+
+impl Wire {
+    pub(crate) fn new(kind: SectionKind, contents: &[u8]) -> Self {
+        Self {
+            magic: MAGIC,
+            kind: kind.0,
+            version: 1.into(),
+            len: u64::try_from(contents.len()).unwrap_or(u64::MAX).into(),
+            digest: *blake3::hash(contents).as_bytes(),
+            reserved: [0; 8],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_is_64_bytes() {
+        assert_eq!(HEADER, 64);
+        assert_eq!(align_up(1), Some(4096));
+        assert_eq!(align_up(4096), Some(4096));
+        assert_eq!(align_up(u64::MAX), None);
+    }
+}

@@ -1,0 +1,311 @@
+//! Listing directories, and finding a name in one.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path};
+
+use super::image::{Image, Inner};
+use super::inode_reader::{Directory, Inode, InodeKind, InodeRef};
+use super::meta_reader::MetaCursor;
+use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::format::dir_listing::{DirIndex, Entry, Header, MAX_NAME, check_name};
+use crate::format::inode::FileType;
+use crate::format::metadata::{METADATA_BLOCK, MetaRef};
+
+/// A name in a directory, and what it leads to.
+#[derive(Debug, Clone)]
+pub struct DirEntry {
+    name: OsString,
+    kind: FileType,
+    reference: InodeRef,
+    number: u32,
+}
+
+impl DirEntry {
+    /// The name: 1 to 256 bytes, without a slash or NUL, and neither "." nor "..".
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// What the name leads to.
+    pub fn file_type(&self) -> FileType {
+        self.kind
+    }
+
+    /// Where the inode stands.
+    pub fn reference(&self) -> InodeRef {
+        self.reference
+    }
+
+    /// The inode's number.
+    pub fn inode_number(&self) -> u32 {
+        self.number
+    }
+}
+
+/// The entries of a directory, sorted by the bytes of their names, each name once.
+pub struct ReadDir<'a> {
+    image: &'a Image,
+    listing: Listing<'a>,
+}
+
+impl Iterator for ReadDir<'_> {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.listing
+            .next_entry()
+            .map_err(|e| self.image.name(e))
+            .transpose()
+    }
+}
+
+/// Where one is in a listing.
+///
+/// 1. `left` is what is left of the listing, in bytes; an empty one is never read.
+struct Listing<'a> {
+    /// None for an empty directory, whose place may be anything, and after a fault.
+    cursor: Option<MetaCursor<'a>>,
+    left: u32,
+    header: Option<Header>,
+    /// Entries left behind the current header.
+    run: u32,
+    previous: Vec<u8>,
+}
+
+impl<'a> Listing<'a> {
+    fn new(image: &'a Inner, directory: &Directory) -> Result<Self> {
+        Self::at(image, directory.listing, directory.listing_len)
+    }
+
+    fn at(image: &'a Inner, place: MetaRef, left: u32) -> Result<Self> {
+        let cursor = match left {
+            0 => None,
+            _ => {
+                let start = image.superblock.directory_table();
+                let end = image.superblock.directory_table_end();
+                Some(MetaCursor::new(image, start, end, place)?)
+            }
+        };
+        Ok(Self {
+            cursor,
+            left,
+            header: None,
+            run: 0,
+            previous: Vec::new(),
+        })
+    }
+
+    fn next_entry(&mut self) -> Result<Option<DirEntry>> {
+        let entry = self.read_entry();
+        if entry.is_err() {
+            self.cursor = None;
+        }
+        entry
+    }
+
+    fn read_entry(&mut self) -> Result<Option<DirEntry>> {
+        let Some(cursor) = &mut self.cursor else {
+            return Ok(None);
+        };
+        let place = cursor.place();
+        let header = match self.header {
+            Some(header) if self.run > 0 => header,
+            _ if self.left == 0 => return Ok(None),
+            _ => {
+                spend(
+                    &mut self.left,
+                    size_of::<Header>(),
+                    place,
+                    "a directory listing's header",
+                )?;
+                let header: Header = cursor.read_wire("a directory listing's header")?;
+                self.run = header.entries(place)?;
+                self.header = Some(header);
+                header
+            }
+        };
+        self.run -= 1;
+        let place = cursor.place();
+        let what = "a directory entry";
+        spend(&mut self.left, size_of::<Entry>(), place, what)?;
+        let entry: Entry = cursor.read_wire(what)?;
+        let name_len = usize::from(entry.name_len.get()) + 1;
+        if name_len > MAX_NAME {
+            let found = entry.name_len.get();
+            return Err(Error::field(
+                place,
+                "name length less one of a directory entry",
+                found,
+                Allowed::AtMost(255),
+            ));
+        }
+        spend(&mut self.left, name_len, place, what)?;
+        let name = cursor.read_vec(name_len, what)?;
+        check_name(&name, &self.previous, place)?;
+        self.previous.clear();
+        self.previous.extend_from_slice(&name);
+        let kind = FileType::from_entry(entry.kind.get(), place)?;
+        let block = header.inode_block.get().into();
+        let reference = MetaRef::new(
+            block,
+            entry.inode_offset.get(),
+            place,
+            "inode offset of a directory entry",
+        )?;
+        Ok(Some(DirEntry {
+            name: OsString::from_vec(name),
+            kind,
+            reference: InodeRef(reference),
+            number: header
+                .inode_number
+                .get()
+                .wrapping_add_signed(entry.number_delta.get().into()),
+        }))
+    }
+}
+
+/// Takes `n` bytes off what is left of a listing.
+fn spend(left: &mut u32, n: usize, at: Place, what: &'static str) -> Result<()> {
+    match u32::try_from(n).ok().and_then(|n| left.checked_sub(n)) {
+        Some(rest) => *left = rest,
+        None => {
+            let (need, have) = (n as u64, u64::from(*left));
+            return Err(Error::corrupt(at, Corrupt::Truncated { what, need, have }));
+        }
+    }
+    Ok(())
+}
+
+impl Image {
+    /// The entries of the directory `inode`.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the listing is damaged, and `Input` if `inode` is no directory.
+    pub fn read_dir(&self, inode: &Inode) -> Result<ReadDir<'_>> {
+        let directory = directory_of(inode)?;
+        let listing = Listing::new(&self.inner, directory).map_err(|e| self.name(e))?;
+        Ok(ReadDir {
+            image: self,
+            listing,
+        })
+    }
+
+    /// The entry called `name` in the directory `inode`, or none.
+    ///
+    /// In a large directory only the part of the listing that can hold the name is read, if the
+    /// image has an index of it.
+    pub fn lookup_in(&self, inode: &Inode, name: &OsStr) -> Result<Option<DirEntry>> {
+        let directory = directory_of(inode)?;
+        self.find(directory, name).map_err(|e| self.name(e))
+    }
+
+    fn find(&self, directory: &Directory, name: &OsStr) -> Result<Option<DirEntry>> {
+        let (place, skipped) = self.index_place(directory, name.as_bytes())?;
+        let left = directory.listing_len.saturating_sub(skipped);
+        let mut listing = Listing::at(&self.inner, place, left)?;
+        while let Some(entry) = listing.next_entry()? {
+            match entry.name.as_bytes().cmp(name.as_bytes()) {
+                std::cmp::Ordering::Less => {}
+                std::cmp::Ordering::Equal => return Ok(Some(entry)),
+                std::cmp::Ordering::Greater => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The last header of the listing whose first name is at most `name`, among those the index
+    /// knows, and the bytes of the listing before it.
+    fn index_place(&self, directory: &Directory, name: &[u8]) -> Result<(MetaRef, u32)> {
+        let mut best = (directory.listing, 0);
+        let Some((count, pos)) = directory.index else {
+            return Ok(best);
+        };
+        let mut cursor = self.inner.inode_cursor_at(pos)?;
+        for _ in 0..count {
+            let at = cursor.place();
+            let what = "a directory index entry";
+            let index: DirIndex = cursor.read_wire(what)?;
+            let name_len = index.name_len.get();
+            if name_len as usize >= MAX_NAME {
+                let field = "name length less one of a directory index entry";
+                return Err(Error::field(at, field, name_len, Allowed::AtMost(255)));
+            }
+            let first = cursor.read_vec(name_len as usize + 1, what)?;
+            if first.as_slice() > name {
+                break;
+            }
+            let skipped = index.listing_pos.get();
+            if skipped >= directory.listing_len {
+                let allowed = Allowed::AtMost(u64::from(directory.listing_len).saturating_sub(1));
+                return Err(Error::field(
+                    at,
+                    "position in a directory index entry",
+                    skipped,
+                    allowed,
+                ));
+            }
+            // The listing is one run of decoded bytes, so its blocks are 8 KiB each.
+            let offset = (skipped as usize + directory.listing.offset()) % METADATA_BLOCK;
+            let offset = u16::try_from(offset).unwrap_or(0);
+            let place = MetaRef::new(
+                index.block.get().into(),
+                offset,
+                at,
+                "block of a directory index entry",
+            )?;
+            best = (place, skipped);
+        }
+        Ok(best)
+    }
+
+    /// The inode at `path`, which is taken from the root whether it starts with a slash or not.
+    ///
+    /// Symbolic links are not followed, neither at the end nor on the way, so a path through one
+    /// leads to nothing. Returns none if nothing is there.
+    pub fn lookup(&self, path: impl AsRef<Path>) -> Result<Option<Inode>> {
+        let mut inode = self.root()?;
+        for component in path.as_ref().components() {
+            match component {
+                Component::RootDir | Component::CurDir => {}
+                Component::Normal(name) => {
+                    if !inode.is_dir() {
+                        return Ok(None);
+                    }
+                    match self.lookup_in(&inode, name)? {
+                        Some(entry) => inode = self.entry_inode(&entry)?,
+                        None => return Ok(None),
+                    }
+                }
+                Component::ParentDir | Component::Prefix(_) => return Ok(None),
+            }
+        }
+        Ok(Some(inode))
+    }
+
+    /// The inode of a directory entry, checked to be of the type that the entry says.
+    pub fn entry_inode(&self, entry: &DirEntry) -> Result<Inode> {
+        let inode = self.inode(entry.reference)?;
+        if inode.file_type() != entry.kind {
+            let fault = Corrupt::EntryType {
+                entry: entry.kind.name(),
+                inode: inode.file_type().name(),
+            };
+            let at = self.inner.inode_cursor(entry.reference)?.place();
+            return Err(self.name(Error::corrupt(at, fault)));
+        }
+        Ok(inode)
+    }
+}
+
+fn directory_of(inode: &Inode) -> Result<&Directory> {
+    match &inode.kind {
+        InodeKind::Directory(directory) => Ok(directory),
+        _ => Err(Error::input(format!(
+            "inode {} is a {} and not a directory",
+            inode.number,
+            inode.file_type().name()
+        ))),
+    }
+}

@@ -1,0 +1,489 @@
+//! The contents of files.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::image::{Image, Inner};
+use super::inode_reader::{File, Inode, InodeKind};
+use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::format::data_block::StoredLen;
+use crate::format::table::Fragment;
+use crate::ordered;
+
+/// A data block of a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Block {
+    /// Where it is stored.
+    pub(crate) start: u64,
+    pub(crate) stored: StoredLen,
+}
+
+/// The end of a file, in a block that it shares with others.
+#[derive(Debug, Clone, Copy)]
+struct Tail {
+    block: Block,
+    /// Where in the decoded block the end of this file starts.
+    offset: u32,
+}
+
+/// The contents of one file of an image, readable at any offset from many threads.
+///
+/// Invariants:
+/// 1. `blocks` has one block for each `block_size` bytes begun, but for those of the tail.
+/// 2. Without a tail, the last block may decode to less than `block_size`; all others decode to
+///    exactly that.
+#[derive(Clone)]
+pub struct FileReader {
+    image: Image,
+    len: u64,
+    blocks: Arc<[Block]>,
+    tail: Option<Tail>,
+    /// Where in the image the whole file stands, if it stands there as it is.
+    contiguous: Option<u64>,
+}
+
+/// How many bytes of a file are stored how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoredAs {
+    /// Bytes in blocks of their own that are compressed.
+    pub compressed: u64,
+    /// Stored bytes of those blocks.
+    pub compressed_stored: u64,
+    /// Bytes in blocks of their own that are stored as they are.
+    pub raw: u64,
+    /// Bytes of blocks of zeros, which are not stored.
+    pub sparse: u64,
+    /// Bytes in a block shared with other files.
+    pub shared: u64,
+}
+
+impl Image {
+    /// The contents of the file `inode`.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the list of its blocks is damaged, `Limit` if the list passes
+    /// [`Limits::memory`](crate::Limits), and `Input` if `inode` is no file.
+    pub fn file(&self, inode: &Inode) -> Result<FileReader> {
+        match &inode.kind {
+            InodeKind::File(file) => self.read_blocks(file).map_err(|e| self.name(e)),
+            _ => Err(Error::input(format!(
+                "inode {} is a {} and not a file",
+                inode.number,
+                inode.file_type().name()
+            ))),
+        }
+    }
+
+    fn read_blocks(&self, file: &File) -> Result<FileReader> {
+        let inner = &self.inner;
+        let block_size = u64::from(inner.superblock.block_size());
+        let count = match file.fragment {
+            Some(_) => file.len / block_size,
+            None => file.len.div_ceil(block_size),
+        };
+        let mut cursor = inner.inode_cursor_at(file.block_words)?;
+        let place = cursor.place();
+        // Each word takes 4 bytes of the inode table, and 3 stored bytes decode to at most 8 KiB.
+        let table_left = inner.superblock.directory_table() - inner.superblock.inode_table();
+        let words_left = (table_left / 3 + 1).saturating_mul(2048);
+        if count > words_left {
+            let what = "the list of a file's blocks";
+            let (need, have) = (count.saturating_mul(4), words_left.saturating_mul(4));
+            return Err(Error::corrupt(
+                place,
+                Corrupt::Truncated { what, need, have },
+            ));
+        }
+        let needs = count.saturating_mul(size_of::<Block>() as u64);
+        if needs > inner.limits.memory {
+            return Err(Error::limit(
+                "the list of a file's blocks",
+                needs,
+                inner.limits.memory,
+            ));
+        }
+        let count = usize::try_from(count)
+            .map_err(|_| Error::limit("the list of a file's blocks", needs, usize::MAX as u64))?;
+        let mut blocks = Vec::new();
+        let mut start = file.blocks_start;
+        let mut words = [0; 4096];
+        while blocks.len() < count {
+            let at = cursor.place();
+            let n = (count - blocks.len()).min(words.len() / 4);
+            cursor.read(&mut words[..n * 4], "the list of a file's blocks")?;
+            for word in words[..n * 4].as_chunks::<4>().0 {
+                let stored =
+                    StoredLen::parse(u32::from_le_bytes(*word), inner.superblock.block_size(), at)?;
+                inner.check_inside(start, stored.len().into(), "a data block")?;
+                blocks.push(Block { start, stored });
+                start += u64::from(stored.len());
+            }
+        }
+        let tail = match file.fragment {
+            Some((number, offset)) if !file.len.is_multiple_of(block_size) => Some(Tail {
+                block: inner.fragment(number, place)?,
+                offset,
+            }),
+            _ => None,
+        };
+        let mut reader = FileReader {
+            image: self.clone(),
+            len: file.len,
+            blocks: blocks.into(),
+            tail,
+            contiguous: None,
+        };
+        reader.contiguous = reader.find_contiguous();
+        Ok(reader)
+    }
+}
+
+impl Inner {
+    fn fragment(&self, number: u32, from: Place) -> Result<Block> {
+        let mut entry = [0; size_of::<Fragment>()];
+        self.fragments.read(self, number.into(), &mut entry, from)?;
+        let entry: Fragment = zerocopy::transmute!(entry);
+        let stored = StoredLen::parse(entry.stored.get(), self.superblock.block_size(), from)?;
+        let start = entry.start.get();
+        self.check_inside(start, stored.len().into(), "a fragment block")?;
+        Ok(Block { start, stored })
+    }
+
+    /// Decodes `block` into `out`, and returns how many bytes it has.
+    fn read_block(&self, block: Block, out: &mut [u8], what: &'static str) -> Result<usize> {
+        let len = block.stored.len() as usize;
+        if block.stored.is_sparse() {
+            out.fill(0);
+            return Ok(out.len());
+        }
+        if !block.stored.is_raw() {
+            return self.decode_stored(block.start, len, out, what);
+        }
+        match out.get_mut(..len) {
+            Some(out) => self.stored_into(block.start, out, what)?,
+            None => {
+                return Err(decoded_len(
+                    block,
+                    what,
+                    len,
+                    Allowed::AtMost(out.len() as u64),
+                ));
+            }
+        }
+        Ok(len)
+    }
+
+    /// Decodes `block`, which must have exactly `out.len()` bytes.
+    fn read_whole_block(&self, block: Block, out: &mut [u8], what: &'static str) -> Result<()> {
+        let n = self.read_block(block, out, what)?;
+        if n != out.len() {
+            return Err(decoded_len(block, what, n, Allowed::Only(out.len() as u64)));
+        }
+        Ok(())
+    }
+
+    /// The decoded `block` of at most `most` bytes, from the cache or into it.
+    fn cached_block(&self, block: Block, most: usize, what: &'static str) -> Result<Arc<Vec<u8>>> {
+        let key = (block.start, block.stored.encode());
+        self.blocks.get_or_insert_with(&key, || {
+            let mut bytes = vec![0; most];
+            let n = self.read_block(block, &mut bytes, what)?;
+            bytes.truncate(n);
+            Ok(Arc::new(bytes))
+        })
+    }
+}
+
+fn decoded_len(block: Block, what: &'static str, found: usize, allowed: Allowed) -> Error {
+    Error::corrupt(
+        Place::Byte(block.start),
+        Corrupt::DecodedLen {
+            what,
+            found,
+            allowed,
+        },
+    )
+}
+
+impl FileReader {
+    /// Bytes in the file.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True for a file of no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset`, and returns how many: fewer only at the end.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let left = self.len.saturating_sub(offset);
+        let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let buf = &mut buf[..n];
+        if let Some(bytes) = self.as_slice() {
+            // `offset + n` is at most `len`, which is the length of the slice.
+            let start = usize::try_from(offset)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len());
+            buf.copy_from_slice(&bytes[start..start + n]);
+            return Ok(n);
+        }
+        self.read_blocks(offset, buf)
+            .map_err(|e| self.image.name(e))?;
+        Ok(n)
+    }
+
+    /// The whole file as a slice of the mapping.
+    ///
+    /// None if the image is not [mapped](crate::OpenOptions::mapped), or the file is not stored as
+    /// it is in one piece.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        let start = self.contiguous?;
+        self.image
+            .inner
+            .mapped(start, usize::try_from(self.len).ok()?)
+    }
+
+    /// The file as a stream with a position.
+    pub fn stream(&self) -> FileStream<'_> {
+        FileStream {
+            reader: self,
+            at: 0,
+        }
+    }
+
+    /// Writes the bytes of `range` to `out`, decoding on `threads` threads.
+    ///
+    /// The part of the range behind the end of the file is left out. At most four decoded blocks
+    /// per thread exist at a time.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, and `Io` with what `out` says; some of the bytes are then written.
+    pub fn copy_to(
+        &self,
+        range: Range<u64>,
+        out: &mut impl io::Write,
+        threads: usize,
+    ) -> Result<u64> {
+        let end = range.end.min(self.len);
+        let block_size = u64::from(self.image.block_size());
+        let Some(len) = end.checked_sub(range.start).filter(|&len| len > 0) else {
+            return Ok(0);
+        };
+        let blocks = range.start / block_size..end.div_ceil(block_size);
+        let parts = blocks.map(|block| {
+            let from = (block * block_size).max(range.start);
+            let to = (block * block_size).saturating_add(block_size).min(end);
+            // A part is at most one block.
+            (from, usize::try_from(to - from).unwrap_or(usize::MAX))
+        });
+        ordered::for_each(
+            threads,
+            threads.saturating_mul(4),
+            parts,
+            || (),
+            |(), (from, len)| {
+                let mut bytes = vec![0; len];
+                self.read_at(from, &mut bytes).map(|_| bytes)
+            },
+            |part| {
+                out.write_all(&part?)
+                    .map_err(|e| Error::io("write the contents of a file", e))
+            },
+        )?;
+        Ok(len)
+    }
+
+    /// How the bytes are stored.
+    pub fn stored_as(&self) -> StoredAs {
+        let mut sum = StoredAs::default();
+        for (i, block) in self.blocks.iter().enumerate() {
+            let len = self.block_len(i) as u64;
+            if block.stored.is_sparse() {
+                sum.sparse += len;
+            } else if block.stored.is_raw() {
+                sum.raw += len;
+            } else {
+                sum.compressed += len;
+                sum.compressed_stored += u64::from(block.stored.len());
+            }
+        }
+        sum.shared = self.tail_len() as u64;
+        sum
+    }
+
+    /// True if all `len` bytes from `offset` are in blocks of zeros that are not stored.
+    pub(crate) fn is_sparse(&self, offset: u64, len: u64) -> bool {
+        let block_size = u64::from(self.image.block_size());
+        let mut blocks = offset / block_size..offset.saturating_add(len).div_ceil(block_size);
+        blocks.all(|i| {
+            let block = usize::try_from(i).ok().and_then(|i| self.blocks.get(i));
+            block.is_some_and(|block| block.stored.is_sparse())
+        })
+    }
+
+    pub(crate) fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Where the shared block with the end of the file is stored.
+    pub(crate) fn tail_start(&self) -> Option<u64> {
+        self.tail.map(|tail| tail.block.start)
+    }
+
+    /// Bytes that block `i` decodes to.
+    pub(crate) fn block_len(&self, i: usize) -> usize {
+        let block_size = self.image.block_size() as usize;
+        let left = self.len.saturating_sub(i as u64 * block_size as u64);
+        usize::try_from(left).unwrap_or(usize::MAX).min(block_size)
+    }
+
+    /// Decodes block `i` into `out`, which is as long as [`FileReader::block_len`] says, past the cache.
+    pub(crate) fn read_block(&self, i: usize, out: &mut [u8]) -> Result<()> {
+        self.image
+            .inner
+            .read_whole_block(self.blocks[i], out, "a data block")
+            .map_err(|e| self.image.name(e))
+    }
+
+    fn tail_len(&self) -> usize {
+        match self.tail {
+            Some(_) => self.block_len(self.blocks.len()),
+            None => 0,
+        }
+    }
+
+    fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let inner = &self.image.inner;
+        let block_size = u64::from(inner.superblock.block_size());
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            // Blocks are at most as many as the list has, and offsets in one below 1 MiB.
+            let i = usize::try_from(at / block_size).unwrap_or(usize::MAX);
+            let skip = usize::try_from(at % block_size).unwrap_or(0);
+            let len = self.block_len(i);
+            let n = (len - skip).min(buf.len() - done);
+            let out = &mut buf[done..done + n];
+            match self.blocks.get(i) {
+                Some(block) if block.stored.is_sparse() => out.fill(0),
+                Some(block) if n == len => inner.read_whole_block(*block, out, "a data block")?,
+                Some(block) if block.stored.is_raw() => {
+                    if block.stored.len() as usize != len {
+                        let found = block.stored.len() as usize;
+                        return Err(decoded_len(
+                            *block,
+                            "a data block",
+                            found,
+                            Allowed::Only(len as u64),
+                        ));
+                    }
+                    inner.stored_into(block.start + skip as u64, out, "a data block")?;
+                }
+                Some(block) => {
+                    let bytes = inner.cached_block(*block, len, "a data block")?;
+                    if bytes.len() != len {
+                        let allowed = Allowed::Only(len as u64);
+                        return Err(decoded_len(*block, "a data block", bytes.len(), allowed));
+                    }
+                    out.copy_from_slice(&bytes[skip..skip + n]);
+                }
+                None => self.read_tail(skip, out)?,
+            }
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Reads from byte `skip` of the tail.
+    fn read_tail(&self, skip: usize, out: &mut [u8]) -> Result<()> {
+        let inner = &self.image.inner;
+        let Some(tail) = self.tail else {
+            // Invariant 1: only a tail is not in the list.
+            return Err(Error::corrupt(
+                Place::Byte(0),
+                Corrupt::Truncated {
+                    what: "a file",
+                    need: out.len() as u64,
+                    have: 0,
+                },
+            ));
+        };
+        let what = "a fragment block";
+        let most = inner.superblock.block_size() as usize;
+        let bytes = inner.cached_block(tail.block, most, what)?;
+        let from = tail.offset as usize;
+        let end = from.saturating_add(self.tail_len());
+        if end > bytes.len() {
+            let (need, have) = (end as u64, bytes.len() as u64);
+            let fault = Corrupt::Truncated { what, need, have };
+            return Err(Error::corrupt(Place::Byte(tail.block.start), fault));
+        }
+        out.copy_from_slice(&bytes[from + skip..from + skip + out.len()]);
+        Ok(())
+    }
+
+    fn find_contiguous(&self) -> Option<u64> {
+        let Some(first) = self.blocks.first() else {
+            let tail = self.tail?;
+            let end = u64::from(tail.offset) + self.len;
+            let whole = tail.block.stored.is_raw() && end <= tail.block.stored.len().into();
+            return whole.then(|| tail.block.start + u64::from(tail.offset));
+        };
+        // Blocks follow each other without a gap, so being raw and full is enough.
+        let raw = self.tail.is_none()
+            && self.blocks.iter().enumerate().all(|(i, block)| {
+                block.stored.is_raw() && block.stored.len() as usize == self.block_len(i)
+            });
+        raw.then_some(first.start)
+    }
+}
+
+impl std::fmt::Debug for FileReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileReader")
+            .field("len", &self.len)
+            .field("blocks", &self.blocks.len())
+            .field("contiguous", &self.contiguous)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file of an image as a stream.
+#[derive(Debug)]
+pub struct FileStream<'a> {
+    reader: &'a FileReader,
+    at: u64,
+}
+
+impl io::Read for FileStream<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self
+            .reader
+            .read_at(self.at, buf)
+            .map_err(io::Error::other)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl io::Seek for FileStream<'_> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            io::SeekFrom::Start(at) => Some(at),
+            io::SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            io::SeekFrom::End(by) => self.reader.len.checked_add_signed(by),
+        };
+        self.at = at.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "seek before the start of the file",
+            )
+        })?;
+        Ok(self.at)
+    }
+}

@@ -1,0 +1,119 @@
+//! Entries of a look-up table by number, read when they are asked for.
+
+use std::sync::OnceLock;
+
+use super::image::Inner;
+use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::format::table::TableShape;
+
+/// A table that is found through a list of its metadata blocks' places.
+///
+/// The list is read with the first entry, not when the image is opened.
+pub(crate) struct LookupTable {
+    what: &'static str,
+    /// Where the list is stored.
+    list: u64,
+    shape: TableShape,
+    /// What is wrong with a number that is too high.
+    field: &'static str,
+    places: OnceLock<Box<[u64]>>,
+}
+
+impl LookupTable {
+    pub(crate) fn new(
+        what: &'static str,
+        field: &'static str,
+        list: u64,
+        shape: TableShape,
+    ) -> Self {
+        Self {
+            what,
+            list,
+            shape,
+            field,
+            places: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.shape.count
+    }
+
+    /// Fills `entry` with entry `i`, which something at `from` points to.
+    pub(crate) fn read(&self, image: &Inner, i: u64, entry: &mut [u8], from: Place) -> Result<()> {
+        let Some((block, offset)) = self.shape.place_of(i) else {
+            let allowed = match self.shape.count.checked_sub(1) {
+                Some(last) => Allowed::AtMost(last),
+                None => Allowed::Text("nothing, as the table is empty"),
+            };
+            return Err(Error::field(from, self.field, i, allowed));
+        };
+        let places = match self.places.get() {
+            Some(places) => places,
+            None => {
+                let places = self.read_places(image)?;
+                self.places.get_or_init(|| places)
+            }
+        };
+        // `place_of` gives a block below `shape.blocks()`, which is the length of `places`.
+        let at = places[block];
+        let block = image.metadata_block(at, self.list)?;
+        let bytes = block
+            .bytes
+            .get(offset..offset + entry.len())
+            .ok_or_else(|| {
+                let need = (offset + entry.len()) as u64;
+                let have = block.bytes.len() as u64;
+                Error::corrupt(
+                    Place::Byte(at),
+                    Corrupt::Truncated {
+                        what: self.what,
+                        need,
+                        have,
+                    },
+                )
+            })?;
+        entry.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read_places(&self, image: &Inner) -> Result<Box<[u64]>> {
+        // At most 2^32 entries of 16 bytes are 2^23 blocks; the image has to hold their places.
+        let need = self.shape.blocks() * 8;
+        let have = image.superblock.bytes_used().saturating_sub(self.list);
+        if need > have {
+            let what = self.what;
+            return Err(Error::corrupt(
+                Place::Byte(self.list),
+                Corrupt::Truncated { what, need, have },
+            ));
+        }
+        if need > image.limits.memory {
+            return Err(Error::limit(self.what, need, image.limits.memory));
+        }
+        let len =
+            usize::try_from(need).map_err(|_| Error::limit(self.what, need, usize::MAX as u64))?;
+        let mut scratch = Vec::new();
+        let stored = image.stored(self.list, len, self.what, &mut scratch)?;
+        let (words, _) = stored.as_chunks::<8>();
+        words
+            .iter()
+            .enumerate()
+            .map(|(i, word)| {
+                let place = u64::from_le_bytes(*word);
+                // The blocks of a table stand before its list.
+                if !(96..self.list).contains(&place) {
+                    let at = Place::Byte(self.list + i as u64 * 8);
+                    let allowed = Allowed::Range(96, self.list.saturating_sub(1));
+                    return Err(Error::field(
+                        at,
+                        "place of a metadata block",
+                        place,
+                        allowed,
+                    ));
+                }
+                Ok(place)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,13 @@
+//! Reading images: from bytes at offsets to directories, inodes, files and their attributes.
+
+pub(crate) mod dir_reader;
+pub(crate) mod file_reader;
+pub(crate) mod image;
+pub(crate) mod inode_reader;
+pub(crate) mod limits;
+pub(crate) mod locate;
+pub(crate) mod lookup_table;
+pub(crate) mod meta_reader;
+pub(crate) mod sections;
+pub(crate) mod walk;
+pub(crate) mod xattr_reader;

@@ -1,0 +1,108 @@
+//! Sections behind an image.
+
+use zerocopy::FromBytes;
+
+use super::image::Inner;
+use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::format::section::{self, HEADER, SectionKind, Wire};
+
+/// Sections looked at, at most: a file of headers only must not take long.
+const MAX_SECTIONS: usize = 64;
+
+/// A section whose digest was not looked at yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Section {
+    pub(crate) kind: SectionKind,
+    pub(crate) version: u32,
+    /// Where its contents start in the image.
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) digest: [u8; 32],
+}
+
+impl Inner {
+    /// All sections, in order.
+    pub(crate) fn sections(&self) -> Result<Vec<Section>> {
+        let image_len = self.source_len()?;
+        let mut sections = Vec::new();
+        let mut next = section::align_up(self.superblock.bytes_used());
+        while let Some(at) = next {
+            let have = image_len.saturating_sub(at);
+            if have < HEADER as u64 {
+                break;
+            }
+            let mut header = [0; HEADER];
+            self.read_outside(at, &mut header, "read a section header")?;
+            // Only an array of another length fails.
+            let Ok(wire) = Wire::read_from_bytes(&header) else {
+                break;
+            };
+            if wire.magic != section::MAGIC {
+                break;
+            }
+            let len = wire.len.get();
+            let have = have - HEADER as u64;
+            if len > have {
+                let fault = Corrupt::Truncated {
+                    what: "a section",
+                    need: len,
+                    have,
+                };
+                return Err(Error::corrupt(Place::Byte(at), fault));
+            }
+            let start = at + HEADER as u64;
+            sections.push(Section {
+                kind: SectionKind(wire.kind),
+                version: wire.version.get(),
+                start,
+                len,
+                digest: wire.digest,
+            });
+            if sections.len() == MAX_SECTIONS {
+                break;
+            }
+            next = section::align_up(start + len);
+        }
+        Ok(sections)
+    }
+
+    /// The contents of the first section of `kind`, checked against their digest.
+    pub(crate) fn section(&self, kind: SectionKind) -> Result<Option<Vec<u8>>> {
+        match self
+            .sections()?
+            .into_iter()
+            .find(|section| section.kind == kind)
+        {
+            Some(section) => self.section_contents(&section).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn section_contents(&self, section: &Section) -> Result<Vec<u8>> {
+        if section.version != 1 {
+            let at = Place::Byte(section.start - HEADER as u64 + 12);
+            return Err(Error::field(
+                at,
+                "version of a section",
+                section.version,
+                Allowed::Only(1),
+            ));
+        }
+        if section.len > self.limits.memory {
+            return Err(Error::limit("a section", section.len, self.limits.memory));
+        }
+        let len = usize::try_from(section.len)
+            .map_err(|_| Error::limit("a section", section.len, usize::MAX as u64))?;
+        let mut contents = vec![0; len];
+        self.read_outside(section.start, &mut contents, "read a section")?;
+        if *blake3::hash(&contents).as_bytes() != section.digest {
+            let fault = Corrupt::Decode {
+                what: "a section",
+                codec: "its contents",
+                reason: "the digest in its header is of other bytes".into(),
+            };
+            return Err(Error::corrupt(Place::Byte(section.start), fault));
+        }
+        Ok(contents)
+    }
+}

@@ -1,0 +1,478 @@
+//! The contents of files: read, compressed on several threads, and written in the plan's order.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::output::OutputFile;
+use super::tree::{InodeId, SourceFile, SourceId, Tree, TreeKind};
+use crate::codec::{Compression, Encoder};
+use crate::error::{Error, Result};
+use crate::format::data_block::StoredLen;
+use crate::ordered;
+use crate::plan::{Placement, Plan, Storage};
+
+/// Where raw files start.
+const RAW_ALIGN: u64 = 4096;
+
+/// Where the contents of a file ended up.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Contents {
+    pub(crate) start: u64,
+    pub(crate) blocks: Vec<StoredLen>,
+    /// Bytes in blocks that are not stored.
+    pub(crate) sparse: u64,
+    /// The fragment block with the end, and the byte in it.
+    pub(crate) fragment: Option<(u32, u32)>,
+}
+
+/// Where all contents ended up.
+#[derive(Debug, Default)]
+pub(crate) struct Data {
+    /// By inode; those of duplicates are those of their leader.
+    pub(crate) contents: HashMap<InodeId, Contents>,
+    pub(crate) fragments: Vec<(u64, StoredLen)>,
+    pub(crate) tally: Tally,
+}
+
+/// What became of the bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Tally {
+    /// Bytes of files, those of duplicates too.
+    pub bytes: u64,
+    /// Files whose contents another file has.
+    pub duplicate_files: u64,
+    /// Bytes that were not stored again.
+    pub duplicate_bytes: u64,
+    /// Bytes of blocks of zeros, which are not stored.
+    pub sparse_bytes: u64,
+    /// Blocks that are stored as they are, because compressing does not make them smaller or
+    /// because the plan says so.
+    pub raw_blocks: u64,
+    /// Blocks that are stored compressed.
+    pub compressed_blocks: u64,
+    /// Blocks with the contents of several files.
+    pub fragment_blocks: u64,
+}
+
+/// What the data writer has to know beside tree and plan.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DataOptions {
+    pub(crate) compression: Compression,
+    pub(crate) block_size: u32,
+    /// Whether small files share blocks.
+    pub(crate) fragments: bool,
+    /// Whether the ends of larger files share blocks, too.
+    pub(crate) tails: bool,
+    pub(crate) threads: usize,
+}
+
+/// A file that is stored.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    inode: InodeId,
+    source: SourceId,
+    len: u64,
+    storage: Storage,
+}
+
+/// A block to be made.
+enum Job {
+    /// A block of one file.
+    Block { item: Item, offset: u64, len: usize },
+    /// A block that the ends of several files share.
+    Fragment(Vec<Member>),
+}
+
+/// The end of a file that shares a block.
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    item: Item,
+    offset: u64,
+    len: usize,
+}
+
+/// A block that was made.
+struct Made {
+    job: Job,
+    bytes: Vec<u8>,
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Compressed,
+    Raw,
+    Sparse,
+}
+
+/// Makes the jobs of a plan, one after the other.
+///
+/// Which block holds what follows from lengths alone, so it is known before anything is read.
+struct Layout<'a, I> {
+    tree: &'a Tree,
+    placements: I,
+    options: DataOptions,
+    /// The file that is cut up at the moment, where its next block starts, and where blocks of its
+    /// own end.
+    current: Option<(Item, u64, u64)>,
+    /// The block that is filled at the moment, its bytes, and the class of its files.
+    shared: (Vec<Member>, usize, u8),
+    /// A full shared block, which comes next.
+    full: Option<Vec<Member>>,
+}
+
+impl<I: Iterator<Item = Placement>> Iterator for Layout<'_, I> {
+    type Item = Job;
+
+    fn next(&mut self) -> Option<Job> {
+        loop {
+            if let Some(members) = self.full.take() {
+                return Some(Job::Fragment(members));
+            }
+            if let Some((item, offset, end)) = &mut self.current {
+                if offset < end {
+                    // At most a block.
+                    let len = (*end - *offset).min(self.options.block_size.into()) as usize;
+                    let job = Job::Block {
+                        item: *item,
+                        offset: *offset,
+                        len,
+                    };
+                    *offset += len as u64;
+                    return Some(job);
+                }
+                let (item, end) = (*item, *end);
+                self.current = None;
+                if end < item.len {
+                    self.share(item, end);
+                }
+                continue;
+            }
+            match self.placements.next() {
+                Some(placement) => self.begin(placement),
+                None if self.shared.0.is_empty() => return None,
+                None => self.close_shared(),
+            }
+        }
+    }
+}
+
+impl<I> Layout<'_, I> {
+    fn begin(&mut self, placement: Placement) {
+        let inode = placement.file;
+        let TreeKind::File { len, source } = self.tree.inodes[inode].kind else {
+            return;
+        };
+        let item = Item {
+            inode,
+            source,
+            len,
+            storage: placement.storage,
+        };
+        if placement.class != self.shared.2 {
+            self.close_shared();
+            self.shared.2 = placement.class;
+        }
+        let block_size = u64::from(self.options.block_size);
+        let tail = len % block_size;
+        let shares = self.options.fragments
+            && placement.storage == Storage::Coded
+            && (len < block_size || self.options.tails);
+        let end = if shares { len - tail } else { len };
+        self.current = Some((item, 0, end));
+    }
+
+    fn share(&mut self, item: Item, offset: u64) {
+        // Less than a block is left.
+        let len = (item.len - offset) as usize;
+        if self.shared.1 + len > self.options.block_size as usize {
+            self.close_shared();
+        }
+        self.shared.0.push(Member { item, offset, len });
+        self.shared.1 += len;
+    }
+
+    fn close_shared(&mut self) {
+        if !self.shared.0.is_empty() {
+            self.shared.1 = 0;
+            self.full = Some(std::mem::take(&mut self.shared.0));
+        }
+    }
+}
+
+/// Buffers that go round, so that no block costs an allocation.
+#[derive(Default)]
+struct Pool(Mutex<Vec<Vec<u8>>>);
+
+impl Pool {
+    fn take(&self) -> Vec<u8> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+            .unwrap_or_default()
+    }
+
+    fn give(&self, buffer: Vec<u8>) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(buffer);
+    }
+}
+
+/// One thread's tools.
+struct Worker<'a> {
+    tree: &'a Tree,
+    pool: &'a Pool,
+    block_size: usize,
+    encoder: Encoder,
+    /// The file that was read last: blocks of one file mostly follow each other.
+    open: Option<(SourceId, Box<dyn SourceFile + 'a>)>,
+    input: Vec<u8>,
+}
+
+impl<'a> Worker<'a> {
+    fn file(&mut self, source: SourceId) -> Result<&mut (dyn SourceFile + 'a)> {
+        if self.open.as_ref().is_none_or(|(open, _)| *open != source) {
+            self.check_last()?;
+            self.open = Some((source, self.tree.source.open(source)?));
+        }
+        match &mut self.open {
+            Some((_, file)) => Ok(file.as_mut()),
+            None => Err(Error::input("no file is open")),
+        }
+    }
+
+    /// Checks that the file that was read last did not change meanwhile.
+    fn check_last(&mut self) -> Result<()> {
+        match self.open.take() {
+            Some((_, mut file)) => file.check_unchanged(),
+            None => Ok(()),
+        }
+    }
+
+    fn make(&mut self, job: Job) -> Result<Made> {
+        let (len, storage) = match &job {
+            Job::Block { len, item, .. } => (*len, item.storage),
+            Job::Fragment(members) => (members.iter().map(|m| m.len).sum(), Storage::Coded),
+        };
+        if self.input.len() < self.block_size {
+            self.input.resize(self.block_size, 0);
+        }
+        let mut input = std::mem::take(&mut self.input);
+        let sparse = self.read(&job, &mut input[..len])?;
+        let mut bytes = self.pool.take();
+        let form = if sparse {
+            bytes.clear();
+            Form::Sparse
+        } else if storage == Storage::Coded && self.encoder.encode(&input[..len], &mut bytes)? {
+            Form::Compressed
+        } else {
+            bytes.clear();
+            bytes.extend_from_slice(&input[..len]);
+            Form::Raw
+        };
+        self.input = input;
+        Ok(Made { job, bytes, form })
+    }
+
+    /// Reads what a block holds; true if it is all zeros and need not be stored.
+    fn read(&mut self, job: &Job, input: &mut [u8]) -> Result<bool> {
+        match job {
+            Job::Block { item, offset, len } => {
+                let file = self.file(item.source)?;
+                if file.is_hole(*offset, *len as u64)? {
+                    return Ok(item.storage == Storage::Coded || {
+                        input.fill(0);
+                        false
+                    });
+                }
+                file.read_exact_at(*offset, input)?;
+                file.check_unchanged()?;
+                // A raw file stays in one piece.
+                Ok(item.storage == Storage::Coded && is_zero(input))
+            }
+            Job::Fragment(members) => {
+                let mut rest = input;
+                for member in members {
+                    let (part, later) = std::mem::take(&mut rest).split_at_mut(member.len);
+                    self.file(member.item.source)?
+                        .read_exact_at(member.offset, part)?;
+                    rest = later;
+                }
+                self.check_last()?;
+                Ok(false)
+            }
+        }
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    // Comparing with oneself, one byte later, runs at the speed of memory.
+    bytes
+        .first()
+        .is_none_or(|&first| first == 0 && bytes[1..] == bytes[..bytes.len() - 1])
+}
+
+/// Writes the contents of all files of `plan`, but for `duplicates`, to the end of `out`.
+///
+/// `progress` is told the bytes that were read, block by block.
+pub(crate) fn write(
+    tree: &Tree,
+    plan: &Plan,
+    duplicates: &HashMap<InodeId, InodeId>,
+    options: DataOptions,
+    out: &mut OutputFile,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Data> {
+    let pool = Pool::default();
+    let mut data = Data::default();
+    for duplicate in duplicates.keys() {
+        if let TreeKind::File { len, .. } = tree.inodes[*duplicate].kind {
+            data.tally.duplicate_files += 1;
+            data.tally.duplicate_bytes += len;
+            data.tally.bytes += len;
+            progress(len);
+        }
+    }
+    // An encoder that cannot be made is an error now, not on a thread.
+    Encoder::new(&options.compression, options.block_size)?;
+    let layout = Layout {
+        tree,
+        placements: plan
+            .placements
+            .iter()
+            .copied()
+            .filter(|p| !duplicates.contains_key(&p.file)),
+        options,
+        current: None,
+        shared: (Vec::new(), 0, 0),
+        full: None,
+    };
+    ordered::for_each(
+        options.threads,
+        options.threads * 3,
+        layout,
+        || {
+            Encoder::new(&options.compression, options.block_size).map(|encoder| Worker {
+                tree,
+                pool: &pool,
+                block_size: options.block_size as usize,
+                encoder,
+                open: None,
+                input: Vec::new(),
+            })
+        },
+        |worker, job| match worker {
+            Ok(worker) => worker.make(job),
+            Err(_) => Err(Error::input("the codec cannot be used")),
+        },
+        |made| {
+            let made = made?;
+            data.store(&made, options.block_size, out, progress)?;
+            pool.give(made.bytes);
+            Ok(())
+        },
+    )?;
+    for (duplicate, leader) in duplicates {
+        if let Some(contents) = data.contents.get(leader).cloned() {
+            data.contents.insert(*duplicate, contents);
+        }
+    }
+    Ok(data)
+}
+
+impl Data {
+    fn store(
+        &mut self,
+        made: &Made,
+        block_size: u32,
+        out: &mut OutputFile,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        if let Job::Block {
+            item: Item {
+                storage: Storage::Raw,
+                ..
+            },
+            offset: 0,
+            ..
+        } = made.job
+        {
+            out.pad_to(RAW_ALIGN)?;
+        }
+        let start = out.len();
+        let stored = match made.form {
+            Form::Sparse => StoredLen::SPARSE,
+            Form::Compressed | Form::Raw => {
+                out.append(&made.bytes)?;
+                StoredLen::new(made.bytes.len(), made.form == Form::Raw, block_size).ok_or_else(
+                    || Error::limit("a stored block", made.bytes.len() as u64, block_size.into()),
+                )?
+            }
+        };
+        match made.form {
+            Form::Sparse => {}
+            Form::Compressed => self.tally.compressed_blocks += 1,
+            Form::Raw => self.tally.raw_blocks += 1,
+        }
+        let bytes = match &made.job {
+            Job::Block { item, len, .. } => {
+                let contents = self.contents.entry(item.inode).or_default();
+                if contents.blocks.is_empty() {
+                    contents.start = start;
+                }
+                contents.blocks.push(stored);
+                if made.form == Form::Sparse {
+                    contents.sparse += *len as u64;
+                    self.tally.sparse_bytes += *len as u64;
+                }
+                *len as u64
+            }
+            Job::Fragment(members) => {
+                let number = u32::try_from(self.fragments.len())
+                    .ok()
+                    .filter(|&number| number < u32::MAX)
+                    .ok_or_else(|| {
+                        Error::limit(
+                            "the number of fragment blocks",
+                            u32::MAX.into(),
+                            u32::MAX.into(),
+                        )
+                    })?;
+                self.fragments.push((start, stored));
+                self.tally.fragment_blocks += 1;
+                let mut offset = 0;
+                for member in members {
+                    let contents = self.contents.entry(member.item.inode).or_default();
+                    contents.fragment = Some((number, offset));
+                    // All members together are at most a block.
+                    offset += member.len as u32;
+                }
+                offset.into()
+            }
+        };
+        self.tally.bytes += bytes;
+        progress(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_found() {
+        assert!(is_zero(&[]));
+        assert!(is_zero(&[0]));
+        assert!(is_zero(&[0; 4097]));
+        assert!(!is_zero(&[1; 4097]));
+        for i in [0, 1, 2048, 4095] {
+            let mut bytes = [0; 4096];
+            bytes[i] = 1;
+            assert!(!is_zero(&bytes), "{i}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A tree to be packed from another image.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use super::rules::TreeRules;
+use super::tree::{
+    Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind,
+};
+use crate::error::{Error, Result};
+use crate::read::file_reader::FileReader;
+use crate::read::image::Image;
+use crate::read::inode_reader::{Inode, InodeKind, InodeRef};
+
+impl Tree {
+    /// The tree in `image`, as `rules` say.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading the image.
+    pub fn from_image(image: &Image, rules: &TreeRules) -> Result<Self> {
+        let mut files = Vec::new();
+        let mut known: HashMap<InodeRef, InodeId> = HashMap::new();
+        let mut directories: HashMap<PathBuf, InodeId> = HashMap::new();
+        let mut builder: Option<TreeBuilder> = None;
+        for entry in image.walk()? {
+            let (path, inode) = entry?.into_parts();
+            let attributes = rules.apply(&path, inode.is_dir(), attributes(&inode));
+            let mut xattrs = image.xattrs(&inode)?;
+            xattrs.retain(|xattr| matches!(rules.keeps_xattr(xattr.name()), Ok(true)));
+            let Some(builder) = &mut builder else {
+                directories.insert(PathBuf::new(), 0);
+                builder = Some(TreeBuilder::new(attributes, xattrs)?);
+                continue;
+            };
+            // The parent is missing if it was left out.
+            let parent = path.parent().and_then(|parent| directories.get(parent));
+            let (Some(&parent), Some(name)) = (parent, path.file_name()) else {
+                continue;
+            };
+            if rules.excludes(&path, inode.is_dir()) {
+                continue;
+            }
+            let id = match known.get(&inode.reference()) {
+                Some(&id) => id,
+                None => {
+                    let kind = kind(image, &inode, &mut files)?;
+                    let id = builder.add(attributes, xattrs, kind)?;
+                    known.insert(inode.reference(), id);
+                    id
+                }
+            };
+            builder.link(parent, name.as_bytes(), id);
+            if inode.is_dir() {
+                directories.insert(path, id);
+            }
+        }
+        let builder = builder.ok_or_else(|| Error::input("the image has no root"))?;
+        Ok(builder.finish(Box::new(ImageSource {
+            image: image.clone(),
+            files,
+        })))
+    }
+}
+
+fn attributes(inode: &Inode) -> Attributes {
+    Attributes {
+        permissions: inode.permissions(),
+        uid: inode.uid(),
+        gid: inode.gid(),
+        mtime: inode.mtime(),
+    }
+}
+
+fn kind(image: &Image, inode: &Inode, files: &mut Vec<InodeRef>) -> Result<TreeKind> {
+    Ok(match inode.kind() {
+        InodeKind::Directory(_) => TreeKind::Directory(Vec::new()),
+        InodeKind::File(file) => {
+            // The image holds at most 2^32 - 1 inodes.
+            let source = SourceId::try_from(files.len()).map_err(|_| {
+                image.name(Error::limit(
+                    "the number of files",
+                    files.len() as u64,
+                    u32::MAX.into(),
+                ))
+            })?;
+            files.push(inode.reference());
+            TreeKind::File {
+                len: file.len(),
+                source,
+            }
+        }
+        InodeKind::Symlink(target) => TreeKind::Symlink(target.clone().into_vec().into()),
+        InodeKind::BlockDevice(device) => TreeKind::BlockDevice(*device),
+        InodeKind::CharDevice(device) => TreeKind::CharDevice(*device),
+        InodeKind::Fifo => TreeKind::Fifo,
+        InodeKind::Socket => TreeKind::Socket,
+    })
+}
+
+struct ImageSource {
+    image: Image,
+    files: Vec<InodeRef>,
+}
+
+impl FileSource for ImageSource {
+    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + '_>> {
+        let inode = self.image.inode(self.files[file as usize])?;
+        Ok(Box::new(self.image.file(&inode)?))
+    }
+}
+
+impl SourceFile for FileReader {
+    fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let n = self.read_at(offset, buf)?;
+        if n < buf.len() {
+            return Err(Error::changed(
+                "length",
+                offset.saturating_add(buf.len() as u64),
+                self.len(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn is_hole(&mut self, offset: u64, len: u64) -> Result<bool> {
+        Ok(self.is_sparse(offset, len))
+    }
+
+    fn check_unchanged(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

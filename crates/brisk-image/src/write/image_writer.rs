@@ -1,0 +1,399 @@
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use zerocopy::IntoBytes;
+
+use super::data_writer::{self, DataOptions, Tally};
+use super::metadata_writer::MetadataWriter;
+use super::output::OutputFile;
+use super::recipe::Recipe;
+use super::tree::Tree;
+use super::{duplicates, inode_writer, xattr_writer};
+use crate::codec::{Codec, Compression, library_version};
+use crate::error::{Error, Result};
+use crate::format::codec_options;
+use crate::format::metadata::MetadataHeader;
+use crate::format::section::{self, SectionKind};
+use crate::format::superblock::{self, MAGIC, NO_TABLE, Superblock, flag};
+use crate::format::table::Fragment;
+use crate::plan::{PlanFile, PlanRules};
+
+/// Images end at a multiple of this, so that every kernel can mount them from a loop device.
+const PADDING: u64 = 4096;
+
+/// Writes a [`Tree`] as a SquashFS 4.0 image.
+///
+/// The same tree and options give the same bytes, at any number of threads.
+#[derive(Debug, Clone)]
+pub struct ImageWriter {
+    compression: Compression,
+    block_size: u32,
+    fragments: bool,
+    tails: bool,
+    deduplicate: bool,
+    export: bool,
+    threads: usize,
+    time: Option<u32>,
+    place: Option<PathBuf>,
+    recipe: bool,
+    rules: PlanRules,
+}
+
+/// What a written image holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Inodes, each hard-linked one counted once.
+    pub inodes: u64,
+    /// Files among them.
+    pub files: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// What became of the contents.
+    pub data: Tally,
+    /// Bytes of the SquashFS image.
+    pub bytes_used: u64,
+    /// Bytes of the file, with padding and sections.
+    pub file_bytes: u64,
+    /// Threads that compressed.
+    pub threads: usize,
+}
+
+impl Default for ImageWriter {
+    fn default() -> Self {
+        Self {
+            compression: Compression::default_for(Codec::Zstd),
+            block_size: 128 << 10,
+            fragments: true,
+            tails: false,
+            deduplicate: true,
+            export: true,
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            time: None,
+            place: None,
+            recipe: true,
+            rules: PlanRules::default(),
+        }
+    }
+}
+
+impl ImageWriter {
+    /// zstd 15, blocks of 128 KiB, small files in shared blocks, equal files once.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How to compress.
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    /// Bytes in a data block: a power of two from 4 KiB to 1 MiB.
+    #[must_use]
+    pub fn block_size(mut self, bytes: u32) -> Self {
+        self.block_size = bytes;
+        self
+    }
+
+    /// Whether files smaller than a block share blocks.
+    #[must_use]
+    pub fn fragments(mut self, yes: bool) -> Self {
+        self.fragments = yes;
+        self
+    }
+
+    /// Whether the ends of larger files share blocks, too: smaller, but a read of such an end
+    /// decodes a whole shared block.
+    #[must_use]
+    pub fn tails(mut self, yes: bool) -> Self {
+        self.tails = yes;
+        self
+    }
+
+    /// Whether files with the same contents are stored once.
+    #[must_use]
+    pub fn deduplicate(mut self, yes: bool) -> Self {
+        self.deduplicate = yes;
+        self
+    }
+
+    /// Whether inodes can be found by number, as NFS needs.
+    #[must_use]
+    pub fn export(mut self, yes: bool) -> Self {
+        self.export = yes;
+        self
+    }
+
+    /// Threads that read and compress.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// When the image says that it was made, in seconds since 1970; without, the newest
+    /// modification time in the tree.
+    #[must_use]
+    pub fn time(mut self, seconds: u32) -> Self {
+        self.time = Some(seconds);
+        self
+    }
+
+    /// Records the directory that the tree belongs at.
+    #[must_use]
+    pub fn place(mut self, directory: PathBuf) -> Self {
+        self.place = Some(directory);
+        self
+    }
+
+    /// Whether the [`Recipe`] is kept behind the image.
+    #[must_use]
+    pub fn recipe(mut self, yes: bool) -> Self {
+        self.recipe = yes;
+        self
+    }
+
+    /// What comes first, and what is stored raw.
+    #[must_use]
+    pub fn rules(mut self, rules: PlanRules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// A writer that does what `recipe` says.
+    pub fn from_recipe(recipe: &Recipe) -> Result<Self> {
+        Ok(Self {
+            compression: recipe.compression,
+            block_size: recipe.block_size,
+            fragments: recipe.fragments,
+            tails: recipe.tails,
+            deduplicate: recipe.deduplicate,
+            export: recipe.export,
+            rules: PlanRules::new(recipe.order.clone(), recipe.raw.clone())?,
+            ..Self::default()
+        })
+    }
+
+    /// What the image will be made by.
+    pub fn to_recipe(&self) -> Recipe {
+        Recipe {
+            brisk: env!("CARGO_PKG_VERSION").to_owned(),
+            library: library_version(&self.compression),
+            compression: self.compression,
+            block_size: self.block_size,
+            fragments: self.fragments,
+            tails: self.tails,
+            deduplicate: self.deduplicate,
+            export: self.export,
+            order: self.rules.order().to_vec(),
+            raw: self.rules.raw().to_vec(),
+        }
+    }
+
+    /// Writes `tree` to a new image at `path`, which replaces a file of that name when it is
+    /// complete; until then, and after an error, that file is as it was.
+    ///
+    /// `progress` is told, from any thread, the bytes of files that were dealt with since it was
+    /// last told.
+    ///
+    /// # Errors
+    ///
+    /// `Input` for options that cannot be and files that changed, `Limit` for what SquashFS cannot
+    /// hold, and `Io` for what the system refuses; the path is that of the file at fault.
+    pub fn write(
+        &self,
+        tree: &Tree,
+        path: impl AsRef<Path>,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Summary> {
+        let log = self.block_log()?;
+        self.compression.check(self.block_size)?;
+        let path = path.as_ref();
+        let mut out = OutputFile::create(path)?;
+        let options = codec_options::encode(&self.compression, self.block_size);
+        out.append(&[0; Superblock::LEN])?;
+        if let Some(options) = &options {
+            let header = MetadataHeader::new(options.len(), true)
+                .ok_or_else(|| Error::limit("the codec's options", options.len() as u64, 8192))?;
+            out.append(&header.encode())?;
+            out.append(options)?;
+        }
+
+        let files = tree.files();
+        let plan = self.rules.plan(
+            files
+                .iter()
+                .map(|(path, file)| PlanFile { path, file: *file }),
+        )?;
+        let order: Vec<_> = plan
+            .placements
+            .iter()
+            .map(|placement| placement.file)
+            .collect();
+        let duplicates = match self.deduplicate {
+            true => duplicates::find(tree, &order, self.threads)?,
+            false => Default::default(),
+        };
+        let data_options = DataOptions {
+            compression: self.compression,
+            block_size: self.block_size,
+            fragments: self.fragments,
+            tails: self.tails,
+            threads: self.threads,
+        };
+        let data = data_writer::write(tree, &plan, &duplicates, data_options, &mut out, progress)?;
+
+        let tables = inode_writer::write(tree, &data.contents, &self.compression)?;
+        let inode_table = out.len();
+        out.append(&tables.inodes)?;
+        let directory_table = out.len();
+        out.append(&tables.directories)?;
+        let fragments = data.fragments.iter().map(|&(start, stored)| Fragment {
+            start: start.into(),
+            stored: stored.encode().into(),
+            unused: 0.into(),
+        });
+        let fragments: Vec<_> = fragments.collect();
+        let fragment_table =
+            self.append_table(&mut out, fragments.iter().map(IntoBytes::as_bytes))?;
+        let references: Vec<_> = tables
+            .references
+            .iter()
+            .map(|at| at.encode().to_le_bytes())
+            .collect();
+        let export_table = match self.export {
+            true => self.append_table(&mut out, references.iter().map(<[u8; 8]>::as_slice))?,
+            false => NO_TABLE,
+        };
+        let ids: Vec<_> = tables.ids.iter().map(|id| id.to_le_bytes()).collect();
+        let id_table = self.append_table(&mut out, ids.iter().map(<[u8; 4]>::as_slice))?;
+        let xattr_table = match xattr_writer::table(&tree.xattr_sets, &self.compression, out.len())?
+        {
+            Some((bytes, header)) => {
+                out.append(&bytes)?;
+                header
+            }
+            None => NO_TABLE,
+        };
+
+        let bytes_used = out.len();
+        let wire = superblock::Wire {
+            magic: MAGIC.into(),
+            // `TreeBuilder` bounds both counts, `Ids` and `Data` theirs.
+            inode_count: u32::try_from(tree.inodes.len()).unwrap_or(u32::MAX).into(),
+            mkfs_time: self.time.unwrap_or_else(|| tree.newest()).into(),
+            block_size: self.block_size.into(),
+            fragment_count: u32::try_from(fragments.len()).unwrap_or(u32::MAX).into(),
+            compressor: self
+                .compression
+                .codec()
+                .unwrap_or(Codec::Gzip)
+                .to_wire()
+                .into(),
+            block_log: log.into(),
+            flags: self
+                .flags(options.is_some(), xattr_table == NO_TABLE)
+                .into(),
+            id_count: u16::try_from(ids.len()).unwrap_or(u16::MAX).into(),
+            major: 4.into(),
+            minor: 0.into(),
+            root_inode: tables.root.encode().into(),
+            bytes_used: bytes_used.into(),
+            id_table: id_table.into(),
+            xattr_table: xattr_table.into(),
+            inode_table: inode_table.into(),
+            directory_table: directory_table.into(),
+            fragment_table: fragment_table.into(),
+            export_table: export_table.into(),
+        };
+        out.write_at(0, wire.as_bytes())?;
+        self.append_sections(&mut out)?;
+        out.pad_to(PADDING)?;
+        let file_bytes = out.len();
+        out.finish()?;
+        let count = |is: fn(&super::tree::TreeKind) -> bool| {
+            tree.inodes.iter().filter(|i| is(&i.kind)).count() as u64
+        };
+        Ok(Summary {
+            inodes: tree.inodes.len() as u64,
+            files: count(|kind| matches!(kind, super::tree::TreeKind::File { .. })),
+            directories: count(|kind| matches!(kind, super::tree::TreeKind::Directory(_))),
+            data: data.tally,
+            bytes_used,
+            file_bytes,
+            threads: self.threads,
+        })
+    }
+
+    fn block_log(&self) -> Result<u16> {
+        match self.block_size.checked_ilog2() {
+            Some(log @ 12..=20) if self.block_size.is_power_of_two() => Ok(log as u16),
+            _ => Err(Error::input(format!(
+                "block size is {}, allowed is a power of two from 4096 to 1048576",
+                self.block_size
+            ))),
+        }
+    }
+
+    fn flags(&self, has_options: bool, no_xattrs: bool) -> u16 {
+        let mut flags = 0;
+        let mut set = |yes: bool, bits: u16| {
+            if yes {
+                flags |= bits;
+            }
+        };
+        let raw = flag::RAW_INODES
+            | flag::RAW_DATA
+            | flag::RAW_FRAGMENTS
+            | flag::RAW_XATTRS
+            | flag::RAW_IDS;
+        set(self.compression.codec().is_none(), raw);
+        set(!self.fragments, flag::NO_FRAGMENTS);
+        set(self.fragments && self.tails, flag::ALWAYS_FRAGMENTS);
+        set(self.deduplicate, flag::DEDUPLICATED);
+        set(self.export, flag::EXPORTABLE);
+        set(no_xattrs, flag::NO_XATTRS);
+        set(has_options, flag::CODEC_OPTIONS);
+        flags
+    }
+
+    /// Appends a look-up table of `entries`, and returns where its list stands.
+    fn append_table<'a>(
+        &self,
+        out: &mut OutputFile,
+        entries: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<u64> {
+        let mut table = MetadataWriter::new(&self.compression)?;
+        for entry in entries {
+            table.append(entry)?;
+        }
+        let (bytes, list) = table.finish_as_table(out.len(), &[])?;
+        out.append(&bytes)?;
+        Ok(list)
+    }
+
+    fn append_sections(&self, out: &mut OutputFile) -> Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        if self.recipe {
+            append_section(out, SectionKind::RECIPE, &self.to_recipe().encode()?)?;
+        }
+        if let Some(place) = &self.place {
+            if !place.is_absolute() {
+                return Err(Error::input(format!(
+                    "place is {}, allowed is an absolute path",
+                    place.display()
+                )));
+            }
+            append_section(out, SectionKind::PLACE, place.as_os_str().as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+fn append_section(out: &mut OutputFile, kind: SectionKind, contents: &[u8]) -> Result<()> {
+    out.pad_to(section::ALIGN)?;
+    out.append(section::Wire::new(kind, contents).as_bytes())?;
+    out.append(contents)
+}

@@ -1,0 +1,168 @@
+//! Output files that appear whole or not at all.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+
+use crate::error::{Error, Result};
+
+/// A file that gets its name only when it is complete.
+///
+/// The file has no name while it is written, where the filesystem can do that: whatever happens to
+/// the process, nothing is left. Where not, it has a temporary name in the same directory.
+pub(crate) struct OutputFile {
+    file: File,
+    path: PathBuf,
+    /// Its name, where it must have one.
+    temporary: Option<tempfile::TempPath>,
+    len: u64,
+}
+
+impl OutputFile {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let create = || {
+            if path.is_dir() {
+                return Err(Error::input("the output is a directory; name a file"));
+            }
+            let directory = directory_of(path);
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            let mode = Mode::from_raw_mode(0o666);
+            let (file, temporary) = match openat(CWD, directory, flags, mode) {
+                Ok(fd) => (File::from(fd), None),
+                Err(_) => {
+                    let named = temporary_builder().tempfile_in(directory);
+                    let named = named.map_err(|e| Error::io("create the output file", e))?;
+                    let (file, path) = named.into_parts();
+                    (file, Some(path))
+                }
+            };
+            Ok(Self {
+                file,
+                path: path.to_owned(),
+                temporary,
+                len: 0,
+            })
+        };
+        create().map_err(|e| e.with_path(path))
+    }
+
+    /// Bytes written so far.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.write_at(self.len, bytes)?;
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes the length a multiple of `align`, with zeros.
+    pub(crate) fn pad_to(&mut self, align: u64) -> Result<()> {
+        self.len = self.len.next_multiple_of(align);
+        self.file
+            .set_len(self.len)
+            .map_err(|e| Error::io("write the output file", e).with_path(&self.path))
+    }
+
+    /// Writes over bytes that were appended before.
+    pub(crate) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|e| Error::io("write the output file", e).with_path(&self.path))
+    }
+
+    /// Puts everything on the disk, and then the name: of an older file with this name either all
+    /// or nothing is left.
+    pub(crate) fn finish(self) -> Result<()> {
+        let path = self.path.clone();
+        self.finish_inner()
+            .map_err(|e| Error::io("complete the output file", e).with_path(path))
+    }
+
+    fn finish_inner(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        let directory = directory_of(&self.path);
+        match self.temporary {
+            Some(temporary) => temporary.persist(&self.path).map_err(|e| e.error)?,
+            None => {
+                // A name can be given to the file only where there is none, so an older file is
+                // replaced in two steps: a temporary name, then `rename`.
+                let from = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                let link = |to: &Path| {
+                    linkat(CWD, from.as_str(), CWD, to, AtFlags::SYMLINK_FOLLOW)
+                        .map_err(io::Error::from)
+                };
+                let named = temporary_builder().make_in(directory, link)?;
+                named
+                    .into_temp_path()
+                    .persist(&self.path)
+                    .map_err(|e| e.error)?;
+            }
+        }
+        File::open(directory)?.sync_all()
+    }
+}
+
+fn temporary_builder<'a, 'b>() -> tempfile::Builder<'a, 'b> {
+    use std::os::unix::fs::PermissionsExt;
+    let mut builder = tempfile::Builder::new();
+    // Less the umask, as for any new file.
+    builder
+        .prefix(".brisk-")
+        .permissions(std::fs::Permissions::from_mode(0o666));
+    builder
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_file_leaves_the_old_one_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        std::fs::write(&path, "old").unwrap();
+        let mut file = OutputFile::create(&path).unwrap();
+        file.append(b"new").unwrap();
+        drop(file);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let mut file = OutputFile::create(&path).unwrap();
+        file.append(b"new").unwrap();
+        file.pad_to(8).unwrap();
+        file.write_at(1, b"E").unwrap();
+        file.finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"nEw\0\0\0\0\0");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let e = OutputFile::create(dir.path()).err().unwrap();
+        assert_eq!(
+            e.to_string(),
+            format!(
+                "{}: the output is a directory; name a file",
+                dir.path().display()
+            )
+        );
+        let path = dir.path().join("none/out");
+        let e = OutputFile::create(&path).err().unwrap();
+        assert_eq!(
+            e.to_string(),
+            format!("{}: cannot create the output file", path.display())
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! How an image was made, so that it can be made again.
+
+use serde::{Deserialize, Serialize};
+
+use crate::codec::Compression;
+use crate::error::{Error, Result};
+use crate::format::section::SectionKind;
+use crate::read::image::Image;
+
+/// How an image was made: every option that the bytes depend on, and the versions of what made
+/// them.
+///
+/// The same tree packed with the same recipe by the same versions is the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// The version of this crate.
+    pub brisk: String,
+    /// The version of the library that compressed.
+    pub library: String,
+    /// How data, fragments and metadata are compressed.
+    pub compression: Compression,
+    /// Bytes in a data block.
+    pub block_size: u32,
+    /// Whether small files share blocks.
+    pub fragments: bool,
+    /// Whether the ends of larger files share blocks, too.
+    pub tails: bool,
+    /// Whether files with the same contents are stored once.
+    pub deduplicate: bool,
+    /// Whether inodes can be found by number.
+    pub export: bool,
+    /// Patterns of the files that come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<String>,
+    /// Patterns of the files that are stored raw.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub raw: Vec<String>,
+}
+
+impl Recipe {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|e| Error::io("write the recipe", e.into()))
+    }
+}
+
+impl Image {
+    /// How the image was made; none if that is not recorded, as in images by other tools.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the section is damaged, and `Unsupported` if a later version wrote it.
+    pub fn recipe(&self) -> Result<Option<Recipe>> {
+        let section = self
+            .inner
+            .section(SectionKind::RECIPE)
+            .map_err(|e| self.name(e))?;
+        let Some(bytes) = section else {
+            return Ok(None);
+        };
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| {
+            self.name(Error::unsupported(crate::error::Unsupported::Other(
+                format!("the recipe cannot be read ({e}); it may be of a later version"),
+            )))
+        })
+    }
+}

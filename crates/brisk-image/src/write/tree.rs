@@ -1,0 +1,329 @@
+//! A tree to be packed, wherever it comes from.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::format::dir_listing::MAX_NAME;
+use crate::read::inode_reader::Device;
+use crate::read::xattr_reader::Xattr;
+
+/// The number of an inode in a [`Tree`]; the root is 0.
+pub(crate) type InodeId = usize;
+
+/// The number by which a [`FileSource`] knows a file.
+pub(crate) type SourceId = u32;
+
+/// Files and directories to be packed: names and metadata in memory, contents where they are.
+///
+/// Made by [`Tree::from_directory`], [`Tree::from_tar`] or [`Tree::from_image`].
+///
+/// 1. Inode 0 is the root, a directory.
+/// 2. Each directory but the root is in exactly one directory; other inodes are in at least one.
+/// 3. The names of a directory are sorted by their bytes, each is there once, and each passed
+///    [`check_name`].
+/// 4. `xattrs` of an inode is a number below the length of `xattr_sets`.
+pub struct Tree {
+    pub(crate) inodes: Vec<TreeInode>,
+    pub(crate) xattr_sets: Vec<Vec<Xattr>>,
+    pub(crate) source: Box<dyn FileSource>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What is the same for every kind of inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) permissions: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) mtime: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct TreeInode {
+    pub(crate) attributes: Attributes,
+    /// Index into [`Tree::xattr_sets`].
+    pub(crate) xattrs: Option<u32>,
+    pub(crate) kind: TreeKind,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum TreeKind {
+    Directory(Vec<(Box<[u8]>, InodeId)>),
+    File { len: u64, source: SourceId },
+    Symlink(Box<[u8]>),
+    BlockDevice(Device),
+    CharDevice(Device),
+    Fifo,
+    Socket,
+}
+
+/// Where the contents of files come from.
+pub(crate) trait FileSource: Sync {
+    /// Opens a file for reading.
+    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + '_>>;
+}
+
+/// The contents of one file that is packed.
+pub(crate) trait SourceFile {
+    /// Fills `buf` from `offset`. That the file is shorter than it was is an error.
+    fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// True if the `len` bytes from `offset` are known to be zeros without reading them.
+    fn is_hole(&mut self, offset: u64, len: u64) -> Result<bool>;
+
+    /// Checks that the file is still what it was when the tree was listed.
+    fn check_unchanged(&mut self) -> Result<()>;
+}
+
+/// Puts a [`Tree`] together.
+pub(crate) struct TreeBuilder {
+    inodes: Vec<TreeInode>,
+    xattr_sets: Vec<Vec<Xattr>>,
+    known_sets: HashMap<Vec<Xattr>, u32>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl TreeBuilder {
+    /// A tree that is an empty root directory.
+    pub(crate) fn new(root: Attributes, xattrs: Vec<Xattr>) -> Result<Self> {
+        let mut builder = Self {
+            inodes: Vec::new(),
+            xattr_sets: Vec::new(),
+            known_sets: HashMap::new(),
+            warnings: Vec::new(),
+        };
+        builder.add(root, xattrs, TreeKind::Directory(Vec::new()))?;
+        Ok(builder)
+    }
+
+    /// Adds an inode that has no name yet.
+    pub(crate) fn add(
+        &mut self,
+        attributes: Attributes,
+        xattrs: Vec<Xattr>,
+        kind: TreeKind,
+    ) -> Result<InodeId> {
+        // Numbers start at 1, and the root's parent has the one after the last.
+        if self.inodes.len() >= u32::MAX as usize - 1 {
+            return Err(Error::limit(
+                "the number of inodes",
+                self.inodes.len() as u64 + 1,
+                u32::MAX.into(),
+            ));
+        }
+        let xattrs = self.xattr_set(xattrs)?;
+        self.inodes.push(TreeInode {
+            attributes,
+            xattrs,
+            kind,
+        });
+        Ok(self.inodes.len() - 1)
+    }
+
+    fn xattr_set(&mut self, mut xattrs: Vec<Xattr>) -> Result<Option<u32>> {
+        if xattrs.is_empty() {
+            return Ok(None);
+        }
+        // The order in which a filesystem lists them is its own.
+        xattrs.sort();
+        let next = u32::try_from(self.xattr_sets.len()).map_err(|_| {
+            Error::limit("the number of xattr sets", u32::MAX.into(), u32::MAX.into())
+        })?;
+        Ok(Some(match self.known_sets.entry(xattrs) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                self.xattr_sets.push(new.key().clone());
+                *new.insert(next)
+            }
+        }))
+    }
+
+    /// Replaces the attributes of an inode.
+    pub(crate) fn set_attributes(
+        &mut self,
+        inode: InodeId,
+        attributes: Attributes,
+        xattrs: Vec<Xattr>,
+    ) -> Result<()> {
+        let xattrs = self.xattr_set(xattrs)?;
+        let inode = &mut self.inodes[inode];
+        inode.attributes = attributes;
+        inode.xattrs = xattrs;
+        Ok(())
+    }
+
+    /// Gives `inode` a name in `directory`; names may come in any order.
+    pub(crate) fn link(&mut self, directory: InodeId, name: &[u8], inode: InodeId) {
+        if let TreeKind::Directory(entries) = &mut self.inodes[directory].kind {
+            entries.push((name.into(), inode));
+        }
+    }
+
+    /// The inode called `name` in `directory`, searched from the newest.
+    pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Option<InodeId> {
+        match &self.inodes[directory].kind {
+            TreeKind::Directory(entries) => entries
+                .iter()
+                .rev()
+                .find(|(n, _)| **n == *name)
+                .map(|(_, inode)| *inode),
+            _ => None,
+        }
+    }
+
+    /// Takes `name` out of `directory`.
+    pub(crate) fn unlink(&mut self, directory: InodeId, name: &[u8]) {
+        if let TreeKind::Directory(entries) = &mut self.inodes[directory].kind {
+            entries.retain(|(n, _)| **n != *name);
+        }
+    }
+
+    pub(crate) fn is_directory(&self, inode: InodeId) -> bool {
+        matches!(self.inodes[inode].kind, TreeKind::Directory(_))
+    }
+
+    pub(crate) fn finish(mut self, source: Box<dyn FileSource>) -> Tree {
+        for inode in &mut self.inodes {
+            if let TreeKind::Directory(entries) = &mut inode.kind {
+                entries.sort_unstable();
+                entries.shrink_to_fit();
+            }
+        }
+        Tree {
+            inodes: self.inodes,
+            xattr_sets: self.xattr_sets,
+            source,
+            warnings: self.warnings,
+        }
+    }
+}
+
+/// Checks that a directory of an image can hold `name`.
+pub(crate) fn check_name(name: &OsStr) -> Result<()> {
+    let bytes = name.as_bytes();
+    if bytes.len() > MAX_NAME {
+        return Err(Error::input(format!(
+            "name is {} bytes long, allowed is at most {MAX_NAME}; shorten or exclude it",
+            bytes.len()
+        )));
+    }
+    if bytes.is_empty()
+        || bytes == b"."
+        || bytes == b".."
+        || bytes.contains(&b'/')
+        || bytes.contains(&0)
+    {
+        return Err(Error::input(format!(
+            "name {name:?} cannot be a file's name"
+        )));
+    }
+    Ok(())
+}
+
+impl Tree {
+    /// Inodes in the tree, each hard-linked one counted once.
+    pub fn inode_count(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// Bytes of all files, each hard-linked one counted once.
+    pub fn bytes(&self) -> u64 {
+        let len = |inode: &TreeInode| match inode.kind {
+            TreeKind::File { len, .. } => len,
+            _ => 0,
+        };
+        self.inodes.iter().map(len).fold(0, u64::saturating_add)
+    }
+
+    /// What could not be taken over, each as a sentence for a person.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The newest modification time.
+    pub(crate) fn newest(&self) -> u32 {
+        self.inodes
+            .iter()
+            .map(|inode| inode.attributes.mtime)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The inodes that a directory has names for, sorted by name.
+    pub(crate) fn entries(&self, directory: InodeId) -> &[(Box<[u8]>, InodeId)] {
+        match &self.inodes[directory].kind {
+            TreeKind::Directory(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// All inodes but directories, each at its first name, directory by directory, names in order;
+    /// then the directory itself. The root is last.
+    pub(crate) fn post_order(&self) -> Vec<InodeId> {
+        let mut order = Vec::with_capacity(self.inodes.len());
+        let mut seen = vec![false; self.inodes.len()];
+        let mut open = vec![(0, 0)];
+        while let Some((directory, next)) = open.last_mut() {
+            let directory = *directory;
+            let Some(&(_, inode)) = self.entries(directory).get(*next) else {
+                order.push(directory);
+                open.pop();
+                continue;
+            };
+            *next += 1;
+            if matches!(self.inodes[inode].kind, TreeKind::Directory(_)) {
+                open.push((inode, 0));
+            } else if !std::mem::replace(&mut seen[inode], true) {
+                order.push(inode);
+            }
+        }
+        order
+    }
+
+    /// The files that have contents, with the path of their first name, in the order of paths.
+    pub(crate) fn files(&self) -> Vec<(PathBuf, InodeId)> {
+        let mut files = Vec::new();
+        let mut seen = vec![false; self.inodes.len()];
+        let mut open = vec![(PathBuf::new(), 0, 0)];
+        while let Some((path, directory, next)) = open.last_mut() {
+            let Some((name, inode)) = self.entries(*directory).get(*next) else {
+                open.pop();
+                continue;
+            };
+            *next += 1;
+            match self.inodes[*inode].kind {
+                TreeKind::Directory(_) => {
+                    let path = path.join(OsStr::from_bytes(name));
+                    open.push((path, *inode, 0));
+                }
+                TreeKind::File { len: 1.., .. } if !std::mem::replace(&mut seen[*inode], true) => {
+                    files.push((path.join(OsStr::from_bytes(name)), *inode));
+                }
+                _ => {}
+            }
+        }
+        files
+    }
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree")
+            .field("inodes", &self.inodes.len())
+            .field("xattr_sets", &self.xattr_sets.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A path as it stands in messages: from the root of the tree, and "." for the root itself.
+pub(crate) fn shown(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
+}
