@@ -2,8 +2,26 @@
 Mounts SquashFS images through the kernel, and starts programs from them in a mount namespace of
 their own.
 
-The central type is [`KernelMount`], an image mounted for everybody. It stands on [`LoopDevice`].
-[`KernelSupport`] says what the running kernel allows.
+The central types are [`KernelMount`], an image mounted for everybody, and [`Launch`], a program
+that takes the place of the calling process and sees an image that nobody else sees. Both stand on
+[`LoopDevice`]. [`KernelSupport`] says what the running kernel allows.
+
+# Example
+
+```no_run
+use brisk_mount::{Launch, MountOptions};
+
+# fn main() -> Result<(), brisk_mount::Error> {
+let launch = Launch {
+    image: "app.img".into(),
+    at: Some("/opt/app".into()),
+    command: vec!["bin/app".into(), "--version".into()],
+    options: MountOptions::default(),
+};
+let never = launch.exec()?;
+# match never {}
+# }
+```
 
 # Trust
 
@@ -24,6 +42,8 @@ mod kernel_mount;
 mod kernel_support;
 mod loop_device;
 mod mount_table;
+mod namespace;
+mod run;
 #[expect(
     unsafe_code,
     reason = "ioctls on loop devices and unshare have no safe wrapper; this file is the only one that may"
@@ -34,3 +54,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
 pub use loop_device::{DirectIo, LoopDevice};
+pub use namespace::enter_private;
+pub use run::Launch;
