@@ -1,1 +1,58 @@
-#![doc = "Placeholder of the first commit."]
+/*!
+Mounts SquashFS images through the kernel, and starts programs from them in a mount namespace of
+their own.
+
+The central types are [`KernelMount`], an image mounted for everybody, and [`Launch`], a program
+that takes the place of the calling process and sees an image that nobody else sees. Both stand on
+[`LoopDevice`]. [`KernelSupport`] says what the running kernel allows.
+
+# Example
+
+```no_run
+use brisk_mount::{Launch, MountOptions};
+
+# fn main() -> Result<(), brisk_mount::Error> {
+let launch = Launch {
+    image: "app.img".into(),
+    at: Some("/opt/app".into()),
+    command: vec!["bin/app".into(), "--version".into()],
+    options: MountOptions::default(),
+};
+let never = launch.exec()?;
+# match never {}
+# }
+```
+
+# Trust
+
+Of an image, this crate reads the first 96 bytes only, and each value is checked before use. The
+kernel reads the rest: mount images of strangers only where the kernel's SquashFS may be exposed to
+them.
+
+# What this crate does not do
+
+* Mount without root (`CAP_SYS_ADMIN`).
+* Read what is inside an image: see `brisk-image`.
+*/
+#![deny(missing_docs)]
+#![deny(unsafe_code)]
+
+mod error;
+mod kernel_mount;
+mod kernel_support;
+mod loop_device;
+mod mount_table;
+mod namespace;
+mod run;
+#[expect(
+    unsafe_code,
+    reason = "ioctls on loop devices and unshare have no safe wrapper; this file is the only one that may"
+)]
+mod syscalls;
+
+pub use error::{Error, ErrorKind, Result};
+pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
+pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
+pub use loop_device::{DirectIo, LoopDevice};
+pub use namespace::enter_private;
+pub use run::Launch;

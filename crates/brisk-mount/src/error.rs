@@ -1,0 +1,381 @@
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a mount, an unmount or a launch failed.
+///
+/// [`Error::kind`] says what a caller can do about it; the text says what was tried, why it failed
+/// and the cure. The system's own error, where there is one, is in
+/// [`source`](std::error::Error::source) and not in the text.
+pub struct Error(Box<Repr>);
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller can do about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The system refused for a reason of its own. Trying again may help.
+    Io,
+    /// The process lacks a right. Run it as root.
+    NotPermitted,
+    /// The kernel or the system lacks a part. Load it, or use an image that needs less.
+    Unsupported,
+    /// The image cannot be mounted. Repair, pad or replace it.
+    Image,
+    /// The directory to mount on or to unmount cannot be used. Name another.
+    Place,
+    /// Something else uses the device or the mount. End it first.
+    Busy,
+    /// The call came in a wrong state of the process. This is a mistake of the calling program.
+    State,
+    /// The program to start does not exist.
+    CommandNotFound,
+    /// The program to start exists but cannot be executed.
+    CommandNotExecutable,
+}
+
+/// What was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Attach,
+    Mount,
+    Unmount,
+    Isolate,
+    Run,
+    Probe,
+}
+
+impl Action {
+    fn phrase(self) -> &'static str {
+        match self {
+            Self::Attach => "attach a loop device",
+            Self::Mount => "mount",
+            Self::Unmount => "unmount",
+            Self::Isolate => "enter a mount namespace",
+            Self::Run => "run",
+            Self::Probe => "find the read-ahead of",
+        }
+    }
+}
+
+struct Repr {
+    action: Action,
+    path: Option<PathBuf>,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+pub(crate) enum Cause {
+    /// The system's `source`, which came while doing `step` (a verb phrase: "open the image").
+    Io {
+        step: String,
+        source: io::Error,
+    },
+    NotPermitted,
+    NoLoopDevices,
+    NoLoopNode {
+        device: PathBuf,
+    },
+    LoopContended {
+        tries: u32,
+    },
+    NoSquashfs,
+    NoCodec {
+        codec: String,
+        instead: &'static str,
+    },
+    NotSquashfs {
+        found: u32,
+    },
+    Truncated {
+        need: u64,
+        have: u64,
+    },
+    Unpadded {
+        len: u64,
+        block: u32,
+    },
+    NotAFile,
+    KernelRefused {
+        said: String,
+        source: io::Error,
+    },
+    DeviceBusy,
+    TargetMissing {
+        target: PathBuf,
+    },
+    TargetNotDirectory {
+        target: PathBuf,
+    },
+    NotMounted,
+    OtherFilesystem {
+        found: String,
+    },
+    MountBusy,
+    Threads {
+        count: usize,
+    },
+    RootNotMountPoint,
+    NoDefaultPlace {
+        place: PathBuf,
+        why: &'static str,
+    },
+    WorkingDirectory {
+        cwd: PathBuf,
+        source: io::Error,
+    },
+    NoCommand,
+    CommandMissing,
+    CommandNotInPath,
+    CommandNotExecutable {
+        why: &'static str,
+    },
+}
+
+impl Cause {
+    pub(crate) fn io(step: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            step: step.into(),
+            source: source.into(),
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { .. } => ErrorKind::Io,
+            Self::NotPermitted => ErrorKind::NotPermitted,
+            Self::NoLoopDevices
+            | Self::NoLoopNode { .. }
+            | Self::NoSquashfs
+            | Self::NoCodec { .. }
+            | Self::RootNotMountPoint => ErrorKind::Unsupported,
+            Self::NotSquashfs { .. }
+            | Self::Truncated { .. }
+            | Self::Unpadded { .. }
+            | Self::NotAFile
+            | Self::KernelRefused { .. } => ErrorKind::Image,
+            Self::LoopContended { .. } | Self::DeviceBusy | Self::MountBusy => ErrorKind::Busy,
+            Self::TargetMissing { .. }
+            | Self::TargetNotDirectory { .. }
+            | Self::NotMounted
+            | Self::OtherFilesystem { .. }
+            | Self::NoDefaultPlace { .. }
+            | Self::WorkingDirectory { .. } => ErrorKind::Place,
+            Self::Threads { .. } | Self::NoCommand => ErrorKind::State,
+            Self::CommandMissing | Self::CommandNotInPath => ErrorKind::CommandNotFound,
+            Self::CommandNotExecutable { .. } => ErrorKind::CommandNotExecutable,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { step, .. } => write!(f, "the system could not {step}"),
+            Self::NotPermitted => f.write_str(
+                "this needs root (CAP_SYS_ADMIN); run it as root, for example with sudo",
+            ),
+            Self::NoLoopDevices => f.write_str(
+                "there is no /dev/loop-control; load loop devices with modprobe loop, \
+                 or give a container the host's /dev",
+            ),
+            Self::NoLoopNode { device } => write!(
+                f,
+                "the kernel offers {} but there is no such device node; \
+                 give a container the host's /dev",
+                Shown(device)
+            ),
+            Self::LoopContended { tries } => write!(
+                f,
+                "other processes took {tries} free loop devices first; try again"
+            ),
+            Self::NoSquashfs => f.write_str(
+                "the kernel has no SquashFS; load it with modprobe squashfs, \
+                 or use a kernel built with CONFIG_SQUASHFS",
+            ),
+            Self::NoCodec { codec, instead } => write!(
+                f,
+                "the kernel was built without the {} decompressor; repack it with --codec {instead}",
+                Text(codec)
+            ),
+            Self::NotSquashfs { found } => write!(
+                f,
+                "magic number is {found:#010x}, allowed is 0x73717368 (SquashFS, little-endian)"
+            ),
+            Self::Truncated { need, have } => write!(
+                f,
+                "the image needs {need} bytes, {have} are there; get a whole copy of it"
+            ),
+            Self::Unpadded { len, block } => write!(
+                f,
+                "the image ends at {len} bytes, inside a block of {block}, and the kernel cannot \
+                 read such a last block; pad the file to a multiple of 4096 bytes \
+                 (truncate -s %4096 FILE)"
+            ),
+            Self::NotAFile => f.write_str(
+                "it is neither a regular file nor a block device; name the image's file",
+            ),
+            Self::KernelRefused { said, .. } => {
+                write!(f, "the kernel refused the image: {}", Text(said))
+            }
+            Self::DeviceBusy => {
+                f.write_str("the block device is in use; unmount it, or end what holds it")
+            }
+            Self::TargetMissing { target } => write!(
+                f,
+                "{} does not exist; make the directory first",
+                Shown(target)
+            ),
+            Self::TargetNotDirectory { target } => write!(
+                f,
+                "{} is not a directory; name a directory to mount on",
+                Shown(target)
+            ),
+            Self::NotMounted => f.write_str("it is not a mount point"),
+            Self::OtherFilesystem { found } => write!(
+                f,
+                "what is mounted there is {}, not squashfs; unmount it with umount",
+                Text(found)
+            ),
+            Self::MountBusy => f.write_str(
+                "a program still uses it; end that program (fuser -vm shows it), \
+                 or unmount with --lazy",
+            ),
+            Self::Threads { count } => write!(
+                f,
+                "the process has {count} threads, allowed is 1; enter before starting threads"
+            ),
+            Self::RootNotMountPoint => f.write_str(
+                "the root directory is not a mount point, so mounts could leak out; \
+                 in a chroot, bind its root onto itself first",
+            ),
+            Self::NoDefaultPlace { place, why } => write!(
+                f,
+                "it would be mounted on {}, which {why}; name another place with --at DIR",
+                Shown(place)
+            ),
+            Self::WorkingDirectory { cwd, .. } => write!(
+                f,
+                "the working directory {} is covered by the image and not in it; \
+                 start from another directory",
+                Shown(cwd)
+            ),
+            Self::NoCommand => f.write_str("there is no command to run; name one after --"),
+            Self::CommandMissing => f.write_str("no such file"),
+            Self::CommandNotInPath => f.write_str(
+                "not found in PATH; a program of the image is named by its path in the image, \
+                 with a slash",
+            ),
+            Self::CommandNotExecutable { why } => f.write_str(why),
+        }
+    }
+}
+
+/// A path as a message shows it: escaped if a terminal would obey it.
+struct Shown<'a>(&'a Path);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.0.display().to_string();
+        if shown.chars().any(char::is_control) {
+            write!(f, "{:?}", self.0)
+        } else {
+            f.write_str(&shown)
+        }
+    }
+}
+
+/// Words from outside, with what a terminal would obey escaped.
+struct Text<'a>(&'a str);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            if c.is_control() {
+                write!(f, "{}", c.escape_default())?;
+            } else {
+                write!(f, "{c}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Error {
+    pub(crate) fn new(action: Action, cause: Cause) -> Self {
+        Self(Box::new(Repr {
+            action,
+            path: None,
+            cause,
+        }))
+    }
+
+    pub(crate) fn into_cause(self) -> Cause {
+        self.0.cause
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.cause.kind()
+    }
+
+    /// The image, mount point or program that the error is about.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// The status a program like `env` or `timeout` exits with when it could not start another:
+    /// 127 if there is no such program, 126 if there is one that cannot be executed, 125 for
+    /// everything else.
+    pub fn exit_code(&self) -> u8 {
+        match self.kind() {
+            ErrorKind::CommandNotFound => 127,
+            ErrorKind::CommandNotExecutable => 126,
+            _ => 125,
+        }
+    }
+
+    /// The same error about the file at `path`, unless it has a path already.
+    #[must_use]
+    pub(crate) fn with_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.0.path.get_or_insert_with(|| path.into());
+        self
+    }
+
+    /// The same cause, met while doing `action` with `path`.
+    #[must_use]
+    pub(crate) fn within(mut self, action: Action, path: &Path) -> Self {
+        self.0.action = action;
+        self.0.path = Some(path.to_owned());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}", self.0.action.phrase())?;
+        if let Some(path) = &self.0.path {
+            write!(f, " {}", Shown(path))?;
+        }
+        write!(f, ": {}", self.0.cause)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0.cause {
+            Cause::Io { source, .. }
+            | Cause::KernelRefused { source, .. }
+            | Cause::WorkingDirectory { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// One line of `/proc/self/mountinfo`, as far as this crate needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MountEntry {
+    /// Where it is mounted, as seen from the process's root directory.
+    pub(crate) target: PathBuf,
+    /// The file system's type: `squashfs`, `fuse.brisk`.
+    pub(crate) fs_type: String,
+}
+
+/// What is mounted on `target` (a canonical path), on top if several mounts are stacked there.
+pub(crate) fn mounted_on(target: &Path) -> io::Result<Option<MountEntry>> {
+    Ok(top_of(&fs::read("/proc/self/mountinfo")?, target))
+}
+
+/// The kernel lists mounts in the order of their making, so the last one is on top.
+fn top_of(mountinfo: &[u8], target: &Path) -> Option<MountEntry> {
+    mountinfo
+        .split(|&b| b == b'\n')
+        .filter_map(parse_line)
+        .rfind(|entry| entry.target == target)
+}
+
+/// proc_pid_mountinfo(5): `id parent major:minor root target options [optional…] - type source …`.
+fn parse_line(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|&b| b == b' ');
+    let target = fields.nth(4)?;
+    let fs_type = fields.skip_while(|f| *f != b"-").nth(1)?;
+    Some(MountEntry {
+        target: PathBuf::from(OsString::from_vec(unescape(target))),
+        fs_type: String::from_utf8_lossy(&unescape(fs_type)).into_owned(),
+    })
+}
+
+/// Decodes the kernel's `\040` for space, tab, line feed, backslash and `#`.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        match after {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] if first == b'\\' => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = tail;
+            }
+            _ => {
+                out.push(first);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"\
+21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+40 21 7:0 / /mnt/a\\040b\\134c ro,nosuid,nodev shared:7 master:2 - squashfs /dev/loop0 ro
+41 40 0:44 / /mnt/stack rw - tmpfs none rw
+42 41 7:1 / /mnt/stack ro - squashfs /dev/loop1 ro
+43 21 0:45 / /mnt/#\\011\\012end rw - fuse.brisk app rw
+short line
+";
+
+    fn fs_type(target: &str) -> Option<String> {
+        top_of(TABLE, Path::new(target)).map(|e| e.fs_type)
+    }
+
+    #[test]
+    fn names_are_unescaped_and_the_top_mount_is_found() {
+        assert_eq!(fs_type("/").as_deref(), Some("ext4"));
+        assert_eq!(fs_type("/mnt/a b\\c").as_deref(), Some("squashfs"));
+        assert_eq!(fs_type("/mnt/stack").as_deref(), Some("squashfs"));
+        assert_eq!(fs_type("/mnt/#\t\nend").as_deref(), Some("fuse.brisk"));
+        assert_eq!(fs_type("/mnt"), None);
+    }
+
+    #[test]
+    fn what_is_no_escape_stays() {
+        assert_eq!(unescape(b"a\\04"), b"a\\04");
+        assert_eq!(unescape(b"\\999\\"), b"\\999\\");
+        assert_eq!(unescape(b"\\377"), [0o377]);
+    }
+}

@@ -1,0 +1,208 @@
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use crate::error::{Action, Cause, Error, Result};
+use crate::kernel_mount::{KernelMount, MountOptions};
+use crate::mount_table::mounted_on;
+use crate::namespace::enter_private;
+
+/// Where an image is mounted if the caller names no place.
+const DEFAULT_PLACE: &str = "/mnt";
+
+/// What programs search if there is no `PATH`, as in the C library.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// A program to start from an image that it and its descendants alone see.
+///
+/// The image is mounted in a mount namespace of its own and the program takes the place of the
+/// calling process: signals, job control, the exit status and the descriptors are the program's
+/// own, and no process of ours stays. When the last process in the namespace has ended, even by
+/// SIGKILL, the kernel drops the mount and the loop device.
+///
+/// As with every program that Rust's standard library starts, SIGPIPE has its default action and
+/// no signal is blocked, whatever the caller inherited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The image's file or block device.
+    pub image: PathBuf,
+    /// The directory to mount the image on; what it holds is covered. `None` is `/mnt`, which must
+    /// then be empty and not a mount point.
+    pub at: Option<PathBuf>,
+    /// The program and its arguments. An absolute program is taken as it is, one with a slash from
+    /// the image's root (`bin/app`), a bare name from `PATH`.
+    pub command: Vec<OsString>,
+    /// How to mount.
+    pub options: MountOptions,
+}
+
+impl Launch {
+    /// Becomes the program. Its environment has the mount point in `BRISK_TREE`.
+    ///
+    /// A working directory that the mount covers becomes the image's directory of that name.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`enter_private`] and [`KernelMount::new`]; `Place` if `/mnt` cannot be used or
+    /// the working directory is not in the image; `CommandNotFound` and `CommandNotExecutable`.
+    /// The process may be in the namespace by then, and the image mounted in it: all that is left
+    /// to do is to report and exit with [`Error::exit_code`].
+    pub fn exec(&self) -> Result<Infallible> {
+        let [program, arguments @ ..] = self.command.as_slice() else {
+            return Err(Error::new(Action::Run, Cause::NoCommand));
+        };
+        let mount_failed = |cause| Error::new(Action::Mount, cause).with_path(&self.image);
+        let at = match &self.at {
+            Some(at) => at.clone(),
+            None => default_place(Path::new(DEFAULT_PLACE)).map_err(mount_failed)?,
+        };
+        // A working directory that was removed has no path, and is under no mount point either.
+        let cwd = env::current_dir().ok();
+        enter_private().map_err(|e| e.within(Action::Mount, &self.image))?;
+        let mount = KernelMount::new(&self.image, &at, &self.options)?;
+        if let Some(cwd) = cwd.filter(|cwd| cwd.starts_with(mount.target())) {
+            env::set_current_dir(&cwd)
+                .map_err(|source| mount_failed(Cause::WorkingDirectory { cwd, source }))?;
+        }
+        let failed = |cause| Error::new(Action::Run, cause).with_path(program);
+        let path = find_program(program, mount.target()).map_err(failed)?;
+        let mut command = Command::new(&path);
+        if !program.as_bytes().contains(&b'/') {
+            command.arg0(program);
+        }
+        let error = command
+            .args(arguments)
+            .env("BRISK_TREE", mount.target())
+            .exec();
+        Err(failed(explain(error)))
+    }
+}
+
+/// `place`, if nobody uses it.
+fn default_place(place: &Path) -> Result<PathBuf, Cause> {
+    let refused = |why| Cause::NoDefaultPlace {
+        place: place.to_owned(),
+        why,
+    };
+    let mut entries = fs::read_dir(place).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => refused("does not exist"),
+        io::ErrorKind::NotADirectory => refused("is not a directory"),
+        _ => Cause::io(format!("read {}", place.display()), e),
+    })?;
+    if entries.next().is_some() {
+        return Err(refused("is not empty"));
+    }
+    let path = place
+        .canonicalize()
+        .map_err(|e| Cause::io(format!("resolve {}", place.display()), e))?;
+    let mounted = mounted_on(&path).map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
+    if mounted.is_some() {
+        return Err(refused("is a mount point"));
+    }
+    Ok(path)
+}
+
+/// The file that `program` names, checked as far as the messages need it.
+fn find_program(program: &OsStr, tree: &Path) -> Result<PathBuf, Cause> {
+    if program.as_bytes().contains(&b'/') {
+        // An absolute `program` replaces `tree` here.
+        let path = tree.join(program);
+        return examine(&path).map(|()| path);
+    }
+    let search = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let mut result = Err(Cause::CommandNotInPath);
+    if program.is_empty() {
+        return result;
+    }
+    for directory in env::split_paths(&search) {
+        // An empty entry is the working directory; a bare name must not be searched for again.
+        let path = Path::new(".").join(directory).join(program);
+        match examine(&path) {
+            Ok(()) => return Ok(path),
+            Err(cause @ Cause::CommandNotExecutable { .. }) => result = Err(cause),
+            Err(_) => {}
+        }
+    }
+    result
+}
+
+/// Whether the file at `path` can be executed.
+fn examine(path: &Path) -> Result<(), Cause> {
+    let metadata = fs::metadata(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Cause::CommandMissing,
+        io::ErrorKind::PermissionDenied => Cause::CommandNotExecutable {
+            why: "a directory on the way to it may not be entered",
+        },
+        _ => Cause::io("examine it", e),
+    })?;
+    if metadata.is_dir() {
+        return Err(Cause::CommandNotExecutable {
+            why: "it is a directory",
+        });
+    }
+    accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).map_err(|_| {
+        Cause::CommandNotExecutable {
+            why: "it may not be executed; give it the x permission before packing",
+        }
+    })
+}
+
+/// Why `exec` failed on a file that exists.
+fn explain(error: io::Error) -> Cause {
+    match error.kind() {
+        io::ErrorKind::NotFound => Cause::CommandNotExecutable {
+            why: "the interpreter or dynamic loader that it names does not exist",
+        },
+        io::ErrorKind::PermissionDenied => Cause::CommandNotExecutable {
+            why: "the system does not allow to execute it or its interpreter",
+        },
+        io::ErrorKind::ArgumentListTooLong => Cause::io("pass so many arguments", error),
+        _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
+            Cause::CommandNotExecutable {
+                why: "it is not a program of this system (wrong architecture, or not a program)",
+            }
+        }
+        _ => Cause::io("execute it", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(place: &Path) -> String {
+        default_place(place).map_or_else(|e| e.to_string(), |p| panic!("{}", p.display()))
+    }
+
+    #[test]
+    fn the_default_place_must_be_free() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let place = dir.path();
+        assert_eq!(
+            default_place(place).ok(),
+            Some(place.canonicalize().expect("a path"))
+        );
+        let file = place.join("file");
+        fs::write(&file, "").expect("the file can be written");
+        let (shown, cure) = (place.display(), "name another place with --at DIR");
+        assert_eq!(
+            refusal(place),
+            format!("it would be mounted on {shown}, which is not empty; {cure}")
+        );
+        assert_eq!(
+            refusal(&file),
+            format!("it would be mounted on {shown}/file, which is not a directory; {cure}")
+        );
+        assert_eq!(
+            refusal(&place.join("none")),
+            format!("it would be mounted on {shown}/none, which does not exist; {cure}")
+        );
+    }
+}
