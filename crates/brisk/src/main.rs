@@ -1,2 +1,57 @@
-#![doc = "The brisk command."]
-fn main() {}
+/*!
+The `brisk` command: packs programs into small SquashFS images and starts them from there.
+
+Each verb has a file of its own in [`verbs`]: its arguments, and a `run` that gives an [`Answer`].
+Data goes to stdout, messages to stderr.
+*/
+
+mod args;
+mod names;
+mod verbs;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Brisk, Verb};
+
+/// What a verb found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It was done, or it is so: exit code 0.
+    Yes,
+    /// It is not so, as when two images differ: exit code 1.
+    No,
+}
+
+/// The exit code of a verb that failed, and of arguments that cannot be.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let verb = Brisk::parse().verb;
+    match run(verb) {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(1),
+        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("brisk: {}", names::printable(&format!("{e:#}")));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn run(verb: Verb) -> anyhow::Result<Answer> {
+    match verb {
+        Verb::Ls(args) => verbs::ls::run(&args),
+    }
+}
+
+/// True if whoever read our output went away, as `head` does: that is not a fault.
+fn is_broken_pipe(e: &anyhow::Error) -> bool {
+    e.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}

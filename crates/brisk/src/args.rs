@@ -1,0 +1,51 @@
+//! The command line: help, man pages and completions all come from here.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use brisk_image::{Image, OpenOptions};
+use clap::{Parser, Subcommand};
+
+use crate::verbs;
+
+/// Packs programs into small SquashFS images and starts them from there.
+///
+/// Exit codes: 0 done; 1 the answer is no, as when two images differ; 2 wrong usage or a failure.
+/// `brisk run` exits as its program does, or with 125 if brisk failed, 126 if the program cannot
+/// be executed and 127 if there is none.
+#[derive(Debug, Parser)]
+#[command(name = "brisk", version, max_term_width = 100)]
+pub struct Brisk {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What brisk can do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Lists what is in an image.
+    Ls(verbs::ls::Args),
+}
+
+/// An image to be read.
+#[derive(Debug, clap::Args)]
+pub struct ImageArgs {
+    /// The image, or a program that carries one, such as an AppImage.
+    pub image: PathBuf,
+
+    /// The byte at which the image starts in its file. [default: found by itself]
+    #[arg(long, value_name = "BYTES")]
+    pub offset: Option<u64>,
+}
+
+impl ImageArgs {
+    /// Opens the image.
+    pub fn open(&self) -> anyhow::Result<Image> {
+        let mut options = OpenOptions::new();
+        if let Some(bytes) = self.offset {
+            options = options.offset(bytes);
+        }
+        Image::open_with(&self.image, &options).context("cannot open the image")
+    }
+}

@@ -1,0 +1,59 @@
+//! Names from images on terminals.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt::Write;
+
+/// `text` without anything that a terminal would obey: control characters, and the marks that
+/// reorder text, stand as `\u{1b}` and the like.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_dangerous) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_dangerous(c) {
+            // Writing to a string cannot fail.
+            let written = write!(safe, "{}", c.escape_unicode());
+            debug_assert!(written.is_ok());
+        } else {
+            safe.push(c);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// A name as it can be shown: bytes that are no UTF-8 stand as `\xff`, the rest as
+/// [`printable`] has it.
+pub fn shown(name: impl AsRef<OsStr>) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let mut safe = String::new();
+    for chunk in name.as_ref().as_bytes().utf8_chunks() {
+        safe.push_str(&printable(chunk.valid()));
+        for byte in chunk.invalid() {
+            let written = write!(safe, "\\x{byte:02x}");
+            debug_assert!(written.is_ok());
+        }
+    }
+    safe
+}
+
+fn is_dangerous(c: char) -> bool {
+    // Line ends are obeyed too, but error messages of libraries hold them on purpose: none of ours.
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn nothing_reaches_the_terminal_that_it_obeys() {
+        assert_eq!(shown("plain ünïcode"), "plain ünïcode");
+        assert_eq!(shown("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\u{a}");
+        assert_eq!(shown("gpj.\u{202e}exe"), "gpj.\\u{202e}exe");
+        assert_eq!(shown(OsStr::from_bytes(b"a\xff\x9bb")), "a\\xff\\x9bb");
+    }
+}
