@@ -1,0 +1,259 @@
+//! Running contenders against each other, and keeping what came out.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::{Ratio, Spread, table};
+
+/// One comparison of a contender with its peer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The figure: pack, size, extract, list or read.
+    pub figure: &'static str,
+    /// What it is measured on: a tree, a codec.
+    pub subject: String,
+    /// What is in the page cache when the clock starts.
+    pub state: &'static str,
+    /// `s` or `bytes`.
+    pub unit: &'static str,
+    /// Whom the contender is compared with.
+    pub peer: &'static str,
+    /// The peer's values.
+    pub theirs: Spread,
+    /// Who is compared.
+    pub contender: &'static str,
+    /// The contender's values.
+    pub ours: Spread,
+    /// `ours` over `theirs`.
+    pub ratio: Ratio,
+    /// The largest ratio that reaches the goal, if the row has one.
+    pub goal: Option<f64>,
+}
+
+/// One single run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Run {
+    figure: &'static str,
+    subject: String,
+    contender: &'static str,
+    /// From 0.
+    repetition: usize,
+    /// Its place within the repetition, from 0.
+    place: usize,
+    seconds: f64,
+}
+
+/// Somebody who does the work of a row, once per call, and gives the time of the part that counts.
+///
+/// A call also prepares the work before the clock and checks its result after it.
+pub struct Timed<'a> {
+    /// The name that runs and tables give it.
+    pub name: &'static str,
+    /// The work.
+    pub work: Box<dyn FnMut() -> Result<Duration> + 'a>,
+}
+
+/// Runs contenders, and writes every run and row to a folder.
+pub struct Bench {
+    out: PathBuf,
+    runs_per_contender: usize,
+    rng: fastrand::Rng,
+    /// What stands at the top of `raw.json`.
+    about: serde_json::Value,
+    runs: Vec<Run>,
+    rows: Vec<Row>,
+}
+
+impl Bench {
+    /// A bench that writes to the folder `out`; `seed` decides the orders.
+    pub fn new(out: &Path, runs: usize, seed: u64, about: serde_json::Value) -> Self {
+        Self {
+            out: out.to_owned(),
+            runs_per_contender: runs,
+            rng: fastrand::Rng::with_seed(seed),
+            about,
+            runs: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Times `peer` and `contenders` interleaved, in a new random order in each repetition.
+    ///
+    /// Each contender becomes a row against `peer`; `goals` are in their order.
+    pub fn compare(
+        &mut self,
+        figure: &'static str,
+        subject: &str,
+        state: &'static str,
+        peer: Timed<'_>,
+        contenders: Vec<(Timed<'_>, Option<f64>)>,
+    ) -> Result<()> {
+        let (contenders, goals): (Vec<_>, Vec<_>) = contenders.into_iter().unzip();
+        let mut all = vec![peer];
+        all.extend(contenders);
+        let mut seconds = vec![Vec::new(); all.len()];
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        for repetition in 0..self.runs_per_contender {
+            self.rng.shuffle(&mut order);
+            for (place, &who) in order.iter().enumerate() {
+                let Timed { name, work } = &mut all[who];
+                let elapsed = work()
+                    .with_context(|| format!("{figure}, {subject}: {name} failed"))?
+                    .as_secs_f64();
+                eprintln!("{figure}, {subject}: {name} {elapsed:.4} s");
+                seconds[who].push(elapsed);
+                self.runs.push(Run {
+                    figure,
+                    subject: subject.to_owned(),
+                    contender: name,
+                    repetition,
+                    place,
+                    seconds: elapsed,
+                });
+            }
+        }
+        for (who, goal) in (1..all.len()).zip(goals) {
+            self.add(
+                (figure, subject, state, "s"),
+                (all[0].name, &seconds[0]),
+                (all[who].name, &seconds[who]),
+                goal,
+            )?;
+        }
+        self.write()
+    }
+
+    /// Compares two numbers of bytes, which do not vary from run to run.
+    pub fn compare_bytes(
+        &mut self,
+        figure: &'static str,
+        subject: &str,
+        (peer, theirs): (&'static str, u64),
+        (contender, ours): (&'static str, u64),
+        goal: Option<f64>,
+    ) -> Result<()> {
+        self.add(
+            (figure, subject, "-", "bytes"),
+            (peer, &[theirs as f64]),
+            (contender, &[ours as f64]),
+            goal,
+        )?;
+        self.write()
+    }
+
+    fn add(
+        &mut self,
+        (figure, subject, state, unit): (&'static str, &str, &'static str, &'static str),
+        (peer, theirs): (&'static str, &[f64]),
+        (contender, ours): (&'static str, &[f64]),
+        goal: Option<f64>,
+    ) -> Result<()> {
+        let ratio =
+            Ratio::of_medians(ours, theirs, &mut self.rng).context("nothing was measured")?;
+        self.rows.push(Row {
+            figure,
+            subject: subject.to_owned(),
+            state,
+            unit,
+            peer,
+            theirs: Spread::of(theirs).context("nothing was measured")?,
+            contender,
+            ours: Spread::of(ours).context("nothing was measured")?,
+            ratio,
+            goal,
+        });
+        Ok(())
+    }
+
+    /// The table of all rows so far, in Markdown.
+    pub fn table(&self) -> String {
+        table::markdown(&self.rows)
+    }
+
+    /// Writes what there is after every comparison, so that a failure later loses no run.
+    fn write(&self) -> Result<()> {
+        let raw = serde_json::json!({
+            "about": self.about,
+            "rows": self.rows,
+            "runs": self.runs,
+        });
+        self.replace("raw.json", &serde_json::to_string_pretty(&raw)?)?;
+        self.replace("table.md", &self.table())
+    }
+
+    fn replace(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.out.join(name);
+        let mut file = tempfile::NamedTempFile::new_in(&self.out)
+            .with_context(|| format!("cannot write in {}", self.out.display()))?;
+        file.write_all(text.as_bytes())?;
+        file.write_all(b"\n")?;
+        let file = file
+            .persist(&path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        // A temporary file is its owner's alone; a result is for everybody to read.
+        file.set_permissions(fs::Permissions::from_mode(0o644))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_repetition_runs_each_contender_once_and_all_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bench = Bench::new(dir.path(), 5, 1, serde_json::json!({}));
+        let timed = |name, millis| Timed {
+            name,
+            work: Box::new(move || Ok(Duration::from_millis(millis))),
+        };
+        bench
+            .compare(
+                "pack",
+                "t, zstd",
+                "warm",
+                timed("them", 200),
+                vec![(timed("us", 100), Some(0.4))],
+            )
+            .unwrap();
+        let table = fs::read_to_string(dir.path().join("table.md")).unwrap();
+        assert_eq!(
+            table.lines().nth(2),
+            Some(
+                "| pack | t, zstd | warm | them 0.200 s (0.200-0.200) | us 0.100 s (0.100-0.100) \
+                 | 0.500 (0.500-0.500) | <= 0.4 | missed |"
+            )
+        );
+        let raw = fs::read_to_string(dir.path().join("raw.json")).unwrap();
+        let raw: serde_json::Value = serde_json::from_str(&raw).unwrap();
+        for repetition in 0..5 {
+            let mut names: Vec<_> = raw["runs"].as_array().unwrap()[2 * repetition..][..2]
+                .iter()
+                .map(|run| run["contender"].as_str().unwrap())
+                .collect();
+            names.sort_unstable();
+            assert_eq!(names, ["them", "us"]);
+        }
+    }
+
+    #[test]
+    fn a_failed_check_stops_and_says_where() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bench = Bench::new(dir.path(), 5, 1, serde_json::json!({}));
+        let fail = Timed {
+            name: "us",
+            work: Box::new(|| anyhow::bail!("a byte differs")),
+        };
+        let e = bench
+            .compare("pack", "t, zstd", "warm", fail, Vec::new())
+            .unwrap_err();
+        assert_eq!(format!("{e:#}"), "pack, t, zstd: us failed: a byte differs");
+    }
+}

@@ -1,0 +1,27 @@
+/*!
+Measures brisk against the tools it stands beside.
+
+A [`Bench`] runs contenders interleaved in random order, keeps every single run, and writes them
+with the [`Machine`] they ran on to `raw.json` and as medians to `table.md`. What is measured, and
+how each result is checked before its time counts, stands with each binary.
+
+# What this crate does not do
+
+* Measure launches: see `brisk lab`.
+* Decide: a goal that is missed is printed, and is no failure of the bench.
+*/
+
+mod bench;
+mod machine;
+mod statistics;
+mod superblock;
+mod table;
+mod tool;
+mod tree;
+
+pub use bench::{Bench, Row, Run, Timed};
+pub use machine::{Machine, give_processors};
+pub use statistics::{Ratio, Spread};
+pub use superblock::Superblock;
+pub use tool::Tool;
+pub use tree::{Tree, warm_file};

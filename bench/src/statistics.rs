@@ -1,0 +1,114 @@
+//! Medians, spreads, and how sure a ratio of medians is.
+
+use serde::Serialize;
+
+/// The middle and the ends of what was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// The median; of an even number of values the mean of the middle two.
+    pub median: f64,
+    /// The smallest value.
+    pub min: f64,
+    /// The largest value.
+    pub max: f64,
+}
+
+impl Spread {
+    /// The spread of `values`, or `None` if there are none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Some(Self {
+            median: median_of_sorted(&sorted)?,
+            min: *sorted.first()?,
+            max: *sorted.last()?,
+        })
+    }
+}
+
+/// A ratio of two medians with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The median of the one over the median of the other.
+    pub value: f64,
+    /// 2.5 % of the resampled ratios are below.
+    pub low: f64,
+    /// 2.5 % of the resampled ratios are above.
+    pub high: f64,
+}
+
+impl Ratio {
+    const RESAMPLES: usize = 10_000;
+
+    /// The median of `ours` over the median of `theirs`, or `None` if one has no values.
+    ///
+    /// The interval is a percentile bootstrap: both sides are drawn again, with replacement, each
+    /// on its own. It never passes the extremes, so of few values it is too narrow, and of one it
+    /// is a point.
+    pub fn of_medians(ours: &[f64], theirs: &[f64], rng: &mut fastrand::Rng) -> Option<Self> {
+        let value = Spread::of(ours)?.median / Spread::of(theirs)?.median;
+        let mut ratios = Vec::with_capacity(Self::RESAMPLES);
+        for _ in 0..Self::RESAMPLES {
+            ratios.push(resampled_median(ours, rng)? / resampled_median(theirs, rng)?);
+        }
+        ratios.sort_by(f64::total_cmp);
+        Some(Self {
+            value,
+            low: ratios[Self::RESAMPLES / 40],
+            high: ratios[Self::RESAMPLES - 1 - Self::RESAMPLES / 40],
+        })
+    }
+}
+
+fn resampled_median(values: &[f64], rng: &mut fastrand::Rng) -> Option<f64> {
+    let mut drawn: Vec<f64> = values
+        .iter()
+        .map(|_| values[rng.usize(..values.len())])
+        .collect();
+    drawn.sort_by(f64::total_cmp);
+    median_of_sorted(&drawn)
+}
+
+fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some(f64::midpoint(sorted[sorted.len() / 2 - 1], upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_even_and_none() {
+        let spread = |values: &[f64]| Spread::of(values).map(|s| (s.min, s.median, s.max));
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), Some((1.0, 2.0, 3.0)));
+        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), Some((1.0, 2.5, 4.0)));
+        assert_eq!(spread(&[]), None);
+    }
+
+    #[test]
+    fn one_value_each_gives_a_point() {
+        let ratio = Ratio::of_medians(&[1.0], &[4.0], &mut fastrand::Rng::with_seed(1));
+        assert_eq!(
+            ratio,
+            Some(Ratio {
+                value: 0.25,
+                low: 0.25,
+                high: 0.25
+            })
+        );
+    }
+
+    #[test]
+    fn the_interval_holds_the_ratio_and_stays_within_the_extremes() {
+        let ours = [1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98];
+        let theirs = [2.0, 2.2, 1.8, 2.1, 1.9, 2.04, 1.96];
+        let ratio = Ratio::of_medians(&ours, &theirs, &mut fastrand::Rng::with_seed(1)).unwrap();
+        assert_eq!(ratio.value, 0.5);
+        assert!(0.9 / 2.2 < ratio.low && ratio.low < 0.5, "{ratio:?}");
+        assert!(0.5 < ratio.high && ratio.high < 1.1 / 1.8, "{ratio:?}");
+    }
+}

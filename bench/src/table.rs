@@ -1,0 +1,42 @@
+//! Rows as people read them.
+
+use crate::{Row, Spread};
+
+/// A Markdown table of `rows`.
+pub(crate) fn markdown(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "| figure | on | page cache | peer: median (min-max) | ours: median (min-max) \
+         | ratio (95 %) | goal | reached |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let (goal, reached) = match row.goal {
+            Some(goal) if row.ratio.value <= goal => (format!("<= {goal}"), "yes"),
+            Some(goal) => (format!("<= {goal}"), "missed"),
+            None => ("-".to_owned(), "-"),
+        };
+        text += &format!(
+            "| {} | {} | {} | {} {} | {} {} | {:.3} ({:.3}-{:.3}) | {goal} | {reached} |\n",
+            row.figure,
+            row.subject,
+            row.state,
+            row.peer,
+            shown(&row.theirs, row.unit),
+            row.contender,
+            shown(&row.ours, row.unit),
+            row.ratio.value,
+            row.ratio.low,
+            row.ratio.high,
+        );
+    }
+    text.pop();
+    text
+}
+
+fn shown(spread: &Spread, unit: &str) -> String {
+    let Spread { median, min, max } = spread;
+    if unit == "s" {
+        format!("{median:.3} s ({min:.3}-{max:.3})")
+    } else {
+        format!("{median} {unit}")
+    }
+}
