@@ -76,6 +76,13 @@ impl Image {
         }
     }
 
+    /// Where shared block `number` is stored, for sorting; the end of everything if it is nowhere.
+    pub(crate) fn fragment_start(&self, number: u32) -> u64 {
+        self.inner
+            .fragment(number, Place::Byte(80))
+            .map_or(u64::MAX, |block| block.start)
+    }
+
     fn read_blocks(&self, file: &File) -> Result<FileReader> {
         let inner = &self.inner;
         let block_size = u64::from(inner.superblock.block_size());
@@ -326,28 +333,11 @@ impl FileReader {
         })
     }
 
-    pub(crate) fn blocks(&self) -> &[Block] {
-        &self.blocks
-    }
-
-    /// Where the shared block with the end of the file is stored.
-    pub(crate) fn tail_start(&self) -> Option<u64> {
-        self.tail.map(|tail| tail.block.start)
-    }
-
     /// Bytes that block `i` decodes to.
     pub(crate) fn block_len(&self, i: usize) -> usize {
         let block_size = self.image.block_size() as usize;
         let left = self.len.saturating_sub(i as u64 * block_size as u64);
         usize::try_from(left).unwrap_or(usize::MAX).min(block_size)
-    }
-
-    /// Decodes block `i` into `out`, which is as long as [`FileReader::block_len`] says, past the cache.
-    pub(crate) fn read_block(&self, i: usize, out: &mut [u8]) -> Result<()> {
-        self.image
-            .inner
-            .read_whole_block(self.blocks[i], out, "a data block")
-            .map_err(|e| self.image.name(e))
     }
 
     fn tail_len(&self) -> usize {

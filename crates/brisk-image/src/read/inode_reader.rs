@@ -86,6 +86,13 @@ pub struct File {
     pub(crate) block_words: MetaPos,
 }
 
+impl Directory {
+    /// The number of the directory that this one is in; for the root it is that of no inode.
+    pub fn parent_number(&self) -> u32 {
+        self.parent
+    }
+}
+
 impl File {
     /// Bytes of the file.
     pub fn len(&self) -> u64 {
@@ -95,6 +102,12 @@ impl File {
     /// True for a file of no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The shared block that the whole file is in, and the byte where it starts there.
+    pub(crate) fn shared_block(&self, block_size: u32) -> Option<(u32, u32)> {
+        self.fragment
+            .filter(|_| (1..u64::from(block_size)).contains(&self.len))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reading images: from bytes at offsets to directories, inodes, files and their attributes.
 
 pub(crate) mod dir_reader;
+pub(crate) mod extractor;
 pub(crate) mod file_reader;
 pub(crate) mod image;
 pub(crate) mod inode_reader;

@@ -1,0 +1,761 @@
+//! Extracting a tree into a directory.
+//!
+//! Nothing is ever written outside the target. Every name is made in a directory that was opened
+//! component by component from the target without following symbolic links; symbolic links are
+//! made after all files; and until everything is in place, the directories are open to the
+//! extracting user alone.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File as StdFile;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ignore::gitignore::Gitignore;
+use rustix::fs::{
+    AtFlags, Dev, FileType as RawType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags,
+    chmodat, chownat, fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr, mkdirat, mknodat,
+    openat, symlinkat, utimensat,
+};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use super::file_reader::FileReader;
+use super::image::Image;
+use super::inode_reader::{Device, Inode, InodeKind, InodeRef};
+use crate::error::{Error, Result};
+use crate::ordered;
+use crate::plan::patterns;
+
+/// Blocks of one file that one thread writes in one go; a longer file is shared among threads.
+const SEGMENT_BLOCKS: usize = 32;
+
+/// Writes the tree of an image into a directory.
+#[derive(Debug, Clone)]
+pub struct Extractor {
+    threads: usize,
+    select: Option<Gitignore>,
+    owners: bool,
+    xattrs: bool,
+}
+
+/// What was extracted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ExtractSummary {
+    /// Files, each hard-linked one counted once.
+    pub files: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Directories, with the target itself.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices, pipes and sockets.
+    pub specials: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// What could not be done, each as a sentence for a person.
+    pub warnings: Vec<String>,
+}
+
+impl Default for Extractor {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            select: None,
+            owners: rustix::process::geteuid().is_root(),
+            xattrs: true,
+        }
+    }
+}
+
+impl Extractor {
+    /// Everything, on all processors; owners if the caller is root.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Threads that decode and write.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Only what matches one of `lines`, which have the syntax of `.gitignore`, and the
+    /// directories on the way there.
+    pub fn select(mut self, lines: &[String]) -> Result<Self> {
+        self.select = match lines {
+            [] => None,
+            _ => Some(patterns(lines.iter().map(String::as_str))?),
+        };
+        Ok(self)
+    }
+
+    /// Whether files belong to the users and groups that the image says, which only root can do.
+    #[must_use]
+    pub fn owners(mut self, yes: bool) -> Self {
+        self.owners = yes;
+        self
+    }
+
+    /// Whether extended attributes are written.
+    #[must_use]
+    pub fn xattrs(mut self, yes: bool) -> Self {
+        self.xattrs = yes;
+        self
+    }
+
+    /// Extracts `image` into the directory `target`, which is made if it is not there, and must be
+    /// empty.
+    ///
+    /// `progress` is told, from any thread, the bytes of files that were written since it was last
+    /// told. After an error the target holds a part of the tree.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, with the path of the image, and `Io` with the path of the file that the
+    /// system refused.
+    pub fn extract(
+        &self,
+        image: &Image,
+        target: impl AsRef<Path>,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<ExtractSummary> {
+        let target = target.as_ref();
+        let root = open_target(target)?;
+        let mut listing = Listing::default();
+        listing.collect(image, self.select.as_ref())?;
+        let work = Work {
+            image,
+            target,
+            root,
+            options: self,
+            dirs: &listing.directories,
+            lost: Mutex::default(),
+        };
+        let mut summary = ExtractSummary::default();
+        work.make_directories()?;
+        work.write_files(&mut listing.files, progress)?;
+        for file in &listing.files {
+            summary.files += 1;
+            summary.bytes += file.inode.len();
+        }
+        for special in &listing.specials {
+            match work.make_special(special)? {
+                Made::Symlink => summary.symlinks += 1,
+                Made::Special => summary.specials += 1,
+                Made::Nothing => {}
+            }
+        }
+        for link in &listing.links {
+            summary.hard_links += u64::from(work.link(link)?);
+        }
+        work.finish_directories()?;
+        summary.directories = listing.directories.len() as u64;
+        summary.warnings = work.warnings();
+        Ok(summary)
+    }
+}
+
+fn open_target(target: &Path) -> Result<OwnedFd> {
+    let open = || {
+        match std::fs::create_dir(target) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("make the target directory", e));
+            }
+            _ => {}
+        }
+        let mut entries =
+            std::fs::read_dir(target).map_err(|e| Error::io("list the target directory", e))?;
+        if entries.next().is_some() {
+            return Err(Error::input(
+                "the target directory is not empty; name a new one",
+            ));
+        }
+        StdFile::open(target).map_err(|e| Error::io("open the target directory", e))
+    };
+    open()
+        .map(OwnedFd::from)
+        .map_err(|e: Error| e.with_path(target))
+}
+
+/// A directory to be made; the target is the first.
+struct DirectoryEntry {
+    path: PathBuf,
+    inode: Inode,
+}
+
+/// Something in a directory, which is named by its place in the list of those.
+struct NamedEntry {
+    directory: usize,
+    name: OsString,
+    inode: Inode,
+}
+
+/// A further name of what has one.
+struct LinkEntry {
+    directory: usize,
+    name: OsString,
+    /// Directory and name of the first.
+    first: (usize, OsString),
+}
+
+/// What is to be made.
+#[derive(Default)]
+struct Listing {
+    directories: Vec<DirectoryEntry>,
+    files: Vec<NamedEntry>,
+    specials: Vec<NamedEntry>,
+    links: Vec<LinkEntry>,
+}
+
+impl Listing {
+    fn collect(&mut self, image: &Image, select: Option<&Gitignore>) -> Result<()> {
+        // Directories that were seen, and where in the list each is, once something in it is wanted.
+        let mut seen: HashMap<PathBuf, (Inode, Option<usize>)> = HashMap::new();
+        let mut first: HashMap<InodeRef, (usize, OsString)> = HashMap::new();
+        for entry in image.walk()? {
+            let (path, inode) = entry?.into_parts();
+            let wanted = path.as_os_str().is_empty()
+                || select.is_none_or(|set| {
+                    set.matched_path_or_any_parents(&path, inode.is_dir())
+                        .is_ignore()
+                });
+            if inode.is_dir() {
+                seen.insert(path.clone(), (inode, None));
+                if wanted {
+                    self.want_directory(&path, &mut seen);
+                }
+                continue;
+            }
+            let (true, Some(parent), Some(name)) = (wanted, path.parent(), path.file_name()) else {
+                continue;
+            };
+            let directory = self.want_directory(parent, &mut seen);
+            let name = name.to_owned();
+            if inode.nlink() > 1 {
+                if let Some(known) = first.get(&inode.reference()) {
+                    self.links.push(LinkEntry {
+                        directory,
+                        name,
+                        first: known.clone(),
+                    });
+                    continue;
+                }
+                first.insert(inode.reference(), (directory, name.clone()));
+            }
+            let list = match inode.kind() {
+                InodeKind::File(_) => &mut self.files,
+                _ => &mut self.specials,
+            };
+            list.push(NamedEntry {
+                directory,
+                name,
+                inode,
+            });
+        }
+        Ok(())
+    }
+
+    /// The place of the directory at `path` in the list, to which it and those above it are added.
+    fn want_directory(
+        &mut self,
+        path: &Path,
+        seen: &mut HashMap<PathBuf, (Inode, Option<usize>)>,
+    ) -> usize {
+        if let Some((_, Some(place))) = seen.get(path) {
+            return *place;
+        }
+        if let Some(parent) = path.parent() {
+            self.want_directory(parent, seen);
+        }
+        let place = self.directories.len();
+        // A walk comes to a directory before it comes to what is in it.
+        if let Some((inode, known)) = seen.get_mut(path) {
+            *known = Some(place);
+            self.directories.push(DirectoryEntry {
+                path: path.to_owned(),
+                inode: inode.clone(),
+            });
+        }
+        place
+    }
+}
+
+enum Made {
+    Symlink,
+    Special,
+    Nothing,
+}
+
+/// What all threads share.
+struct Work<'a> {
+    image: &'a Image,
+    target: &'a Path,
+    root: OwnedFd,
+    options: &'a Extractor,
+    dirs: &'a [DirectoryEntry],
+    /// What the system refused although the tree is whole without: how often, and the first path.
+    lost: Mutex<HashMap<String, (u64, PathBuf)>>,
+}
+
+/// The directory that a thread made something in last.
+#[derive(Default)]
+struct LastDirectory(Option<(usize, Arc<OwnedFd>)>);
+
+/// One or more files that one thread writes in one go.
+enum Unit {
+    /// Files that are wholly in the same shared block.
+    Shared(Vec<usize>),
+    /// A file with blocks of its own, or none.
+    Whole(usize),
+    /// Blocks of a long file.
+    Segment {
+        file: Arc<LongFile>,
+        from: usize,
+        to: usize,
+    },
+}
+
+/// A file that several threads write.
+struct LongFile {
+    entry: usize,
+    reader: FileReader,
+    open: Mutex<Option<Arc<StdFile>>>,
+    /// Segments that are not written.
+    left: AtomicUsize,
+}
+
+struct Writer {
+    last: LastDirectory,
+    block: Vec<u8>,
+}
+
+impl Work<'_> {
+    fn fault(
+        &self,
+        directory: usize,
+        name: &OsStr,
+        doing: &'static str,
+        e: impl Into<io::Error>,
+    ) -> Error {
+        let path = self.target.join(&self.dirs[directory].path).join(name);
+        Error::io(doing, e.into()).with_path(path)
+    }
+
+    fn lose(&self, directory: usize, name: &OsStr, what: String) {
+        let path = self.dirs[directory].path.join(name);
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = lost.entry(what).or_insert_with(|| (0, path.clone()));
+        entry.0 += 1;
+        // The same warning whichever thread came first.
+        if path < entry.1 {
+            entry.1 = path;
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warnings: Vec<_> = lost
+            .iter()
+            .map(|(what, (count, first))| format!("{what} ({count} files, the first is {first:?})"))
+            .collect();
+        warnings.sort_unstable();
+        warnings
+    }
+
+    /// Opens a directory of the target, one component at a time, never through a symbolic link.
+    fn directory(&self, place: usize, last: &mut LastDirectory) -> Result<Arc<OwnedFd>> {
+        if let Some((known, fd)) = &last.0
+            && *known == place
+        {
+            return Ok(Arc::clone(fd));
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+        let open = || {
+            let mut fd = openat(&self.root, ".", flags, Mode::empty())?;
+            for component in &self.dirs[place].path {
+                fd = openat(&fd, component, flags, Mode::empty())?;
+            }
+            Ok::<_, Errno>(fd)
+        };
+        let fd = Arc::new(
+            open().map_err(|e| self.fault(place, OsStr::new(""), "open the directory", e))?,
+        );
+        last.0 = Some((place, Arc::clone(&fd)));
+        Ok(fd)
+    }
+
+    fn make_directories(&self) -> Result<()> {
+        let mut last = LastDirectory::default();
+        let places: HashMap<&Path, usize> = self
+            .dirs
+            .iter()
+            .enumerate()
+            .map(|(place, d)| (d.path.as_path(), place))
+            .collect();
+        for entry in &self.dirs[1..] {
+            let parent = entry.path.parent().and_then(|parent| places.get(parent));
+            let (Some(&parent), Some(name)) = (parent, entry.path.file_name()) else {
+                continue;
+            };
+            let fd = self.directory(parent, &mut last)?;
+            mkdirat(&*fd, name, Mode::RWXU)
+                .map_err(|e| self.fault(parent, name, "make the directory", e))?;
+        }
+        Ok(())
+    }
+
+    /// Gives directories their attributes, those in others first, so that their times stay.
+    fn finish_directories(&self) -> Result<()> {
+        for (place, entry) in self.dirs.iter().enumerate().rev() {
+            let fd = self.directory(place, &mut LastDirectory::default())?;
+            self.finish(&*fd, place, OsStr::new(""), &entry.inode)?;
+        }
+        Ok(())
+    }
+
+    fn write_files(&self, files: &mut [NamedEntry], progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
+        let units = self.units(files)?;
+        let files = &*files;
+        let block_size = self.image.block_size() as usize;
+        ordered::for_each(
+            self.options.threads,
+            self.options.threads * 64,
+            units.into_iter(),
+            || Writer {
+                last: LastDirectory::default(),
+                block: vec![0; block_size],
+            },
+            |writer, unit| self.write_unit(files, writer, unit, progress),
+            |written| written,
+        )
+    }
+
+    /// Cuts the work into units, in the order in which the data is stored.
+    fn units(&self, files: &mut [NamedEntry]) -> Result<Vec<Unit>> {
+        let mut places = HashMap::new();
+        files.sort_by_cached_key(|entry| {
+            let InodeKind::File(file) = entry.inode.kind() else {
+                return (0, 0);
+            };
+            match file.shared_block(self.image.block_size()) {
+                Some((number, offset)) => {
+                    let start = *places
+                        .entry(number)
+                        .or_insert_with(|| self.image.fragment_start(number));
+                    (start, offset)
+                }
+                None => (file.blocks_start, 0),
+            }
+        });
+        let mut units: Vec<Unit> = Vec::new();
+        let mut current = None;
+        for (place, entry) in files.iter().enumerate() {
+            let InodeKind::File(file) = entry.inode.kind() else {
+                continue;
+            };
+            let shared = file
+                .shared_block(self.image.block_size())
+                .map(|(number, _)| number);
+            match (shared, units.last_mut()) {
+                (Some(_), Some(Unit::Shared(unit))) if shared == current => unit.push(place),
+                (Some(_), _) => units.push(Unit::Shared(vec![place])),
+                (None, _) => self.cut(place, entry, &mut units)?,
+            }
+            current = shared;
+        }
+        Ok(units)
+    }
+
+    fn cut(&self, place: usize, entry: &NamedEntry, units: &mut Vec<Unit>) -> Result<()> {
+        let blocks = entry.inode.len().div_ceil(self.image.block_size().into());
+        if blocks <= 2 * SEGMENT_BLOCKS as u64 {
+            units.push(Unit::Whole(place));
+            return Ok(());
+        }
+        let reader = self.image.file(&entry.inode)?;
+        // The list of blocks fits memory, so its length fits too.
+        let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
+        let file = Arc::new(LongFile {
+            entry: place,
+            reader,
+            open: Mutex::default(),
+            left: AtomicUsize::new(blocks.div_ceil(SEGMENT_BLOCKS)),
+        });
+        for from in (0..blocks).step_by(SEGMENT_BLOCKS) {
+            let to = (from + SEGMENT_BLOCKS).min(blocks);
+            units.push(Unit::Segment {
+                file: Arc::clone(&file),
+                from,
+                to,
+            });
+        }
+        Ok(())
+    }
+
+    fn write_unit(
+        &self,
+        files: &[NamedEntry],
+        writer: &mut Writer,
+        unit: Unit,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        match unit {
+            Unit::Shared(places) => {
+                for place in places {
+                    let entry = &files[place];
+                    let reader = self.image.file(&entry.inode)?;
+                    let file = self.create(entry, &mut writer.last)?;
+                    // A file that is wholly in a shared block is shorter than a block.
+                    let len = usize::try_from(reader.len())
+                        .unwrap_or(usize::MAX)
+                        .min(writer.block.len());
+                    let bytes = &mut writer.block[..len];
+                    reader.read_at(0, bytes)?;
+                    self.put(&file, entry, 0, bytes)?;
+                    self.finish(&file, entry.directory, &entry.name, &entry.inode)?;
+                    progress(reader.len());
+                }
+                Ok(())
+            }
+            Unit::Whole(place) => {
+                let entry = &files[place];
+                let reader = self.image.file(&entry.inode)?;
+                let file = self.create(entry, &mut writer.last)?;
+                let blocks = reader.len().div_ceil(self.image.block_size().into());
+                let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
+                self.copy(
+                    &reader,
+                    &file,
+                    entry,
+                    0..blocks,
+                    &mut writer.block,
+                    progress,
+                )?;
+                self.complete(&reader, &file, entry)
+            }
+            Unit::Segment {
+                file: long,
+                from,
+                to,
+            } => {
+                let entry = &files[long.entry];
+                let file = {
+                    let mut open = long.open.lock().unwrap_or_else(PoisonError::into_inner);
+                    match &*open {
+                        Some(file) => Arc::clone(file),
+                        None => {
+                            Arc::clone(open.insert(Arc::new(self.create(entry, &mut writer.last)?)))
+                        }
+                    }
+                };
+                self.copy(
+                    &long.reader,
+                    &file,
+                    entry,
+                    from..to,
+                    &mut writer.block,
+                    progress,
+                )?;
+                if long.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    *long.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    self.complete(&long.reader, &file, entry)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn create(&self, entry: &NamedEntry, last: &mut LastDirectory) -> Result<StdFile> {
+        let fd = self.directory(entry.directory, last)?;
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&*fd, &entry.name, flags, Mode::RUSR | Mode::WUSR)
+            .map(StdFile::from)
+            .map_err(|e| self.fault(entry.directory, &entry.name, "make the file", e))
+    }
+
+    fn put(&self, file: &StdFile, entry: &NamedEntry, at: u64, bytes: &[u8]) -> Result<()> {
+        file.write_all_at(bytes, at)
+            .map_err(|e| self.fault(entry.directory, &entry.name, "write the file", e))
+    }
+
+    /// Writes some blocks of a file; those of zeros are left out.
+    fn copy(
+        &self,
+        reader: &FileReader,
+        file: &StdFile,
+        entry: &NamedEntry,
+        blocks: std::ops::Range<usize>,
+        buf: &mut [u8],
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        for i in blocks {
+            let at = i as u64 * u64::from(self.image.block_size());
+            let bytes = &mut buf[..reader.block_len(i)];
+            if !reader.is_sparse(at, bytes.len() as u64) {
+                reader.read_at(at, bytes)?;
+                self.put(file, entry, at, bytes)?;
+            }
+            progress(bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Gives a file whose bytes are written its length and attributes.
+    fn complete(&self, reader: &FileReader, file: &StdFile, entry: &NamedEntry) -> Result<()> {
+        if reader.stored_as().sparse > 0 {
+            file.set_len(reader.len())
+                .map_err(|e| self.fault(entry.directory, &entry.name, "write the file", e))?;
+        }
+        self.finish(file, entry.directory, &entry.name, &entry.inode)
+    }
+
+    /// Gives an open file or directory its owner, attributes, permissions and time.
+    fn finish(&self, fd: impl AsFd, directory: usize, name: &OsStr, inode: &Inode) -> Result<()> {
+        let fd = fd.as_fd();
+        let fault = |doing, e: Errno| self.fault(directory, name, doing, e);
+        if self.options.owners {
+            let (uid, gid) = owner(inode);
+            fchown(fd, Some(uid), Some(gid)).map_err(|e| fault("set the owner", e))?;
+        }
+        self.write_xattrs(directory, name, inode, |xattr, value| {
+            fsetxattr(fd, xattr, value, XattrFlags::empty())
+        })?;
+        fchmod(fd, mode(inode)).map_err(|e| fault("set the permissions", e))?;
+        futimens(fd, &times(inode)).map_err(|e| fault("set the modification time", e))
+    }
+
+    fn write_xattrs(
+        &self,
+        directory: usize,
+        name: &OsStr,
+        inode: &Inode,
+        set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
+    ) -> Result<()> {
+        if !self.options.xattrs || !inode.has_xattrs() {
+            return Ok(());
+        }
+        for xattr in self.image.xattrs(inode)? {
+            match set(xattr.name(), xattr.value()) {
+                Ok(()) => {}
+                Err(e @ (Errno::PERM | Errno::NOTSUP | Errno::ACCESS)) => {
+                    let what = format!(
+                        "xattr {} was not written: {}",
+                        xattr.name().display(),
+                        io::Error::from(e)
+                    );
+                    self.lose(directory, name, what);
+                }
+                Err(e) => return Err(self.fault(directory, name, "write an xattr", e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn make_special(&self, entry: &NamedEntry) -> Result<Made> {
+        let NamedEntry {
+            directory,
+            name,
+            inode,
+        } = entry;
+        let fd = self.directory(*directory, &mut LastDirectory::default())?;
+        let fault = |doing, e: Errno| self.fault(*directory, name, doing, e);
+        let node = |kind, device: Device| {
+            let device: Dev = rustix::fs::makedev(device.major, device.minor);
+            match mknodat(&*fd, name, kind, mode(inode), device) {
+                Ok(()) => Ok(true),
+                Err(Errno::PERM) => {
+                    let what = format!("{} was not made: only root can", inode.file_type().name());
+                    self.lose(*directory, name, what);
+                    Ok(false)
+                }
+                Err(e) => Err(fault("make the special file", e)),
+            }
+        };
+        let none = Device { major: 0, minor: 0 };
+        let made = match inode.kind() {
+            InodeKind::Symlink(to) => {
+                symlinkat(to, &*fd, name).map_err(|e| fault("make the symbolic link", e))?;
+                Made::Symlink
+            }
+            kind => {
+                let made = match kind {
+                    InodeKind::BlockDevice(device) => node(RawType::BlockDevice, *device)?,
+                    InodeKind::CharDevice(device) => node(RawType::CharacterDevice, *device)?,
+                    InodeKind::Socket => node(RawType::Socket, none)?,
+                    _ => node(RawType::Fifo, none)?,
+                };
+                if !made {
+                    return Ok(Made::Nothing);
+                }
+                Made::Special
+            }
+        };
+        let (uid, gid) = owner(inode);
+        if self.options.owners {
+            chownat(&*fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|e| fault("set the owner", e))?;
+        }
+        // There is no call for a name in an open directory, and such files cannot be opened.
+        let path = Path::new("/proc/self/fd")
+            .join(fd.as_raw_fd().to_string())
+            .join(name);
+        self.write_xattrs(*directory, name, inode, |xattr, value| {
+            lsetxattr(&path, xattr, value, XattrFlags::empty())
+        })?;
+        if let Made::Special = made {
+            chmodat(&*fd, name, mode(inode), AtFlags::empty())
+                .map_err(|e| fault("set the permissions", e))?;
+        }
+        utimensat(&*fd, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|e| fault("set the modification time", e))?;
+        Ok(made)
+    }
+
+    /// Makes a further name; false if the first could not be made.
+    fn link(&self, link: &LinkEntry) -> Result<bool> {
+        let from = self.directory(link.first.0, &mut LastDirectory::default())?;
+        let to = self.directory(link.directory, &mut LastDirectory::default())?;
+        match linkat(&*from, &link.first.1, &*to, &link.name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            // A device that only root can make.
+            Err(Errno::NOENT)
+                if !self
+                    .lost
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .is_empty() =>
+            {
+                Ok(false)
+            }
+            Err(e) => Err(self.fault(link.directory, &link.name, "make the hard link", e)),
+        }
+    }
+}
+
+fn owner(inode: &Inode) -> (Uid, Gid) {
+    (Uid::from_raw(inode.uid()), Gid::from_raw(inode.gid()))
+}
+
+fn mode(inode: &Inode) -> Mode {
+    Mode::from_raw_mode(inode.permissions().into())
+}
+
+fn times(inode: &Inode) -> Timestamps {
+    let time = Timespec {
+        tv_sec: inode.mtime().into(),
+        tv_nsec: 0,
+    };
+    Timestamps {
+        last_access: time,
+        last_modification: time,
+    }
+}
