@@ -1,0 +1,55 @@
+# brisk: see README.md. Every target does its own set-up on Debian (lab/deps, as root).
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+BRISK = target/release/brisk
+
+.PHONY: all demo test bench fuzz torture install deps clean
+
+all: deps
+	$(CARGO) build --release --locked -p brisk
+
+# Packs a real program, starts it from the image, and prints what that gained.
+demo: all
+	lab/demo $(BRISK)
+
+# All tests. Root mounts real images; the tests say what is missing if a tool is.
+test: deps
+	$(CARGO) test --workspace --locked
+
+# What takes too long for every day: the full cross product, files over 4 GiB, memory bounds.
+torture: deps
+	$(CARGO) test --workspace --locked --release -- --ignored --skip regenerate
+
+# brisk beside squashfs-tools, on the trees of lab/tree: `make bench TREES=DIR` to keep the trees.
+TREES ?= target/trees
+RUNS ?= 7
+bench: all
+	lab/tree python $(TREES)/python
+	lab/tree chromium $(TREES)/chromium
+	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml -- --brisk $(BRISK) \
+		--tree $(TREES)/python --tree $(TREES)/chromium --runs $(RUNS) --out target/bench
+
+# Each fuzz target for SECONDS.
+SECONDS ?= 1800
+fuzz: deps
+	fuzz/run read $(SECONDS)
+	fuzz/run round_trip $(SECONDS)
+
+install: all
+	install -D -m 755 $(BRISK) $(DESTDIR)$(PREFIX)/bin/brisk
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(BRISK) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/brisk
+	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	$(BRISK) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk
+	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BRISK) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
+
+deps:
+	lab/deps
+
+clean:
+	$(CARGO) clean
