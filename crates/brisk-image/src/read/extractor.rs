@@ -134,6 +134,7 @@ impl Extractor {
         let work = Work {
             image,
             target,
+            new_file: NewFile::probe(&root),
             root,
             options: self,
             dirs: &listing.directories,
@@ -183,6 +184,32 @@ fn open_target(target: &Path) -> Result<OwnedFd> {
     open()
         .map(OwnedFd::from)
         .map_err(|e: Error| e.with_path(target))
+}
+
+/// What a new file in the target has without being told.
+#[derive(Clone, Copy)]
+struct NewFile {
+    /// The permissions that the umask, or a default access list, leaves.
+    mode: Mode,
+    owner: Option<(Uid, Gid)>,
+}
+
+impl NewFile {
+    /// Looks at a file without a name; where there is no such thing, nothing is taken for granted.
+    fn probe(root: &OwnedFd) -> Self {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let stat = openat(root, ".", flags, Mode::from_raw_mode(0o777)).and_then(rustix::fs::fstat);
+        match stat {
+            Ok(stat) => Self {
+                mode: Mode::from_raw_mode(stat.st_mode & 0o777),
+                owner: Some((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid))),
+            },
+            Err(_) => Self {
+                mode: Mode::empty(),
+                owner: None,
+            },
+        }
+    }
 }
 
 /// A directory to be made; the target is the first.
@@ -301,6 +328,7 @@ struct Work<'a> {
     root: OwnedFd,
     options: &'a Extractor,
     dirs: &'a [DirectoryEntry],
+    new_file: NewFile,
     /// What the system refused although the tree is whole without: how often, and the first path.
     lost: Mutex<HashMap<String, (u64, PathBuf)>>,
 }
@@ -311,8 +339,8 @@ struct LastDirectory(Option<(usize, Arc<OwnedFd>)>);
 
 /// One or more files that one thread writes in one go.
 enum Unit {
-    /// Files that are wholly in the same shared block.
-    Shared(Vec<usize>),
+    /// Files that are wholly in shared block `number`.
+    Shared { number: u32, places: Vec<usize> },
     /// A file with blocks of its own, or none.
     Whole(usize),
     /// Blocks of a long file.
@@ -456,20 +484,27 @@ impl Work<'_> {
             }
         });
         let mut units: Vec<Unit> = Vec::new();
-        let mut current = None;
         for (place, entry) in files.iter().enumerate() {
             let InodeKind::File(file) = entry.inode.kind() else {
                 continue;
             };
-            let shared = file
-                .shared_block(self.image.block_size())
-                .map(|(number, _)| number);
+            let shared = file.shared_block(self.image.block_size());
             match (shared, units.last_mut()) {
-                (Some(_), Some(Unit::Shared(unit))) if shared == current => unit.push(place),
-                (Some(_), _) => units.push(Unit::Shared(vec![place])),
+                (
+                    Some((number, _)),
+                    Some(Unit::Shared {
+                        number: last,
+                        places,
+                    }),
+                ) if number == *last => {
+                    places.push(place);
+                }
+                (Some((number, _)), _) => units.push(Unit::Shared {
+                    number,
+                    places: vec![place],
+                }),
                 (None, _) => self.cut(place, entry, &mut units)?,
             }
-            current = shared;
         }
         Ok(units)
     }
@@ -508,20 +543,25 @@ impl Work<'_> {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<()> {
         match unit {
-            Unit::Shared(places) => {
+            Unit::Shared { number, places } => {
+                let have = self.image.read_fragment(number, &mut writer.block)?;
                 for place in places {
                     let entry = &files[place];
-                    let reader = self.image.file(&entry.inode)?;
-                    let file = self.create(entry, &mut writer.last)?;
+                    let InodeKind::File(file) = entry.inode.kind() else {
+                        continue;
+                    };
+                    let shared = file.shared_block(self.image.block_size());
+                    let from = shared.map_or(0, |(_, offset)| offset as usize);
                     // A file that is wholly in a shared block is shorter than a block.
-                    let len = usize::try_from(reader.len())
-                        .unwrap_or(usize::MAX)
-                        .min(writer.block.len());
-                    let bytes = &mut writer.block[..len];
-                    reader.read_at(0, bytes)?;
-                    self.put(&file, entry, 0, bytes)?;
-                    self.finish(&file, entry.directory, &entry.name, &entry.inode)?;
-                    progress(reader.len());
+                    let len = usize::try_from(file.len()).unwrap_or(usize::MAX);
+                    let end = from.saturating_add(len);
+                    let bytes = writer.block[..have].get(from..end);
+                    let bytes =
+                        bytes.ok_or_else(|| self.image.short_fragment(number, end, have))?;
+                    let made = self.create(entry, &mut writer.last)?;
+                    self.put(&made, entry, 0, bytes)?;
+                    self.finish_file(&made, entry)?;
+                    progress(file.len());
                 }
                 Ok(())
             }
@@ -577,9 +617,15 @@ impl Work<'_> {
         let fd = self.directory(entry.directory, last)?;
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(&*fd, &entry.name, flags, Mode::RUSR | Mode::WUSR)
-            .map(StdFile::from)
-            .map_err(|e| self.fault(entry.directory, &entry.name, "make the file", e))
+        // Nobody else comes past the directories, so a file may have its permissions from the start.
+        openat(
+            &*fd,
+            &entry.name,
+            flags,
+            mode(&entry.inode) & Mode::from_raw_mode(0o777),
+        )
+        .map(StdFile::from)
+        .map_err(|e| self.fault(entry.directory, &entry.name, "make the file", e))
     }
 
     fn put(&self, file: &StdFile, entry: &NamedEntry, at: u64, bytes: &[u8]) -> Result<()> {
@@ -615,7 +661,24 @@ impl Work<'_> {
             file.set_len(reader.len())
                 .map_err(|e| self.fault(entry.directory, &entry.name, "write the file", e))?;
         }
-        self.finish(file, entry.directory, &entry.name, &entry.inode)
+        self.finish_file(file, entry)
+    }
+
+    /// Gives an open file its owner, attributes, permissions and time, but for what a new file has
+    /// already: each call costs as much as a write.
+    fn finish_file(&self, file: &StdFile, entry: &NamedEntry) -> Result<()> {
+        let inode = &entry.inode;
+        let NewFile {
+            mode: allowed,
+            owner: new_owner,
+        } = self.new_file;
+        let same_owner = !self.options.owners || new_owner == Some(owner(inode));
+        if same_owner && allowed.contains(mode(inode)) && !inode.has_xattrs() {
+            return futimens(file, &times(inode)).map_err(|e| {
+                self.fault(entry.directory, &entry.name, "set the modification time", e)
+            });
+        }
+        self.finish(file, entry.directory, &entry.name, inode)
     }
 
     /// Gives an open file or directory its owner, attributes, permissions and time.

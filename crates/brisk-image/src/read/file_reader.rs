@@ -83,6 +83,29 @@ impl Image {
             .map_or(u64::MAX, |block| block.start)
     }
 
+    /// Decodes shared block `number` into `out`, which is as long as a block, past the cache, and
+    /// returns how many bytes it has.
+    pub(crate) fn read_fragment(&self, number: u32, out: &mut [u8]) -> Result<usize> {
+        let block = self.inner.fragment(number, Place::Byte(80));
+        block
+            .and_then(|block| self.inner.read_block(block, out, "a fragment block"))
+            .map_err(|e| self.name(e))
+    }
+
+    /// The error that shared block `number` has only `have` bytes of the `need` that a file takes.
+    pub(crate) fn short_fragment(&self, number: u32, need: usize, have: usize) -> Error {
+        let (need, have) = (need as u64, have as u64);
+        let fault = Corrupt::Truncated {
+            what: "a fragment block",
+            need,
+            have,
+        };
+        self.name(Error::corrupt(
+            Place::Byte(self.fragment_start(number)),
+            fault,
+        ))
+    }
+
     fn read_blocks(&self, file: &File) -> Result<FileReader> {
         let inner = &self.inner;
         let block_size = u64::from(inner.superblock.block_size());
@@ -288,6 +311,17 @@ impl FileReader {
             // A part is at most one block.
             (from, usize::try_from(to - from).unwrap_or(usize::MAX))
         });
+        let mut write = |bytes: &[u8]| {
+            out.write_all(bytes)
+                .map_err(|e| Error::io("write the contents of a file", e))
+        };
+        if len <= block_size {
+            // Starting threads takes longer than decoding a block.
+            let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+            self.read_at(range.start, &mut bytes)?;
+            write(&bytes)?;
+            return Ok(len);
+        }
         ordered::for_each(
             threads,
             threads.saturating_mul(4),
@@ -297,10 +331,7 @@ impl FileReader {
                 let mut bytes = vec![0; len];
                 self.read_at(from, &mut bytes).map(|_| bytes)
             },
-            |part| {
-                out.write_all(&part?)
-                    .map_err(|e| Error::io("write the contents of a file", e))
-            },
+            |part| write(&part?),
         )?;
         Ok(len)
     }
