@@ -24,6 +24,8 @@ pub struct Brisk {
 /// What brisk can do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Makes an image of a directory.
+    Pack(Box<verbs::pack::Args>),
     /// Lists what is in an image.
     Ls(verbs::ls::Args),
 }

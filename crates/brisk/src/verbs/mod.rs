@@ -1,3 +1,4 @@
 //! One file per verb.
 
 pub mod ls;
+pub mod pack;
