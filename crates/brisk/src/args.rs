@@ -28,6 +28,8 @@ pub enum Verb {
     Pack(Box<verbs::pack::Args>),
     /// Lists what is in an image.
     Ls(verbs::ls::Args),
+    /// Writes the contents of files in an image to stdout.
+    Cat(verbs::cat::Args),
 }
 
 /// An image to be read.

@@ -49,6 +49,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
     match verb {
         Verb::Pack(args) => verbs::pack::run(&args),
         Verb::Ls(args) => verbs::ls::run(&args),
+        Verb::Cat(args) => verbs::cat::run(&args),
     }
 }
 
