@@ -30,6 +30,8 @@ pub enum Verb {
     Ls(verbs::ls::Args),
     /// Writes the contents of files in an image to stdout.
     Cat(verbs::cat::Args),
+    /// Writes the tree of an image, or a part of it, into a directory.
+    Extract(verbs::extract::Args),
 }
 
 /// An image to be read.

@@ -50,6 +50,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Pack(args) => verbs::pack::run(&args),
         Verb::Ls(args) => verbs::ls::run(&args),
         Verb::Cat(args) => verbs::cat::run(&args),
+        Verb::Extract(args) => verbs::extract::run(&args),
     }
 }
 
