@@ -32,6 +32,12 @@ pub enum Verb {
     Cat(verbs::cat::Args),
     /// Writes the tree of an image, or a part of it, into a directory.
     Extract(verbs::extract::Args),
+    /// Prints a script that makes a shell complete brisk's arguments.
+    #[command(hide = true)]
+    Completions(verbs::completions::Args),
+    /// Writes brisk's man pages.
+    #[command(hide = true)]
+    Man(verbs::man::Args),
 }
 
 /// An image to be read.

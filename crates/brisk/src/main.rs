@@ -51,6 +51,8 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Ls(args) => verbs::ls::run(&args),
         Verb::Cat(args) => verbs::cat::run(&args),
         Verb::Extract(args) => verbs::extract::run(&args),
+        Verb::Completions(args) => verbs::completions::run(&args),
+        Verb::Man(args) => verbs::man::run(&args),
     }
 }
 
