@@ -24,8 +24,20 @@ pub struct Brisk {
 /// What brisk can do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Makes an image of a directory.
+    Pack(Box<verbs::pack::Args>),
     /// Lists what is in an image.
     Ls(verbs::ls::Args),
+    /// Writes the contents of files in an image to stdout.
+    Cat(verbs::cat::Args),
+    /// Writes the tree of an image, or a part of it, into a directory.
+    Extract(verbs::extract::Args),
+    /// Prints a script that makes a shell complete brisk's arguments.
+    #[command(hide = true)]
+    Completions(verbs::completions::Args),
+    /// Writes brisk's man pages.
+    #[command(hide = true)]
+    Man(verbs::man::Args),
 }
 
 /// An image to be read.

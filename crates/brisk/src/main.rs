@@ -6,7 +6,11 @@ Data goes to stdout, messages to stderr.
 */
 
 mod args;
+mod kernel_feature;
+mod messages;
 mod names;
+mod progress;
+mod size;
 mod verbs;
 
 use std::io;
@@ -43,7 +47,12 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> anyhow::Result<Answer> {
     match verb {
+        Verb::Pack(args) => verbs::pack::run(&args),
         Verb::Ls(args) => verbs::ls::run(&args),
+        Verb::Cat(args) => verbs::cat::run(&args),
+        Verb::Extract(args) => verbs::extract::run(&args),
+        Verb::Completions(args) => verbs::completions::run(&args),
+        Verb::Man(args) => verbs::man::run(&args),
     }
 }
 

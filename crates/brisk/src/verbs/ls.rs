@@ -1,19 +1,503 @@
 //! `brisk ls`: lists what is in an image.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use brisk_image::{FileType, Image, Inode, InodeKind};
+use jiff::civil::{Date, date};
+use serde::Serialize;
+
 use crate::Answer;
 use crate::args::ImageArgs;
+use crate::names::shown;
 
 /// What to list, and how.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Paths are from the root of the image, so that they can be given to brisk cat, and sorted name by \
+name. On a terminal, what it would obey in them is escaped; elsewhere they are as they are.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    /// Directories to list, or files, by their paths from the root of the image. [default: the
+    /// root directory]
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Lists what is below directories, too: everything at any depth.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// Lists directories themselves, and not what is in them.
+    #[arg(short, long, conflicts_with_all = ["recursive", "tree"])]
+    directory: bool,
+
+    /// Shows type and permissions, links, user, group, size or device, time of modification in
+    /// UTC, path, and where symbolic links lead.
+    #[arg(short, long)]
+    long: bool,
+
+    /// Draws everything below as a tree.
+    #[arg(long, conflicts_with_all = ["long", "json"])]
+    tree: bool,
+
+    /// Prints one JSON object for each entry, with everything that -l shows. Where a path or a
+    /// target is not UTF-8, its bytes are in path_bytes or target_bytes, in hexadecimal.
+    #[arg(long, conflicts_with = "long")]
+    json: bool,
 }
+
+/// Bytes that are collected before they are written.
+const BUFFER: usize = 64 << 10;
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let image = args.image.open()?;
-    for entry in image.walk()? {
-        println!("{}", crate::names::shown(entry?.path()));
+    let stdout = io::stdout();
+    let mut lister = Lister {
+        escape: stdout.is_terminal(),
+        out: stdout.lock(),
+        buffer: Vec::with_capacity(BUFFER + 4096),
+        style: match args {
+            Args { json: true, .. } => Style::Json,
+            Args { long: true, .. } => Style::Long,
+            _ => Style::Plain,
+        },
+        day: Day::default(),
+    };
+    // All are looked up before the first is listed, so that a wrong name lists nothing.
+    for (path, inode) in &args.starts(&image)? {
+        if !inode.is_dir() || args.directory {
+            lister.entry(path, inode)?;
+        } else if args.tree {
+            lister.tree(&image, path, inode)?;
+        } else if args.recursive {
+            for entry in image.walk_from(path.clone(), inode.clone()).skip(1) {
+                let entry = entry?;
+                lister.entry(entry.path(), entry.inode())?;
+            }
+        } else {
+            lister.directory(&image, path, inode)?;
+        }
     }
+    lister.flush()?;
     Ok(Answer::Yes)
+}
+
+impl Args {
+    /// What to list, with its path from the root, which is empty for the root.
+    fn starts(&self, image: &Image) -> anyhow::Result<Vec<(PathBuf, Inode)>> {
+        if self.paths.is_empty() {
+            return Ok(vec![(PathBuf::new(), image.root()?)]);
+        }
+        let start = |path: &PathBuf| {
+            let inode = image.lookup(path)?.with_context(|| {
+                format!(
+                    "{}: there is no {}; brisk ls -R lists what is there",
+                    self.image.image.display(),
+                    path.display()
+                )
+            })?;
+            // As it is in the image: without "/", "./" and doubled slashes.
+            let names = path.components();
+            let names = names.filter(|c| matches!(c, std::path::Component::Normal(_)));
+            Ok((names.collect(), inode))
+        };
+        self.paths.iter().map(start).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Plain,
+    Long,
+    Json,
+}
+
+/// Prints entries, a buffer of them at a time.
+struct Lister<W> {
+    out: W,
+    buffer: Vec<u8>,
+    style: Style,
+    /// Whether a terminal reads along.
+    escape: bool,
+    day: Day,
+}
+
+impl<W: Write> Lister<W> {
+    fn directory(&mut self, image: &Image, path: &Path, inode: &Inode) -> anyhow::Result<()> {
+        for entry in image.read_dir(inode)? {
+            let entry = entry?;
+            let path = path.join(entry.name());
+            match self.style {
+                // Names are all that is asked for, so inodes are not read.
+                Style::Plain => self.line(&path)?,
+                _ => self.entry(&path, &image.entry_inode(&entry)?)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &Path, inode: &Inode) -> io::Result<()> {
+        match self.style {
+            Style::Plain => self.line(path),
+            Style::Long => {
+                self.attributes(inode);
+                self.name(path_from_root(path));
+                if let InodeKind::Symlink(target) = inode.kind() {
+                    self.buffer.extend_from_slice(b" -> ");
+                    self.name(target);
+                }
+                self.end_line()
+            }
+            Style::Json => {
+                serde_json::to_writer(&mut self.buffer, &JsonEntry::new(path, inode))?;
+                self.end_line()
+            }
+        }
+    }
+
+    fn line(&mut self, path: &Path) -> io::Result<()> {
+        self.name(path_from_root(path));
+        self.end_line()
+    }
+
+    fn end_line(&mut self) -> io::Result<()> {
+        self.buffer.push(b'\n');
+        if self.buffer.len() >= BUFFER {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.buffer)?;
+        self.buffer.clear();
+        self.out.flush()
+    }
+
+    fn name(&mut self, name: &OsStr) {
+        if self.escape {
+            self.buffer.extend_from_slice(shown(name).as_bytes());
+        } else {
+            self.buffer.extend_from_slice(name.as_bytes());
+        }
+    }
+
+    fn attributes(&mut self, inode: &Inode) {
+        let buffer = &mut self.buffer;
+        buffer.extend_from_slice(&mode_text(inode));
+        push_number(buffer, inode.nlink().into(), 4);
+        push_number(buffer, inode.uid().into(), 6);
+        push_number(buffer, inode.gid().into(), 6);
+        match inode.kind() {
+            InodeKind::BlockDevice(device) | InodeKind::CharDevice(device) => {
+                push_number(buffer, device.major.into(), 6);
+                buffer.push(b',');
+                push_number(buffer, device.minor.into(), 6);
+            }
+            _ => push_number(buffer, inode.len(), 13),
+        }
+        buffer.push(b' ');
+        self.day.push_time(buffer, inode.mtime());
+        buffer.push(b' ');
+    }
+
+    /// Draws what is below `inode`, with `path` as the first line.
+    fn tree(&mut self, image: &Image, path: &Path, inode: &Inode) -> anyhow::Result<()> {
+        self.line(path)?;
+        let top = path.components().count();
+        let mut entries = Vec::new();
+        for entry in image.walk_from(path.to_owned(), inode.clone()).skip(1) {
+            let (path, inode) = entry?.into_parts();
+            let depth = path.components().count() - top - 1;
+            let target = match inode.kind() {
+                InodeKind::Symlink(target) => Some(target.clone()),
+                _ => None,
+            };
+            entries.push((depth, path, target));
+        }
+        let last = last_of_siblings(entries.iter().map(|(depth, ..)| *depth));
+        // For each directory on the way, whether something comes after it.
+        let mut open: Vec<bool> = Vec::new();
+        for ((depth, path, target), last) in entries.iter().zip(last) {
+            open.truncate(*depth);
+            for more in &open {
+                let bar = if *more { "│   " } else { "    " };
+                self.buffer.extend_from_slice(bar.as_bytes());
+            }
+            open.push(!last);
+            let branch = if last { "└── " } else { "├── " };
+            self.buffer.extend_from_slice(branch.as_bytes());
+            self.name(path.file_name().unwrap_or_default());
+            if let Some(target) = target {
+                self.buffer.extend_from_slice(b" -> ");
+                self.name(target);
+            }
+            self.end_line()?;
+        }
+        Ok(())
+    }
+}
+
+/// Of entries at these depths, each directory before what is in it, which are the last in their
+/// directory.
+fn last_of_siblings(depths: impl DoubleEndedIterator<Item = usize>) -> Vec<bool> {
+    // From the end: the depths at which an entry of the directory has been seen.
+    let mut later: Vec<bool> = Vec::new();
+    let mut last: Vec<bool> = depths
+        .rev()
+        .map(|depth| {
+            later.resize(depth + 1, false);
+            !std::mem::replace(&mut later[depth], true)
+        })
+        .collect();
+    last.reverse();
+    last
+}
+
+/// A path as it is printed: "." for the root.
+fn path_from_root(path: &Path) -> &OsStr {
+    match path.as_os_str() {
+        root if root.is_empty() => OsStr::new("."),
+        path => path,
+    }
+}
+
+/// Type and permissions as `ls -l` has them.
+fn mode_text(inode: &Inode) -> [u8; 10] {
+    let mode = inode.permissions();
+    let mut text = *b"-rwxrwxrwx";
+    text[0] = match inode.file_type() {
+        FileType::Directory => b'd',
+        FileType::File => b'-',
+        FileType::Symlink => b'l',
+        FileType::BlockDevice => b'b',
+        FileType::CharDevice => b'c',
+        FileType::Fifo => b'p',
+        FileType::Socket => b's',
+    };
+    for bit in 0..9 {
+        if mode & (0o400 >> bit) == 0 {
+            text[bit + 1] = b'-';
+        }
+    }
+    for (bit, at, with, without) in [
+        (0o4000, 3, b's', b'S'),
+        (0o2000, 6, b's', b'S'),
+        (0o1000, 9, b't', b'T'),
+    ] {
+        if mode & bit != 0 {
+            text[at] = if text[at] == b'x' { with } else { without };
+        }
+    }
+    text
+}
+
+/// Appends `number`, with spaces before it to at least `width` bytes, and at least one.
+fn push_number(buffer: &mut Vec<u8>, number: u64, width: usize) {
+    // 2^64 has 20 digits.
+    let mut digits = [b' '; 24];
+    let mut at = digits.len();
+    let mut left = number;
+    loop {
+        at -= 1;
+        // A digit.
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    let start = (at - 1).min(digits.len() - width);
+    buffer.extend_from_slice(&digits[start..]);
+}
+
+const DAY: u32 = 24 * 60 * 60;
+
+/// The day of the last time that was printed: most files of a tree are of few days.
+#[derive(Default)]
+struct Day {
+    number: u32,
+    text: String,
+}
+
+impl Day {
+    /// Appends `YYYY-MM-DD HH:MM`, in UTC.
+    fn push_time(&mut self, buffer: &mut Vec<u8>, seconds: u32) {
+        let number = seconds / DAY;
+        if self.text.is_empty() || self.number != number {
+            self.number = number;
+            self.text = day_of(number).to_string();
+        }
+        buffer.extend_from_slice(self.text.as_bytes());
+        let minutes = seconds % DAY / 60;
+        let mut clock = *b" 00:00";
+        // Each is a digit.
+        clock[1] += (minutes / 600) as u8;
+        clock[2] += (minutes / 60 % 10) as u8;
+        clock[4] += (minutes % 60 / 10) as u8;
+        clock[5] += (minutes % 10) as u8;
+        buffer.extend_from_slice(&clock);
+    }
+}
+
+/// The day that is `number` days after the first of 1970.
+fn day_of(number: u32) -> Date {
+    const EPOCH: Date = date(1970, 1, 1);
+    // The last, in 2106, is far from the end of the calendar.
+    EPOCH.saturating_add(jiff::Span::new().days(number))
+}
+
+/// An entry as one line of JSON.
+#[derive(Serialize)]
+struct JsonEntry<'a> {
+    path: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    r#type: &'static str,
+    mode: String,
+    inode: u32,
+    links: u32,
+    uid: u32,
+    gid: u32,
+    mtime: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_bytes: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    major: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minor: Option<u32>,
+    xattrs: bool,
+}
+
+impl<'a> JsonEntry<'a> {
+    fn new(path: &'a Path, inode: &'a Inode) -> Self {
+        let (path, path_bytes) = json_name(path_from_root(path));
+        let (target, target_bytes) = match inode.kind() {
+            InodeKind::Symlink(target) => {
+                let (target, bytes) = json_name(target);
+                (Some(target), bytes)
+            }
+            _ => (None, None),
+        };
+        let (r#type, size, device) = match inode.kind() {
+            InodeKind::Directory(_) => ("directory", None, None),
+            InodeKind::File(file) => ("file", Some(file.len()), None),
+            InodeKind::Symlink(_) => ("symlink", None, None),
+            InodeKind::BlockDevice(device) => ("block", None, Some(device)),
+            InodeKind::CharDevice(device) => ("char", None, Some(device)),
+            InodeKind::Fifo => ("fifo", None, None),
+            InodeKind::Socket => ("socket", None, None),
+            _ => ("other", None, None),
+        };
+        Self {
+            path,
+            path_bytes,
+            r#type,
+            mode: format!("{:04o}", inode.permissions()),
+            inode: inode.number(),
+            links: inode.nlink(),
+            uid: inode.uid(),
+            gid: inode.gid(),
+            mtime: inode.mtime(),
+            size,
+            target,
+            target_bytes,
+            major: device.map(|device| device.major),
+            minor: device.map(|device| device.minor),
+            xattrs: inode.has_xattrs(),
+        }
+    }
+}
+
+/// A name as JSON can hold it, and its bytes in hexadecimal if that is not the name itself.
+fn json_name(name: &OsStr) -> (Cow<'_, str>, Option<String>) {
+    match name.to_str() {
+        Some(text) => (Cow::Borrowed(text), None),
+        None => {
+            let bytes = name.as_bytes().iter().map(|byte| format!("{byte:02x}"));
+            (name.to_string_lossy(), Some(bytes.collect()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_padded_but_never_cut() {
+        let text = |number, width| {
+            let mut buffer = Vec::new();
+            push_number(&mut buffer, number, width);
+            String::from_utf8(buffer).unwrap()
+        };
+        assert_eq!(text(0, 4), "   0");
+        assert_eq!(text(1234, 4), " 1234");
+        assert_eq!(text(12_345, 13), "        12345");
+        assert_eq!(text(u64::MAX, 4), " 18446744073709551615");
+    }
+
+    #[test]
+    fn times_are_in_utc() {
+        let mut day = Day::default();
+        for (seconds, expected) in [
+            (0, "1970-01-01 00:00"),
+            (1_700_000_000, "2023-11-14 22:13"),
+            (1_700_006_399, "2023-11-14 23:59"),
+            (1_700_006_400, "2023-11-15 00:00"),
+            (951_782_400, "2000-02-29 00:00"),
+            (u32::MAX, "2106-02-07 06:28"),
+        ] {
+            let mut buffer = Vec::new();
+            day.push_time(&mut buffer, seconds);
+            assert_eq!(String::from_utf8(buffer).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn the_last_of_siblings_has_nothing_after_it_in_its_directory() {
+        // a, a/b, a/b/c, a/d, e, e/f
+        let depths = [0, 1, 2, 1, 0, 1];
+        assert_eq!(
+            last_of_siblings(depths.into_iter()),
+            [false, false, true, true, true, true]
+        );
+    }
+
+    #[test]
+    fn only_a_terminal_gets_names_escaped() {
+        let printed = |escape| {
+            let mut lister = Lister {
+                out: Vec::new(),
+                buffer: Vec::new(),
+                style: Style::Plain,
+                escape,
+                day: Day::default(),
+            };
+            lister
+                .line(Path::new(OsStr::from_bytes(b"a\x1b[2J\xff")))
+                .unwrap();
+            lister.flush().unwrap();
+            lister.out
+        };
+        assert_eq!(printed(true), b"a\\u{1b}[2J\\xff\n");
+        assert_eq!(printed(false), b"a\x1b[2J\xff\n");
+    }
+
+    #[test]
+    fn json_keeps_the_bytes_of_any_name() {
+        assert_eq!(json_name(OsStr::new("ü")), ("ü".into(), None));
+        let (text, bytes) = json_name(OsStr::from_bytes(b"a\xff"));
+        assert_eq!((&*text, bytes.as_deref()), ("a\u{fffd}", Some("61ff")));
+    }
 }

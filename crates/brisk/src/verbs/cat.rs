@@ -1,0 +1,115 @@
+//! `brisk cat`: writes the contents of files in an image to stdout.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZero;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use brisk_image::InodeKind;
+
+use crate::Answer;
+use crate::args::ImageArgs;
+use crate::size::parse_size;
+
+/// What to write.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// Files, by their paths from the root of the image.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+
+    /// Only these bytes of each file: from FROM, to before TO. Without FROM from the start,
+    /// without TO to the end.
+    #[arg(long, value_name = "FROM..TO", default_value = "..", hide_default_value = true, value_parser = parse_range)]
+    range: Range<u64>,
+
+    /// Threads that decode. [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZero<usize>>,
+}
+
+fn parse_range(text: &str) -> anyhow::Result<Range<u64>> {
+    let (from, to) = text
+        .split_once("..")
+        .context("allowed is FROM..TO, FROM.. or ..TO")?;
+    let end = |text: &str, absent| match text {
+        "" => Ok(absent),
+        _ => parse_size(text),
+    };
+    let range = end(from, 0)?..end(to, u64::MAX)?;
+    if range.start > range.end {
+        bail!("FROM is {} and past TO", range.start);
+    }
+    Ok(range)
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let image = args.image.open()?;
+    let shown = args.image.image.display();
+    // All are looked up before the first is written, so that a wrong name writes nothing.
+    let mut inodes = Vec::new();
+    for path in &args.paths {
+        let inode = image.lookup(path)?.with_context(|| {
+            format!(
+                "{shown}: there is no {}; brisk ls -R lists what is there",
+                path.display()
+            )
+        })?;
+        match inode.kind() {
+            InodeKind::File(_) => inodes.push(inode),
+            InodeKind::Symlink(target) => bail!(
+                "{shown}: {} is a symbolic link to {}; name the file that it leads to",
+                path.display(),
+                target.display()
+            ),
+            _ => bail!(
+                "{shown}: {} is a {}; name a file",
+                path.display(),
+                inode.file_type().name()
+            ),
+        }
+    }
+    let threads = match args.threads {
+        Some(threads) => threads,
+        None => std::thread::available_parallelism()?,
+    };
+    // Blocks are large, and looking for line ends in them, as `Stdout` does, is for nothing.
+    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    for inode in &inodes {
+        let file = image.file(inode)?;
+        file.copy_to(args.range.clone(), &mut out, threads.get())?;
+    }
+    Ok(Answer::Yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_end_of_a_range_may_be_missing() {
+        let table = [
+            ("..", 0..u64::MAX),
+            ("5..", 5..u64::MAX),
+            ("..5", 0..5),
+            ("1K..2K", 1024..2048),
+            ("5..5", 5..5),
+        ];
+        for (text, range) in table {
+            assert_eq!(parse_range(text).ok(), Some(range), "{text}");
+        }
+        let message = |text| parse_range(text).unwrap_err().to_string();
+        assert_eq!(message("5"), "allowed is FROM..TO, FROM.. or ..TO");
+        assert_eq!(message("6..5"), "FROM is 6 and past TO");
+        assert_eq!(
+            message("a.."),
+            "allowed is a number of bytes, such as 131072, 128K or 1M"
+        );
+    }
+}

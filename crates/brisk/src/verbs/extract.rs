@@ -1,0 +1,110 @@
+//! `brisk extract`: writes the tree of an image, or a part of it, into a directory.
+
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::bail;
+use brisk_image::{ExtractSummary, Extractor};
+use indicatif::BinaryBytes;
+use serde::Serialize;
+
+use crate::Answer;
+use crate::args::ImageArgs;
+use crate::messages::{say, warn};
+use crate::progress::Progress;
+
+/// What to extract, and where to.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// The directory to extract into. It is made if it is not there, and must be empty.
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
+
+    /// Only what matches one of these patterns, which are as in .gitignore, with the directories
+    /// on the way. [default: everything]
+    #[arg(value_name = "GLOB")]
+    select: Vec<String>,
+
+    /// Gives all files to the user who extracts, as happens to all users but root anyway.
+    #[arg(long)]
+    no_owners: bool,
+
+    /// Leaves out extended attributes.
+    #[arg(long)]
+    no_xattrs: bool,
+
+    /// Threads that decode and write. [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZero<usize>>,
+
+    /// Prints what was extracted as one JSON object.
+    #[arg(long)]
+    json: bool,
+
+    /// Shows no progress and no summary; warnings are still shown.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    directory: std::borrow::Cow<'a, str>,
+    #[serde(flatten)]
+    summary: &'a ExtractSummary,
+    seconds: f64,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let started = Instant::now();
+    let mut extractor = Extractor::new()
+        .select(&args.select)?
+        .xattrs(!args.no_xattrs);
+    if args.no_owners {
+        extractor = extractor.owners(false);
+    }
+    if let Some(threads) = args.threads {
+        extractor = extractor.threads(threads.get());
+    }
+    let image = args.image.open()?;
+    let summary = {
+        let progress = Progress::new(None, args.quiet);
+        extractor.extract(&image, &args.target, &|bytes| progress.add(bytes))?
+    };
+    summary.warnings.iter().for_each(|text| warn(text));
+    let others = summary.files + summary.symlinks + summary.specials;
+    // The target itself counts as a directory.
+    if !args.select.is_empty() && others == 0 && summary.directories <= 1 {
+        bail!(
+            "{}: nothing matches {}; brisk ls -R lists what is there",
+            args.image.image.display(),
+            args.select.join(" ")
+        );
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    if args.json {
+        let report = Report {
+            directory: args.target.to_string_lossy(),
+            summary: &summary,
+            seconds,
+        };
+        let mut line = serde_json::to_vec(&report)?;
+        line.push(b'\n');
+        io::stdout().lock().write_all(&line)?;
+    } else if !args.quiet {
+        say(&format!(
+            "{}: {} files, {} directories, {} links, {}; {seconds:.1} s",
+            args.target.display(),
+            summary.files,
+            summary.directories,
+            summary.symlinks + summary.hard_links,
+            BinaryBytes(summary.bytes),
+        ));
+    }
+    Ok(Answer::Yes)
+}

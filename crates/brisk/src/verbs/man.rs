@@ -1,0 +1,25 @@
+//! `brisk man`: writes brisk's man pages.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::CommandFactory;
+
+use crate::Answer;
+use crate::args::Brisk;
+
+/// Where to.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory for brisk.1, brisk-pack.1 and so on. It is made if it is not there.
+    directory: PathBuf,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let write = || {
+        std::fs::create_dir_all(&args.directory)?;
+        clap_mangen::generate_to(Brisk::command(), &args.directory)
+    };
+    write().with_context(|| format!("{}: cannot write the man pages", args.directory.display()))?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,595 @@
+//! `brisk pack`: makes an image of a directory.
+
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use brisk_image::{
+    Bcj, Compression, Image, ImageWriter, ModeChange, PlanRules, Summary, Times, Tree, TreeRules,
+};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ignore::gitignore::GitignoreBuilder;
+use indicatif::BinaryBytes;
+use serde::{Deserialize, Serialize};
+
+use crate::Answer;
+use crate::kernel_feature::{self, KernelFeature, KernelVersion};
+use crate::messages::{say, warn};
+use crate::progress::Progress;
+use crate::size::parse_size_u32;
+
+/// What to pack, and how.
+// The groups come last: the options after one would stand under its heading.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The same tree, options and version of brisk give the same image.
+
+Examples:
+  brisk pack app -o app.img
+  brisk pack app -o app.img --owner 0:0 --chown '/home/=1000:1000' --chmod '*.sh=a+x'
+  brisk pack app -o app.img --codec lz4 --level 12 --exclude '*.pyc' --exclude '.git/'")]
+pub struct Args {
+    /// The directory to pack.
+    tree: PathBuf,
+
+    /// The image to write. A file of this name is replaced when the new one is complete.
+    #[arg(short, long, value_name = "IMAGE")]
+    output: PathBuf,
+
+    /// Makes every time this, that of the image too. Without it, SOURCE_DATE_EPOCH from the
+    /// environment is the time of the image, and no file is later than that.
+    #[arg(long, value_name = "SECONDS")]
+    time: Option<u32>,
+
+    /// Threads that read and compress; the image is the same with any number. [default: one for
+    /// each processor]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZero<usize>>,
+
+    /// Warns of what this release of Linux cannot read, such as 4.9 or what uname -r prints.
+    #[arg(long, value_name = "KERNEL")]
+    target: Option<KernelVersion>,
+
+    /// Prints what became of the tree as one JSON object.
+    #[arg(long)]
+    json: bool,
+
+    /// Shows no progress and no summary; warnings are still shown.
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    codec: CodecArgs,
+
+    #[command(flatten)]
+    layout: LayoutArgs,
+
+    #[command(flatten)]
+    rules: RuleArgs,
+}
+
+/// How to compress.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Compression")]
+struct CodecArgs {
+    /// The compressor.
+    #[arg(
+        long,
+        value_name = "CODEC",
+        default_value = "zstd",
+        value_parser = PossibleValuesParser::new(["none", "gzip", "lzo", "lz4", "xz", "zstd"])
+            .try_map(|name| name.parse::<Compression>())
+    )]
+    codec: Compression,
+
+    /// gzip 1 to 12 [default: 9]; lz4 3 to 12 for its slow mode [default: the fast mode]; xz 0 to
+    /// 9 [default: 6]; zstd 1 to 22 [default: 15].
+    #[arg(long, value_name = "N")]
+    level: Option<u8>,
+
+    /// The slower variant of the xz level.
+    #[arg(long)]
+    xz_extreme: bool,
+
+    /// The size of the xz dictionary: 2^n or 2^n + 2^(n-1) bytes, 8K to the block size.
+    /// [default: the block size]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
+    xz_dict: Option<u32>,
+
+    /// Tries each data block with these branch filters of xz, too: x86, powerpc, ia64, arm,
+    /// armthumb, sparc, arm64, riscv.
+    #[arg(long, value_name = "FILTER,…", value_delimiter = ',', value_parser = parse_filter)]
+    xz_bcj: Vec<Bcj>,
+
+    /// Bytes in a data block: a power of two from 4K to 1M.
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_size_u32)]
+    block_size: u32,
+}
+
+/// What stands where in the image.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Layout")]
+struct LayoutArgs {
+    /// Gives every file blocks of its own.
+    #[arg(long)]
+    no_fragments: bool,
+
+    /// Lets the ends of large files share blocks, too: smaller, but slower to read.
+    #[arg(long, conflicts_with = "no_fragments")]
+    tails: bool,
+
+    /// Stores files with the same contents again and again.
+    #[arg(long)]
+    no_deduplicate: bool,
+
+    /// Leaves out the table that finds inodes by number, as NFS needs.
+    #[arg(long)]
+    no_export: bool,
+
+    /// Does not record behind the image how it was made.
+    #[arg(long)]
+    no_recipe: bool,
+
+    /// Records the directory that the tree belongs at.
+    #[arg(long, value_name = "DIR")]
+    at: Option<PathBuf>,
+
+    /// Files that match an earlier line of FILE come before those that match a later one, and
+    /// both before the rest.
+    #[arg(long, value_name = "FILE")]
+    order: Option<PathBuf>,
+
+    /// Stores files that match uncompressed and in one piece, so that they can be mapped.
+    #[arg(long, value_name = "PATTERN")]
+    raw: Vec<String>,
+}
+
+/// What of the tree is packed, and as what.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Tree (patterns as in .gitignore, from the root of the tree)")]
+struct RuleArgs {
+    /// Leaves out what matches; with ! before it, takes back in what an earlier pattern left out.
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+
+    /// Leaves out what matches a line of FILE; the patterns of --exclude come after these.
+    #[arg(long, value_name = "FILE")]
+    exclude_from: Vec<PathBuf>,
+
+    /// Makes everything belong to this user, this group (:GID), or both: 0:0 is root.
+    #[arg(long, value_name = "UID[:GID]", value_parser = parse_owner)]
+    owner: Option<Owner>,
+
+    /// Makes what matches belong to this user, group or both; later ones win, and all win over
+    /// --owner.
+    #[arg(long, value_name = "PATTERN=UID:GID", value_parser = parse_chown)]
+    chown: Vec<(String, Owner)>,
+
+    /// Changes the permissions of what matches, as chmod does: 0644, or u+x,go=rX.
+    #[arg(long, value_name = "PATTERN=MODE", value_parser = parse_chmod)]
+    chmod: Vec<(String, ModeChange)>,
+
+    /// Leaves out extended attributes.
+    #[arg(long, conflicts_with_all = ["xattrs_include", "xattrs_exclude"])]
+    no_xattrs: bool,
+
+    /// Keeps only the extended attributes whose names match, such as user.*
+    #[arg(long, value_name = "PATTERN")]
+    xattrs_include: Vec<String>,
+
+    /// Leaves out the extended attributes whose names match.
+    #[arg(long, value_name = "PATTERN")]
+    xattrs_exclude: Vec<String>,
+}
+
+/// A user, a group, or both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    uid: Option<u32>,
+    gid: Option<u32>,
+}
+
+fn parse_owner(text: &str) -> anyhow::Result<Owner> {
+    let (uid, gid) = match text.split_once(':') {
+        Some((uid, gid)) => (uid, Some(gid)),
+        None => (text, None),
+    };
+    let number = |digits: &str| {
+        digits
+            .parse()
+            .ok()
+            .context("allowed is UID, UID:GID or :GID, in numbers")
+    };
+    Ok(Owner {
+        uid: match (uid, gid) {
+            ("", Some(_)) => None,
+            _ => Some(number(uid)?),
+        },
+        gid: gid.map(number).transpose()?,
+    })
+}
+
+fn parse_chown(text: &str) -> anyhow::Result<(String, Owner)> {
+    // Owners have no equals sign, patterns may.
+    let (pattern, owner) = text
+        .rsplit_once('=')
+        .context("allowed is PATTERN=UID, PATTERN=UID:GID or PATTERN=:GID")?;
+    Ok((pattern.to_owned(), parse_owner(owner)?))
+}
+
+fn parse_chmod(text: &str) -> anyhow::Result<(String, ModeChange)> {
+    // Both sides may have equals signs: the pattern ends at the first one that a mode follows.
+    let mut first_fault = None;
+    for (at, _) in text.match_indices('=') {
+        match text[at + 1..].parse() {
+            Ok(mode) => return Ok((text[..at].to_owned(), mode)),
+            Err(e) => first_fault = first_fault.or(Some(e)),
+        }
+    }
+    match first_fault {
+        Some(e) => Err(e.into()),
+        None => bail!("allowed is PATTERN=MODE, such as *.sh=0755 or *.sh=a+x"),
+    }
+}
+
+fn parse_filter(name: &str) -> Result<Bcj, serde::de::value::Error> {
+    // The names are those that recipes have, so that there is one list of them.
+    Bcj::deserialize(serde::de::value::StrDeserializer::new(name))
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    image: std::borrow::Cow<'a, str>,
+    #[serde(flatten)]
+    summary: &'a Summary,
+    seconds: f64,
+    warnings: &'a [String],
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let started = Instant::now();
+    let writer = args.writer()?;
+    let exclude = args.rules.exclude_lines()?;
+    let rules = args.tree_rules(&exclude)?;
+    check_output(&args.tree, &args.output, &exclude)?;
+
+    let mut warnings = Vec::new();
+    let mut note = |more: &[String]| {
+        more.iter().for_each(|text| warn(text));
+        warnings.extend_from_slice(more);
+    };
+    // Before the work, so that one can stop it.
+    note(&args.missing(&args.codec.features()));
+    let tree = args.read_tree(&rules)?;
+    note(tree.warnings());
+    let summary = {
+        let progress = Progress::new(Some(tree.bytes()), args.quiet);
+        writer.write(&tree, &args.output, &|bytes| progress.add(bytes))?
+    };
+    let blind_to_xattrs = args.missing(&[KernelFeature::Xattrs]);
+    if !blind_to_xattrs.is_empty() && has_xattrs(&args.output)? {
+        note(&blind_to_xattrs);
+    }
+
+    let seconds = started.elapsed().as_secs_f64();
+    if args.json {
+        let report = Report {
+            image: args.output.to_string_lossy(),
+            summary: &summary,
+            seconds,
+            warnings: &warnings,
+        };
+        let mut line = serde_json::to_vec(&report)?;
+        line.push(b'\n');
+        io::stdout().lock().write_all(&line)?;
+    } else if !args.quiet {
+        say(&summary_text(&args.output, &summary, seconds));
+    }
+    Ok(Answer::Yes)
+}
+
+fn summary_text(output: &Path, summary: &Summary, seconds: f64) -> String {
+    let data = &summary.data;
+    let mut text = format!(
+        "{}: {} in {}, {} in, {} out",
+        output.display(),
+        count(summary.files, "file", "files"),
+        count(summary.directories, "directory", "directories"),
+        BinaryBytes(data.bytes),
+        BinaryBytes(summary.file_bytes),
+    );
+    if data.bytes > 0 {
+        // As a number for a person: what is lost past 2^53 is less than what is shown.
+        let percent = summary.file_bytes as f64 * 100.0 / data.bytes as f64;
+        text += &format!(" ({percent:.1} %)");
+    }
+    if data.duplicate_files > 0 {
+        text += &format!(
+            "; {} of {}",
+            count(data.duplicate_files, "duplicate", "duplicates"),
+            BinaryBytes(data.duplicate_bytes)
+        );
+    }
+    let threads = count(summary.threads as u64, "thread", "threads");
+    text + &format!("; {seconds:.1} s on {threads}")
+}
+
+fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+fn has_xattrs(path: &Path) -> anyhow::Result<bool> {
+    for entry in Image::open(path)?.walk()? {
+        if entry?.inode().has_xattrs() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Checks that the image can be put at `output` without harm.
+fn check_output(tree: &Path, output: &Path, exclude: &[String]) -> anyhow::Result<()> {
+    // A device of that name would be replaced by a file.
+    if let Ok(metadata) = std::fs::metadata(output)
+        && !metadata.is_file()
+    {
+        bail!(
+            "{}: the output exists and is not a file; name another one",
+            output.display()
+        );
+    }
+    if let Some(inside) = path_inside(tree, output)
+        && !leaves_out(exclude, &inside)?
+    {
+        bail!(
+            "{}: the output is inside the tree and would be packed the next time; \
+             write it elsewhere, or add --exclude /{}",
+            output.display(),
+            inside.display()
+        );
+    }
+    Ok(())
+}
+
+/// The path of `file` from the root of `tree`, if it is inside. That one of them does not exist
+/// is said by whoever opens it.
+fn path_inside(tree: &Path, file: &Path) -> Option<PathBuf> {
+    let directory = match file.parent()? {
+        parent if parent.as_os_str().is_empty() => Path::new("."),
+        parent => parent,
+    };
+    let directory = directory.canonicalize().ok()?;
+    let inside = directory.strip_prefix(tree.canonicalize().ok()?).ok()?;
+    Some(inside.join(file.file_name()?))
+}
+
+/// Whether the patterns leave the file at `path` out, or a directory that it is in.
+fn leaves_out(patterns: &[String], path: &Path) -> anyhow::Result<bool> {
+    let mut builder = GitignoreBuilder::new("");
+    for pattern in patterns {
+        builder.add_line(None, pattern)?;
+    }
+    let patterns = builder.build()?;
+    let mut above = PathBuf::new();
+    let directories = path.parent().map(Path::components).into_iter().flatten();
+    for component in directories {
+        above.push(component);
+        if patterns.matched(&above, true).is_ignore() {
+            return Ok(true);
+        }
+    }
+    Ok(patterns.matched(path, false).is_ignore())
+}
+
+impl Args {
+    fn read_tree(&self, rules: &TreeRules) -> anyhow::Result<Tree> {
+        Ok(Tree::from_directory(&self.tree, rules)?)
+    }
+
+    fn missing(&self, features: &[KernelFeature]) -> Vec<String> {
+        self.target
+            .map(|kernel| kernel_feature::missing(kernel, features))
+            .unwrap_or_default()
+    }
+
+    fn writer(&self) -> anyhow::Result<ImageWriter> {
+        let layout = &self.layout;
+        let compression = self.codec.compression()?;
+        compression.check(self.codec.block_size)?;
+        let mut writer = ImageWriter::new()
+            .compression(compression)
+            .block_size(self.codec.block_size)
+            .fragments(!layout.no_fragments)
+            .tails(layout.tails)
+            .deduplicate(!layout.no_deduplicate)
+            .export(!layout.no_export)
+            .recipe(!layout.no_recipe)
+            .rules(PlanRules::new(layout.order_lines()?, layout.raw.clone())?);
+        if let Some(threads) = self.threads {
+            writer = writer.threads(threads.get());
+        }
+        if let Some(place) = &layout.at {
+            // Said before the work; the writer says it after.
+            if !place.is_absolute() {
+                bail!("--at is {}, allowed is an absolute path", place.display());
+            }
+            writer = writer.place(place.clone());
+        }
+        if let Times::AtMost(time) | Times::All(time) = self.times()? {
+            writer = writer.time(time);
+        }
+        Ok(writer)
+    }
+
+    fn times(&self) -> anyhow::Result<Times> {
+        if let Some(time) = self.time {
+            return Ok(Times::All(time));
+        }
+        let Some(epoch) = std::env::var_os("SOURCE_DATE_EPOCH") else {
+            return Ok(Times::Keep);
+        };
+        let time = epoch.to_str().and_then(|digits| digits.parse().ok());
+        time.map(Times::AtMost).with_context(|| {
+            format!(
+                "SOURCE_DATE_EPOCH is {epoch:?}, allowed is a number of seconds since 1970, up to {}; \
+                 correct or unset it, or pass --time",
+                u32::MAX
+            )
+        })
+    }
+
+    fn tree_rules(&self, exclude: &[String]) -> anyhow::Result<TreeRules> {
+        let args = &self.rules;
+        let mut rules = TreeRules::default()
+            .exclude(exclude)?
+            .xattrs(!args.no_xattrs)
+            .xattr_names(&args.xattrs_include, &args.xattrs_exclude)?
+            .times(self.times()?);
+        if let Some(Owner { uid, gid }) = args.owner {
+            rules = rules.owner("*", uid, gid)?;
+        }
+        for (pattern, Owner { uid, gid }) in &args.chown {
+            rules = rules.owner(pattern, *uid, *gid)?;
+        }
+        for (pattern, change) in &args.chmod {
+            rules = rules.mode(pattern, change.clone())?;
+        }
+        Ok(rules)
+    }
+}
+
+impl CodecArgs {
+    fn compression(&self) -> anyhow::Result<Compression> {
+        let mut compression = match self.level {
+            Some(level) => self.codec.with_level(level)?,
+            None => self.codec,
+        };
+        match &mut compression {
+            Compression::Xz {
+                extreme,
+                dict_size,
+                filters,
+                ..
+            } => {
+                *extreme = self.xz_extreme;
+                *dict_size = self.xz_dict;
+                *filters = self.xz_bcj.iter().copied().collect();
+            }
+            other => {
+                let asked = [
+                    ("--xz-extreme", self.xz_extreme),
+                    ("--xz-dict", self.xz_dict.is_some()),
+                    ("--xz-bcj", !self.xz_bcj.is_empty()),
+                ];
+                if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked) {
+                    let codec = other.codec().map_or("none", |codec| codec.name());
+                    bail!("{option} is for xz, and the codec is {codec}; add --codec xz");
+                }
+            }
+        }
+        Ok(compression)
+    }
+
+    fn features(&self) -> Vec<KernelFeature> {
+        let codec = self.codec.codec().map(KernelFeature::Codec);
+        let filters = self.xz_bcj.iter().copied().map(KernelFeature::Filter);
+        codec.into_iter().chain(filters).collect()
+    }
+}
+
+impl LayoutArgs {
+    fn order_lines(&self) -> anyhow::Result<Vec<String>> {
+        match &self.order {
+            Some(path) => Ok(PlanRules::parse_order(&read_lines(path, "order")?)),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl RuleArgs {
+    fn exclude_lines(&self) -> anyhow::Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for path in &self.exclude_from {
+            let text = read_lines(path, "exclude")?;
+            lines.extend(text.lines().map(str::to_owned));
+        }
+        lines.extend(self.exclude.iter().cloned());
+        Ok(lines)
+    }
+}
+
+fn read_lines(path: &Path, what: &str) -> anyhow::Result<String> {
+    std::fs::read_to_string(path)
+        .with_context(|| format!("{}: cannot read the {what} file", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_a_user_a_group_or_both() {
+        let owner = |uid, gid| Some(Owner { uid, gid });
+        let table = [
+            ("0", owner(Some(0), None)),
+            ("0:5", owner(Some(0), Some(5))),
+            (":5", owner(None, Some(5))),
+            ("", None),
+            (":", None),
+            ("0:", None),
+            ("root", None),
+            ("4294967296", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(parse_owner(text).ok(), expected, "{text:?}");
+        }
+        let (pattern, owner) = parse_chown("a=b=1:2").unwrap();
+        assert_eq!(
+            (pattern.as_str(), owner.uid, owner.gid),
+            ("a=b", Some(1), Some(2))
+        );
+    }
+
+    #[test]
+    fn a_pattern_ends_where_a_mode_starts() {
+        let table = [
+            ("*.sh=0755", "*.sh", "0755"),
+            ("*=go=rX", "*", "go=rX"),
+            ("a=b=u+x,go=rX", "a=b", "u+x,go=rX"),
+        ];
+        for (text, pattern, mode) in table {
+            let expected = (pattern.to_owned(), mode.parse().unwrap());
+            assert_eq!(parse_chmod(text).ok(), Some(expected), "{text}");
+        }
+        let message = |text| parse_chmod(text).unwrap_err().to_string();
+        assert_eq!(
+            message("*.sh"),
+            "allowed is PATTERN=MODE, such as *.sh=0755 or *.sh=a+x"
+        );
+        assert_eq!(
+            message("*.sh=rwx"),
+            "mode is \"rwx\", allowed is an octal number up to 7777, or clauses such as u+x,go=rX"
+        );
+    }
+
+    #[test]
+    fn a_file_is_left_out_with_its_directory() {
+        let own = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
+        let table: &[(&[&str], &str, bool)] = &[
+            (&[], "app.img", false),
+            (&["/app.img"], "app.img", true),
+            (&["*.img"], "out/app.img", true),
+            (&["/app.img"], "out/app.img", false),
+            (&["out/"], "out/deep/app.img", true),
+            (&["*.img", "!app.img"], "app.img", false),
+            (&["out/", "!app.img"], "out/app.img", true),
+        ];
+        for (patterns, path, expected) in table {
+            let got = leaves_out(&own(patterns), Path::new(path)).unwrap();
+            assert_eq!(got, *expected, "{patterns:?} {path}");
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! `brisk pack`: what each option does to the image, and what it says.
+
+mod sandbox;
+
+use std::fs;
+use std::path::Path;
+
+use brisk_image::{Codec, CodecOptions, Image, Inode};
+use sandbox::{Sandbox, paths};
+use serde_json::Value;
+
+/// Bits of the flags in a superblock.
+const NO_FRAGMENTS: u16 = 0x10;
+const ALWAYS_FRAGMENTS: u16 = 0x20;
+const DEDUPLICATED: u16 = 0x40;
+const NO_XATTRS: u16 = 0x200;
+
+fn inode(image: &Image, path: &str) -> Inode {
+    image.lookup(path).unwrap().unwrap()
+}
+
+fn stored_at(image: &Image, sandbox: &Sandbox, contents: &[u8]) -> Option<usize> {
+    let bytes = sandbox.bytes(image.path().unwrap().file_name().unwrap().to_str().unwrap());
+    bytes.windows(contents.len()).position(|w| w == contents)
+}
+
+#[test]
+fn packs_everything() {
+    let sandbox = Sandbox::with_app();
+    let image = sandbox.pack(&[]);
+    assert_eq!(
+        paths(&image),
+        [
+            "bin",
+            "bin/alias",
+            "bin/run",
+            "bin/start",
+            "bin/tool",
+            "empty",
+            "etc",
+            "etc/app.conf",
+            "lib",
+            "lib/big.bin"
+        ]
+    );
+    assert_eq!(
+        (image.codec(), image.block_size()),
+        (Codec::Zstd, 128 << 10)
+    );
+    assert_eq!(inode(&image, "bin/run").permissions(), 0o755);
+    assert_eq!(inode(&image, "bin/tool").nlink(), 2);
+    let recipe = image.recipe().unwrap().unwrap();
+    assert_eq!((recipe.block_size, recipe.fragments), (128 << 10, true));
+}
+
+#[test]
+fn says_what_became_of_the_tree() {
+    let sandbox = Sandbox::with_app();
+    sandbox.file("app/copy", b"colour = no\n");
+    let outcome = sandbox.run(&["pack", "app", "-o", "app.img", "--threads", "1"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""));
+    let (fixed, seconds) = outcome.stderr.rsplit_once("; ").unwrap();
+    assert_eq!(
+        fixed,
+        "app.img: 5 files in 5 directories, 293.02 KiB in, 300.00 KiB out (102.4 %); \
+         1 duplicate of 12 B"
+    );
+    assert!(seconds.ends_with(" s on 1 thread\n"), "{seconds}");
+    assert_eq!(sandbox.stdout(&["pack", "app", "-qo", "app.img"]), "");
+}
+
+#[test]
+fn says_it_as_json() {
+    let sandbox = Sandbox::with_app();
+    sandbox.file("app/copy", b"colour = no\n");
+    let text = sandbox.stdout(&["pack", "app", "-o", "app.img", "--json"]);
+    assert_eq!(text.matches('\n').count(), 1);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["image"], "app.img");
+    assert_eq!(report["files"], 5);
+    assert_eq!(report["directories"], 5);
+    assert_eq!(report["data"]["bytes"], 300_048);
+    assert_eq!(report["data"]["duplicate_files"], 1);
+    assert_eq!(report["file_bytes"], sandbox.bytes("app.img").len());
+    assert_eq!(report["warnings"], Value::Array(vec![]));
+    assert!(report["seconds"].is_f64());
+}
+
+#[test]
+fn compresses_with_any_codec() {
+    let sandbox = Sandbox::with_app();
+    for codec in Codec::ALL {
+        let image = sandbox.pack(&["--codec", codec.name()]);
+        assert_eq!(image.codec(), codec);
+    }
+    let image = sandbox.pack(&["--codec", "none"]);
+    assert!(image.is_uncompressed());
+    let image = sandbox.pack(&["--codec", "zstd", "--level", "19"]);
+    assert_eq!(
+        image.codec_options(),
+        Some(&CodecOptions::Zstd { level: 19 })
+    );
+    let xz = [
+        "--codec",
+        "xz",
+        "--level",
+        "9",
+        "--xz-extreme",
+        "--xz-dict",
+        "64K",
+        "--xz-bcj",
+        "x86,arm64",
+        "--block-size",
+        "1M",
+    ];
+    let recipe = sandbox.pack(&xz).recipe().unwrap().unwrap();
+    assert_eq!(
+        serde_json::to_value(recipe.compression).unwrap(),
+        serde_json::json!({
+            "codec": "xz", "preset": 9, "extreme": true, "dict_size": 65536,
+            "filters": ["x86", "arm64"]
+        })
+    );
+    assert_eq!(recipe.block_size, 1 << 20);
+}
+
+#[test]
+fn lays_out_as_asked() {
+    let sandbox = Sandbox::with_app();
+    let image = sandbox.pack(&[]);
+    assert_eq!(image.flags() & (NO_FRAGMENTS | ALWAYS_FRAGMENTS), 0);
+    assert_eq!(image.flags() & DEDUPLICATED, DEDUPLICATED);
+    assert!(image.is_exportable());
+    assert_eq!(image.recorded_place().unwrap(), None);
+
+    let image = sandbox.pack(&[
+        "--no-fragments",
+        "--no-export",
+        "--no-deduplicate",
+        "--no-recipe",
+    ]);
+    assert_eq!(image.flags() & NO_FRAGMENTS, NO_FRAGMENTS);
+    assert_eq!(image.fragment_count(), 0);
+    assert_eq!(image.flags() & DEDUPLICATED, 0);
+    assert!(!image.is_exportable());
+    assert_eq!(image.recipe().unwrap(), None);
+
+    let image = sandbox.pack(&["--tails", "--at", "/opt/app"]);
+    assert_eq!(image.flags() & ALWAYS_FRAGMENTS, ALWAYS_FRAGMENTS);
+    assert_eq!(
+        image.recorded_place().unwrap().as_deref(),
+        Some(Path::new("/opt/app"))
+    );
+}
+
+#[test]
+fn puts_first_what_the_order_says_and_stores_raw_what_is_asked() {
+    let sandbox = Sandbox::with_app();
+    let (first, second) = ([b'a'; 5000], [b'b'; 5000]);
+    sandbox.file("app/first", &first);
+    sandbox.file("app/second", &second);
+    sandbox.file("order", b"# what starts\n/second\n\n/first\n");
+    let raw = ["--raw", "/first", "--raw", "/second"];
+    let image = sandbox.pack(&raw);
+    let at = |image, contents: &[u8]| stored_at(image, &sandbox, contents).unwrap();
+    assert!(at(&image, &first) < at(&image, &second));
+    let image = sandbox.pack(&[&raw[..], &["--order", "order"]].concat());
+    assert!(at(&image, &second) < at(&image, &first));
+    assert_eq!(at(&image, &first) % 4096, 0);
+    let image = sandbox.pack(&[]);
+    assert_eq!(stored_at(&image, &sandbox, &first), None);
+}
+
+#[test]
+fn leaves_out_what_is_excluded() {
+    let sandbox = Sandbox::with_app();
+    sandbox.file("patterns", b"# none of these\n/lib/\n*.conf\n");
+    let image = sandbox.pack(&["--exclude", "/bin/", "--exclude-from", "patterns"]);
+    assert_eq!(paths(&image), ["empty", "etc"]);
+    let image = sandbox.pack(&[
+        "--exclude-from",
+        "patterns",
+        "--exclude",
+        "!app.conf",
+        "--exclude",
+        "/bin",
+    ]);
+    assert_eq!(paths(&image), ["empty", "etc", "etc/app.conf"]);
+}
+
+#[test]
+fn changes_owners_and_permissions() {
+    let sandbox = Sandbox::with_app();
+    let image = sandbox.pack(&[
+        "--owner",
+        "1:2",
+        "--chown",
+        "/bin/=7:8",
+        "--chown",
+        "start=:9",
+        "--chmod",
+        "*=go=rX",
+        "--chmod",
+        "*.conf=0600",
+    ]);
+    let seen = |path| {
+        let inode = inode(&image, path);
+        (inode.uid(), inode.gid(), inode.permissions())
+    };
+    assert_eq!(seen("etc/app.conf"), (1, 2, 0o600));
+    assert_eq!(seen("bin/run"), (7, 8, 0o755));
+    assert_eq!((seen("bin/start").0, seen("bin/start").1), (7, 9));
+    let root = image.root().unwrap();
+    assert_eq!((root.uid(), root.gid()), (1, 2));
+}
+
+#[test]
+fn keeps_the_extended_attributes_that_are_asked_for() {
+    let sandbox = Sandbox::with_app();
+    let path = sandbox.path("app/bin/run");
+    for name in ["user.one", "user.two"] {
+        rustix::fs::setxattr(&path, name, b"value", rustix::fs::XattrFlags::empty())
+            .expect("the temporary directory takes user xattrs");
+    }
+    let kept = |options: &[&str]| {
+        let image = sandbox.pack(options);
+        let xattrs = image.xattrs(&inode(&image, "bin/run")).unwrap();
+        let names: Vec<_> = xattrs
+            .iter()
+            .map(|xattr| xattr.name().to_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(image.flags() & NO_XATTRS == 0, !names.is_empty());
+        names
+    };
+    assert_eq!(kept(&[]), ["user.one", "user.two"]);
+    assert_eq!(kept(&["--xattrs-include", "*.two"]), ["user.two"]);
+    assert_eq!(kept(&["--xattrs-exclude", "*.two"]), ["user.one"]);
+    assert!(kept(&["--no-xattrs"]).is_empty());
+
+    let old = [
+        "pack", "app", "-qo", "app.img", "--codec", "gzip", "--target", "2.6.34",
+    ];
+    assert_eq!(
+        sandbox.run(&old).stderr,
+        "brisk: warning: Linux 2.6.34 shows no extended attributes of an image, it does since \
+         2.6.35; pack with --no-xattrs if nothing needs them\n"
+    );
+    assert_eq!(sandbox.stdout(&[&old[..], &["--no-xattrs"]].concat()), "");
+}
+
+#[test]
+fn times_come_from_the_option_or_the_environment() {
+    let sandbox = Sandbox::with_app();
+    let old = fs::File::options()
+        .append(true)
+        .open(sandbox.path("app/etc/app.conf"))
+        .unwrap();
+    let a_day_of_2001 = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    old.set_modified(a_day_of_2001).unwrap();
+    let times = |image: &Image| {
+        (
+            image.mkfs_time(),
+            inode(image, "etc/app.conf").mtime(),
+            inode(image, "bin/run").mtime(),
+        )
+    };
+    let packed = |epoch: &str, options: &[&str]| {
+        let args = [&["pack", "app", "-qo", "app.img"], options].concat();
+        let output = sandbox
+            .command(&args)
+            .env("SOURCE_DATE_EPOCH", epoch)
+            .output()
+            .unwrap();
+        sandbox::outcome(output)
+    };
+    assert_eq!(packed("1234567890", &[]).stderr, "");
+    let image = sandbox.image("app.img");
+    assert_eq!(times(&image), (1_234_567_890, 1_000_000_000, 1_234_567_890));
+
+    assert_eq!(packed("no number", &["--time", "77"]).stderr, "");
+    assert_eq!(times(&sandbox.image("app.img")), (77, 77, 77));
+
+    for malformed in ["", "no number", "-1", "1.5", "4294967296"] {
+        let outcome = packed(malformed, &[]);
+        assert_eq!(outcome.code, 2);
+        assert_eq!(
+            outcome.stderr,
+            format!(
+                "brisk: SOURCE_DATE_EPOCH is {malformed:?}, allowed is a number of seconds since \
+                 1970, up to 4294967295; correct or unset it, or pass --time\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn the_same_tree_is_the_same_image() {
+    let names = ["b/two", "a/one", "b/a", "c", "a/zero"];
+    let make = |names: &mut dyn Iterator<Item = &&str>, threads: &str| {
+        let sandbox = Sandbox::empty();
+        for name in names {
+            sandbox.file(&format!("app/{name}"), &name.repeat(50_000).into_bytes());
+        }
+        // `--owner`, as the test may run as anybody.
+        sandbox.pack(&["--time", "1", "--owner", "0:0", "--threads", threads]);
+        sandbox.bytes("app.img")
+    };
+    let bytes = make(&mut names.iter(), "1");
+    assert_eq!(bytes, make(&mut names.iter().rev(), "1"));
+    assert_eq!(bytes, make(&mut names.iter(), "4"));
+}
+
+#[test]
+fn warns_of_what_the_target_cannot_read() {
+    let sandbox = Sandbox::with_app();
+    let args = [
+        "pack",
+        "app",
+        "-qo",
+        "app.img",
+        "--target",
+        "4.9.0-13-amd64",
+    ];
+    let outcome = sandbox.run(&args);
+    assert_eq!(outcome.code, 0);
+    assert_eq!(
+        outcome.stderr,
+        "brisk: warning: Linux 4.9 cannot read zstd, which came with 4.14; \
+         pack with another --codec, it reads xz, lz4, lzo, gzip\n"
+    );
+    let outcome = sandbox.run(&[&args[..], &["--json"]].concat());
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["warnings"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        sandbox.stdout(&[&args[..], &["--codec", "lz4"]].concat()),
+        ""
+    );
+}
+
+#[test]
+fn warns_of_what_the_image_cannot_hold() {
+    let sandbox = Sandbox::with_app();
+    let file = fs::File::open(sandbox.path("app/etc/app.conf")).unwrap();
+    let before_1970 = std::time::UNIX_EPOCH - std::time::Duration::from_secs(5);
+    file.set_modified(before_1970).unwrap();
+    let outcome = sandbox.run(&["pack", "app", "-qo", "app.img", "--json"]);
+    let warning = "1 modification times are before 1970 or after 2106 and were moved to the \
+                   nearest that SquashFS stores";
+    assert_eq!(outcome.stderr, format!("brisk: warning: {warning}\n"));
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["warnings"], serde_json::json!([warning]));
+}
+
+#[test]
+fn an_image_is_replaced_whole_or_not_at_all() {
+    let sandbox = Sandbox::with_app();
+    sandbox.pack(&["--codec", "gzip"]);
+    let before = sandbox.bytes("app.img");
+    sandbox.failure(&["pack", "app", "-o", "app.img", "--level", "99"]);
+    assert_eq!(sandbox.bytes("app.img"), before);
+    sandbox.pack(&["--codec", "xz"]);
+    assert_ne!(sandbox.bytes("app.img"), before);
+}
+
+#[test]
+fn an_image_does_not_hold_itself() {
+    let sandbox = Sandbox::with_app();
+    assert_eq!(
+        sandbox.failure(&["pack", "app", "-o", "app/bin/../out.img"]),
+        "brisk: app/bin/../out.img: the output is inside the tree and would be packed the next \
+         time; write it elsewhere, or add --exclude /out.img\n"
+    );
+    let args = ["pack", "app", "-qo", "app/out.img", "--exclude", "/out.img"];
+    assert_eq!(sandbox.stdout(&args), "");
+    assert_eq!(sandbox.stdout(&args), "");
+    assert!(!paths(&sandbox.image("app/out.img")).contains(&"out.img".to_owned()));
+}
+
+#[test]
+fn says_what_cannot_be_and_the_cure() {
+    let sandbox = Sandbox::with_app();
+    let message = |options: &[&str]| {
+        let args = [&["pack", "app", "-o", "app.img"], options].concat();
+        let text = sandbox.failure(&args);
+        assert!(!sandbox.path("app.img").exists());
+        text.lines().next().unwrap().to_owned()
+    };
+    let table: &[(&[&str], &str)] = &[
+        (
+            &["--level", "23"],
+            "brisk: zstd level is 23, allowed is 1 to 22",
+        ),
+        (
+            &["--codec", "lzo", "--level", "1"],
+            "brisk: codec lzo has no levels",
+        ),
+        (
+            &["--xz-bcj", "x86"],
+            "brisk: --xz-bcj is for xz, and the codec is zstd; add --codec xz",
+        ),
+        (
+            &["--codec", "xz", "--xz-dict", "2M"],
+            "brisk: xz dictionary size is 2097152, allowed is 2^n or 2^n + 2^(n-1), 8192 to the \
+             block size of 131072",
+        ),
+        (
+            &["--codec", "xz", "--xz-bcj", "x86,mips"],
+            "error: invalid value 'mips' for '--xz-bcj <FILTER,…>': unknown variant `mips`, \
+             expected one of `x86`, `powerpc`, `ia64`, `arm`, `armthumb`, `sparc`, `arm64`, `riscv`",
+        ),
+        (
+            &["--block-size", "100K"],
+            "brisk: block size is 102400, allowed is a power of two from 4096 to 1048576",
+        ),
+        (
+            &["--block-size", "big"],
+            "error: invalid value 'big' for '--block-size <SIZE>': allowed is a number of bytes, \
+             such as 131072, 128K or 1M",
+        ),
+        (
+            &["--at", "opt"],
+            "brisk: --at is opt, allowed is an absolute path",
+        ),
+        (
+            &["--order", "none"],
+            "brisk: none: cannot read the order file: No such file or directory (os error 2)",
+        ),
+        (
+            &["--exclude-from", "none"],
+            "brisk: none: cannot read the exclude file: No such file or directory (os error 2)",
+        ),
+        (
+            &["--owner", "root"],
+            "error: invalid value 'root' for '--owner <UID[:GID]>': allowed is UID, UID:GID or \
+             :GID, in numbers",
+        ),
+        (
+            &["--chmod", "*=rwx"],
+            "error: invalid value '*=rwx' for '--chmod <PATTERN=MODE>': mode is \"rwx\", allowed \
+             is an octal number up to 7777, or clauses such as u+x,go=rX",
+        ),
+        (
+            &["--target", "new"],
+            "error: invalid value 'new' for '--target <KERNEL>': allowed is a release of Linux, \
+             such as 4.9 or 2.6.38",
+        ),
+        (
+            &["--tails", "--no-fragments"],
+            "error: the argument '--tails' cannot be used with '--no-fragments'",
+        ),
+    ];
+    for (options, expected) in table {
+        assert_eq!(message(options), *expected);
+    }
+    assert_eq!(
+        sandbox.failure(&["pack", "none", "-o", "app.img"]),
+        "brisk: none: cannot read the tree: No such file or directory (os error 2)\n"
+    );
+    let text = sandbox.failure(&["pack", "app", "-o", "none/app.img"]);
+    let expected = "brisk: none/app.img: cannot create the output file: No such file or directory";
+    assert!(text.starts_with(expected), "{text}");
+    let fifo = sandbox.path("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )
+    .unwrap();
+    assert_eq!(
+        sandbox.failure(&["pack", "app", "-o", "pipe"]),
+        "brisk: pipe: the output exists and is not a file; name another one\n"
+    );
+}
