@@ -405,8 +405,8 @@ fn says_what_cannot_be_and_the_cure() {
         ),
         (
             &["--codec", "xz", "--xz-bcj", "x86,mips"],
-            "error: invalid value 'mips' for '--xz-bcj <FILTER,…>': unknown variant `mips`, \
-             expected one of `x86`, `powerpc`, `ia64`, `arm`, `armthumb`, `sparc`, `arm64`, `riscv`",
+            "error: invalid value 'mips' for '--xz-bcj <FILTER,…>': branch filter is \"mips\", \
+             allowed is x86, powerpc, ia64, arm, armthumb, sparc, arm64, riscv",
         ),
         (
             &["--block-size", "100K"],
@@ -419,7 +419,7 @@ fn says_what_cannot_be_and_the_cure() {
         ),
         (
             &["--at", "opt"],
-            "brisk: --at is opt, allowed is an absolute path",
+            "brisk: place is opt, allowed is an absolute path",
         ),
         (
             &["--order", "none"],

@@ -55,6 +55,21 @@ impl Bcj {
         Self::RiscV,
     ];
 
+    /// The name of the filter: `x86`, `powerpc`, `ia64`, `arm`, `armthumb`, `sparc`, `arm64` or
+    /// `riscv`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::X86 => "x86",
+            Self::PowerPc => "powerpc",
+            Self::Ia64 => "ia64",
+            Self::Arm => "arm",
+            Self::ArmThumb => "armthumb",
+            Self::Sparc => "sparc",
+            Self::Arm64 => "arm64",
+            Self::RiscV => "riscv",
+        }
+    }
+
     /// The flag of the filter in the options of an image.
     fn bit(self) -> u8 {
         match self {
@@ -67,6 +82,18 @@ impl Bcj {
             Self::Arm64 => 1 << 6,
             Self::RiscV => 1 << 7,
         }
+    }
+}
+
+impl std::str::FromStr for Bcj {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let known = Self::ALL.into_iter().find(|filter| filter.name() == name);
+        known.ok_or_else(|| {
+            let allowed = Self::ALL.map(Self::name).join(", ");
+            Error::input(format!("branch filter is {name:?}, allowed is {allowed}"))
+        })
     }
 }
 

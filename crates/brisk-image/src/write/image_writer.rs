@@ -192,6 +192,24 @@ impl ImageWriter {
         }
     }
 
+    /// Checks what can be checked without a tree: [`ImageWriter::write`] does, too, but a tree may
+    /// take long to list.
+    ///
+    /// # Errors
+    ///
+    /// `Input` with the option that cannot be used.
+    pub fn check(&self) -> Result<()> {
+        self.block_log()?;
+        self.compression.check(self.block_size)?;
+        match &self.place {
+            Some(place) if !place.is_absolute() => Err(Error::input(format!(
+                "place is {}, allowed is an absolute path",
+                place.display()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes `tree` to a new image at `path`, which replaces a file of that name when it is
     /// complete; until then, and after an error, that file is as it was.
     ///
@@ -208,8 +226,8 @@ impl ImageWriter {
         path: impl AsRef<Path>,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Summary> {
+        self.check()?;
         let log = self.block_log()?;
-        self.compression.check(self.block_size)?;
         let path = path.as_ref();
         let mut out = OutputFile::create(path)?;
         let options = codec_options::encode(&self.compression, self.block_size);
@@ -380,12 +398,6 @@ impl ImageWriter {
             append_section(out, SectionKind::RECIPE, &self.to_recipe().encode()?)?;
         }
         if let Some(place) = &self.place {
-            if !place.is_absolute() {
-                return Err(Error::input(format!(
-                    "place is {}, allowed is an absolute path",
-                    place.display()
-                )));
-            }
             append_section(out, SectionKind::PLACE, place.as_os_str().as_bytes())?;
         }
         Ok(())

@@ -25,8 +25,10 @@ pub(crate) struct OutputFile {
 impl OutputFile {
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let create = || {
-            if path.is_dir() {
-                return Err(Error::input("the output is a directory; name a file"));
+            // A device of that name would be replaced by a file.
+            if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+                let text = "the output exists and is not a file; name another one";
+                return Err(Error::input(text));
             }
             let directory = directory_of(path);
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -35,7 +37,11 @@ impl OutputFile {
                 Ok(fd) => (File::from(fd), None),
                 Err(_) => {
                     let named = temporary_builder().tempfile_in(directory);
-                    let named = named.map_err(|e| Error::io("create the output file", e))?;
+                    // The cause without tempfile's words, which name the temporary file.
+                    let named = named.map_err(|e| {
+                        let cause = e.raw_os_error().map_or(e, io::Error::from_raw_os_error);
+                        Error::io("create the output file", cause)
+                    })?;
                     let (file, path) = named.into_parts();
                     (file, Some(path))
                 }
@@ -154,7 +160,7 @@ mod tests {
         assert_eq!(
             e.to_string(),
             format!(
-                "{}: the output is a directory; name a file",
+                "{}: the output exists and is not a file; name another one",
                 dir.path().display()
             )
         );

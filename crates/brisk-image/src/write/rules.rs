@@ -97,10 +97,21 @@ impl TreeRules {
         self
     }
 
+    /// True if what is at `path` is left out, by itself or with a directory that it is in.
+    pub fn leaves_out(&self, path: &Path, is_directory: bool) -> bool {
+        let above = path
+            .ancestors()
+            .skip(1)
+            .filter(|above| !above.as_os_str().is_empty());
+        self.excludes(path, is_directory)
+            || above.into_iter().any(|above| self.excludes(above, true))
+    }
+
     pub(crate) fn wants_xattrs(&self) -> bool {
         self.xattrs
     }
 
+    /// True if `path` itself is left out; those above it were asked for before.
     pub(crate) fn excludes(&self, path: &Path, is_directory: bool) -> bool {
         self.exclude.matched(path, is_directory).is_ignore()
     }

@@ -239,6 +239,11 @@ impl Tree {
         self.inodes.iter().map(len).fold(0, u64::saturating_add)
     }
 
+    /// True if something in the tree has extended attributes.
+    pub fn has_xattrs(&self) -> bool {
+        !self.xattr_sets.is_empty()
+    }
+
     /// What could not be taken over, each as a sentence for a person.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

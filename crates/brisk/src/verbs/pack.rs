@@ -7,12 +7,11 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use brisk_image::{
-    Bcj, Compression, Image, ImageWriter, ModeChange, PlanRules, Summary, Times, Tree, TreeRules,
+    Bcj, Compression, ImageWriter, ModeChange, PlanRules, Summary, Times, Tree, TreeRules,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ignore::gitignore::GitignoreBuilder;
 use indicatif::BinaryBytes;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::Answer;
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
@@ -100,7 +99,7 @@ struct CodecArgs {
 
     /// Tries each data block with these branch filters of xz, too: x86, powerpc, ia64, arm,
     /// armthumb, sparc, arm64, riscv.
-    #[arg(long, value_name = "FILTER,…", value_delimiter = ',', value_parser = parse_filter)]
+    #[arg(long, value_name = "FILTER,…", value_delimiter = ',', value_parser = str::parse::<Bcj>)]
     xz_bcj: Vec<Bcj>,
 
     /// Bytes in a data block: a power of two from 4K to 1M.
@@ -234,11 +233,6 @@ fn parse_chmod(text: &str) -> anyhow::Result<(String, ModeChange)> {
     }
 }
 
-fn parse_filter(name: &str) -> Result<Bcj, serde::de::value::Error> {
-    // The names are those that recipes have, so that there is one list of them.
-    Bcj::deserialize(serde::de::value::StrDeserializer::new(name))
-}
-
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
@@ -254,7 +248,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let writer = args.writer()?;
     let exclude = args.rules.exclude_lines()?;
     let rules = args.tree_rules(&exclude)?;
-    check_output(&args.tree, &args.output, &exclude)?;
+    check_output(&args.tree, &args.output, &rules)?;
 
     let mut warnings = Vec::new();
     let mut note = |more: &[String]| {
@@ -265,14 +259,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     note(&args.missing(&args.codec.features()));
     let tree = args.read_tree(&rules)?;
     note(tree.warnings());
+    if tree.has_xattrs() {
+        note(&args.missing(&[KernelFeature::Xattrs]));
+    }
     let summary = {
         let progress = Progress::new(Some(tree.bytes()), args.quiet);
         writer.write(&tree, &args.output, &|bytes| progress.add(bytes))?
     };
-    let blind_to_xattrs = args.missing(&[KernelFeature::Xattrs]);
-    if !blind_to_xattrs.is_empty() && has_xattrs(&args.output)? {
-        note(&blind_to_xattrs);
-    }
 
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
@@ -321,28 +314,10 @@ fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-fn has_xattrs(path: &Path) -> anyhow::Result<bool> {
-    for entry in Image::open(path)?.walk()? {
-        if entry?.inode().has_xattrs() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 /// Checks that the image can be put at `output` without harm.
-fn check_output(tree: &Path, output: &Path, exclude: &[String]) -> anyhow::Result<()> {
-    // A device of that name would be replaced by a file.
-    if let Ok(metadata) = std::fs::metadata(output)
-        && !metadata.is_file()
-    {
-        bail!(
-            "{}: the output exists and is not a file; name another one",
-            output.display()
-        );
-    }
+fn check_output(tree: &Path, output: &Path, rules: &TreeRules) -> anyhow::Result<()> {
     if let Some(inside) = path_inside(tree, output)
-        && !leaves_out(exclude, &inside)?
+        && !rules.leaves_out(&inside, false)
     {
         bail!(
             "{}: the output is inside the tree and would be packed the next time; \
@@ -366,24 +341,6 @@ fn path_inside(tree: &Path, file: &Path) -> Option<PathBuf> {
     Some(inside.join(file.file_name()?))
 }
 
-/// Whether the patterns leave the file at `path` out, or a directory that it is in.
-fn leaves_out(patterns: &[String], path: &Path) -> anyhow::Result<bool> {
-    let mut builder = GitignoreBuilder::new("");
-    for pattern in patterns {
-        builder.add_line(None, pattern)?;
-    }
-    let patterns = builder.build()?;
-    let mut above = PathBuf::new();
-    let directories = path.parent().map(Path::components).into_iter().flatten();
-    for component in directories {
-        above.push(component);
-        if patterns.matched(&above, true).is_ignore() {
-            return Ok(true);
-        }
-    }
-    Ok(patterns.matched(path, false).is_ignore())
-}
-
 impl Args {
     fn read_tree(&self, rules: &TreeRules) -> anyhow::Result<Tree> {
         Ok(Tree::from_directory(&self.tree, rules)?)
@@ -398,7 +355,6 @@ impl Args {
     fn writer(&self) -> anyhow::Result<ImageWriter> {
         let layout = &self.layout;
         let compression = self.codec.compression()?;
-        compression.check(self.codec.block_size)?;
         let mut writer = ImageWriter::new()
             .compression(compression)
             .block_size(self.codec.block_size)
@@ -412,15 +368,12 @@ impl Args {
             writer = writer.threads(threads.get());
         }
         if let Some(place) = &layout.at {
-            // Said before the work; the writer says it after.
-            if !place.is_absolute() {
-                bail!("--at is {}, allowed is an absolute path", place.display());
-            }
             writer = writer.place(place.clone());
         }
         if let Times::AtMost(time) | Times::All(time) = self.times()? {
             writer = writer.time(time);
         }
+        writer.check()?;
         Ok(writer)
     }
 
@@ -588,7 +541,8 @@ mod tests {
             (&["out/", "!app.img"], "out/app.img", true),
         ];
         for (patterns, path, expected) in table {
-            let got = leaves_out(&own(patterns), Path::new(path)).unwrap();
+            let rules = TreeRules::default().exclude(&own(patterns)).unwrap();
+            let got = rules.leaves_out(Path::new(path), false);
             assert_eq!(got, *expected, "{patterns:?} {path}");
         }
     }
