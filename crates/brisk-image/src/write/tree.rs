@@ -163,25 +163,6 @@ impl TreeBuilder {
         }
     }
 
-    /// The inode called `name` in `directory`, searched from the newest.
-    pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Option<InodeId> {
-        match &self.inodes[directory].kind {
-            TreeKind::Directory(entries) => entries
-                .iter()
-                .rev()
-                .find(|(n, _)| **n == *name)
-                .map(|(_, inode)| *inode),
-            _ => None,
-        }
-    }
-
-    /// Takes `name` out of `directory`.
-    pub(crate) fn unlink(&mut self, directory: InodeId, name: &[u8]) {
-        if let TreeKind::Directory(entries) = &mut self.inodes[directory].kind {
-            entries.retain(|(n, _)| **n != *name);
-        }
-    }
-
     pub(crate) fn is_directory(&self, inode: InodeId) -> bool {
         matches!(self.inodes[inode].kind, TreeKind::Directory(_))
     }
