@@ -26,6 +26,8 @@ pub struct Brisk {
 pub enum Verb {
     /// Lists what is in an image.
     Ls(verbs::ls::Args),
+    /// Says how an image was made, and where its bytes are.
+    Info(verbs::info::Args),
 }
 
 /// An image to be read.

@@ -6,6 +6,7 @@ Data goes to stdout, messages to stderr.
 */
 
 mod args;
+mod json;
 mod names;
 mod verbs;
 
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
 fn run(verb: Verb) -> anyhow::Result<Answer> {
     match verb {
         Verb::Ls(args) => verbs::ls::run(&args),
+        Verb::Info(args) => verbs::info::run(&args),
     }
 }
 
