@@ -28,6 +28,8 @@ pub enum Verb {
     Ls(verbs::ls::Args),
     /// Says how an image was made, and where its bytes are.
     Info(verbs::info::Args),
+    /// Says what makes an image differ from another, or from a directory.
+    Diff(verbs::diff::Args),
 }
 
 /// An image to be read.

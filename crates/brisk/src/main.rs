@@ -7,7 +7,9 @@ Data goes to stdout, messages to stderr.
 
 mod args;
 mod json;
+mod messages;
 mod names;
+mod progress;
 mod verbs;
 
 use std::io;
@@ -46,6 +48,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
     match verb {
         Verb::Ls(args) => verbs::ls::run(&args),
         Verb::Info(args) => verbs::info::run(&args),
+        Verb::Diff(args) => verbs::diff::run(&args),
     }
 }
 

@@ -1,4 +1,5 @@
 //! One file per verb.
 
+pub mod diff;
 pub mod info;
 pub mod ls;

@@ -1,0 +1,82 @@
+//! A bar on the terminal, for work that takes longer than a second.
+
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Work that is shorter than this shows no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How far the work is, in bytes. It is shown on stderr, if that is a terminal.
+pub struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    may_show: bool,
+    shown: OnceLock<()>,
+}
+
+impl Progress {
+    /// Of `total` bytes, where that is known.
+    pub fn new(total: Option<u64>, quiet: bool) -> Self {
+        let template = match total {
+            Some(_) => "{bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left",
+            None => "{spinner} {bytes}, {binary_bytes_per_sec}",
+        };
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self {
+            bar,
+            started: Instant::now(),
+            may_show: !quiet && std::io::stderr().is_terminal(),
+            shown: OnceLock::new(),
+        }
+    }
+
+    /// `bytes` more are done.
+    pub fn add(&self, bytes: u64) {
+        if !self.may_show {
+            return;
+        }
+        self.bar.inc(bytes);
+        if self.shown.get().is_none() && self.started.elapsed() > PATIENCE {
+            self.shown
+                .get_or_init(|| self.bar.set_draw_target(ProgressDrawTarget::stderr()));
+        }
+    }
+}
+
+/// The bar goes away when the work ends, and when it fails.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_valid() {
+        for total in [Some(10), None] {
+            let progress = Progress::new(total, false);
+            progress.add(3);
+            drop(progress);
+        }
+        for template in [
+            "{bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left",
+            "{spinner} {bytes}, {binary_bytes_per_sec}",
+        ] {
+            assert_eq!(
+                ProgressStyle::with_template(template)
+                    .err()
+                    .map(|e| e.to_string()),
+                None
+            );
+        }
+    }
+}
