@@ -30,6 +30,8 @@ pub enum Verb {
     Info(verbs::info::Args),
     /// Says what makes an image differ from another, or from a directory.
     Diff(verbs::diff::Args),
+    /// Reads and decodes all of an image, and can make it again.
+    Verify(verbs::verify::Args),
 }
 
 /// An image to be read.

@@ -49,6 +49,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Ls(args) => verbs::ls::run(&args),
         Verb::Info(args) => verbs::info::run(&args),
         Verb::Diff(args) => verbs::diff::run(&args),
+        Verb::Verify(args) => verbs::verify::run(&args),
     }
 }
 

@@ -3,3 +3,4 @@
 pub mod diff;
 pub mod info;
 pub mod ls;
+pub mod verify;
