@@ -32,6 +32,12 @@ pub enum Verb {
     Diff(verbs::diff::Args),
     /// Reads and decodes all of an image, and can make it again.
     Verify(verbs::verify::Args),
+    /// Starts a program from an image.
+    Run(verbs::run::Args),
+    /// Mounts an image for everybody.
+    Mount(verbs::mount::Args),
+    /// Unmounts an image.
+    Umount(verbs::umount::Args),
 }
 
 /// An image to be read.

@@ -33,13 +33,17 @@ const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     let verb = Brisk::parse().verb;
+    let code_of = match verb {
+        Verb::Run(_) => verbs::run::exit_code,
+        _ => |_: &anyhow::Error| FAILED,
+    };
     match run(verb) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("brisk: {}", names::printable(&format!("{e:#}")));
-            ExitCode::from(FAILED)
+            ExitCode::from(code_of(&e))
         }
     }
 }
@@ -50,6 +54,9 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Info(args) => verbs::info::run(&args),
         Verb::Diff(args) => verbs::diff::run(&args),
         Verb::Verify(args) => verbs::verify::run(&args),
+        Verb::Run(args) => verbs::run::run(&args),
+        Verb::Mount(args) => verbs::mount::run(&args),
+        Verb::Umount(args) => verbs::umount::run(&args),
     }
 }
 

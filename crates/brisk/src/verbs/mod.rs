@@ -3,4 +3,7 @@
 pub mod diff;
 pub mod info;
 pub mod ls;
+pub mod mount;
+pub mod run;
+pub mod umount;
 pub mod verify;
