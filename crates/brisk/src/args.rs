@@ -38,6 +38,8 @@ pub enum Verb {
     Mount(verbs::mount::Args),
     /// Unmounts an image.
     Umount(verbs::umount::Args),
+    /// Says what this system allows, and what to do where it does not.
+    Doctor(verbs::doctor::Args),
 }
 
 /// An image to be read.

@@ -57,6 +57,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Run(args) => verbs::run::run(&args),
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Umount(args) => verbs::umount::run(&args),
+        Verb::Doctor(args) => verbs::doctor::run(&args),
     }
 }
 

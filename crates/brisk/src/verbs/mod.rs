@@ -1,6 +1,7 @@
 //! One file per verb.
 
 pub mod diff;
+pub mod doctor;
 pub mod info;
 pub mod ls;
 pub mod mount;
