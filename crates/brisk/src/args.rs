@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use brisk_image::{Image, OpenOptions};
 use clap::{Parser, Subcommand};
 
@@ -24,7 +23,7 @@ pub struct Brisk {
 /// What brisk can do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Makes an image of a directory.
+    /// Makes an image of a directory or a tar archive.
     Pack(Box<verbs::pack::Args>),
     /// Lists what is in an image.
     Ls(verbs::ls::Args),
@@ -32,6 +31,20 @@ pub enum Verb {
     Cat(verbs::cat::Args),
     /// Writes the tree of an image, or a part of it, into a directory.
     Extract(verbs::extract::Args),
+    /// Says how an image was made, and where its bytes are.
+    Info(verbs::info::Args),
+    /// Says what makes an image differ from another, or from a directory.
+    Diff(verbs::diff::Args),
+    /// Reads and decodes all of an image, and can make it again.
+    Verify(verbs::verify::Args),
+    /// Starts a program from an image.
+    Run(verbs::run::Args),
+    /// Mounts an image for everybody.
+    Mount(verbs::mount::Args),
+    /// Unmounts an image.
+    Umount(verbs::umount::Args),
+    /// Says what this system allows, and what to do where it does not.
+    Doctor(verbs::doctor::Args),
     /// Prints a script that makes a shell complete brisk's arguments.
     #[command(hide = true)]
     Completions(verbs::completions::Args),
@@ -58,6 +71,6 @@ impl ImageArgs {
         if let Some(bytes) = self.offset {
             options = options.offset(bytes);
         }
-        Image::open_with(&self.image, &options).context("cannot open the image")
+        Ok(Image::open_with(&self.image, &options)?)
     }
 }

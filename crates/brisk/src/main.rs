@@ -6,6 +6,7 @@ Data goes to stdout, messages to stderr.
 */
 
 mod args;
+mod json;
 mod kernel_feature;
 mod messages;
 mod names;
@@ -34,13 +35,17 @@ const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     let verb = Brisk::parse().verb;
+    let code_of = match verb {
+        Verb::Run(_) => verbs::run::exit_code,
+        _ => |_: &anyhow::Error| FAILED,
+    };
     match run(verb) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("brisk: {}", names::printable(&format!("{e:#}")));
-            ExitCode::from(FAILED)
+            ExitCode::from(code_of(&e))
         }
     }
 }
@@ -53,6 +58,13 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Extract(args) => verbs::extract::run(&args),
         Verb::Completions(args) => verbs::completions::run(&args),
         Verb::Man(args) => verbs::man::run(&args),
+        Verb::Info(args) => verbs::info::run(&args),
+        Verb::Diff(args) => verbs::diff::run(&args),
+        Verb::Verify(args) => verbs::verify::run(&args),
+        Verb::Run(args) => verbs::run::run(&args),
+        Verb::Mount(args) => verbs::mount::run(&args),
+        Verb::Umount(args) => verbs::umount::run(&args),
+        Verb::Doctor(args) => verbs::doctor::run(&args),
     }
 }
 

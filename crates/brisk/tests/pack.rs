@@ -2,8 +2,9 @@
 
 mod sandbox;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use brisk_image::{Codec, CodecOptions, Image, Inode};
 use sandbox::{Sandbox, paths};
@@ -344,8 +345,8 @@ fn warns_of_what_the_image_cannot_hold() {
     let before_1970 = std::time::UNIX_EPOCH - std::time::Duration::from_secs(5);
     file.set_modified(before_1970).unwrap();
     let outcome = sandbox.run(&["pack", "app", "-qo", "app.img", "--json"]);
-    let warning = "1 modification times are before 1970 or after 2106 and were moved to the \
-                   nearest that SquashFS stores";
+    let warning = "times before 1970 or after 2106 were moved to the nearest that \
+                   SquashFS stores (1 files)";
     assert_eq!(outcome.stderr, format!("brisk: warning: {warning}\n"));
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(report["warnings"], serde_json::json!([warning]));
@@ -472,4 +473,49 @@ fn says_what_cannot_be_and_the_cure() {
         sandbox.failure(&["pack", "app", "-o", "pipe"]),
         "brisk: pipe: the output exists and is not a file; name another one\n"
     );
+}
+
+#[test]
+fn an_archive_on_stdin_gives_the_image_of_its_directory() {
+    let sandbox = Sandbox::with_app();
+    sandbox.pack(&[]);
+    let archived = Command::new("tar")
+        .args(["--format=gnu", "-C", "app", "-cf", "app.tar", "."])
+        .current_dir(sandbox.path(""))
+        .status()
+        .expect("tar must be installed");
+    assert!(archived.success());
+    let pack = |output, stdin| {
+        let mut command = sandbox.command(&["pack", "-", "-q", "-o", output]);
+        let outcome = sandbox::outcome(command.stdin(stdin).output().unwrap());
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
+    };
+    let open = || File::open(sandbox.path("app.tar")).unwrap();
+    pack("file.img", Stdio::from(open()));
+    let mut cat = Command::new("cat")
+        .stdin(open())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    pack("pipe.img", Stdio::from(cat.stdout.take().unwrap()));
+    assert!(cat.wait().unwrap().success());
+    assert!(sandbox.bytes("app.img") == sandbox.bytes("file.img"));
+    assert!(sandbox.bytes("app.img") == sandbox.bytes("pipe.img"));
+}
+
+#[test]
+fn what_is_no_archive_is_said() {
+    let sandbox = Sandbox::with_app();
+    let mut command = sandbox.command(&["pack", "-", "-o", "x.img"]);
+    let stdin = File::open(sandbox.path("app/lib/big.bin")).unwrap();
+    let outcome = sandbox::outcome(command.stdin(stdin).output().unwrap());
+    assert_eq!(outcome.code, 2);
+    assert!(
+        outcome
+            .stderr
+            .starts_with("brisk: cannot read the archive on standard input: "),
+        "{}",
+        outcome.stderr
+    );
+    assert!(!sandbox.path("x.img").exists());
 }

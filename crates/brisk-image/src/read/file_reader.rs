@@ -11,6 +11,9 @@ use crate::format::data_block::StoredLen;
 use crate::format::table::Fragment;
 use crate::ordered;
 
+/// Where the superblock says where the fragment table is.
+pub(crate) const FRAGMENT_TABLE: Place = Place::Byte(80);
+
 /// A data block of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
@@ -79,14 +82,14 @@ impl Image {
     /// Where shared block `number` is stored, for sorting; the end of everything if it is nowhere.
     pub(crate) fn fragment_start(&self, number: u32) -> u64 {
         self.inner
-            .fragment(number, Place::Byte(80))
+            .fragment(number, FRAGMENT_TABLE)
             .map_or(u64::MAX, |block| block.start)
     }
 
     /// Decodes shared block `number` into `out`, which is as long as a block, past the cache, and
     /// returns how many bytes it has.
     pub(crate) fn read_fragment(&self, number: u32, out: &mut [u8]) -> Result<usize> {
-        let block = self.inner.fragment(number, Place::Byte(80));
+        let block = self.inner.fragment(number, FRAGMENT_TABLE);
         block
             .and_then(|block| self.inner.read_block(block, out, "a fragment block"))
             .map_err(|e| self.name(e))
@@ -171,7 +174,8 @@ impl Image {
 }
 
 impl Inner {
-    fn fragment(&self, number: u32, from: Place) -> Result<Block> {
+    /// Where shared block `number`, which something at `from` points to, is stored.
+    pub(crate) fn fragment(&self, number: u32, from: Place) -> Result<Block> {
         let mut entry = [0; size_of::<Fragment>()];
         self.fragments.read(self, number.into(), &mut entry, from)?;
         let entry: Fragment = zerocopy::transmute!(entry);
@@ -362,6 +366,25 @@ impl FileReader {
             let block = usize::try_from(i).ok().and_then(|i| self.blocks.get(i));
             block.is_some_and(|block| block.stored.is_sparse())
         })
+    }
+
+    /// Blocks that are this file's alone.
+    pub(crate) fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// True if the end of the file is in a block that it shares.
+    pub(crate) fn has_tail(&self) -> bool {
+        self.tail.is_some()
+    }
+
+    /// Decodes block `i` into `out`, which is as long as [`FileReader::block_len`] says, past the
+    /// cache.
+    pub(crate) fn read_block(&self, i: usize, out: &mut [u8]) -> Result<()> {
+        self.image
+            .inner
+            .read_whole_block(self.blocks[i], out, "a data block")
+            .map_err(|e| self.image.name(e))
     }
 
     /// Bytes that block `i` decodes to.

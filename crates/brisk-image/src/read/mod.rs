@@ -1,5 +1,7 @@
 //! Reading images: from bytes at offsets to directories, inodes, files and their attributes.
 
+pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod dir_reader;
 pub(crate) mod extractor;
 pub(crate) mod file_reader;
@@ -10,5 +12,6 @@ pub(crate) mod locate;
 pub(crate) mod lookup_table;
 pub(crate) mod meta_reader;
 pub(crate) mod sections;
+pub(crate) mod usage;
 pub(crate) mod walk;
 pub(crate) mod xattr_reader;

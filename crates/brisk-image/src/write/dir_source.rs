@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use brisk_io::ReadAt;
 use rustix::fs::{OFlags, SeekFrom};
 
+use super::losses::Losses;
 use super::rules::TreeRules;
 use super::tree::{
     Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind, check_name,
@@ -88,10 +89,7 @@ struct Scan<'a> {
     files: Vec<(PathBuf, Stamp)>,
     /// Inodes with several names, by device and number.
     linked: HashMap<(u64, u64), InodeId>,
-    /// Files whose times SquashFS cannot store.
-    clamped_times: u64,
-    /// For each attribute that cannot be stored, the number of files and the first of them.
-    lost_xattrs: Vec<(OsString, u64, PathBuf, Error)>,
+    losses: Losses,
 }
 
 impl<'a> Scan<'a> {
@@ -118,8 +116,7 @@ impl<'a> Scan<'a> {
             )?,
             files: Vec::new(),
             linked: HashMap::new(),
-            clamped_times: 0,
-            lost_xattrs: Vec::new(),
+            losses: Losses::default(),
         };
         let attributes = scan.attributes(Path::new(""), &metadata);
         let xattrs = scan.xattrs(Path::new(""), root)?;
@@ -153,7 +150,7 @@ impl<'a> Scan<'a> {
                 }
             }
         }
-        self.warn();
+        self.builder.warnings.extend(self.losses.warnings());
         let source = DirSource {
             root: self.root.to_owned(),
             files: self.files,
@@ -219,16 +216,12 @@ impl<'a> Scan<'a> {
     }
 
     fn attributes(&mut self, path: &Path, metadata: &Metadata) -> Attributes {
-        let mtime = u32::try_from(metadata.mtime()).unwrap_or_else(|_| {
-            self.clamped_times += 1;
-            if metadata.mtime() < 0 { 0 } else { u32::MAX }
-        });
         let attributes = Attributes {
             // The type of the file is in the higher bits.
             permissions: (metadata.mode() & 0o7777) as u16,
             uid: metadata.uid(),
             gid: metadata.gid(),
-            mtime,
+            mtime: self.losses.time(metadata.mtime()),
         };
         self.rules.apply(path, metadata.is_dir(), attributes)
     }
@@ -239,36 +232,13 @@ impl<'a> Scan<'a> {
         }
         let mut xattrs = Vec::new();
         for name in xattr_names(full)? {
-            match self.rules.keeps_xattr(&name) {
-                Ok(true) => {
-                    if let Some(value) = xattr_value(full, &name)? {
-                        xattrs.push(Xattr { name, value });
-                    }
-                }
-                Ok(false) => {}
-                Err(e) => match self.lost_xattrs.iter_mut().find(|(lost, ..)| *lost == name) {
-                    Some((_, count, ..)) => *count += 1,
-                    None => self.lost_xattrs.push((name, 1, path.to_owned(), e)),
-                },
+            if self.losses.keeps(self.rules, path, &name)
+                && let Some(value) = xattr_value(full, &name)?
+            {
+                xattrs.push(Xattr { name, value });
             }
         }
         Ok(xattrs)
-    }
-
-    fn warn(&mut self) {
-        if self.clamped_times > 0 {
-            self.builder.warnings.push(format!(
-                "{} modification times are before 1970 or after 2106 and were moved to the nearest that SquashFS stores",
-                self.clamped_times
-            ));
-        }
-        self.lost_xattrs.sort_by(|a, b| a.0.cmp(&b.0));
-        for (_, count, path, e) in &self.lost_xattrs {
-            let path = super::tree::shown(path);
-            self.builder
-                .warnings
-                .push(format!("{e} ({count} files, the first is {path:?})"));
-        }
     }
 }
 

@@ -1,12 +1,11 @@
 //! What of a tree SquashFS cannot store, counted so that a person is told once.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::rules::TreeRules;
 use super::tree::shown;
 use crate::error::Error;
-use crate::read::xattr_reader::Xattr;
 
 /// What was changed or left out because SquashFS cannot store it.
 #[derive(Debug, Default)]
@@ -29,25 +28,17 @@ impl Losses {
         nearest
     }
 
-    /// True if `rules` and SquashFS keep `xattr` of the file at `path`.
-    pub(super) fn keeps(&mut self, rules: &TreeRules, path: &Path, xattr: &Xattr) -> bool {
-        match rules.keeps_xattr(xattr.name()) {
-            Ok(keeps) => keeps,
-            Err(e) => {
-                match self
-                    .xattrs
-                    .iter_mut()
-                    .find(|(name, ..)| *name == xattr.name)
-                {
-                    Some((_, count, ..)) => *count += 1,
-                    None => {
-                        let first = (xattr.name.clone(), 1, path.to_owned(), e);
-                        self.xattrs.push(first);
-                    }
-                }
-                false
-            }
+    /// True if `rules` and SquashFS keep the attribute `name` of the file at `path`.
+    pub(super) fn keeps(&mut self, rules: &TreeRules, path: &Path, name: &OsStr) -> bool {
+        let e = match rules.keeps_xattr(name) {
+            Ok(keeps) => return keeps,
+            Err(e) => e,
+        };
+        match self.xattrs.iter_mut().find(|(known, ..)| known == name) {
+            Some((_, count, ..)) => *count += 1,
+            None => self.xattrs.push((name.to_owned(), 1, path.to_owned(), e)),
         }
+        false
     }
 
     /// A sentence for each kind of loss.
@@ -55,7 +46,7 @@ impl Losses {
         let mut warnings = Vec::new();
         if self.clamped_times > 0 {
             warnings.push(format!(
-                "{} modification times are before 1970 or after 2106 and were moved to the nearest that SquashFS stores",
+                "times before 1970 or after 2106 were moved to the nearest that SquashFS stores ({} files)",
                 self.clamped_times
             ));
         }

@@ -412,7 +412,7 @@ impl<'a> Extracted<'a> {
             mtime,
         };
         let xattrs = node.xattrs.iter();
-        let xattrs = xattrs.filter(|xattr| losses.keeps(self.rules, path, xattr));
+        let xattrs = xattrs.filter(|xattr| losses.keeps(self.rules, path, xattr.name()));
         (
             self.rules.apply(path, is_directory, attributes),
             xattrs.cloned().collect(),

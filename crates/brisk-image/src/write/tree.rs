@@ -174,12 +174,14 @@ impl TreeBuilder {
                 entries.shrink_to_fit();
             }
         }
-        Tree {
+        let mut tree = Tree {
             inodes: self.inodes,
             xattr_sets: self.xattr_sets,
             source,
             warnings: self.warnings,
-        }
+        };
+        tree.number_xattr_sets();
+        tree
     }
 }
 
@@ -237,6 +239,27 @@ impl Tree {
             .map(|inode| inode.attributes.mtime)
             .max()
             .unwrap_or(0)
+    }
+
+    /// Numbers the sets of attributes in the order of the inodes that have them, and drops those
+    /// that none has: numbers in the order in which a source lists its files would make an image
+    /// differ from one of the same tree by way of another source.
+    fn number_xattr_sets(&mut self) {
+        let mut old = std::mem::take(&mut self.xattr_sets);
+        let mut numbers = vec![None; old.len()];
+        let mut found = vec![None; self.inodes.len()];
+        for inode in self.post_order() {
+            found[inode] = self.inodes[inode].xattrs.map(|set| {
+                // Invariant 4. There are no more sets than before.
+                *numbers[set as usize].get_or_insert_with(|| {
+                    self.xattr_sets.push(std::mem::take(&mut old[set as usize]));
+                    (self.xattr_sets.len() - 1) as u32
+                })
+            });
+        }
+        for (inode, set) in self.inodes.iter_mut().zip(found) {
+            inode.xattrs = set;
+        }
     }
 
     /// The inodes that a directory has names for, sorted by name.

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::Answer;
 use crate::args::ImageArgs;
+use crate::json;
 use crate::names::shown;
 
 /// What to list, and how.
@@ -381,10 +382,10 @@ struct JsonEntry<'a> {
 
 impl<'a> JsonEntry<'a> {
     fn new(path: &'a Path, inode: &'a Inode) -> Self {
-        let (path, path_bytes) = json_name(path_from_root(path));
+        let (path, path_bytes) = json::name(path_from_root(path));
         let (target, target_bytes) = match inode.kind() {
             InodeKind::Symlink(target) => {
-                let (target, bytes) = json_name(target);
+                let (target, bytes) = json::name(target);
                 (Some(target), bytes)
             }
             _ => (None, None),
@@ -415,17 +416,6 @@ impl<'a> JsonEntry<'a> {
             major: device.map(|device| device.major),
             minor: device.map(|device| device.minor),
             xattrs: inode.has_xattrs(),
-        }
-    }
-}
-
-/// A name as JSON can hold it, and its bytes in hexadecimal if that is not the name itself.
-fn json_name(name: &OsStr) -> (Cow<'_, str>, Option<String>) {
-    match name.to_str() {
-        Some(text) => (Cow::Borrowed(text), None),
-        None => {
-            let bytes = name.as_bytes().iter().map(|byte| format!("{byte:02x}"));
-            (name.to_string_lossy(), Some(bytes.collect()))
         }
     }
 }
@@ -492,12 +482,5 @@ mod tests {
         };
         assert_eq!(printed(true), b"a\\u{1b}[2J\\xff\n");
         assert_eq!(printed(false), b"a\x1b[2J\xff\n");
-    }
-
-    #[test]
-    fn json_keeps_the_bytes_of_any_name() {
-        assert_eq!(json_name(OsStr::new("ü")), ("ü".into(), None));
-        let (text, bytes) = json_name(OsStr::from_bytes(b"a\xff"));
-        assert_eq!((&*text, bytes.as_deref()), ("a\u{fffd}", Some("61ff")));
     }
 }

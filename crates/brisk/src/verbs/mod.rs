@@ -2,7 +2,14 @@
 
 pub mod cat;
 pub mod completions;
+pub mod diff;
+pub mod doctor;
 pub mod extract;
+pub mod info;
 pub mod ls;
 pub mod man;
+pub mod mount;
 pub mod pack;
+pub mod run;
+pub mod umount;
+pub mod verify;

@@ -1,7 +1,9 @@
-//! `brisk pack`: makes an image of a directory.
+//! `brisk pack`: makes an image of a directory or a tar archive.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZero;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -28,9 +30,10 @@ The same tree, options and version of brisk give the same image.
 Examples:
   brisk pack app -o app.img
   brisk pack app -o app.img --owner 0:0 --chown '/home/=1000:1000' --chmod '*.sh=a+x'
-  brisk pack app -o app.img --codec lz4 --level 12 --exclude '*.pyc' --exclude '.git/'")]
+  brisk pack app -o app.img --codec lz4 --level 12 --exclude '*.pyc' --exclude '.git/'
+  zstd -dc app.tar.zst | brisk pack - -o app.img")]
 pub struct Args {
-    /// The directory to pack.
+    /// The directory to pack, or - for a tar archive on standard input.
     tree: PathBuf,
 
     /// The image to write. A file of this name is replaced when the new one is complete.
@@ -248,7 +251,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let writer = args.writer()?;
     let exclude = args.rules.exclude_lines()?;
     let rules = args.tree_rules(&exclude)?;
-    check_output(&args.tree, &args.output, &rules)?;
+    if !args.is_archive() {
+        check_output(&args.tree, &args.output, &rules)?;
+    }
 
     let mut warnings = Vec::new();
     let mut note = |more: &[String]| {
@@ -342,8 +347,27 @@ fn path_inside(tree: &Path, file: &Path) -> Option<PathBuf> {
 }
 
 impl Args {
+    /// True if the tree is a tar archive on standard input.
+    fn is_archive(&self) -> bool {
+        self.tree.as_os_str() == "-"
+    }
+
     fn read_tree(&self, rules: &TreeRules) -> anyhow::Result<Tree> {
-        Ok(Tree::from_directory(&self.tree, rules)?)
+        if !self.is_archive() {
+            return Ok(Tree::from_directory(&self.tree, rules)?);
+        }
+        let archive = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let tree = if archive.metadata()?.is_file() {
+            Tree::from_tar_file(archive, rules)
+        } else {
+            // Where the image will be, there is room for what is in it.
+            let spool = match self.output.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            Tree::from_tar(archive, spool, rules)
+        };
+        tree.context("cannot read the archive on standard input")
     }
 
     fn missing(&self, features: &[KernelFeature]) -> Vec<String> {

@@ -1,0 +1,465 @@
+//! Reading and decoding all that an image holds, to see that it can be.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::file_reader::FileReader;
+use super::image::Image;
+use super::inode_reader::{Inode, InodeKind, InodeRef};
+use super::sections::Section;
+use super::walk::{Walk, WalkEntry};
+use crate::error::{Allowed, Corrupt, Error, ErrorKind, Place, Result};
+use crate::format::section::HEADER;
+use crate::ordered;
+
+/// Bytes of a section that are hashed at once.
+const CHUNK: usize = 256 << 10;
+
+/// What [`Image::check`] read and decoded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Checked {
+    /// Inodes, each hard-linked one counted once.
+    pub inodes: u64,
+    /// Directories among them, each listed to its end.
+    pub directories: u64,
+    /// Files among them.
+    pub files: u64,
+    /// Bytes of those files, holes too.
+    pub bytes: u64,
+    /// Stored blocks with contents of one file.
+    pub blocks: u64,
+    /// Blocks that several files share.
+    pub shared_blocks: u64,
+    /// Extended attributes, those of inodes with the same ones counted once.
+    pub xattrs: u64,
+    /// Sections behind the image.
+    pub sections: u64,
+    /// What of all this is damaged.
+    pub faults: u64,
+    /// Whether the tree was seen to its end, which a fault in its metadata prevents.
+    pub whole_tree: bool,
+}
+
+impl Image {
+    /// Reads and decodes everything: each inode, listing, block and attribute, the table of inode
+    /// numbers, and each section, whose digest must be right.
+    ///
+    /// Each fault goes to `on_fault` as it is found, in the order of the tree, with the path of the
+    /// file in the image that it harms, where that is known. A damaged block does not end the
+    /// check; damaged metadata end the walk of the tree, and what hangs on no tree is still
+    /// checked.
+    ///
+    /// SquashFS has no checksums: what still decodes, such as a block stored raw, passes whatever
+    /// its bytes are.
+    ///
+    /// Blocks are decoded on `threads` threads, which hold one decoded block each. `progress` is
+    /// told, from any thread, the bytes of files that were dealt with since it was last told.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the image cannot be read, `Limit` if it needs more than its
+    /// [`Limits`](crate::Limits) and `Unsupported` for what a later version wrote. Damage is no
+    /// error but a fault.
+    pub fn check(
+        &self,
+        threads: usize,
+        progress: &(dyn Fn(u64) + Sync),
+        on_fault: &mut dyn FnMut(Option<&Path>, Error),
+    ) -> Result<Checked> {
+        let mut faults = 0;
+        let mut sort = |path: Option<&Path>, result: Result<()>| match result {
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                faults += 1;
+                on_fault(path, self.name(e));
+                Ok(())
+            }
+            result => result.map_err(|e| self.name(e)),
+        };
+        let mut jobs = Jobs::new(self, progress);
+        ordered::for_each(
+            threads,
+            threads.saturating_mul(8),
+            &mut jobs,
+            || vec![0; self.block_size() as usize],
+            |buf, job| {
+                let Job { path, part, bytes } = job;
+                let result = self.check_part(part, buf);
+                progress(bytes);
+                (path, result)
+            },
+            |(path, result)| sort(path.as_deref(), result),
+        )?;
+        let mut checked = jobs.checked;
+        let count = u64::from(self.inode_count());
+        if checked.whole_tree && checked.inodes != count {
+            let fault = Error::field(
+                Place::Byte(4),
+                "inode count",
+                count,
+                Allowed::Only(checked.inodes),
+            );
+            sort(None, Err(fault))?;
+        }
+        match self.inner.sections() {
+            Ok(sections) => {
+                for section in &sections {
+                    sort(None, self.check_section(section))?;
+                    checked.sections += 1;
+                }
+            }
+            Err(e) => sort(None, Err(e))?,
+        }
+        checked.faults = faults;
+        Ok(checked)
+    }
+
+    fn check_part(&self, part: Part, buf: &mut [u8]) -> Result<()> {
+        match part {
+            Part::Block { reader, i } => reader.read_block(i, &mut buf[..reader.block_len(i)]),
+            Part::Tail { reader, offset } => {
+                // Less than a block is left.
+                reader.read_at(offset, buf).map(|_| ())
+            }
+            Part::Fragment(number) => match self.read_fragment(number, buf)? {
+                0 => Err(self.short_fragment(number, 1, 0)),
+                _ => Ok(()),
+            },
+            Part::Failed(e) => Err(e),
+        }
+    }
+
+    fn check_section(&self, section: &Section) -> Result<()> {
+        let mut hasher = blake3::Hasher::new();
+        let mut buf = vec![0; CHUNK];
+        let mut at = 0;
+        while at < section.len {
+            let left = usize::try_from(section.len - at).unwrap_or(usize::MAX);
+            let part = &mut buf[..left.min(CHUNK)];
+            self.inner
+                .read_outside(section.start + at, part, "read a section")?;
+            hasher.update(part);
+            at += part.len() as u64;
+        }
+        if *hasher.finalize().as_bytes() != section.digest {
+            let fault = Corrupt::Decode {
+                what: "a section",
+                codec: "its contents",
+                reason: "the digest in its header is of other bytes".into(),
+            };
+            return Err(Error::corrupt(
+                Place::Byte(section.start - HEADER as u64),
+                fault,
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Something to be decoded, or a fault that was met on the way to it.
+struct Job {
+    /// The file in the image that it belongs to.
+    path: Option<Arc<Path>>,
+    part: Part,
+    /// Bytes of a file that are then dealt with.
+    bytes: u64,
+}
+
+enum Part {
+    Block {
+        reader: FileReader,
+        i: usize,
+    },
+    /// The end of a file, in a block that it shares.
+    Tail {
+        reader: FileReader,
+        offset: u64,
+    },
+    /// A shared block that no file led to.
+    Fragment(u32),
+    Failed(Error),
+}
+
+/// Goes through the tree, and makes the jobs as they are asked for.
+struct Jobs<'a> {
+    image: &'a Image,
+    walk: Option<Walk<'a>>,
+    progress: &'a (dyn Fn(u64) + Sync),
+    /// The file whose blocks are given out, and the next of them.
+    current: Option<(Arc<Path>, FileReader, usize)>,
+    /// Inodes with several names that were met.
+    linked: HashSet<InodeRef>,
+    /// Sets of attributes that were read.
+    xattrs: HashSet<u32>,
+    /// Shared blocks that files led to.
+    fragments: HashSet<u32>,
+    next_fragment: u32,
+    failed: Option<Error>,
+    checked: Checked,
+}
+
+impl<'a> Jobs<'a> {
+    fn new(image: &'a Image, progress: &'a (dyn Fn(u64) + Sync)) -> Self {
+        let (walk, failed) = match image.walk() {
+            Ok(walk) => (Some(walk), None),
+            Err(e) => (None, Some(e)),
+        };
+        Self {
+            image,
+            walk,
+            progress,
+            current: None,
+            linked: HashSet::new(),
+            xattrs: HashSet::new(),
+            fragments: HashSet::new(),
+            next_fragment: 0,
+            failed,
+            checked: Checked::default(),
+        }
+    }
+
+    /// The next part of the file that is given out at the moment.
+    fn next_part(&mut self) -> Option<Job> {
+        let (path, reader, next) = self.current.as_mut()?;
+        while let Some(block) = reader.blocks().get(*next) {
+            let i = *next;
+            *next += 1;
+            let bytes = reader.block_len(i) as u64;
+            if block.stored.is_sparse() {
+                (self.progress)(bytes);
+                continue;
+            }
+            self.checked.blocks += 1;
+            return Some(Job {
+                path: Some(path.clone()),
+                part: Part::Block {
+                    reader: reader.clone(),
+                    i,
+                },
+                bytes,
+            });
+        }
+        let (path, reader, blocks) = self.current.take()?;
+        if !reader.has_tail() {
+            return None;
+        }
+        let offset = blocks as u64 * u64::from(self.image.block_size());
+        let bytes = reader.len().saturating_sub(offset);
+        let part = Part::Tail { reader, offset };
+        Some(Job {
+            path: Some(path),
+            part,
+            bytes,
+        })
+    }
+
+    /// Reads all metadata of what is at `path`.
+    fn enter(&mut self, path: &Path, inode: &Inode) -> Result<()> {
+        if inode.nlink() > 1 && !inode.is_dir() && !self.linked.insert(inode.reference()) {
+            return Ok(());
+        }
+        // Of the three, each entry takes less than this.
+        let kept = self.linked.len() + self.xattrs.len() + self.fragments.len();
+        let (needs, limit) = (kept as u64 * 32, self.image.inner.limits.memory);
+        if needs > limit {
+            return Err(Error::limit("the list of what was checked", needs, limit));
+        }
+        self.checked.inodes += 1;
+        if let Some(index) = inode.xattr
+            && self.xattrs.insert(index)
+        {
+            self.checked.xattrs += self.image.xattrs(inode)?.len() as u64;
+        }
+        self.check_number(inode)?;
+        match inode.kind() {
+            InodeKind::Directory(_) => self.checked.directories += 1,
+            InodeKind::File(file) => {
+                self.checked.files += 1;
+                self.checked.bytes = self.checked.bytes.saturating_add(file.len);
+                let reader = self.image.file(inode)?;
+                if let Some((number, _)) = file.fragment.filter(|_| reader.has_tail()) {
+                    self.fragments.insert(number);
+                }
+                self.current = Some((path.into(), reader, 0));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks that an inode is found by its number.
+    fn check_number(&self, inode: &Inode) -> Result<()> {
+        let found = match self.image.inode_by_number(inode.number())? {
+            Some(found) if found.reference() != inode.reference() => found.reference().0.encode(),
+            _ => return Ok(()),
+        };
+        let at = self.image.inner.inode_cursor(inode.reference())?.place();
+        let allowed = Allowed::Only(inode.reference().0.encode());
+        let field = "reference that the export table has for the inode's number";
+        Err(Error::field(at, field, found, allowed))
+    }
+
+    fn next_unseen_fragment(&mut self) -> Option<Job> {
+        while self.next_fragment < self.image.fragment_count() {
+            let number = self.next_fragment;
+            self.next_fragment += 1;
+            self.checked.shared_blocks += 1;
+            if !self.fragments.contains(&number) {
+                let part = Part::Fragment(number);
+                return Some(Job {
+                    path: None,
+                    part,
+                    bytes: 0,
+                });
+            }
+        }
+        None
+    }
+}
+
+impl Iterator for Jobs<'_> {
+    type Item = Job;
+
+    fn next(&mut self) -> Option<Job> {
+        loop {
+            if let Some(job) = self.next_part() {
+                return Some(job);
+            }
+            let failed = |path: Option<&Path>, e| Job {
+                path: path.map(Arc::from),
+                part: Part::Failed(e),
+                bytes: 0,
+            };
+            if let Some(e) = self.failed.take() {
+                return Some(failed(None, e));
+            }
+            match self.walk.as_mut().and_then(Iterator::next) {
+                Some(Ok(entry)) => {
+                    let (path, inode) = WalkEntry::into_parts(entry);
+                    if let Err(e) = self.enter(&path, &inode) {
+                        return Some(failed(Some(&path), e));
+                    }
+                }
+                Some(Err(e)) => {
+                    self.walk = None;
+                    return Some(failed(None, e));
+                }
+                None => {
+                    self.checked.whole_tree |= self.walk.take().is_some();
+                    return self.next_unseen_fragment();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::image::OpenOptions;
+    use crate::{ImageWriter, Tree, TreeRules};
+
+    /// An image of a file of several blocks, two small ones and an attribute-free directory.
+    fn image() -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        std::fs::create_dir_all(tree.join("d")).unwrap();
+        let text: String = (0..60_000u64).map(|n| format!("{} ", n * n)).collect();
+        std::fs::write(tree.join("d/large"), text).unwrap();
+        std::fs::write(tree.join("one"), "one").unwrap();
+        std::fs::write(tree.join("two"), "two").unwrap();
+        std::fs::hard_link(tree.join("one"), tree.join("uno")).unwrap();
+        let tree = Tree::from_directory(&tree, &TreeRules::default()).unwrap();
+        let path = dir.path().join("image");
+        ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
+        std::fs::read(&path).unwrap()
+    }
+
+    fn check(bytes: Vec<u8>, threads: usize) -> (Checked, Vec<(Option<String>, String)>) {
+        let image = Image::from_source(bytes, &OpenOptions::new()).unwrap();
+        let mut faults = Vec::new();
+        let checked = image
+            .check(threads, &|_| {}, &mut |path, e| {
+                faults.push((path.map(|p| p.display().to_string()), e.to_string()));
+            })
+            .unwrap();
+        (checked, faults)
+    }
+
+    #[test]
+    fn a_sound_image_is_counted_whole() {
+        for threads in [1, 4] {
+            let (checked, faults) = check(image(), threads);
+            assert_eq!(faults, []);
+            let expected = Checked {
+                inodes: 5,
+                directories: 2,
+                files: 3,
+                bytes: (0..60_000u64)
+                    .map(|n| (n * n).to_string().len() as u64 + 1)
+                    .sum::<u64>()
+                    + 6,
+                blocks: 5,
+                shared_blocks: 1,
+                xattrs: 0,
+                sections: 1,
+                faults: 0,
+                whole_tree: true,
+            };
+            assert_eq!(checked, expected);
+        }
+    }
+
+    #[test]
+    fn each_damage_is_said_with_its_file() {
+        let mut bytes = image();
+        // The first block is behind the superblock; zstd 15 needs no options.
+        bytes[96] ^= 0xff;
+        // The digest of the section.
+        let used = u64::from_le_bytes(bytes[40..48].try_into().unwrap());
+        let section = used.next_multiple_of(4096) as usize;
+        bytes[section + 64] ^= 1;
+        // The count of inodes.
+        bytes[4] += 1;
+        let (checked, faults) = check(bytes, 2);
+        assert_eq!((checked.faults, checked.whole_tree), (3, true));
+        assert_eq!(faults[0].0.as_deref(), Some("d/large"));
+        assert!(
+            faults[0]
+                .1
+                .starts_with("corrupt image at byte 96: a data block does not decode as zstd: "),
+            "{}",
+            faults[0].1
+        );
+        assert_eq!(
+            faults[1..],
+            [
+                (
+                    None,
+                    "corrupt image at byte 4: inode count is 6, allowed is 5".to_owned()
+                ),
+                (
+                    None,
+                    format!(
+                        "corrupt image at byte {section}: a section does not decode as its contents: \
+                         the digest in its header is of other bytes"
+                    )
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn damaged_metadata_end_the_walk_but_not_the_check() {
+        let mut bytes = image();
+        let table = u64::from_le_bytes(bytes[72..80].try_into().unwrap()) as usize;
+        bytes[table + 2..table + 6].fill(0xff);
+        let (checked, faults) = check(bytes, 2);
+        assert_eq!(faults.len(), 1);
+        assert_eq!((checked.whole_tree, checked.sections), (false, 1));
+        assert_eq!(checked.shared_blocks, 1);
+    }
+}

@@ -1,0 +1,40 @@
+//! What is the same in all JSON that brisk prints.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use serde::Serialize;
+
+/// A name as JSON can hold it, and its bytes in hexadecimal if that is not the name itself.
+pub fn name(name: &(impl AsRef<OsStr> + ?Sized)) -> (Cow<'_, str>, Option<String>) {
+    let name = name.as_ref();
+    match name.to_str() {
+        Some(text) => (Cow::Borrowed(text), None),
+        None => {
+            let bytes = name.as_bytes().iter().map(|byte| format!("{byte:02x}"));
+            (name.to_string_lossy(), Some(bytes.collect()))
+        }
+    }
+}
+
+/// Prints `value` on stdout.
+pub fn print(value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(value)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_any_name_are_kept() {
+        assert_eq!(name("ü"), ("ü".into(), None));
+        let odd = OsStr::from_bytes(b"a\xff");
+        assert_eq!(name(odd), ("a\u{fffd}".into(), Some("61ff".to_owned())));
+    }
+}

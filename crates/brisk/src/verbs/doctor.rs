@@ -1,0 +1,376 @@
+//! `brisk doctor`: what this system allows, and what to do where it does not.
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use brisk_mount::{IoUring, KernelSupport, Support};
+use rustix::thread::CapabilitySet;
+use serde::Serialize;
+
+use crate::names::printable;
+use crate::{Answer, json};
+
+/// How to say it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each line is a thing: ok, no or unknown, what it is, and more about it; behind \"->\" stands \
+what to do about a \"no\". What has a star (*) is needed to start programs from images.\n\n\
+Exits with 0 if all that is needed is there, and with 1 if not.")]
+pub struct Args {
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Whether a thing is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    No,
+    Unknown,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn of(support: Support) -> (Self, &'static str) {
+        match support {
+            Support::Yes => (Self::Ok, ""),
+            Support::Module => (
+                Self::Ok,
+                "a module, which the kernel loads when it is needed",
+            ),
+            Support::No => (Self::No, "not in this kernel"),
+            Support::Unknown => (
+                Self::Unknown,
+                "the kernel does not publish how it was built",
+            ),
+        }
+    }
+
+    fn when(yes: bool) -> Self {
+        if yes { Self::Ok } else { Self::No }
+    }
+}
+
+/// A thing that brisk asks of the system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    name: String,
+    state: State,
+    /// Whether starting programs from images needs it.
+    needed: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    detail: String,
+    /// What to do if it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cure: Option<String>,
+}
+
+impl Finding {
+    fn new(name: impl Into<String>, state: State, detail: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            state,
+            needed: false,
+            detail: detail.into(),
+            cure: None,
+        }
+    }
+
+    fn supported(name: impl Into<String>, support: Support) -> Self {
+        let (state, detail) = State::of(support);
+        Self::new(name, state, detail)
+    }
+
+    fn needed(mut self) -> Self {
+        self.needed = true;
+        self
+    }
+
+    /// What to do, which is said if the answer is no.
+    fn cure(mut self, text: impl Into<String>) -> Self {
+        self.cure = (self.state == State::No).then(|| text.into());
+        self
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    ready: bool,
+    kernel: String,
+    page_size: usize,
+    /// Bytes that the kernel reads ahead where the working directory is.
+    read_ahead: Option<u64>,
+    findings: Vec<Finding>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let support = KernelSupport::probe();
+    let findings = findings(&support, may_mount());
+    let missing = |finding: &Finding| finding.needed && finding.state == State::No;
+    let report = Report {
+        ready: !findings.iter().any(missing),
+        kernel: support.release,
+        page_size: support.page_size,
+        read_ahead: brisk_mount::read_ahead(Path::new("."))?,
+        findings,
+    };
+    if args.json {
+        json::print(&report)?;
+    } else {
+        print(&report)?;
+    }
+    Ok(match report.ready {
+        true => Answer::Yes,
+        false => Answer::No,
+    })
+}
+
+/// Whether this process may mount; unknown if the system does not tell.
+fn may_mount() -> State {
+    match rustix::thread::capabilities(None) {
+        Ok(sets) => State::when(sets.effective.contains(CapabilitySet::SYS_ADMIN)),
+        Err(_) => State::Unknown,
+    }
+}
+
+fn findings(support: &KernelSupport, may_mount: State) -> Vec<Finding> {
+    let mut findings = vec![
+        Finding::new("root (CAP_SYS_ADMIN)", may_mount, "")
+            .needed()
+            .cure("run brisk mount and brisk run as root, for example with sudo"),
+        Finding::supported("squashfs", support.squashfs)
+            .needed()
+            .cure("load it with modprobe squashfs, or use a kernel built with CONFIG_SQUASHFS"),
+        loop_devices(support),
+    ];
+    for &(codec, found) in &support.codecs {
+        let finding = Finding::supported(format!("codec {codec}"), found);
+        // What brisk packs with if nothing else is asked for.
+        findings.push(match codec {
+            "zstd" => finding
+                .needed()
+                .cure("pack with --codec gzip, or use a kernel built with CONFIG_SQUASHFS_ZSTD"),
+            _ => finding.cure("pack with another codec; images in this one cannot be mounted"),
+        });
+    }
+    findings.push(xz_filters(&support.xz_filters));
+    findings.push(
+        Finding::supported("erofs", support.erofs)
+            .cure("nothing: images are squashfs; load it with modprobe erofs for others"),
+    );
+    findings.push(match support.fuse {
+        None => Finding::new("/dev/fuse", State::No, "there is none")
+            .cure("load it with modprobe fuse, or give a container the host's /dev/fuse"),
+        Some(node) => Finding::new(
+            "/dev/fuse",
+            State::when(node.allowed),
+            format!("mode {:04o}", node.mode),
+        )
+        .cure("give yourself the right to open it (chmod 666 /dev/fuse)"),
+    });
+    findings.push(user_namespaces(support));
+    findings.push(match support.io_uring {
+        IoUring::Everybody => Finding::new("io_uring", State::Ok, "for everybody"),
+        IoUring::Group => Finding::new("io_uring", State::No, "for root and one group only")
+            .cure("sysctl kernel.io_uring_disabled=0, or join kernel.io_uring_group"),
+        IoUring::Nobody => Finding::new("io_uring", State::No, "for nobody")
+            .cure("sysctl kernel.io_uring_disabled=0, if the kernel was built with it"),
+        IoUring::Unknown => Finding::new("io_uring", State::Unknown, ""),
+    });
+    findings
+}
+
+fn loop_devices(support: &KernelSupport) -> Finding {
+    let name = "loop devices";
+    match support.loop_control {
+        None => Finding::new(name, State::No, "there is no /dev/loop-control")
+            .cure("load them with modprobe loop, or give a container the host's /dev"),
+        Some(node) => {
+            let detail = format!("/dev/loop-control has mode {:04o}", node.mode);
+            Finding::new(name, State::when(node.allowed), detail)
+                .cure("run brisk mount and brisk run as root, for example with sudo")
+        }
+    }
+    .needed()
+}
+
+fn xz_filters(filters: &[(&'static str, Support)]) -> Finding {
+    let names = |wanted: &[Support]| {
+        let found = filters.iter().filter(|(_, found)| wanted.contains(found));
+        found.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    };
+    let name = "xz branch filters";
+    let there = names(&[Support::Yes, Support::Module]);
+    if names(&[Support::Unknown]).is_empty() {
+        let none = there.is_empty();
+        let detail = if none { "none".to_owned() } else { there };
+        return Finding::new(name, State::when(!none), detail)
+            .cure("pack xz images without branch filters");
+    }
+    Finding::supported(name, Support::Unknown)
+}
+
+fn user_namespaces(support: &KernelSupport) -> Finding {
+    let limits = &support.user_namespaces;
+    let (detail, cure) = if limits.max.is_none_or(|max| max == 0) {
+        ("switched off", "sysctl user.max_user_namespaces=16384")
+    } else if limits.unprivileged_clone == Some(false) {
+        ("for root only", "sysctl kernel.unprivileged_userns_clone=1")
+    } else if limits.apparmor_restricts == Some(true) {
+        (
+            "only for programs with an AppArmor profile that allows them",
+            "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give brisk such a profile",
+        )
+    } else {
+        ("", "")
+    };
+    Finding::new(
+        "user namespaces",
+        State::when(limits.unprivileged()),
+        detail,
+    )
+    .cure(cure)
+}
+
+fn print(report: &Report) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    writeln!(
+        out,
+        "Linux {}, pages of {} bytes",
+        printable(&report.kernel),
+        report.page_size
+    )?;
+    match report.read_ahead {
+        Some(bytes) => writeln!(out, "read-ahead of {} KiB in this directory", bytes >> 10)?,
+        None => writeln!(out, "no read-ahead in this directory")?,
+    }
+    writeln!(out)?;
+    for finding in &report.findings {
+        let star = if finding.needed { "*" } else { "" };
+        let line = format!(
+            "{:<8}{:<24}{}",
+            finding.state.word(),
+            format!("{}{star}", finding.name),
+            finding.detail
+        );
+        writeln!(out, "{}", line.trim_end())?;
+        if let Some(cure) = &finding.cure {
+            writeln!(out, "        -> {cure}")?;
+        }
+    }
+    let answer = match report.ready {
+        true => "All that is needed (*) to start programs from images is there.",
+        false => "Something that is needed (*) to start programs from images is missing.",
+    };
+    writeln!(out, "\n{answer}")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brisk_mount::DeviceNode;
+
+    fn rich() -> KernelSupport {
+        let mut support = KernelSupport::probe();
+        support.squashfs = Support::Yes;
+        support.erofs = Support::Module;
+        for (_, found) in support.codecs.iter_mut().chain(&mut support.xz_filters) {
+            *found = Support::Yes;
+        }
+        let node = DeviceNode {
+            mode: 0o666,
+            allowed: true,
+        };
+        (support.loop_control, support.fuse) = (Some(node), Some(node));
+        support.user_namespaces.max = Some(1000);
+        support.user_namespaces.unprivileged_clone = None;
+        support.user_namespaces.apparmor_restricts = None;
+        support.io_uring = IoUring::Everybody;
+        support
+    }
+
+    /// What is not "ok": name, state, detail, cure.
+    fn faults(support: &KernelSupport, root: State) -> Vec<(String, State, String, String)> {
+        let findings = findings(support, root).into_iter();
+        findings
+            .filter(|f| f.state != State::Ok)
+            .map(|f| (f.name, f.state, f.detail, f.cure.unwrap_or_default()))
+            .collect()
+    }
+
+    #[test]
+    fn every_no_has_a_cure() {
+        assert_eq!(faults(&rich(), State::Ok), []);
+        let mut poor = rich();
+        (poor.squashfs, poor.erofs) = (Support::No, Support::No);
+        for (_, found) in poor.codecs.iter_mut().chain(&mut poor.xz_filters) {
+            *found = Support::No;
+        }
+        (poor.loop_control, poor.fuse) = (None, None);
+        poor.user_namespaces.max = None;
+        poor.io_uring = IoUring::Group;
+        let faults = faults(&poor, State::No);
+        assert_eq!(faults.len(), findings(&poor, State::No).len());
+        for (name, state, _, cure) in faults {
+            assert_eq!(state, State::No, "{name}");
+            assert!(!cure.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn each_limit_has_a_cure_of_its_own() {
+        let row = |name: &str, detail: &str, cure: &str| {
+            (
+                name.to_owned(),
+                State::No,
+                detail.to_owned(),
+                cure.to_owned(),
+            )
+        };
+        let mut support = rich();
+        support.user_namespaces.apparmor_restricts = Some(true);
+        let apparmor = row(
+            "user namespaces",
+            "only for programs with an AppArmor profile that allows them",
+            "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give brisk such a profile",
+        );
+        assert_eq!(faults(&support, State::Ok), [apparmor]);
+        let mut support = rich();
+        support.loop_control = Some(DeviceNode {
+            mode: 0o660,
+            allowed: false,
+        });
+        let cure = "run brisk mount and brisk run as root, for example with sudo";
+        assert_eq!(
+            faults(&support, State::No),
+            [
+                row("root (CAP_SYS_ADMIN)", "", cure),
+                row("loop devices", "/dev/loop-control has mode 0660", cure),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_no() {
+        let mut support = rich();
+        support.xz_filters[0].1 = Support::Unknown;
+        let detail = "the kernel does not publish how it was built".to_owned();
+        let expected = (
+            "xz branch filters".to_owned(),
+            State::Unknown,
+            detail,
+            String::new(),
+        );
+        assert_eq!(faults(&support, State::Ok), [expected]);
+    }
+}

@@ -1,0 +1,302 @@
+//! `brisk verify`: reads and decodes all of an image, and makes it again.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use brisk_image::{Checked, ErrorKind, Image, ImageWriter, Recipe, Tree, TreeRules};
+use brisk_io::ReadAt;
+use serde::Serialize;
+
+use crate::args::ImageArgs;
+use crate::messages::warn;
+use crate::names::{printable, shown};
+use crate::progress::Progress;
+use crate::{Answer, json};
+
+/// What to check.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Reads and decodes every inode, listing, block and extended attribute, and checks the \
+digest of each section behind the image. Prints a line for each fault, with the file that \
+it harms.\n\n\
+SquashFS itself has no checksums: damage that still decodes, as in blocks that are stored \
+raw, is not seen. brisk diff compares an image with what it was made of.\n\n\
+Exits with 0 if the image is sound, with 1 if it is damaged, or is not what its recipe \
+makes, and with 2 if it cannot be read.")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// Makes the image again from its own contents and the recipe recorded in it, in a temporary
+    /// file in TMPDIR, or else beside the image, and compares every byte.
+    #[arg(long)]
+    rebuild: bool,
+
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Shows no progress.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    sound: bool,
+    faults: Vec<Fault>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checked: Option<Checked>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rebuilt: Option<Rebuilt>,
+}
+
+#[derive(Debug, Serialize)]
+struct Fault {
+    message: String,
+    /// The file in the image that it harms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+}
+
+impl Fault {
+    fn new(path: Option<&Path>, e: &brisk_image::Error) -> Self {
+        let (path, path_bytes) = path.map(json::name).unzip();
+        Self {
+            message: e.to_string(),
+            path: path.map(Cow::into_owned),
+            path_bytes: path_bytes.flatten(),
+        }
+    }
+}
+
+/// What came of making the image again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Rebuilt {
+    /// The first byte of the image that differs.
+    first_difference: Option<u64>,
+    image_bytes: u64,
+    rebuilt_bytes: u64,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let report = match args.image.open() {
+        Ok(image) => check(args, &image)?,
+        Err(e) => match e.downcast_ref::<brisk_image::Error>() {
+            Some(fault) if fault.kind() == ErrorKind::Corrupt => {
+                let fault = Fault::new(None, fault);
+                if !args.json {
+                    writeln!(io::stdout().lock(), "{}", printable(&fault.message))?;
+                }
+                Report {
+                    faults: vec![fault],
+                    ..Report::default()
+                }
+            }
+            _ => return Err(e),
+        },
+    };
+    let image = shown(&args.image.image);
+    if args.json {
+        json::print(&report)?;
+    } else {
+        print(&image, &report)?;
+    }
+    Ok(match report.sound {
+        true => Answer::Yes,
+        false => Answer::No,
+    })
+}
+
+fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
+    let rebuild = match args.rebuild {
+        true => Some(Rebuild::new(image, &args.image.image)?),
+        false => None,
+    };
+    let threads = std::thread::available_parallelism().map_or(1, Into::into);
+    let mut faults = Vec::new();
+    let mut written = Ok(());
+    let progress = Progress::new(None, args.quiet);
+    let checked = image.check(threads, &|bytes| progress.add(bytes), &mut |path, e| {
+        if !args.json && written.is_ok() {
+            let place = path.map(|path| format!(" (in {})", shown(path)));
+            let line = format!("{}{}", printable(&e.to_string()), place.unwrap_or_default());
+            written = writeln!(io::stdout().lock(), "{line}");
+        }
+        faults.push(Fault::new(path, &e));
+    })?;
+    drop(progress);
+    written?;
+    let rebuilt = match rebuild {
+        Some(rebuild) if faults.is_empty() => Some(rebuild.run(image, args.quiet)?),
+        _ => None,
+    };
+    Ok(Report {
+        sound: faults.is_empty() && rebuilt.is_none_or(|r| r.first_difference.is_none()),
+        faults,
+        checked: Some(checked),
+        rebuilt,
+    })
+}
+
+fn print(image: &str, report: &Report) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if let Some(checked) = &report.checked {
+        let count = |n: u64, one: &str, many: &str| match n {
+            1 => format!("1 {one}"),
+            n => format!("{n} {many}"),
+        };
+        writeln!(
+            out,
+            "{image}: read {} ({}, {} of {}), {}, {}, {} and {}",
+            count(checked.inodes, "inode", "inodes"),
+            count(checked.directories, "directory", "directories"),
+            count(checked.files, "file", "files"),
+            count(checked.bytes, "byte", "bytes"),
+            count(checked.blocks, "block", "blocks"),
+            count(checked.shared_blocks, "shared block", "shared blocks"),
+            count(checked.xattrs, "xattr", "xattrs"),
+            count(checked.sections, "section", "sections"),
+        )?;
+        if !checked.whole_tree {
+            writeln!(out, "{image}: the rest of the tree could not be reached")?;
+        }
+    }
+    match report.rebuilt {
+        Some(Rebuilt {
+            first_difference: None,
+            image_bytes,
+            ..
+        }) => writeln!(out, "{image}: made again, the same {image_bytes} bytes")?,
+        Some(Rebuilt {
+            first_difference: Some(first),
+            image_bytes,
+            rebuilt_bytes,
+        }) => writeln!(
+            out,
+            "{image}: made again, it differs from byte {first} on \
+             ({image_bytes} bytes, made again {rebuilt_bytes})"
+        )?,
+        None => {}
+    }
+    match report.faults.len() {
+        0 if report.sound => writeln!(out, "{image}: sound")?,
+        0 => {}
+        1 => writeln!(out, "{image}: damaged, 1 fault")?,
+        n => writeln!(out, "{image}: damaged, {n} faults")?,
+    }
+    out.flush()
+}
+
+/// How an image is made again.
+struct Rebuild<'a> {
+    path: &'a Path,
+    writer: ImageWriter,
+}
+
+impl<'a> Rebuild<'a> {
+    /// Fails if how the image was made is not recorded, and warns if other versions made it.
+    fn new(image: &Image, path: &'a Path) -> anyhow::Result<Self> {
+        let Some(recipe) = image.recipe()? else {
+            bail!(
+                "{}: cannot make it again: how it was made is not recorded in it; \
+                 compare it with what it was made of instead: brisk diff IMAGE TREE",
+                path.display()
+            );
+        };
+        let mut writer = ImageWriter::from_recipe(&recipe)?.time(image.mkfs_time());
+        if let Some(place) = image.recorded_place()? {
+            writer = writer.place(place);
+        }
+        warn_of_versions(path, &recipe, &writer.to_recipe());
+        Ok(Self { path, writer })
+    }
+
+    fn run(&self, image: &Image, quiet: bool) -> anyhow::Result<Rebuilt> {
+        let tree = Tree::from_image(image, &TreeRules::default())?;
+        let directory = temporary_directory(self.path)?;
+        let path = directory.path().join("image");
+        let progress = Progress::new(Some(tree.bytes()), quiet);
+        self.writer
+            .write(&tree, &path, &|bytes| progress.add(bytes))?;
+        drop(progress);
+        let open = |path: &Path| {
+            File::open(path).with_context(|| format!("{}: cannot open it", path.display()))
+        };
+        let (old, new) = (open(self.path)?, open(&path)?);
+        compare(&old, image.offset(), &new).with_context(|| {
+            format!(
+                "{}: cannot compare it with the new one",
+                self.path.display()
+            )
+        })
+    }
+}
+
+fn warn_of_versions(path: &Path, was: &Recipe, is: &Recipe) {
+    for (was, is) in [(&was.brisk, &is.brisk), (&was.library, &is.library)] {
+        if was != is {
+            warn(&format!(
+                "{}: made by {was}, and made again by {is}: \
+                 the bytes may differ for that reason alone",
+                path.display()
+            ));
+        }
+    }
+}
+
+/// A directory in TMPDIR if that is set, else beside the image, else where the system has
+/// temporary files.
+fn temporary_directory(image: &Path) -> anyhow::Result<tempfile::TempDir> {
+    let builder = || {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".brisk-");
+        builder
+    };
+    if std::env::var_os("TMPDIR").is_none() {
+        let beside = match image.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        if let Ok(directory) = builder().tempdir_in(beside) {
+            return Ok(directory);
+        }
+    }
+    builder()
+        .tempdir()
+        .context("cannot make a temporary directory; set TMPDIR to one with room for the image")
+}
+
+/// Compares what is in `old` from byte `start` on with `new`.
+fn compare(old: &File, start: u64, new: &File) -> io::Result<Rebuilt> {
+    const CHUNK: usize = 1 << 20;
+    let image_bytes = ReadAt::len(old)?.saturating_sub(start);
+    let rebuilt_bytes = ReadAt::len(new)?;
+    let common = image_bytes.min(rebuilt_bytes);
+    let (mut a, mut b) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let mut first_difference = (image_bytes != rebuilt_bytes).then_some(common);
+    let mut at = 0;
+    while at < common {
+        let n = usize::try_from(common - at).unwrap_or(CHUNK).min(CHUNK);
+        let (a, b) = (&mut a[..n], &mut b[..n]);
+        ReadAt::read_exact_at(old, start + at, a)?;
+        ReadAt::read_exact_at(new, at, b)?;
+        if a != b {
+            let within = a.iter().zip(b.iter()).position(|(a, b)| a != b);
+            first_difference = within.map(|within| at + within as u64);
+            break;
+        }
+        at += n as u64;
+    }
+    Ok(Rebuilt {
+        first_difference,
+        image_bytes,
+        rebuilt_bytes,
+    })
+}

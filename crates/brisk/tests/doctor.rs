@@ -1,0 +1,49 @@
+//! `brisk doctor`: a line for each thing.
+
+mod looking;
+
+use brisk_mount::{KernelSupport, Support};
+use looking::{Place, assert_help};
+use serde_json::Value;
+
+#[test]
+fn help() {
+    assert_help("doctor");
+}
+
+#[test]
+fn words_and_json_say_the_same() {
+    let place = Place::new();
+    let words = place.brisk(&["doctor"]);
+    let said = place.brisk(&["doctor", "--json"]);
+    assert_eq!((words.code, words.err.as_str()), (said.code, ""));
+    let report: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(report["ready"], said.code == Some(0));
+    let support = KernelSupport::probe();
+    assert_eq!(report["kernel"], support.release.as_str());
+    assert_eq!(report["page_size"], support.page_size);
+    let findings = report["findings"].as_array().unwrap();
+    for finding in findings {
+        let text = |field: &str| finding[field].as_str().unwrap_or_default().to_owned();
+        let star = if finding["needed"] == true { "*" } else { "" };
+        let start = format!("{:<8}{}{star}", text("state"), text("name"));
+        let line = words.out.lines().find(|line| line.starts_with(&start));
+        let line = line.unwrap_or_else(|| panic!("no line starts with {start:?}"));
+        assert!(line.ends_with(&text("detail")), "{line}");
+        // What to do is said for each "no", and for nothing else.
+        assert_eq!(finding.get("cure").is_some(), text("state") == "no");
+    }
+    let state = |name: &str| {
+        let found = findings.iter().find(|finding| finding["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} is missing"))["state"].clone()
+    };
+    for (codec, found) in &support.codecs {
+        let expected = match found {
+            Support::Yes | Support::Module => "ok",
+            Support::No => "no",
+            Support::Unknown => "unknown",
+        };
+        assert_eq!(state(&format!("codec {codec}")), expected, "{codec}");
+    }
+    assert_eq!(findings.len(), 13);
+}

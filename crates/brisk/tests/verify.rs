@@ -1,0 +1,337 @@
+//! `brisk verify`: damage is found, and images are made again byte by byte.
+
+mod looking;
+
+use std::fs;
+
+use brisk_image::{Bcj, Codec, Compression, Image, ImageWriter, PlanRules};
+use looking::{Place, Said, assert_help, noise, write};
+use rustix::fs::{XattrFlags, lsetxattr};
+
+#[test]
+fn help() {
+    assert_help("verify");
+}
+
+fn said(code: i32, out: &str, err: &str) -> Said {
+    Said {
+        code: Some(code),
+        out: out.to_owned(),
+        err: err.to_owned(),
+    }
+}
+
+#[test]
+fn sound_images_are_told_how_much_was_read() {
+    let place = Place::new();
+    place.tree("tree");
+    place.pack(&ImageWriter::new(), "tree", "a.img");
+    place.mksquashfs("tree", "b.img", &["-comp", "xz"]);
+    let read = "read 8 inodes (3 directories, 4 files of 600034 bytes), 6 blocks, 1 shared block, \
+                0 xattrs";
+    assert_eq!(
+        place.brisk(&["verify", "a.img"]),
+        said(
+            0,
+            &format!("a.img: {read} and 1 section\na.img: sound\n"),
+            ""
+        )
+    );
+    assert_eq!(
+        place.brisk(&["verify", "b.img"]),
+        said(
+            0,
+            &format!("b.img: {read} and 0 sections\nb.img: sound\n"),
+            ""
+        )
+    );
+}
+
+#[test]
+fn each_damaged_file_is_named() {
+    let place = Place::new();
+    place.tree("tree");
+    let writer = ImageWriter::new().compression(Compression::Xz {
+        preset: 6,
+        extreme: false,
+        dict_size: None,
+        filters: Default::default(),
+    });
+    place.pack(&writer, "tree", "a.img");
+    let mut bytes = place.read("a.img");
+    // The blocks of the noise are stored raw, so the one of the text is the first that xz made.
+    let xz = |bytes: &[u8], from: usize| {
+        let found = bytes[from..].windows(6).position(|w| w == b"\xfd7zXZ\0");
+        from + found.expect("a block of xz")
+    };
+    let first = xz(&bytes, 0);
+    bytes[first + 30] ^= 0x40;
+    fs::write(place.path("a.img"), &bytes).unwrap();
+    let damaged = place.brisk(&["verify", "a.img"]);
+    assert_eq!((damaged.code, damaged.err.as_str()), (Some(1), ""));
+    let (line, rest) = damaged.out.split_once('\n').unwrap();
+    assert!(
+        line.starts_with(&format!(
+            "a.img: corrupt image at byte {first}: a data block does not decode as xz: "
+        )) && line.ends_with(" (in text)"),
+        "{line}"
+    );
+    assert_eq!(
+        rest,
+        "a.img: read 8 inodes (3 directories, 4 files of 600034 bytes), 6 blocks, 1 shared block, \
+         0 xattrs and 1 section\na.img: damaged, 1 fault\n"
+    );
+    let json = place.brisk(&["verify", "a.img", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json.code, Some(1));
+    assert_eq!(report["sound"], false);
+    assert_eq!(report["faults"][0]["path"], "text");
+    assert_eq!(report["checked"]["blocks"], 6);
+}
+
+#[test]
+fn what_cannot_be_opened_is_damage_or_failure() {
+    let place = Place::new();
+    write(&place.path("a.img"), b"PK\x03\x04 no image");
+    assert_eq!(
+        place.brisk(&["verify", "a.img"]),
+        said(
+            1,
+            "a.img: corrupt image at byte 0: magic number is 0x04034b50, allowed is 0x73717368 \
+             (SquashFS, little-endian)\na.img: damaged, 1 fault\n",
+            ""
+        )
+    );
+    assert_eq!(
+        place.brisk(&["verify", "none.img"]),
+        said(
+            2,
+            "",
+            "brisk: none.img: cannot open the image: \
+             No such file or directory (os error 2)\n"
+        )
+    );
+}
+
+#[test]
+fn a_rebuild_needs_the_recipe() {
+    let place = Place::new();
+    place.tree("tree");
+    place.mksquashfs("tree", "a.img", &[]);
+    assert_eq!(
+        place.brisk(&["verify", "a.img", "--rebuild"]),
+        said(
+            2,
+            "",
+            "brisk: a.img: cannot make it again: how it was made is not recorded in it; compare it \
+             with what it was made of instead: brisk diff IMAGE TREE\n"
+        )
+    );
+}
+
+/// A tree with everything whose place in an image depends on more than its bytes.
+fn hard_tree(place: &Place) {
+    let root = place.tree("tree");
+    for directory in ["a/deep", "a/wide", "z"] {
+        fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    // Names of one file that come before and after others, in several directories.
+    write(&root.join("z/first-made"), &noise(40_000));
+    fs::hard_link(root.join("z/first-made"), root.join("a/wide/linked")).unwrap();
+    fs::hard_link(root.join("z/first-made"), root.join("m-linked")).unwrap();
+    // Duplicates, of the whole and of the end; holes; empty files.
+    write(&root.join("a/duplicate"), &noise(300_000));
+    write(&root.join("z/duplicate"), b"from the image");
+    let hole = fs::File::create(root.join("a/hole")).unwrap();
+    hole.set_len(3 << 20).unwrap();
+    let hole = fs::File::create(root.join("z/hole-and-end")).unwrap();
+    hole.set_len(1 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&hole, b"end", (1 << 20) + 100).unwrap();
+    write(&root.join("a/empty"), b"");
+    for n in 0..60u32 {
+        let text = format!("{n} ").repeat(n as usize * 97);
+        write(&root.join(format!("a/wide/{n}.so")), text.as_bytes());
+    }
+}
+
+#[test]
+fn images_are_made_again_with_every_option() {
+    let place = Place::new();
+    hard_tree(&place);
+    let new = ImageWriter::new;
+    let order = || {
+        let own = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect();
+        PlanRules::new(
+            own(&["z/*", "a/wide/1*"]),
+            own(&["noise", "a/hole", "*.so"]),
+        )
+        .unwrap()
+    };
+    let mut writers = vec![
+        ("plain", new()),
+        ("tails", new().tails(true)),
+        ("no fragments", new().fragments(false)),
+        ("no duplicates", new().deduplicate(false)),
+        ("no numbers", new().export(false)),
+        ("small blocks", new().block_size(4096)),
+        ("order", new().rules(order())),
+        ("order and tails", new().rules(order()).tails(true)),
+        (
+            "place and time",
+            new().place("/opt/app".into()).time(1_234_567_890),
+        ),
+        ("none", new().compression(Compression::None)),
+    ];
+    let xz = Compression::Xz {
+        preset: 2,
+        extreme: true,
+        dict_size: Some(8192),
+        filters: [Bcj::X86, Bcj::Arm].into_iter().collect(),
+    };
+    writers.push(("xz with filters", new().compression(xz)));
+    let lz4 = Compression::Lz4 { high: Some(9) };
+    writers.push(("lz4 high", new().compression(lz4)));
+    for codec in Codec::ALL {
+        writers.push((
+            codec.name(),
+            new().compression(Compression::default_for(codec)),
+        ));
+    }
+    for (name, writer) in writers {
+        place.pack(&writer, "tree", "a.img");
+        let said = place.brisk(&["verify", "a.img", "--rebuild"]);
+        let len = place.read("a.img").len();
+        let end = format!("a.img: made again, the same {len} bytes\na.img: sound\n");
+        assert_eq!(
+            (said.code, said.err.as_str()),
+            (Some(0), ""),
+            "{name}: {}",
+            said.out
+        );
+        assert!(said.out.ends_with(&end), "{name}: {}", said.out);
+        assert_eq!(fs::read_dir(place.path(".")).unwrap().count(), 2, "{name}");
+    }
+}
+
+/// Where only one inode has attributes, no numbering of theirs can differ.
+#[test]
+fn an_image_with_an_xattr_is_made_again() {
+    let place = Place::new();
+    let root = place.tree("tree");
+    let value = "of another".as_bytes();
+    lsetxattr(
+        root.join("sub/inside"),
+        "user.about",
+        value,
+        XattrFlags::empty(),
+    )
+    .expect("the temporary directory must be on a filesystem with xattrs");
+    place.pack(&ImageWriter::new(), "tree", "a.img");
+    let said = place.brisk(&["verify", "a.img", "--rebuild"]);
+    assert_eq!(
+        (said.code, said.err.as_str()),
+        (Some(0), ""),
+        "{}",
+        said.out
+    );
+}
+
+#[test]
+fn images_with_xattrs_are_made_again() {
+    let place = Place::new();
+    let root = place.tree("tree");
+    fs::create_dir_all(root.join("a/deep")).unwrap();
+    fs::create_dir(root.join("a/empty")).unwrap();
+    write(&root.join("a/deep/file"), b"deep");
+    write(&root.join("z"), b"last");
+    for (name, value) in [
+        ("z", "of the last"),
+        ("a/deep/file", "of a file below"),
+        ("a", "of a directory"),
+        ("a/empty", "of the last"),
+        ("sub/inside", "of another"),
+        (".", "of the root"),
+    ] {
+        let path = root.join(name);
+        lsetxattr(path, "user.about", value.as_bytes(), XattrFlags::empty())
+            .expect("the temporary directory must be on a filesystem with xattrs");
+    }
+    place.pack(&ImageWriter::new(), "tree", "a.img");
+    let said = place.brisk(&["verify", "a.img", "--rebuild"]);
+    assert_eq!(
+        (said.code, said.err.as_str()),
+        (Some(0), ""),
+        "{}",
+        said.out
+    );
+    let len = place.read("a.img").len();
+    let expected = format!("a.img: made again, the same {len} bytes\na.img: sound\n");
+    assert!(said.out.ends_with(&expected), "{}", said.out);
+    assert!(said.out.contains(" 5 xattrs "), "{}", said.out);
+}
+
+#[test]
+fn what_the_recipe_does_not_make_differs() {
+    let place = Place::new();
+    place.tree("tree");
+    place.pack(&ImageWriter::new(), "tree", "a.img");
+    let mut bytes = place.read("a.img");
+    let len = bytes.len();
+    let used = Image::open(place.path("a.img")).unwrap().bytes_used() as usize;
+    // A byte of the padding between the image and its section.
+    let at = used + 1;
+    assert_ne!(used % 4096, 4095, "the test needs padding");
+    bytes[at] = 1;
+    fs::write(place.path("a.img"), &bytes).unwrap();
+    let read = "a.img: read 8 inodes (3 directories, 4 files of 600034 bytes), 6 blocks, \
+                1 shared block, 0 xattrs and 1 section\n";
+    let differs = format!(
+        "a.img: made again, it differs from byte {at} on ({len} bytes, made again {len})\n"
+    );
+    assert_eq!(
+        place.brisk(&["verify", "a.img", "--rebuild"]),
+        said(1, &format!("{read}{differs}"), "")
+    );
+}
+
+#[test]
+fn other_versions_are_said_beforehand() {
+    let place = Place::new();
+    place.tree("tree");
+    place.pack(&ImageWriter::new(), "tree", "a.img");
+    let mut bytes = place.read("a.img");
+    let used = Image::open(place.path("a.img")).unwrap().bytes_used();
+    let header = used.next_multiple_of(4096) as usize;
+    let version = format!("\"brisk\":\"{}\"", env!("CARGO_PKG_VERSION"));
+    let other = version.replace(env!("CARGO_PKG_VERSION"), "0.0.0");
+    let contents = header + 64;
+    let at = contents
+        + bytes[contents..]
+            .windows(version.len())
+            .position(|w| w == version.as_bytes())
+            .expect("the recipe says its version");
+    bytes[at..at + other.len()].copy_from_slice(other.as_bytes());
+    let recipe_len = u64::from_le_bytes(bytes[header + 16..header + 24].try_into().unwrap());
+    let digest = blake3_of(&bytes[contents..contents + recipe_len as usize]);
+    bytes[header + 24..header + 56].copy_from_slice(&digest);
+    fs::write(place.path("a.img"), &bytes).unwrap();
+    let said = place.brisk(&["verify", "a.img", "--rebuild"]);
+    assert_eq!(
+        said.err,
+        format!(
+            "brisk: warning: a.img: made by 0.0.0, and made again by {}: the bytes may differ for \
+             that reason alone\n",
+            env!("CARGO_PKG_VERSION")
+        )
+    );
+    assert_eq!(said.code, Some(1));
+    assert!(
+        said.out.contains("made again, it differs from byte "),
+        "{}",
+        said.out
+    );
+}
+
+fn blake3_of(bytes: &[u8]) -> [u8; 32] {
+    *blake3::hash(bytes).as_bytes()
+}
