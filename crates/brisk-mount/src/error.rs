@@ -253,7 +253,8 @@ impl fmt::Display for Cause {
             ),
             Self::NoDefaultPlace { place, why } => write!(
                 f,
-                "it would be mounted on {}, which {why}; name another place with --at DIR",
+                "it would be mounted on {}, which {why}, and neither /media nor /srv is free; \
+                 name a place with --at DIR",
                 Shown(place)
             ),
             Self::WorkingDirectory { cwd, .. } => write!(

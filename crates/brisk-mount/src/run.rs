@@ -14,8 +14,11 @@ use crate::kernel_mount::{KernelMount, MountOptions};
 use crate::mount_table::mounted_on;
 use crate::namespace::enter_private;
 
-/// Where an image is mounted if the caller names no place.
-const DEFAULT_PLACE: &str = "/mnt";
+/// Where an image is mounted if the caller names no place: the first of these that nobody uses.
+///
+/// The Filesystem Hierarchy Standard has them on every system, and most systems leave them empty.
+/// A directory made for the purpose would stay behind: the program takes the place of this process.
+const DEFAULT_PLACES: [&str; 3] = ["/mnt", "/media", "/srv"];
 
 /// What programs search if there is no `PATH`, as in the C library.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -33,8 +36,8 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 pub struct Launch {
     /// The image's file or block device.
     pub image: PathBuf,
-    /// The directory to mount the image on; what it holds is covered. `None` is `/mnt`, which must
-    /// then be empty and not a mount point.
+    /// The directory to mount the image on; what it holds is covered. `None` is the first of
+    /// `/mnt`, `/media` and `/srv` that is empty and not a mount point.
     pub at: Option<PathBuf>,
     /// The program and its arguments. An absolute program is taken as it is, one with a slash from
     /// the image's root (`bin/app`), a bare name from `PATH`.
@@ -50,8 +53,8 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// Those of [`enter_private`] and [`KernelMount::new`]; `Place` if `/mnt` cannot be used or
-    /// the working directory is not in the image; `CommandNotFound` and `CommandNotExecutable`.
+    /// Those of [`enter_private`] and [`KernelMount::new`]; `Place` if no default place can be used
+    /// or the working directory is not in the image; `CommandNotFound` and `CommandNotExecutable`.
     /// The process may be in the namespace by then, and the image mounted in it: all that is left
     /// to do is to report and exit with [`Error::exit_code`].
     pub fn exec(&self) -> Result<Infallible> {
@@ -61,7 +64,7 @@ impl Launch {
         let mount_failed = |cause| Error::new(Action::Mount, cause).with_path(&self.image);
         let at = match &self.at {
             Some(at) => at.clone(),
-            None => default_place(Path::new(DEFAULT_PLACE)).map_err(mount_failed)?,
+            None => default_place().map_err(mount_failed)?,
         };
         // A working directory that was removed has no path, and is under no mount point either.
         let cwd = env::current_dir().ok();
@@ -85,8 +88,19 @@ impl Launch {
     }
 }
 
+/// The first of the default places that nobody uses; the error is that of the first.
+fn default_place() -> Result<PathBuf, Cause> {
+    let [first, others @ ..] = DEFAULT_PLACES.map(Path::new);
+    free_place(first).or_else(|e| {
+        others
+            .iter()
+            .find_map(|place| free_place(place).ok())
+            .ok_or(e)
+    })
+}
+
 /// `place`, if nobody uses it.
-fn default_place(place: &Path) -> Result<PathBuf, Cause> {
+fn free_place(place: &Path) -> Result<PathBuf, Cause> {
     let refused = |why| Cause::NoDefaultPlace {
         place: place.to_owned(),
         why,
@@ -178,7 +192,7 @@ mod tests {
     use super::*;
 
     fn refusal(place: &Path) -> String {
-        default_place(place).map_or_else(|e| e.to_string(), |p| panic!("{}", p.display()))
+        free_place(place).map_or_else(|e| e.to_string(), |p| panic!("{}", p.display()))
     }
 
     #[test]
@@ -186,23 +200,26 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let place = dir.path();
         assert_eq!(
-            default_place(place).ok(),
+            free_place(place).ok(),
             Some(place.canonicalize().expect("a path"))
         );
         let file = place.join("file");
         fs::write(&file, "").expect("the file can be written");
-        let (shown, cure) = (place.display(), "name another place with --at DIR");
+        let (shown, cure) = (
+            place.display(),
+            "and neither /media nor /srv is free; name a place with --at DIR",
+        );
         assert_eq!(
             refusal(place),
-            format!("it would be mounted on {shown}, which is not empty; {cure}")
+            format!("it would be mounted on {shown}, which is not empty, {cure}")
         );
         assert_eq!(
             refusal(&file),
-            format!("it would be mounted on {shown}/file, which is not a directory; {cure}")
+            format!("it would be mounted on {shown}/file, which is not a directory, {cure}")
         );
         assert_eq!(
             refusal(&place.join("none")),
-            format!("it would be mounted on {shown}/none, which does not exist; {cure}")
+            format!("it would be mounted on {shown}/none, which does not exist, {cure}")
         );
     }
 }

@@ -336,6 +336,12 @@ fn without_a_place_it_is_mnt_if_that_is_free() {
         &["bin/app", "sh", "-c", "echo $BRISK_TREE; ls /mnt"],
     );
     assert_eq!(stdout(&output), "/mnt\nbin\nnoise\nplain\nsub\ntext");
+    let output = in_small_root(
+        &case,
+        "touch $R/mnt/x; mkdir $R/media $R/srv; touch $R/media/x",
+        &["bin/app", "sh", "-c", "echo $BRISK_TREE; ls /mnt"],
+    );
+    assert_eq!(stdout(&output), "/srv\nx");
     for (prepare, why) in [
         ("touch $R/mnt/x", "is not empty"),
         ("mount -t tmpfs none $R/mnt", "is a mount point"),
@@ -347,8 +353,8 @@ fn without_a_place_it_is_mnt_if_that_is_free() {
             (
                 Some(125),
                 format!(
-                    "cannot mount /work/app.img: it would be mounted on /mnt, which {why}; \
-                     name another place with --at DIR\n"
+                    "cannot mount /work/app.img: it would be mounted on /mnt, which {why}, \
+                     and neither /media nor /srv is free; name a place with --at DIR\n"
                 )
             )
         );

@@ -24,7 +24,8 @@ pub struct Args {
     image: ImageArgs,
 
     /// The directory to mount the image on; what it holds is covered, for the program only.
-    /// [default: the place that the image records, else /mnt, if that is empty]
+    /// [default: the place that the image records, else the first of /mnt, /media and /srv that is
+    /// empty]
     #[arg(long, value_name = "DIR")]
     at: Option<PathBuf>,
 
