@@ -1,4 +1,4 @@
-use std::fmt;
+use std::fmt::{self, Write};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -205,7 +205,7 @@ impl fmt::Display for Unsupported {
                 f,
                 "compressor id {id} is not supported, only 1 (gzip), 3 (lzo), 4 (xz), 5 (lz4) and 6 (zstd) are"
             ),
-            Self::Other(text) => f.write_str(text),
+            Self::Other(text) => Escaped(text).fmt(f),
         }
     }
 }
@@ -239,8 +239,20 @@ impl fmt::Display for Input {
                 "file changed while it was packed: its {what} was {was} and is {is}; \
                  stop what writes it, or pack a copy"
             ),
-            Self::Other(text) => f.write_str(text),
+            Self::Other(text) => Escaped(text).fmt(f),
         }
+    }
+}
+
+/// A text that may quote an image, without what a terminal would obey.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c.is_control() {
+            true => write!(f, "{}", c.escape_default()),
+            false => f.write_char(c),
+        })
     }
 }
 
@@ -411,6 +423,14 @@ mod tests {
             e.to_string(),
             "\"a\\u{1b}[2J\": the block list needs 10, which passes the limit of 5"
         );
+    }
+
+    #[test]
+    fn what_an_image_says_cannot_drive_a_terminal() {
+        let e = Error::input("pattern \u{1b}[2J\n\u{9b} cannot be used");
+        assert_eq!(e.to_string(), "pattern \\u{1b}[2J\\n\\u{9b} cannot be used");
+        let e = Error::unsupported(Unsupported::Other("field `\u{7}`".to_owned()));
+        assert_eq!(e.to_string(), "field `\\u{7}`");
     }
 
     #[test]
