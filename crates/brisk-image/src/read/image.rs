@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -323,14 +324,9 @@ impl Image {
         self.inner.path.as_deref()
     }
 
-    /// The directory that the tree belongs at, if the image records one.
+    /// The directory that the tree belongs at, as an absolute path, if the image records one.
     pub fn recorded_place(&self) -> Result<Option<PathBuf>> {
-        use std::os::unix::ffi::OsStringExt;
-        let place = self
-            .inner
-            .section(SectionKind::PLACE)
-            .map_err(|e| self.name(e))?;
-        Ok(place.map(|bytes| std::ffi::OsString::from_vec(bytes).into()))
+        self.inner.recorded_place().map_err(|e| self.name(e))
     }
 
     /// The error about this image.
@@ -362,6 +358,19 @@ where
 }
 
 impl Inner {
+    fn recorded_place(&self) -> Result<Option<PathBuf>> {
+        use std::os::unix::ffi::OsStringExt;
+        let Some((section, bytes)) = self.section(SectionKind::PLACE)? else {
+            return Ok(None);
+        };
+        if bytes.first() != Some(&b'/') || bytes.contains(&0) {
+            let (name, why) = (bytes, "is not an absolute path");
+            let fault = Corrupt::Name { name, why };
+            return Err(Error::corrupt(Place::Byte(section.start), fault));
+        }
+        Ok(Some(OsString::from_vec(bytes).into()))
+    }
+
     fn read_codec_options(&self) -> Result<Option<CodecOptions>> {
         if !self.superblock.has(flag::CODEC_OPTIONS) {
             return Ok(None);
