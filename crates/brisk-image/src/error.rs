@@ -127,6 +127,8 @@ pub(crate) enum Corrupt {
     Name { name: Vec<u8>, why: &'static str },
     /// A directory is reached a second time, so the tree is not a tree.
     DirectoryLoop { inode_number: u32 },
+    /// The root is no directory.
+    Root { inode: &'static str },
     /// An inode is of another type than the directory entry that led to it says.
     EntryType {
         entry: &'static str,
@@ -171,6 +173,9 @@ impl fmt::Display for Corrupt {
                 f,
                 "directory with inode number {inode_number} is reached a second time, allowed is once"
             ),
+            Self::Root { inode } => {
+                write!(f, "root inode is a {inode}, allowed is a directory")
+            }
             Self::EntryType { entry, inode } => {
                 write!(f, "directory entry says {entry} but its inode is a {inode}")
             }

@@ -235,7 +235,13 @@ impl Image {
 
     /// The root directory.
     pub fn root(&self) -> Result<Inode> {
-        self.inode(InodeRef(self.inner.superblock.root_inode()))
+        let root = self.inode(InodeRef(self.inner.superblock.root_inode()))?;
+        if !root.is_dir() {
+            let inode = root.file_type().name();
+            let fault = Corrupt::Root { inode };
+            return Err(self.name(Error::corrupt(Place::Byte(32), fault)));
+        }
+        Ok(root)
     }
 
     /// The inode that `reference` points to.
