@@ -13,7 +13,7 @@ use super::locate;
 use super::lookup_table::LookupTable;
 use super::meta_reader::MetaBlock;
 use crate::codec::{Codec, Decoder};
-use crate::error::{Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::codec_options::{self, CodecOptions};
 use crate::format::metadata::{HEADER, MetadataHeader};
 use crate::format::section::SectionKind;
@@ -266,7 +266,14 @@ impl Image {
             )?;
             InodeRef::parse(u64::from_le_bytes(word), at)
         };
-        self.inode(read().map_err(|e| self.name(e))?).map(Some)
+        let inode = self.inode(read().map_err(|e| self.name(e))?)?;
+        if inode.number != number {
+            let at = self.inner.inode_cursor(inode.reference)?.place();
+            let allowed = Allowed::Only(number.into());
+            let fault = Error::field(at, "inode number", inode.number, allowed);
+            return Err(self.name(fault));
+        }
+        Ok(Some(inode))
     }
 
     /// The compressor that blocks are stored with, where they are not stored raw.
