@@ -393,6 +393,12 @@ impl Inner {
         let what = "the codec's options";
         let header = self.stored(at, HEADER, what, &mut scratch)?;
         let header = MetadataHeader::parse([header[0], header[1]], at)?;
+        if !header.is_raw() {
+            let word = u16::from_le_bytes(header.encode());
+            let allowed = Allowed::Text("with bit 15, as they are never compressed");
+            let field = "header of the codec's options";
+            return Err(Error::field(Place::Byte(at), field, word, allowed));
+        }
         let mut scratch = Vec::new();
         let bytes = self.stored(at + HEADER as u64, header.len(), what, &mut scratch)?;
         let place = Place::Byte(at + HEADER as u64);
