@@ -294,6 +294,38 @@ fn no_truncation_breaks_anything() {
     assert!(peak < 64 * MIB, "{peak} bytes at once");
 }
 
+/// An image of metadata blocks of one byte each, which its cache is to count for what they take.
+#[test]
+fn tiny_metadata_blocks_do_not_outgrow_their_cache() {
+    let mut parts = Parts::new().rooted(&[Named::new("zeros", 2, 32, 2)]);
+    parts.long_file("zeros", 96, (25_000 * BLOCK) as u64, &[0; 25_000]);
+    let (root, rest) = parts.inodes.split_at(32);
+    let mut stored = Vec::new();
+    stored.u16(0x8020).raw(root);
+    for byte in rest {
+        stored.u16(0x8001).raw(&[*byte]);
+    }
+    parts.stored_inodes = Some(stored);
+    let image = parts.build();
+    // The file is in the second block, at its start.
+    let names = image.at("names of root");
+    let mut image = image.with(names + 4, &34u32.to_le_bytes());
+    image[names + 12..names + 14].fill(0);
+    let limits = Limits {
+        metadata_cache: 64 << 10,
+        ..LIMITS
+    };
+    let (len, peak) = measured("tiny blocks", move || {
+        let options = OpenOptions::new().limits(limits);
+        let image = Image::from_source(image, &options).unwrap();
+        let inode = image.lookup("zeros").unwrap().unwrap();
+        image.file(&inode).unwrap().len()
+    });
+    assert_eq!(len, 25_000 * BLOCK as u64);
+    // The list of the blocks takes 400,000.
+    assert!(peak < MIB, "{peak} bytes at once");
+}
+
 /// Writes `testdata/bad`: `cargo test -p brisk-image --test hostile -- --ignored regenerate`.
 ///
 /// What it writes to `EXPECT` is what is said today: read the difference before it is kept.
