@@ -326,6 +326,32 @@ fn tiny_metadata_blocks_do_not_outgrow_their_cache() {
     assert!(peak < MIB, "{peak} bytes at once");
 }
 
+/// A thousand directories in each other, whose names are as long as names can be.
+#[test]
+fn a_walk_holds_no_more_than_its_longest_path() {
+    let depth = 1000;
+    let mut parts = Parts::new();
+    let mut entries = Vec::new();
+    for _ in 0..depth {
+        let name = "n".repeat(256);
+        entries = vec![parts.directory("d", &entries).called(&name)];
+    }
+    let image = parts.rooted(&entries).build().bytes;
+    let limits = Limits {
+        depth: depth + 1,
+        ..LIMITS
+    };
+    let (count, peak) = measured("deep tree", move || {
+        let options = OpenOptions::new().limits(limits);
+        let image = Image::from_source(image, &options).unwrap();
+        let entries = image.walk().unwrap().map(|entry| entry.unwrap());
+        entries.count()
+    });
+    assert_eq!(count, depth + 1);
+    // The longest path takes 257,000, the metadata as much.
+    assert!(peak < 8 * MIB, "{peak} bytes at once");
+}
+
 /// Writes `testdata/bad`: `cargo test -p brisk-image --test hostile -- --ignored regenerate`.
 ///
 /// What it writes to `EXPECT` is what is said today: read the difference before it is kept.
