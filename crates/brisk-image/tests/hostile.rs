@@ -352,6 +352,26 @@ fn a_walk_holds_no_more_than_its_longest_path() {
     assert!(peak < 8 * MIB, "{peak} bytes at once");
 }
 
+/// The list of the blocks of a file, which takes 16 bytes for each.
+#[test]
+fn a_list_of_blocks_takes_no_more_than_the_limit() {
+    let blocks = 1 << 19;
+    let image = sparse_file(blocks);
+    let limits = Limits {
+        memory: 16 << 19,
+        ..LIMITS
+    };
+    let (len, peak) = measured("long list", move || {
+        let options = OpenOptions::new().limits(limits);
+        let image = Image::from_source(image, &options).unwrap();
+        let inode = image.lookup("zeros").unwrap().unwrap();
+        image.file(&inode).unwrap().len()
+    });
+    assert_eq!(len, (blocks * BLOCK) as u64);
+    // Beside it there is the cache of metadata.
+    assert!(peak < 10 * MIB, "{peak} bytes at once");
+}
+
 /// Writes `testdata/bad`: `cargo test -p brisk-image --test hostile -- --ignored regenerate`.
 ///
 /// What it writes to `EXPECT` is what is said today: read the difference before it is kept.
