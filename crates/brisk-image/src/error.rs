@@ -1,4 +1,4 @@
-use std::fmt;
+use std::fmt::{self, Write};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -127,6 +127,8 @@ pub(crate) enum Corrupt {
     Name { name: Vec<u8>, why: &'static str },
     /// A directory is reached a second time, so the tree is not a tree.
     DirectoryLoop { inode_number: u32 },
+    /// The root is no directory.
+    Root { inode: &'static str },
     /// An inode is of another type than the directory entry that led to it says.
     EntryType {
         entry: &'static str,
@@ -171,6 +173,9 @@ impl fmt::Display for Corrupt {
                 f,
                 "directory with inode number {inode_number} is reached a second time, allowed is once"
             ),
+            Self::Root { inode } => {
+                write!(f, "root inode is a {inode}, allowed is a directory")
+            }
             Self::EntryType { entry, inode } => {
                 write!(f, "directory entry says {entry} but its inode is a {inode}")
             }
@@ -205,7 +210,7 @@ impl fmt::Display for Unsupported {
                 f,
                 "compressor id {id} is not supported, only 1 (gzip), 3 (lzo), 4 (xz), 5 (lz4) and 6 (zstd) are"
             ),
-            Self::Other(text) => f.write_str(text),
+            Self::Other(text) => Escaped(text).fmt(f),
         }
     }
 }
@@ -239,8 +244,20 @@ impl fmt::Display for Input {
                 "file changed while it was packed: its {what} was {was} and is {is}; \
                  stop what writes it, or pack a copy"
             ),
-            Self::Other(text) => f.write_str(text),
+            Self::Other(text) => Escaped(text).fmt(f),
         }
+    }
+}
+
+/// A text that may quote an image, without what a terminal would obey.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c.is_control() {
+            true => write!(f, "{}", c.escape_default()),
+            false => f.write_char(c),
+        })
     }
 }
 
@@ -411,6 +428,14 @@ mod tests {
             e.to_string(),
             "\"a\\u{1b}[2J\": the block list needs 10, which passes the limit of 5"
         );
+    }
+
+    #[test]
+    fn what_an_image_says_cannot_drive_a_terminal() {
+        let e = Error::input("pattern \u{1b}[2J\n\u{9b} cannot be used");
+        assert_eq!(e.to_string(), "pattern \\u{1b}[2J\\n\\u{9b} cannot be used");
+        let e = Error::unsupported(Unsupported::Other("field `\u{7}`".to_owned()));
+        assert_eq!(e.to_string(), "field `\\u{7}`");
     }
 
     #[test]

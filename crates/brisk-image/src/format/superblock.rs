@@ -126,13 +126,13 @@ impl Superblock {
         // An image has a root, so an inode table of at least one block, and a byte of tables after.
         let within = |at, field, found: u64, from: u64, below: u64| match below.checked_sub(1) {
             Some(last) if (from..=last).contains(&found) => Ok(found),
-            Some(last) => Err(Error::field(
+            Some(last) if from <= last => Err(Error::field(
                 Place::Byte(at),
                 field,
                 found,
                 Allowed::Range(from, last),
             )),
-            None => Err(Error::field(
+            _ => Err(Error::field(
                 Place::Byte(at),
                 field,
                 found,
@@ -352,6 +352,10 @@ pub(crate) mod tests {
             ),
             (
                 |w| w.bytes_used = 0.into(),
+                "corrupt image at byte 72: directory table start is 150, allowed is nothing",
+            ),
+            (
+                |w| w.bytes_used = 97.into(),
                 "corrupt image at byte 72: directory table start is 150, allowed is nothing",
             ),
             (

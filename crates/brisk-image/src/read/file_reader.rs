@@ -40,7 +40,7 @@ struct Tail {
 pub struct FileReader {
     image: Image,
     len: u64,
-    blocks: Arc<[Block]>,
+    blocks: Arc<Vec<Block>>,
     tail: Option<Tail>,
     /// Where in the image the whole file stands, if it stands there as it is.
     contiguous: Option<u64>,
@@ -139,7 +139,8 @@ impl Image {
         }
         let count = usize::try_from(count)
             .map_err(|_| Error::limit("the list of a file's blocks", needs, usize::MAX as u64))?;
-        let mut blocks = Vec::new();
+        // All at once, as a list that grows takes up to three times its length.
+        let mut blocks = Vec::with_capacity(count);
         let mut start = file.blocks_start;
         let mut words = [0; 4096];
         while blocks.len() < count {
@@ -164,7 +165,7 @@ impl Image {
         let mut reader = FileReader {
             image: self.clone(),
             len: file.len,
-            blocks: blocks.into(),
+            blocks: Arc::new(blocks),
             tail,
             contiguous: None,
         };

@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,7 +13,7 @@ use super::locate;
 use super::lookup_table::LookupTable;
 use super::meta_reader::MetaBlock;
 use crate::codec::{Codec, Decoder};
-use crate::error::{Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::codec_options::{self, CodecOptions};
 use crate::format::metadata::{HEADER, MetadataHeader};
 use crate::format::section::SectionKind;
@@ -91,18 +92,23 @@ impl Source {
 /// The key of a decoded data block: where it is stored, and the word that says how.
 pub(crate) type BlockKey = (u64, u32);
 
+/// What a cached block costs beside its bytes: the key, the counts, two allocations, and the
+/// cache's own books. Without it, an image of blocks of a few bytes each, or of none, which are
+/// never evicted, would take many times the memory of the limit.
+const BOOKS: u64 = 192;
+
 #[derive(Clone)]
 pub(crate) struct Bytes;
 
 impl Weighter<u64, Arc<MetaBlock>> for Bytes {
     fn weight(&self, _: &u64, block: &Arc<MetaBlock>) -> u64 {
-        block.bytes.len() as u64
+        BOOKS + block.bytes.len() as u64
     }
 }
 
 impl Weighter<BlockKey, Arc<Vec<u8>>> for Bytes {
     fn weight(&self, _: &BlockKey, block: &Arc<Vec<u8>>) -> u64 {
-        block.as_slice().len() as u64
+        BOOKS + block.as_slice().len() as u64
     }
 }
 
@@ -234,7 +240,13 @@ impl Image {
 
     /// The root directory.
     pub fn root(&self) -> Result<Inode> {
-        self.inode(InodeRef(self.inner.superblock.root_inode()))
+        let root = self.inode(InodeRef(self.inner.superblock.root_inode()))?;
+        if !root.is_dir() {
+            let inode = root.file_type().name();
+            let fault = Corrupt::Root { inode };
+            return Err(self.name(Error::corrupt(Place::Byte(32), fault)));
+        }
+        Ok(root)
     }
 
     /// The inode that `reference` points to.
@@ -259,7 +271,14 @@ impl Image {
             )?;
             InodeRef::parse(u64::from_le_bytes(word), at)
         };
-        self.inode(read().map_err(|e| self.name(e))?).map(Some)
+        let inode = self.inode(read().map_err(|e| self.name(e))?)?;
+        if inode.number != number {
+            let at = self.inner.inode_cursor(inode.reference)?.place();
+            let allowed = Allowed::Only(number.into());
+            let fault = Error::field(at, "inode number", inode.number, allowed);
+            return Err(self.name(fault));
+        }
+        Ok(Some(inode))
     }
 
     /// The compressor that blocks are stored with, where they are not stored raw.
@@ -323,14 +342,9 @@ impl Image {
         self.inner.path.as_deref()
     }
 
-    /// The directory that the tree belongs at, if the image records one.
+    /// The directory that the tree belongs at, as an absolute path, if the image records one.
     pub fn recorded_place(&self) -> Result<Option<PathBuf>> {
-        use std::os::unix::ffi::OsStringExt;
-        let place = self
-            .inner
-            .section(SectionKind::PLACE)
-            .map_err(|e| self.name(e))?;
-        Ok(place.map(|bytes| std::ffi::OsString::from_vec(bytes).into()))
+        self.inner.recorded_place().map_err(|e| self.name(e))
     }
 
     /// The error about this image.
@@ -362,6 +376,19 @@ where
 }
 
 impl Inner {
+    fn recorded_place(&self) -> Result<Option<PathBuf>> {
+        use std::os::unix::ffi::OsStringExt;
+        let Some((section, bytes)) = self.section(SectionKind::PLACE)? else {
+            return Ok(None);
+        };
+        if bytes.first() != Some(&b'/') || bytes.contains(&0) {
+            let (name, why) = (bytes, "is not an absolute path");
+            let fault = Corrupt::Name { name, why };
+            return Err(Error::corrupt(Place::Byte(section.start), fault));
+        }
+        Ok(Some(OsString::from_vec(bytes).into()))
+    }
+
     fn read_codec_options(&self) -> Result<Option<CodecOptions>> {
         if !self.superblock.has(flag::CODEC_OPTIONS) {
             return Ok(None);
@@ -371,6 +398,12 @@ impl Inner {
         let what = "the codec's options";
         let header = self.stored(at, HEADER, what, &mut scratch)?;
         let header = MetadataHeader::parse([header[0], header[1]], at)?;
+        if !header.is_raw() {
+            let word = u16::from_le_bytes(header.encode());
+            let allowed = Allowed::Text("with bit 15, as they are never compressed");
+            let field = "header of the codec's options";
+            return Err(Error::field(Place::Byte(at), field, word, allowed));
+        }
         let mut scratch = Vec::new();
         let bytes = self.stored(at + HEADER as u64, header.len(), what, &mut scratch)?;
         let place = Place::Byte(at + HEADER as u64);

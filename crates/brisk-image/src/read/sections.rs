@@ -66,14 +66,11 @@ impl Inner {
         Ok(sections)
     }
 
-    /// The contents of the first section of `kind`, checked against their digest.
-    pub(crate) fn section(&self, kind: SectionKind) -> Result<Option<Vec<u8>>> {
-        match self
-            .sections()?
-            .into_iter()
-            .find(|section| section.kind == kind)
-        {
-            Some(section) => self.section_contents(&section).map(Some),
+    /// The first section of `kind`, and its contents, checked against their digest.
+    pub(crate) fn section(&self, kind: SectionKind) -> Result<Option<(Section, Vec<u8>)>> {
+        let sections = self.sections()?;
+        match sections.into_iter().find(|section| section.kind == kind) {
+            Some(section) => Ok(Some((section, self.section_contents(&section)?))),
             None => Ok(None),
         }
     }

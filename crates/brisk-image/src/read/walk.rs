@@ -42,11 +42,14 @@ impl WalkEntry {
 /// 1. No directory is entered twice.
 /// 2. Listings are read for at most as many bytes as the directory table can decode to.
 /// 3. No path has more than [`Limits::depth`](crate::Limits) directories.
+/// 4. `path` is that of the last directory of `open`, so memory grows with the depth, and not with
+///    its square.
 pub struct Walk<'a> {
     image: &'a Image,
     /// What the walk starts with, until it was given out.
     first: Option<(PathBuf, Inode)>,
-    open: Vec<(PathBuf, ReadDir<'a>)>,
+    open: Vec<ReadDir<'a>>,
+    path: PathBuf,
     entered: HashSet<InodeRef>,
     listing_bytes_left: u64,
 }
@@ -66,6 +69,7 @@ impl Image {
             image: self,
             first: Some((path, inode)),
             open: Vec::new(),
+            path: PathBuf::new(),
             entered: HashSet::new(),
             listing_bytes_left: (stored / 3 + 1).saturating_mul(METADATA_BLOCK as u64),
         }
@@ -73,7 +77,7 @@ impl Image {
 }
 
 impl Walk<'_> {
-    fn enter(&mut self, path: PathBuf, inode: &Inode) -> Result<()> {
+    fn enter(&mut self, path: &Path, inode: &Inode) -> Result<()> {
         let InodeKind::Directory(directory) = inode.kind() else {
             return Ok(());
         };
@@ -89,7 +93,9 @@ impl Walk<'_> {
             .checked_sub(directory.listing_len.into());
         if let (true, Some(left)) = (self.entered.insert(inode.reference()), left) {
             self.listing_bytes_left = left;
-            self.open.push((path, self.image.read_dir(inode)?));
+            self.open.push(self.image.read_dir(inode)?);
+            self.path.clear();
+            self.path.push(path);
             return Ok(());
         }
         let at = self.image.inner.inode_cursor(inode.reference())?.place();
@@ -103,18 +109,22 @@ impl Walk<'_> {
         let (path, inode) = match self.first.take() {
             Some(first) => first,
             None => loop {
-                let Some((parent, entries)) = self.open.last_mut() else {
+                let Some(entries) = self.open.last_mut() else {
                     return Ok(None);
                 };
                 match entries.next().transpose()? {
                     Some(entry) => {
-                        break (parent.join(entry.name()), self.image.entry_inode(&entry)?);
+                        let path = self.path.join(entry.name());
+                        break (path, self.image.entry_inode(&entry)?);
                     }
-                    None => self.open.pop(),
-                };
+                    None => {
+                        self.open.pop();
+                        self.path.pop();
+                    }
+                }
             },
         };
-        self.enter(path.clone(), &inode)?;
+        self.enter(&path, &inode)?;
         Ok(Some(WalkEntry { path, inode }))
     }
 }

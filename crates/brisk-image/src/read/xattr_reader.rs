@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use super::image::{Image, Inner};
 use super::inode_reader::Inode;
 use super::meta_reader::MetaCursor;
-use crate::error::{Allowed, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::metadata::MetaRef;
 use crate::format::xattr::{self, Key, MAX_VALUE, Set, Value};
 
@@ -75,6 +75,10 @@ impl Inner {
                     names as u64,
                     allowed,
                 ));
+            }
+            if name.contains(&0) {
+                let why = "holds a NUL, as no xattr's name may";
+                return Err(Error::corrupt(place, Corrupt::Name { name, why }));
             }
             let value = self.read_value(&mut cursor, out_of_line, table.pairs, table.end)?;
             bytes += value.len() as u64;

@@ -55,7 +55,7 @@ impl Image {
             .inner
             .section(SectionKind::RECIPE)
             .map_err(|e| self.name(e))?;
-        let Some(bytes) = section else {
+        let Some((_, bytes)) = section else {
             return Ok(None);
         };
         serde_json::from_slice(&bytes).map(Some).map_err(|e| {
