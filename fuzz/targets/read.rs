@@ -1,0 +1,20 @@
+//! Any bytes are an image without a fault, or an error: never a panic, never
+//! without an end, never more memory than the run allows.
+#![no_main]
+
+use brisk_image::{Limits, OpenOptions};
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../exercise.rs"]
+#[allow(dead_code, reason = "each target uses a part")]
+mod exercise;
+
+fuzz_target!(|bytes: &[u8]| {
+    let limits = Limits {
+        memory: 1 << 20,
+        block_cache: 256 << 10,
+        metadata_cache: 64 << 10,
+        depth: 32,
+    };
+    exercise::exercise(bytes.to_vec(), &OpenOptions::new().limits(limits));
+});
