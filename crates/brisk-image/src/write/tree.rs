@@ -24,7 +24,7 @@ pub(crate) type SourceId = u32;
 /// 1. Inode 0 is the root, a directory.
 /// 2. Each directory but the root is in exactly one directory; other inodes are in at least one.
 /// 3. The names of a directory are sorted by their bytes, each is there once, and each passed
-///    [`check_name`].
+///    `check_name`.
 /// 4. `xattrs` of an inode is a number below the length of `xattr_sets`.
 pub struct Tree {
     pub(crate) inodes: Vec<TreeInode>,

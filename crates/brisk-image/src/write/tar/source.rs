@@ -12,15 +12,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::losses::{Losses, nearest_time};
-use super::rules::TreeRules;
-use super::tar_input::{InPlace, Kept, Stream, TarInput};
-use super::tar_reader::{Place, Segment, TarEntry, TarKind, TarPath, TarReader};
-use super::tree::{
-    Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind, check_name,
-};
+use super::input::{InPlace, Kept, Stream, TarInput};
+use super::reader::{Place, Segment, TarEntry, TarKind, TarPath, TarReader};
 use crate::error::{Error, Result};
 use crate::read::xattr_reader::Xattr;
+use crate::write::losses::{Losses, nearest_time};
+use crate::write::rules::TreeRules;
+use crate::write::tree::{
+    Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind, check_name,
+};
 
 impl Tree {
     /// The tree in `archive`, as `rules` say. It is what extracting the archive into an empty

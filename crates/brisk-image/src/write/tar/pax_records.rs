@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use super::tar_sparse::PaxSparse;
+use super::sparse::PaxSparse;
 use crate::format::xattr::MAX_VALUE;
 use crate::read::xattr_reader::Xattr;
 

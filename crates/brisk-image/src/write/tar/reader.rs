@@ -11,10 +11,10 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
+use super::header::{self, BLOCK, Field, Format, TarHeader, more_sparse_pieces};
+use super::input::TarInput;
 use super::pax_records::PaxRecords;
-use super::tar_header::{self, BLOCK, Field, Format, TarHeader, more_sparse_pieces};
-use super::tar_input::TarInput;
-use super::tar_sparse::{ContentsMap, PaxMap, Piece, SparseMap};
+use super::sparse::{ContentsMap, PaxMap, Piece, SparseMap};
 use crate::error::{Error, Result, Unsupported};
 use crate::format::inode::encode_rdev;
 use crate::read::inode_reader::Device;
@@ -456,8 +456,7 @@ impl<I: TarInput> TarReader<I> {
         let len = number(place, header, Field::RealSize)?;
         let mut map = SparseMap::default();
         let mut push = |(offset, len): (&[u8], &[u8])| {
-            let value =
-                |bytes| tar_header::number(bytes).and_then(|value| u64::try_from(value).ok());
+            let value = |bytes| header::number(bytes).and_then(|value| u64::try_from(value).ok());
             let piece = value(offset).zip(value(len)).ok_or_else(|| {
                 place.refuse(format_args!(
                     "has a piece of \"{}\" bytes at its byte \"{}\", allowed are octal numbers; get another copy of the archive",
@@ -518,7 +517,7 @@ impl<I: TarInput> TarReader<I> {
 /// The value of a field of `header`.
 fn number<N: TryFrom<i128>>(place: &Place, header: &TarHeader, field: Field) -> Result<N> {
     let bytes = header.field(field);
-    let value = tar_header::number(bytes).ok_or_else(|| {
+    let value = header::number(bytes).ok_or_else(|| {
         place.refuse(format_args!(
             "has \"{}\" as its {}, allowed is an octal number; get another copy of the archive",
             bytes.escape_ascii(),
