@@ -1,7 +1,6 @@
 //! Reading images: from bytes at offsets to directories, inodes, files and their attributes.
 
 pub(crate) mod check;
-pub(crate) mod compare;
 pub(crate) mod dir_reader;
 pub(crate) mod extractor;
 pub(crate) mod file_reader;

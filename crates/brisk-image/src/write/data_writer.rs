@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::output::OutputFile;
-use super::tree::{InodeId, SourceFile, SourceId, Tree, TreeKind};
 use crate::codec::{Compression, Encoder};
 use crate::error::{Error, Result};
 use crate::format::data_block::StoredLen;
 use crate::ordered;
 use crate::plan::{Placement, Plan, Storage};
+use crate::tree::{InodeId, SourceFile, SourceId, Tree, TreeKind};
 
 /// Where raw files start.
 const RAW_ALIGN: u64 = 4096;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::tree::{InodeId, SourceId, Tree, TreeKind};
 use crate::error::Result;
 use crate::ordered;
+use crate::tree::{InodeId, SourceId, Tree, TreeKind};
 
 /// Bytes of a file that are hashed first: most files of one length already differ there.
 const PREFIX: u64 = 4096;

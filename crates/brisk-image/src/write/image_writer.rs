@@ -7,7 +7,6 @@ use super::data_writer::{self, DataOptions, Tally};
 use super::metadata_writer::MetadataWriter;
 use super::output::OutputFile;
 use super::recipe::Recipe;
-use super::tree::Tree;
 use super::{duplicates, inode_writer, xattr_writer};
 use crate::codec::{Codec, Compression, library_version};
 use crate::error::{Error, Result};
@@ -17,6 +16,7 @@ use crate::format::section::{self, SectionKind};
 use crate::format::superblock::{self, MAGIC, NO_TABLE, Superblock, flag};
 use crate::format::table::Fragment;
 use crate::plan::{PlanFile, PlanRules};
+use crate::tree::Tree;
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
 const PADDING: u64 = 4096;
@@ -331,13 +331,13 @@ impl ImageWriter {
         out.pad_to(PADDING)?;
         let file_bytes = out.len();
         out.finish()?;
-        let count = |is: fn(&super::tree::TreeKind) -> bool| {
+        let count = |is: fn(&crate::tree::TreeKind) -> bool| {
             tree.inodes.iter().filter(|i| is(&i.kind)).count() as u64
         };
         Ok(Summary {
             inodes: tree.inodes.len() as u64,
-            files: count(|kind| matches!(kind, super::tree::TreeKind::File { .. })),
-            directories: count(|kind| matches!(kind, super::tree::TreeKind::Directory(_))),
+            files: count(|kind| matches!(kind, crate::tree::TreeKind::File { .. })),
+            directories: count(|kind| matches!(kind, crate::tree::TreeKind::Directory(_))),
             data: data.tally,
             bytes_used,
             file_bytes,

@@ -6,13 +6,13 @@ use zerocopy::IntoBytes;
 
 use super::data_writer::Contents;
 use super::metadata_writer::MetadataWriter;
-use super::tree::{InodeId, Tree, TreeInode, TreeKind};
 use crate::codec::Compression;
 use crate::error::{Error, Result};
 use crate::format::dir_listing::{DirIndex, Entry, Header, MAX_RUN, UNSTORED};
 use crate::format::inode::{self as wire, FileType, NONE, WireType};
 use crate::format::metadata::{METADATA_BLOCK, MetaRef};
 use crate::read::inode_reader::Device;
+use crate::tree::{InodeId, Tree, TreeInode, TreeKind};
 
 /// Index entries that one directory has at most.
 const MAX_INDEX: usize = u16::MAX as usize;

@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, SeekFrom};
 
 use super::losses::Losses;
 use super::rules::TreeRules;
-use super::tree::{
+use super::{
     Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind, check_name,
 };
 use crate::error::{Error, Result};

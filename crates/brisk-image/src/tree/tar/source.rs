@@ -16,9 +16,9 @@ use super::input::{InPlace, Kept, Stream, TarInput};
 use super::reader::{Place, Segment, TarEntry, TarKind, TarPath, TarReader};
 use crate::error::{Error, Result};
 use crate::read::xattr_reader::Xattr;
-use crate::write::losses::{Losses, nearest_time};
-use crate::write::rules::TreeRules;
-use crate::write::tree::{
+use crate::tree::losses::{Losses, nearest_time};
+use crate::tree::rules::TreeRules;
+use crate::tree::{
     Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind, check_name,
 };
 

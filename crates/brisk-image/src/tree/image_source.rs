@@ -5,9 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::rules::TreeRules;
-use super::tree::{
-    Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind,
-};
+use super::{Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind};
 use crate::error::{Error, Result};
 use crate::read::file_reader::FileReader;
 use crate::read::image::Image;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use ignore::gitignore::Gitignore;
 
+use super::Attributes;
 use super::mode_change::ModeChange;
-use super::tree::Attributes;
 use crate::error::{Error, Result};
 use crate::format::xattr::split_name;
 use crate::plan::patterns;

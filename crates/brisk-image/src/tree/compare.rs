@@ -11,7 +11,7 @@ use crate::format::inode::FileType;
 use crate::ordered;
 use crate::read::inode_reader::Device;
 use crate::read::xattr_reader::Xattr;
-use crate::write::tree::{InodeId, SourceFile, SourceId, Tree, TreeInode, TreeKind};
+use crate::tree::{InodeId, SourceFile, SourceId, Tree, TreeInode, TreeKind};
 
 /// Bytes of each file that are compared at once: the largest block of an image, so that blocks are
 /// decoded whole and once.

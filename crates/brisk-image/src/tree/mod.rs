@@ -1,4 +1,12 @@
-//! A tree to be packed, wherever it comes from.
+//! A tree, wherever it comes from: a directory, a tar archive or an image.
+
+pub(crate) mod compare;
+mod dir_source;
+mod image_source;
+mod losses;
+pub(crate) mod mode_change;
+pub(crate) mod rules;
+mod tar;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

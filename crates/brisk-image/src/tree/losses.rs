@@ -4,32 +4,32 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::rules::TreeRules;
-use super::tree::shown;
+use super::shown;
 use crate::error::Error;
 
 /// What was changed or left out because SquashFS cannot store it.
 #[derive(Debug, Default)]
-pub(in crate::write) struct Losses {
+pub(in crate::tree) struct Losses {
     clamped_times: u64,
     /// For each attribute, the number of files and the first of them.
     xattrs: Vec<(OsString, u64, PathBuf, Error)>,
 }
 
 /// The nearest time to `mtime`, in seconds since 1970, that SquashFS stores.
-pub(in crate::write) fn nearest_time(mtime: i64) -> u32 {
+pub(in crate::tree) fn nearest_time(mtime: i64) -> u32 {
     u32::try_from(mtime).unwrap_or(if mtime < 0 { 0 } else { u32::MAX })
 }
 
 impl Losses {
     /// [`nearest_time`], counted if it is another.
-    pub(in crate::write) fn time(&mut self, mtime: i64) -> u32 {
+    pub(in crate::tree) fn time(&mut self, mtime: i64) -> u32 {
         let nearest = nearest_time(mtime);
         self.clamped_times += u64::from(i64::from(nearest) != mtime);
         nearest
     }
 
     /// True if `rules` and SquashFS keep the attribute `name` of the file at `path`.
-    pub(in crate::write) fn keeps(&mut self, rules: &TreeRules, path: &Path, name: &OsStr) -> bool {
+    pub(in crate::tree) fn keeps(&mut self, rules: &TreeRules, path: &Path, name: &OsStr) -> bool {
         let e = match rules.keeps_xattr(name) {
             Ok(keeps) => return keeps,
             Err(e) => e,
@@ -42,7 +42,7 @@ impl Losses {
     }
 
     /// A sentence for each kind of loss.
-    pub(in crate::write) fn warnings(mut self) -> Vec<String> {
+    pub(in crate::tree) fn warnings(mut self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.clamped_times > 0 {
             warnings.push(format!(
