@@ -617,15 +617,15 @@ impl Work<'_> {
         let fd = self.directory(entry.directory, last)?;
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Nobody else comes past the directories, so a file may have its permissions from the start.
-        openat(
-            &*fd,
-            &entry.name,
-            flags,
-            mode(&entry.inode) & Mode::from_raw_mode(0o777),
-        )
-        .map(StdFile::from)
-        .map_err(|e| self.fault(entry.directory, &entry.name, "make the file", e))
+        // Nobody else comes past the directories, so a file may have its permissions from the
+        // start; but only who may write a file may write its attributes.
+        let mode = match entry.inode.has_xattrs() {
+            true => Mode::RUSR | Mode::WUSR,
+            false => mode(&entry.inode) & Mode::from_raw_mode(0o777),
+        };
+        openat(&*fd, &entry.name, flags, mode)
+            .map(StdFile::from)
+            .map_err(|e| self.fault(entry.directory, &entry.name, "make the file", e))
     }
 
     fn put(&self, file: &StdFile, entry: &NamedEntry, at: u64, bytes: &[u8]) -> Result<()> {
