@@ -34,5 +34,7 @@ mod read_at;
 
 pub use aligned_buf::AlignedBuf;
 pub use mapping::Mapping;
-pub use page_cache::{Residency, evict, evict_and_prove, page_size, prove_warm, residency};
+pub use page_cache::{
+    Residency, evict, evict_and_prove, page_size, prove_warm, residency, start_writeback,
+};
 pub use read_at::{ReadAt, Window};

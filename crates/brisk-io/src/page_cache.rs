@@ -104,6 +104,28 @@ fn kernel_tells_the_truth(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Lets the kernel start to write `len` bytes of `file` at `offset` to the disk, without waiting.
+///
+/// For a writer of large files that ends with `fsync`: what is on the disk already is not waited
+/// for then. It is no promise about the data, and no call fails for lack of it: filesystems that do
+/// not know the call write when they please.
+pub fn start_writeback(file: &File, offset: u64, len: u64) {
+    let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
+        return;
+    };
+    // SAFETY: the call takes no pointers, and the descriptor is open as long as `file` is borrowed.
+    let answer = unsafe {
+        libc::sync_file_range(
+            std::os::fd::AsRawFd::as_raw_fd(file),
+            offset,
+            len,
+            libc::SYNC_FILE_RANGE_WRITE,
+        )
+    };
+    // Only a hint: `fsync` reports what goes wrong with the data.
+    debug_assert!(answer == 0 || answer == -1);
+}
+
 /// Writes `file` back and asks the kernel to drop its pages.
 ///
 /// The kernel keeps pages that somebody has mapped or that are being written:

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use brisk_io::start_writeback;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
 
 use crate::error::{Error, Result};
@@ -20,7 +21,13 @@ pub(crate) struct OutputFile {
     /// Its name, where it must have one.
     temporary: Option<tempfile::TempPath>,
     len: u64,
+    /// Up to here the kernel was told to write to the disk.
+    started: u64,
 }
+
+/// Bytes after which the kernel is told to start writing: large enough for long runs on the disk,
+/// small enough that little is left for the end.
+const WRITEBACK: u64 = 16 << 20;
 
 impl OutputFile {
     pub(crate) fn create(path: &Path) -> Result<Self> {
@@ -51,6 +58,7 @@ impl OutputFile {
                 path: path.to_owned(),
                 temporary,
                 len: 0,
+                started: 0,
             })
         };
         create().map_err(|e| e.with_path(path))
@@ -64,6 +72,10 @@ impl OutputFile {
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.write_at(self.len, bytes)?;
         self.len += bytes.len() as u64;
+        if self.len - self.started >= WRITEBACK {
+            start_writeback(&self.file, self.started, self.len - self.started);
+            self.started = self.len;
+        }
         Ok(())
     }
 
