@@ -618,14 +618,14 @@ impl Work<'_> {
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Nobody else comes past the directories, so a file may have its permissions from the start.
-        openat(
-            &*fd,
-            &entry.name,
-            flags,
-            mode(&entry.inode) & Mode::from_raw_mode(0o777),
-        )
-        .map(StdFile::from)
-        .map_err(|e| self.fault(entry.directory, &entry.name, "make the file", e))
+        // Linux takes an xattr only from those who may write to the file: `finish` takes that back.
+        let mut mode = mode(&entry.inode) & Mode::from_raw_mode(0o777);
+        if entry.inode.has_xattrs() {
+            mode |= Mode::WUSR;
+        }
+        openat(&*fd, &entry.name, flags, mode)
+            .map(StdFile::from)
+            .map_err(|e| self.fault(entry.directory, &entry.name, "make the file", e))
     }
 
     fn put(&self, file: &StdFile, entry: &NamedEntry, at: u64, bytes: &[u8]) -> Result<()> {
