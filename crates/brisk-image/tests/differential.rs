@@ -617,3 +617,19 @@ fn check_wide(image: &Image, names: &[OsString]) {
         );
     }
 }
+
+#[test]
+fn a_long_xattr_value_is_stored_once() {
+    let source = Source::new(4096);
+    let image = source.path("image");
+    let tree = Tree::from_directory(source.root(), &TreeRules::default()).expect("a tree");
+    let writer = ImageWriter::new().compression(Compression::None);
+    writer
+        .write(&tree, &image, &|_| {})
+        .expect("the tree can be packed");
+    let bytes = fs::read(&image).expect("it was written");
+    // The values of `xattrs/long-1` to `long-3`.
+    let value = support::noise(5, 16);
+    let count = bytes.windows(16).filter(|window| *window == value).count();
+    assert_eq!(count, 1);
+}
