@@ -345,8 +345,8 @@ fn others_read_our_images() {
 #[ignore = "takes half an hour: for `make torture`"]
 fn every_combination_of_our_images_is_read() {
     let mut rows = 0;
-    for block in 0..BLOCKS.len() {
-        let source = Source::new(BLOCKS[block]);
+    for (block, &bytes) in BLOCKS.iter().enumerate() {
+        let source = Source::new(bytes);
         for codec in 0..compressions().len() {
             // Fragments and tails, rules, xattrs, duplicates.
             for n in 0..3 * RULES.len() * 4 {

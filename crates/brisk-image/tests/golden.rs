@@ -220,7 +220,7 @@ fn the_first_version_is_read() {
     let mut holes = vec![0; 20_005];
     holes[20_000..].copy_from_slice(b"final");
     assert_eq!(file("app/holes"), holes);
-    let map: Vec<u8> = (0..10_000u32).map(|n| (n * n >> 5) as u8).collect();
+    let map: Vec<u8> = (0..10_000u32).map(|n| ((n * n) >> 5) as u8).collect();
     assert_eq!(file("app/map"), map);
     let stored = |path: &str| {
         let inode = image
