@@ -345,8 +345,8 @@ fn others_read_our_images() {
 #[ignore = "takes half an hour: for `make torture`"]
 fn every_combination_of_our_images_is_read() {
     let mut rows = 0;
-    for block in 0..BLOCKS.len() {
-        let source = Source::new(BLOCKS[block]);
+    for (block, &bytes) in BLOCKS.iter().enumerate() {
+        let source = Source::new(bytes);
         for codec in 0..compressions().len() {
             // Fragments and tails, rules, xattrs, duplicates.
             for n in 0..3 * RULES.len() * 4 {
@@ -616,4 +616,20 @@ fn check_wide(image: &Image, names: &[OsString]) {
             "{absent:?}"
         );
     }
+}
+
+#[test]
+fn a_long_xattr_value_is_stored_once() {
+    let source = Source::new(4096);
+    let image = source.path("image");
+    let tree = Tree::from_directory(source.root(), &TreeRules::default()).expect("a tree");
+    let writer = ImageWriter::new().compression(Compression::None);
+    writer
+        .write(&tree, &image, &|_| {})
+        .expect("the tree can be packed");
+    let bytes = fs::read(&image).expect("it was written");
+    // The values of `xattrs/long-1` to `long-3`.
+    let value = support::noise(5, 16);
+    let count = bytes.windows(16).filter(|window| *window == value).count();
+    assert_eq!(count, 1);
 }

@@ -200,7 +200,7 @@ fn what_an_ordinary_user_cannot_read_is_named() {
         );
         assert_eq!((e.kind(), e.to_string()), (ErrorKind::Io, message));
         let dir = own.join("tree/dir");
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0)).expect("it is ours");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o000)).expect("it is ours");
         let e = Tree::from_directory(own.join("tree"), &TreeRules::default());
         let e = e.expect_err("it cannot be listed");
         let message = format!("{}: cannot list the directory", dir.display());
