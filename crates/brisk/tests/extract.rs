@@ -38,7 +38,7 @@ fn extract_takes_what_matches() {
         "/bin/run",
         "--json",
         "--no-owners",
-        "--threads",
+        "--jobs",
         "1",
     ]);
     let report: Value = serde_json::from_str(&text).unwrap();

@@ -1,7 +1,7 @@
 //! Extracting a tree into a directory.
 //!
 //! Nothing is ever written outside the target. Every name is made in a directory that was opened
-//! component by component from the target without following symbolic links; symbolic links are
+//! from the target without following symbolic links; symbolic links are
 //! made after all files; and until everything is in place, the directories are open to the
 //! extracting user alone.
 
@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ignore::gitignore::Gitignore;
 use rustix::fs::{
-    AtFlags, Dev, FileType as RawType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags,
-    chmodat, chownat, fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr, mkdirat, mknodat,
-    openat, symlinkat, utimensat,
+    AtFlags, Dev, FileType as RawType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid,
+    XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr, mkdirat,
+    mknodat, openat, openat2, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 use serde::Serialize;
@@ -147,8 +147,9 @@ impl Extractor {
             summary.files += 1;
             summary.bytes += file.inode.len();
         }
+        let mut last = LastDirectory::default();
         for special in &listing.specials {
-            match work.make_special(special)? {
+            match work.make_special(special, &mut last)? {
                 Made::Symlink => summary.symlinks += 1,
                 Made::Special => summary.specials += 1,
                 Made::Nothing => {}
@@ -398,7 +399,7 @@ impl Work<'_> {
         warnings
     }
 
-    /// Opens a directory of the target, one component at a time, never through a symbolic link.
+    /// Opens a directory of the target, never through a symbolic link.
     fn directory(&self, place: usize, last: &mut LastDirectory) -> Result<Arc<OwnedFd>> {
         if let Some((known, fd)) = &last.0
             && *known == place
@@ -406,12 +407,24 @@ impl Work<'_> {
             return Ok(Arc::clone(fd));
         }
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+        let path = &self.dirs[place].path;
         let open = || {
+            let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            let whole = if path.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                path
+            };
+            match openat2(&self.root, whole, flags, Mode::empty(), beneath) {
+                // Linux before 5.6, and filters of system calls that do not know this one.
+                Err(Errno::NOSYS | Errno::PERM) => {}
+                opened => return opened,
+            }
             let mut fd = openat(&self.root, ".", flags, Mode::empty())?;
-            for component in &self.dirs[place].path {
+            for component in path {
                 fd = openat(&fd, component, flags, Mode::empty())?;
             }
-            Ok::<_, Errno>(fd)
+            Ok(fd)
         };
         let fd = Arc::new(
             open().map_err(|e| self.fault(place, OsStr::new(""), "open the directory", e))?,
@@ -723,13 +736,13 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn make_special(&self, entry: &NamedEntry) -> Result<Made> {
+    fn make_special(&self, entry: &NamedEntry, last: &mut LastDirectory) -> Result<Made> {
         let NamedEntry {
             directory,
             name,
             inode,
         } = entry;
-        let fd = self.directory(*directory, &mut LastDirectory::default())?;
+        let fd = self.directory(*directory, last)?;
         let fault = |doing, e: Errno| self.fault(*directory, name, doing, e);
         let node = |kind, device: Device| {
             let device: Dev = rustix::fs::makedev(device.major, device.minor);

@@ -234,14 +234,15 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn file(&mut self, source: SourceId) -> Result<&mut (dyn SourceFile + 'a)> {
-        if self.open.as_ref().is_none_or(|(open, _)| *open != source) {
-            self.check_last()?;
-            self.open = Some((source, self.tree.source.open(source)?));
-        }
-        match &mut self.open {
-            Some((_, file)) => Ok(file.as_mut()),
-            None => Err(Error::input("no file is open")),
-        }
+        let file = match self.open.take() {
+            Some((open, file)) if open == source => file,
+            last => {
+                self.open = last;
+                self.check_last()?;
+                self.tree.source.open(source)?
+            }
+        };
+        Ok(self.open.insert((source, file)).1.as_mut())
     }
 
     /// Checks that the file that was read last did not change meanwhile.

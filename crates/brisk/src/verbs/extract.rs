@@ -38,9 +38,10 @@ pub struct Args {
     #[arg(long)]
     no_xattrs: bool,
 
-    /// Threads that decode and write. [default: one for each processor]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZero<usize>>,
+    /// Files, and parts of large ones, that are decoded and written at once. [default: one for
+    /// each processor]
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZero<usize>>,
 
     /// Prints what was extracted as one JSON object.
     #[arg(long)]
@@ -68,8 +69,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.no_owners {
         extractor = extractor.owners(false);
     }
-    if let Some(threads) = args.threads {
-        extractor = extractor.threads(threads.get());
+    if let Some(jobs) = args.jobs {
+        extractor = extractor.threads(jobs.get());
     }
     let image = args.image.open()?;
     let summary = {
