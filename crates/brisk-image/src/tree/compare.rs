@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::file_type;
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::ordered;
@@ -486,18 +487,6 @@ fn kind_change(was: &TreeKind, is: &TreeKind, contents: Option<u64>) -> Option<C
             Some(Change::Device { was: *was, is: *is })
         }
         _ => None,
-    }
-}
-
-fn file_type(kind: &TreeKind) -> FileType {
-    match kind {
-        TreeKind::Directory(_) => FileType::Directory,
-        TreeKind::File { .. } => FileType::File,
-        TreeKind::Symlink(_) => FileType::Symlink,
-        TreeKind::BlockDevice(_) => FileType::BlockDevice,
-        TreeKind::CharDevice(_) => FileType::CharDevice,
-        TreeKind::Fifo => FileType::Fifo,
-        TreeKind::Socket => FileType::Socket,
     }
 }
 

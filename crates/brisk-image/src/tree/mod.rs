@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::format::dir_listing::MAX_NAME;
+use crate::format::inode::FileType;
 use crate::read::inode_reader::Device;
 use crate::read::xattr_reader::Xattr;
 
@@ -67,6 +68,19 @@ pub(crate) enum TreeKind {
     CharDevice(Device),
     Fifo,
     Socket,
+}
+
+/// What a person, and an image, call this kind.
+pub(crate) fn file_type(kind: &TreeKind) -> FileType {
+    match kind {
+        TreeKind::Directory(_) => FileType::Directory,
+        TreeKind::File { .. } => FileType::File,
+        TreeKind::Symlink(_) => FileType::Symlink,
+        TreeKind::BlockDevice(_) => FileType::BlockDevice,
+        TreeKind::CharDevice(_) => FileType::CharDevice,
+        TreeKind::Fifo => FileType::Fifo,
+        TreeKind::Socket => FileType::Socket,
+    }
 }
 
 /// Where the contents of files come from.

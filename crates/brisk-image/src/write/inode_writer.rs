@@ -12,6 +12,7 @@ use crate::format::dir_listing::{DirIndex, Entry, Header, MAX_RUN, UNSTORED};
 use crate::format::inode::{self as wire, FileType, NONE, WireType};
 use crate::format::metadata::{METADATA_BLOCK, MetaRef};
 use crate::read::inode_reader::Device;
+use crate::tree::file_type;
 use crate::tree::{InodeId, Tree, TreeInode, TreeKind};
 
 /// Index entries that one directory has at most.
@@ -412,18 +413,6 @@ impl Writer<'_> {
         };
         bytes[..size_of::<Header>()].copy_from_slice(header.as_bytes());
         Ok((count as usize, bytes))
-    }
-}
-
-fn file_type(kind: &TreeKind) -> FileType {
-    match kind {
-        TreeKind::Directory(_) => FileType::Directory,
-        TreeKind::File { .. } => FileType::File,
-        TreeKind::Symlink(_) => FileType::Symlink,
-        TreeKind::BlockDevice(_) => FileType::BlockDevice,
-        TreeKind::CharDevice(_) => FileType::CharDevice,
-        TreeKind::Fifo => FileType::Fifo,
-        TreeKind::Socket => FileType::Socket,
     }
 }
 
