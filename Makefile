@@ -22,14 +22,18 @@ test: deps
 torture: deps
 	$(CARGO) test --workspace --locked --release -- --ignored --skip regenerate
 
-# brisk beside squashfs-tools, on the trees of lab/tree: `make bench TREES=DIR` to keep the trees.
+# brisk beside squashfs-tools and the kernel, on the trees of lab/tree: `make bench TREES=DIR` to keep the trees.
 TREES ?= target/trees
 RUNS ?= 7
 bench: all
 	lab/tree python $(TREES)/python
 	lab/tree chromium $(TREES)/chromium
-	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml -- --brisk $(BRISK) \
-		--tree $(TREES)/python --tree $(TREES)/chromium --runs $(RUNS) --out target/bench
+	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml --bin image -- \
+		--brisk $(BRISK) --tree $(TREES)/python --tree $(TREES)/chromium \
+		--runs $(RUNS) --out target/bench/image
+	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml --bin session -- \
+		--brisk $(BRISK) --python $(TREES)/python --chromium $(TREES)/chromium \
+		--runs $(RUNS) --out target/bench/session
 
 # Each fuzz target for SECONDS.
 SECONDS ?= 1800

@@ -1,0 +1,49 @@
+//! Emptying the page cache, and how much the kernel reads ahead.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+/// Writes back what is dirty and empties the caches of pages, entries and inodes.
+pub(crate) fn drop_all() -> Result<()> {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").context("cannot empty the page cache")
+}
+
+/// The read-ahead of every disk and loop device, set to that of users' machines. The old values
+/// come back when it is dropped.
+pub(crate) struct ReadAhead {
+    kib: u32,
+    before: Vec<(PathBuf, String)>,
+}
+
+impl ReadAhead {
+    pub(crate) fn set(kib: u32) -> Result<Self> {
+        let mut before = Vec::new();
+        for device in fs::read_dir("/sys/block").context("cannot list block devices")? {
+            let knob = device?.path().join("queue/read_ahead_kb");
+            let Ok(old) = fs::read_to_string(&knob) else {
+                continue;
+            };
+            fs::write(&knob, kib.to_string())
+                .with_context(|| format!("cannot write {}", knob.display()))?;
+            before.push((knob, old));
+        }
+        Ok(Self { kib, before })
+    }
+
+    pub(crate) fn kib(&self) -> u32 {
+        self.kib
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        for (knob, old) in &self.before {
+            if let Err(e) = fs::write(knob, old.trim()) {
+                eprintln!("session: cannot restore {}: {e}", knob.display());
+            }
+        }
+    }
+}
