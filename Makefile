@@ -50,6 +50,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	$(BRISK) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -D -m 644 packaging/apparmor $(DESTDIR)/etc/apparmor.d/brisk
 	$(BRISK) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
 
 deps:

@@ -1,6 +1,6 @@
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat, major, minor};
 
@@ -63,14 +63,16 @@ pub struct UserNamespaces {
     pub unprivileged_clone: Option<bool>,
     /// `kernel.apparmor_restrict_unprivileged_userns` (Ubuntu's) is on.
     pub apparmor_restricts: Option<bool>,
+    /// This process has an AppArmor profile. One that was installed for brisk allows namespaces.
+    pub apparmor_profile: bool,
 }
 
 impl UserNamespaces {
-    /// Whether a program without root and without an AppArmor profile of its own can use one.
+    /// Whether this program can use one without root.
     pub fn unprivileged(&self) -> bool {
         self.max.is_some_and(|max| max > 0)
             && self.unprivileged_clone != Some(false)
-            && self.apparmor_restricts != Some(true)
+            && (self.apparmor_restricts != Some(true) || self.apparmor_profile)
     }
 }
 
@@ -109,7 +111,12 @@ pub struct KernelSupport {
     pub loop_control: Option<DeviceNode>,
     /// `/dev/fuse`.
     pub fuse: Option<DeviceNode>,
-    /// User namespaces, which mounting without root needs.
+    /// Whether the kernel sends requests again that a FUSE server left unanswered (6.9), so that
+    /// programs outlive the death of theirs.
+    pub fuse_resend: Support,
+    /// Where `fusermount3` is, which mounts for users where they may make no namespace.
+    pub fusermount: Option<PathBuf>,
+    /// User namespaces, which running from an image without root needs.
     pub user_namespaces: UserNamespaces,
     /// io_uring.
     pub io_uring: IoUring,
@@ -130,11 +137,15 @@ impl KernelSupport {
             erofs: filesystem(&filesystems, "erofs", config.get("CONFIG_EROFS_FS")),
             loop_control: device_node("/dev/loop-control"),
             fuse: device_node("/dev/fuse"),
+            fuse_resend: since(&release, (6, 9)),
+            fusermount: find_in_path("fusermount3"),
             user_namespaces: UserNamespaces {
                 max: sysctl("user/max_user_namespaces"),
                 unprivileged_clone: sysctl("kernel/unprivileged_userns_clone").map(|n| n != 0),
                 apparmor_restricts: sysctl("kernel/apparmor_restrict_unprivileged_userns")
                     .map(|n| n != 0),
+                apparmor_profile: fs::read_to_string("/proc/self/attr/apparmor/current")
+                    .is_ok_and(|label| is_profile(&label)),
             },
             io_uring: io_uring(
                 sysctl("kernel/io_uring_disabled"),
@@ -265,6 +276,30 @@ fn device_node(path: &str) -> Option<DeviceNode> {
     })
 }
 
+/// Whether the kernel's release is at least `wanted`.
+fn since(release: &str, wanted: (u32, u32)) -> Support {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|digits| digits.parse().ok());
+    match (number(), number()) {
+        (Some(major), Some(minor)) if (major, minor) >= wanted => Support::Yes,
+        (Some(_), Some(_)) => Support::No,
+        _ => Support::Unknown,
+    }
+}
+
+/// An AppArmor label is `unconfined`, or a profile's name with its mode: `brisk (unconfined)`.
+fn is_profile(label: &str) -> bool {
+    let label = label.trim_end_matches(['\n', '\0']);
+    !label.is_empty() && label != "unconfined"
+}
+
+fn find_in_path(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|path| accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok())
+}
+
 fn sysctl(name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
     text.trim().parse().ok()
@@ -366,8 +401,15 @@ CONFIG_XZ_DEC_X86=y
             max: Some(96365),
             unprivileged_clone: None,
             apparmor_restricts: None,
+            apparmor_profile: false,
         };
         assert!(open.unprivileged());
+        let with_profile = UserNamespaces {
+            apparmor_restricts: Some(true),
+            apparmor_profile: true,
+            ..open
+        };
+        assert!(with_profile.unprivileged());
         for closed in [
             UserNamespaces { max: None, ..open },
             UserNamespaces {
@@ -385,6 +427,24 @@ CONFIG_XZ_DEC_X86=y
         ] {
             assert!(!closed.unprivileged(), "{closed:?}");
         }
+    }
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(since("6.9.0-rc1", (6, 9)), Support::Yes);
+        assert_eq!(since("6.18.5", (6, 9)), Support::Yes);
+        assert_eq!(since("7.0", (6, 9)), Support::Yes);
+        assert_eq!(since("6.8.12-generic", (6, 9)), Support::No);
+        assert_eq!(since("5.15", (6, 9)), Support::No);
+        assert_eq!(since("", (6, 9)), Support::Unknown);
+    }
+
+    #[test]
+    fn a_label_names_a_profile_or_none() {
+        assert!(is_profile("brisk (unconfined)\n"));
+        assert!(is_profile("snap.app (enforce)"));
+        assert!(!is_profile("unconfined\n"));
+        assert!(!is_profile("\0"));
     }
 
     #[test]

@@ -144,40 +144,30 @@ fn may_mount() -> State {
 
 fn findings(support: &KernelSupport, may_mount: State) -> Vec<Finding> {
     let mut findings = vec![
+        fuse_device(support),
+        way_to_mount(support, may_mount),
         Finding::new("root (CAP_SYS_ADMIN)", may_mount, "")
-            .needed()
-            .cure("run brisk mount and brisk run as root, for example with sudo"),
+            .cure("brisk mount --kernel and brisk run --kernel need it: use sudo"),
+        user_namespaces(support),
+        fusermount(support),
+        Finding::supported("fuse resend", support.fuse_resend).cure(
+            "use Linux 6.9 or later: before, programs get errors when the server of their image dies",
+        ),
         Finding::supported("squashfs", support.squashfs)
-            .needed()
-            .cure("load it with modprobe squashfs, or use a kernel built with CONFIG_SQUASHFS"),
+            .cure("only --kernel needs it: load it with modprobe squashfs"),
         loop_devices(support),
     ];
     for &(codec, found) in &support.codecs {
-        let finding = Finding::supported(format!("codec {codec}"), found);
-        // What brisk packs with if nothing else is asked for.
-        findings.push(match codec {
-            "zstd" => finding
-                .needed()
-                .cure("pack with --codec gzip, or use a kernel built with CONFIG_SQUASHFS_ZSTD"),
-            _ => finding.cure("pack with another codec; images in this one cannot be mounted"),
-        });
+        findings.push(
+            Finding::supported(format!("codec {codec}"), found)
+                .cure("only --kernel needs it: mount without, or pack with another codec"),
+        );
     }
     findings.push(xz_filters(&support.xz_filters));
     findings.push(
         Finding::supported("erofs", support.erofs)
             .cure("nothing: images are squashfs; load it with modprobe erofs for others"),
     );
-    findings.push(match support.fuse {
-        None => Finding::new("/dev/fuse", State::No, "there is none")
-            .cure("load it with modprobe fuse, or give a container the host's /dev/fuse"),
-        Some(node) => Finding::new(
-            "/dev/fuse",
-            State::when(node.allowed),
-            format!("mode {:04o}", node.mode),
-        )
-        .cure("give yourself the right to open it (chmod 666 /dev/fuse)"),
-    });
-    findings.push(user_namespaces(support));
     findings.push(match support.io_uring {
         IoUring::Everybody => Finding::new("io_uring", State::Ok, "for everybody"),
         IoUring::Group => Finding::new("io_uring", State::No, "for root and one group only")
@@ -189,6 +179,50 @@ fn findings(support: &KernelSupport, may_mount: State) -> Vec<Finding> {
     findings
 }
 
+fn fuse_device(support: &KernelSupport) -> Finding {
+    match support.fuse {
+        None => Finding::new("/dev/fuse", State::No, "there is none")
+            .cure("load it with modprobe fuse, or give a container the host's /dev/fuse"),
+        Some(node) => Finding::new(
+            "/dev/fuse",
+            State::when(node.allowed),
+            format!("mode {:04o}", node.mode),
+        )
+        .cure("give everybody the right to open it, as udev does: chmod 666 /dev/fuse"),
+    }
+    .needed()
+}
+
+/// Root mounts by itself; others in a user namespace, or by fusermount3.
+fn way_to_mount(support: &KernelSupport, may_mount: State) -> Finding {
+    let (state, detail) = if may_mount == State::Ok {
+        (State::Ok, "as root")
+    } else if support.user_namespaces.unprivileged() {
+        (State::Ok, "in a user namespace")
+    } else if support.fusermount.is_some() {
+        (State::Ok, "by fusermount3, seen by all your programs")
+    } else {
+        (
+            State::No,
+            "neither root, nor user namespaces, nor fusermount3",
+        )
+    };
+    Finding::new("a way to mount", state, detail)
+        .needed()
+        .cure("allow user namespaces (see below), or install the package fuse3")
+}
+
+fn fusermount(support: &KernelSupport) -> Finding {
+    let name = "fusermount3";
+    match &support.fusermount {
+        Some(path) => Finding::new(name, State::Ok, printable(&path.to_string_lossy())),
+        None => Finding::new(name, State::No, "not in PATH").cure(
+            "install the package fuse3: brisk mount needs it for users other than root, \
+             and brisk run where user namespaces are refused",
+        ),
+    }
+}
+
 fn loop_devices(support: &KernelSupport) -> Finding {
     let name = "loop devices";
     match support.loop_control {
@@ -197,10 +231,9 @@ fn loop_devices(support: &KernelSupport) -> Finding {
         Some(node) => {
             let detail = format!("/dev/loop-control has mode {:04o}", node.mode);
             Finding::new(name, State::when(node.allowed), detail)
-                .cure("run brisk mount and brisk run as root, for example with sudo")
+                .cure("brisk mount --kernel and brisk run --kernel need them: use sudo")
         }
     }
-    .needed()
 }
 
 fn xz_filters(filters: &[(&'static str, Support)]) -> Finding {
@@ -225,10 +258,11 @@ fn user_namespaces(support: &KernelSupport) -> Finding {
         ("switched off", "sysctl user.max_user_namespaces=16384")
     } else if limits.unprivileged_clone == Some(false) {
         ("for root only", "sysctl kernel.unprivileged_userns_clone=1")
-    } else if limits.apparmor_restricts == Some(true) {
+    } else if limits.apparmor_restricts == Some(true) && !limits.apparmor_profile {
         (
             "only for programs with an AppArmor profile that allows them",
-            "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give brisk such a profile",
+            "install brisk's with make install and apparmor_parser -r /etc/apparmor.d/brisk, \
+             or sysctl kernel.apparmor_restrict_unprivileged_userns=0",
         )
     } else {
         ("", "")
@@ -295,6 +329,8 @@ mod tests {
         support.user_namespaces.max = Some(1000);
         support.user_namespaces.unprivileged_clone = None;
         support.user_namespaces.apparmor_restricts = None;
+        support.fusermount = Some("/usr/bin/fusermount3".into());
+        support.fuse_resend = Support::Yes;
         support.io_uring = IoUring::Everybody;
         support
     }
@@ -318,6 +354,7 @@ mod tests {
         }
         (poor.loop_control, poor.fuse) = (None, None);
         poor.user_namespaces.max = None;
+        (poor.fusermount, poor.fuse_resend) = (None, Support::No);
         poor.io_uring = IoUring::Group;
         let faults = faults(&poor, State::No);
         assert_eq!(faults.len(), findings(&poor, State::No).len());
@@ -342,7 +379,8 @@ mod tests {
         let apparmor = row(
             "user namespaces",
             "only for programs with an AppArmor profile that allows them",
-            "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give brisk such a profile",
+            "install brisk's with make install and apparmor_parser -r /etc/apparmor.d/brisk, \
+             or sysctl kernel.apparmor_restrict_unprivileged_userns=0",
         );
         assert_eq!(faults(&support, State::Ok), [apparmor]);
         let mut support = rich();
@@ -350,14 +388,45 @@ mod tests {
             mode: 0o660,
             allowed: false,
         });
-        let cure = "run brisk mount and brisk run as root, for example with sudo";
         assert_eq!(
             faults(&support, State::No),
             [
-                row("root (CAP_SYS_ADMIN)", "", cure),
-                row("loop devices", "/dev/loop-control has mode 0660", cure),
+                row(
+                    "root (CAP_SYS_ADMIN)",
+                    "",
+                    "brisk mount --kernel and brisk run --kernel need it: use sudo"
+                ),
+                row(
+                    "loop devices",
+                    "/dev/loop-control has mode 0660",
+                    "brisk mount --kernel and brisk run --kernel need them: use sudo"
+                ),
             ]
         );
+    }
+
+    #[test]
+    fn one_way_to_mount_suffices() {
+        let way = |support: &KernelSupport, root| {
+            let finding = way_to_mount(support, root);
+            (finding.state, finding.detail)
+        };
+        let mut support = rich();
+        assert_eq!(way(&support, State::Ok), (State::Ok, "as root".into()));
+        assert_eq!(
+            way(&support, State::No),
+            (State::Ok, "in a user namespace".into())
+        );
+        support.user_namespaces.max = Some(0);
+        assert_eq!(
+            way(&support, State::Unknown),
+            (
+                State::Ok,
+                "by fusermount3, seen by all your programs".into()
+            )
+        );
+        support.fusermount = None;
+        assert_eq!(way(&support, State::No).0, State::No);
     }
 
     #[test]
