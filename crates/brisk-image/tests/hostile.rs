@@ -372,6 +372,46 @@ fn a_list_of_blocks_takes_no_more_than_the_limit() {
     assert!(peak < 10 * MIB, "{peak} bytes at once");
 }
 
+/// The list of a table's metadata blocks, which is stored as long as it is in memory.
+#[test]
+fn a_list_of_metadata_blocks_takes_no_more_than_the_limit() {
+    let tree = tree().build();
+    let list = 8 * MIB;
+    let mut image = tree.bytes.clone();
+    let (start, exports) = (image.len() as u64, tree.place("exports"));
+    image.extend(exports.iter().cycle().take(list));
+    let used = (image.len() as u64).to_le_bytes();
+    for (field, bytes) in [(EXPORT_TABLE, start.to_le_bytes()), (USED, used)] {
+        image[field..field + 8].copy_from_slice(&bytes);
+    }
+    // A metadata block holds 1024 numbers.
+    let count = (list as u32 / 8) * 1024;
+    image[INODE_COUNT..INODE_COUNT + 4].copy_from_slice(&count.to_le_bytes());
+    let ask = |memory: usize| {
+        let limits = Limits {
+            memory: memory as u64,
+            ..LIMITS
+        };
+        let image = image.clone();
+        measured("long list of blocks", move || {
+            let options = OpenOptions::new().limits(limits);
+            let image = Image::from_source(image, &options).unwrap();
+            let inode = image.inode_by_number(1);
+            inode.map(|inode| inode.map(|inode| inode.number()))
+        })
+    };
+    let (number, peak) = ask(list);
+    assert_eq!(number.unwrap(), Some(1));
+    // Beside it there is a part of it as it is stored, and a cache of metadata.
+    assert!(peak < list + MIB, "{peak} bytes at once");
+    let (number, peak) = ask(list - 1);
+    assert_eq!(
+        number.unwrap_err().to_string(),
+        "the export table needs 8388608, which passes the limit of 8388607"
+    );
+    assert!(peak < MIB, "{peak} bytes at once");
+}
+
 /// Writes `testdata/bad`: `cargo test -p brisk-image --test hostile -- --ignored regenerate`.
 ///
 /// What it writes to `EXPECT` is what is said today: read the difference before it is kept.
