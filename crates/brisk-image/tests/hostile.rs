@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use brisk_image::{Image, Limits, OpenOptions};
+use brisk_image::{Image, Limits, OpenOptions, Tree, TreeRules};
 
 #[path = "../../../fuzz/exercise.rs"]
 mod exercise;
@@ -326,28 +326,47 @@ fn tiny_metadata_blocks_do_not_outgrow_their_cache() {
     assert!(peak < MIB, "{peak} bytes at once");
 }
 
-/// A thousand directories in each other, whose names are as long as names can be.
-#[test]
-fn a_walk_holds_no_more_than_its_longest_path() {
-    let depth = 1000;
+/// A thousand directories in each other, whose names are as long as names can be, and how to open
+/// the image.
+fn deep_tree() -> (Vec<u8>, OpenOptions) {
     let mut parts = Parts::new();
     let mut entries = Vec::new();
-    for _ in 0..depth {
+    for _ in 0..DEPTH {
         let name = "n".repeat(256);
         entries = vec![parts.directory("d", &entries).called(&name)];
     }
-    let image = parts.rooted(&entries).build().bytes;
     let limits = Limits {
-        depth: depth + 1,
+        depth: DEPTH + 1,
         ..LIMITS
     };
+    let image = parts.rooted(&entries).build().bytes;
+    (image, OpenOptions::new().limits(limits))
+}
+
+const DEPTH: usize = 1000;
+
+#[test]
+fn a_walk_holds_no_more_than_its_longest_path() {
+    let (image, options) = deep_tree();
     let (count, peak) = measured("deep tree", move || {
-        let options = OpenOptions::new().limits(limits);
         let image = Image::from_source(image, &options).unwrap();
         let entries = image.walk().unwrap().map(|entry| entry.unwrap());
         entries.count()
     });
-    assert_eq!(count, depth + 1);
+    assert_eq!(count, DEPTH + 1);
+    // The longest path takes 257,000, the metadata as much.
+    assert!(peak < 8 * MIB, "{peak} bytes at once");
+}
+
+#[test]
+fn the_tree_of_an_image_holds_no_paths_of_directories() {
+    let (image, options) = deep_tree();
+    let (count, peak) = measured("tree of a deep tree", move || {
+        let image = Image::from_source(image, &options).unwrap();
+        let tree = Tree::from_image(&image, &TreeRules::default()).unwrap();
+        tree.inode_count()
+    });
+    assert_eq!(count, DEPTH + 1);
     // The longest path takes 257,000, the metadata as much.
     assert!(peak < 8 * MIB, "{peak} bytes at once");
 }
