@@ -15,24 +15,54 @@ struct State<I, R> {
     /// The number of jobs, once it is known.
     total: Option<usize>,
     done: BTreeMap<usize, R>,
+    /// Threads that wait for room in the window.
+    idle: usize,
     /// Set when the sink failed or a worker panicked: nobody starts another job.
     stop: bool,
 }
 
 struct Shared<I, R> {
     state: Mutex<State<I, R>>,
-    changed: Condvar,
+    window: usize,
+    /// Told when a result was taken, and there is room for another job.
+    room: Condvar,
+    /// Told when there are results worth waking up for.
+    ready: Condvar,
 }
+
+/// Results that the sink is woken up for, if more are to come: waking it up for each takes longer
+/// than many a job.
+const WORTH: usize = 8;
 
 impl<I, R> Shared<I, R> {
     fn lock(&self) -> MutexGuard<'_, State<I, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State<I, R>>) -> MutexGuard<'a, State<I, R>> {
-        self.changed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(
+        &self,
+        what: &Condvar,
+        state: MutexGuard<'a, State<I, R>>,
+    ) -> MutexGuard<'a, State<I, R>> {
+        what.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stop(&self) {
+        self.lock().stop = true;
+        self.room.notify_all();
+        self.ready.notify_all();
+    }
+
+    /// True if the sink has something to do: the next result, and as many as are worth it or all
+    /// that were asked for; or nothing ever again.
+    ///
+    /// All that were asked for come, whatever the sink does, so this becomes true.
+    fn wakes_sink(&self, state: &State<I, R>) -> bool {
+        let working = state.given - state.taken - state.done.len();
+        let enough = working == 0 || state.done.len() >= WORTH.min(self.window.div_ceil(2));
+        state.stop
+            || state.total == Some(state.taken)
+            || enough && state.done.contains_key(&state.taken)
     }
 }
 
@@ -42,8 +72,7 @@ struct StopOnPanic<'a, I, R>(&'a Shared<I, R>);
 impl<I, R> Drop for StopOnPanic<'_, I, R> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.lock().stop = true;
-            self.0.changed.notify_all();
+            self.0.stop();
         }
     }
 }
@@ -71,28 +100,32 @@ where
             taken: 0,
             total: None,
             done: BTreeMap::new(),
+            idle: 0,
             stop: false,
         }),
-        changed: Condvar::new(),
+        window: window.max(1),
+        room: Condvar::new(),
+        ready: Condvar::new(),
     };
-    let window = window.max(1);
     thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 let _stop = StopOnPanic(&shared);
                 let mut worker = worker();
-                while let Some((number, job)) = next_job(&shared, window) {
+                while let Some((number, job)) = next_job(&shared) {
                     let result = work(&mut worker, job);
-                    shared.lock().done.insert(number, result);
-                    shared.changed.notify_all();
+                    let mut state = shared.lock();
+                    state.done.insert(number, result);
+                    if shared.wakes_sink(&state) {
+                        shared.ready.notify_one();
+                    }
                 }
             });
         }
         let _stop = StopOnPanic(&shared);
         while let Some(result) = next_result(&shared) {
             if let Err(e) = sink(result) {
-                shared.lock().stop = true;
-                shared.changed.notify_all();
+                shared.stop();
                 return Err(e);
             }
         }
@@ -100,19 +133,18 @@ where
     })
 }
 
-fn next_job<J, I: Iterator<Item = J>, R>(
-    shared: &Shared<I, R>,
-    window: usize,
-) -> Option<(usize, J)> {
+fn next_job<J, I: Iterator<Item = J>, R>(shared: &Shared<I, R>) -> Option<(usize, J)> {
     let mut state = shared.lock();
     loop {
         if state.stop || state.total.is_some() {
             return None;
         }
-        if state.given < state.taken + window {
+        if state.given < state.taken + shared.window {
             break;
         }
-        state = shared.wait(state);
+        state.idle += 1;
+        state = shared.wait(&shared.room, state);
+        state.idle -= 1;
     }
     let number = state.given;
     let job = state.jobs.next();
@@ -120,7 +152,8 @@ fn next_job<J, I: Iterator<Item = J>, R>(
         state.given += 1;
     } else {
         state.total = Some(number);
-        shared.changed.notify_all();
+        shared.room.notify_all();
+        shared.ready.notify_one();
     }
     job.map(|job| (number, job))
 }
@@ -134,13 +167,18 @@ fn next_result<I, R>(shared: &Shared<I, R>) -> Option<R> {
         let number = state.taken;
         if let Some(result) = state.done.remove(&number) {
             state.taken += 1;
-            shared.changed.notify_all();
+            if state.idle > 0 {
+                shared.room.notify_one();
+            }
             return Some(result);
         }
         if state.total == Some(number) {
             return None;
         }
-        state = shared.wait(state);
+        state = shared.wait(&shared.ready, state);
+        while !shared.wakes_sink(&state) {
+            state = shared.wait(&shared.ready, state);
+        }
     }
 }
 
@@ -198,6 +236,34 @@ mod tests {
         assert_eq!(done, Ok(()));
         // The one in the sink is no longer counted as ahead by `for_each`, but is by this test.
         assert!(most.into_inner() <= 6);
+    }
+
+    #[test]
+    fn a_slow_job_keeps_the_others_from_nothing_but_the_window() {
+        let done = AtomicUsize::new(0);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let mut out = Vec::new();
+        let end: Result<(), ()> = for_each(
+            2,
+            100,
+            0..300,
+            || (),
+            |(), n: usize| {
+                // The first ends only when all others that are in the window did.
+                while n == 0 && done.load(Ordering::SeqCst) < 99 {
+                    assert!(std::time::Instant::now() < deadline, "nobody goes ahead");
+                    thread::yield_now();
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+                n
+            },
+            |n| {
+                out.push(n);
+                Ok(())
+            },
+        );
+        assert_eq!(end, Ok(()));
+        assert_eq!(out, (0..300).collect::<Vec<_>>());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use brisk_image::{Image, Limits, OpenOptions};
+use brisk_image::{Image, Limits, OpenOptions, Tree, TreeRules};
 
 #[path = "../../../fuzz/exercise.rs"]
 mod exercise;
@@ -326,28 +326,47 @@ fn tiny_metadata_blocks_do_not_outgrow_their_cache() {
     assert!(peak < MIB, "{peak} bytes at once");
 }
 
-/// A thousand directories in each other, whose names are as long as names can be.
-#[test]
-fn a_walk_holds_no_more_than_its_longest_path() {
-    let depth = 1000;
+/// A thousand directories in each other, whose names are as long as names can be, and how to open
+/// the image.
+fn deep_tree() -> (Vec<u8>, OpenOptions) {
     let mut parts = Parts::new();
     let mut entries = Vec::new();
-    for _ in 0..depth {
+    for _ in 0..DEPTH {
         let name = "n".repeat(256);
         entries = vec![parts.directory("d", &entries).called(&name)];
     }
-    let image = parts.rooted(&entries).build().bytes;
     let limits = Limits {
-        depth: depth + 1,
+        depth: DEPTH + 1,
         ..LIMITS
     };
+    let image = parts.rooted(&entries).build().bytes;
+    (image, OpenOptions::new().limits(limits))
+}
+
+const DEPTH: usize = 1000;
+
+#[test]
+fn a_walk_holds_no_more_than_its_longest_path() {
+    let (image, options) = deep_tree();
     let (count, peak) = measured("deep tree", move || {
-        let options = OpenOptions::new().limits(limits);
         let image = Image::from_source(image, &options).unwrap();
         let entries = image.walk().unwrap().map(|entry| entry.unwrap());
         entries.count()
     });
-    assert_eq!(count, depth + 1);
+    assert_eq!(count, DEPTH + 1);
+    // The longest path takes 257,000, the metadata as much.
+    assert!(peak < 8 * MIB, "{peak} bytes at once");
+}
+
+#[test]
+fn the_tree_of_an_image_holds_no_paths_of_directories() {
+    let (image, options) = deep_tree();
+    let (count, peak) = measured("tree of a deep tree", move || {
+        let image = Image::from_source(image, &options).unwrap();
+        let tree = Tree::from_image(&image, &TreeRules::default()).unwrap();
+        tree.inode_count()
+    });
+    assert_eq!(count, DEPTH + 1);
     // The longest path takes 257,000, the metadata as much.
     assert!(peak < 8 * MIB, "{peak} bytes at once");
 }
@@ -370,6 +389,46 @@ fn a_list_of_blocks_takes_no_more_than_the_limit() {
     assert_eq!(len, (blocks * BLOCK) as u64);
     // Beside it there is the cache of metadata.
     assert!(peak < 10 * MIB, "{peak} bytes at once");
+}
+
+/// The list of a table's metadata blocks, which is stored as long as it is in memory.
+#[test]
+fn a_list_of_metadata_blocks_takes_no_more_than_the_limit() {
+    let tree = tree().build();
+    let list = 8 * MIB;
+    let mut image = tree.bytes.clone();
+    let (start, exports) = (image.len() as u64, tree.place("exports"));
+    image.extend(exports.iter().cycle().take(list));
+    let used = (image.len() as u64).to_le_bytes();
+    for (field, bytes) in [(EXPORT_TABLE, start.to_le_bytes()), (USED, used)] {
+        image[field..field + 8].copy_from_slice(&bytes);
+    }
+    // A metadata block holds 1024 numbers.
+    let count = (list as u32 / 8) * 1024;
+    image[INODE_COUNT..INODE_COUNT + 4].copy_from_slice(&count.to_le_bytes());
+    let ask = |memory: usize| {
+        let limits = Limits {
+            memory: memory as u64,
+            ..LIMITS
+        };
+        let image = image.clone();
+        measured("long list of blocks", move || {
+            let options = OpenOptions::new().limits(limits);
+            let image = Image::from_source(image, &options).unwrap();
+            let inode = image.inode_by_number(1);
+            inode.map(|inode| inode.map(|inode| inode.number()))
+        })
+    };
+    let (number, peak) = ask(list);
+    assert_eq!(number.unwrap(), Some(1));
+    // Beside it there is a part of it as it is stored, and a cache of metadata.
+    assert!(peak < list + MIB, "{peak} bytes at once");
+    let (number, peak) = ask(list - 1);
+    assert_eq!(
+        number.unwrap_err().to_string(),
+        "the export table needs 8388608, which passes the limit of 8388607"
+    );
+    assert!(peak < MIB, "{peak} bytes at once");
 }
 
 /// Writes `testdata/bad`: `cargo test -p brisk-image --test hostile -- --ignored regenerate`.

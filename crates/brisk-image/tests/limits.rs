@@ -15,7 +15,7 @@ use support::{
     run_quiet, text, vm_hwm,
 };
 
-/// A writer of many small blocks that keeps no second thread ahead of a change.
+/// A writer of many small blocks.
 fn writer() -> ImageWriter {
     let lz4 = "lz4".parse().expect("a codec");
     ImageWriter::new()
@@ -49,16 +49,19 @@ fn fails(
     e
 }
 
-/// A tree with one long file, and a directory for the image.
+/// Bytes of a file that is longer than what packing reads ahead of what it writes, 64 MiB.
+const LONG: usize = 80 << 20;
+
+/// A tree with one file, and a directory for the image.
 struct OneFile(tempfile::TempDir);
 
 impl OneFile {
-    fn new() -> Self {
+    fn new(len: usize) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::create_dir(dir.path().join("tree")).expect("the directory is ours");
         fs::create_dir(dir.path().join("out")).expect("the directory is ours");
         let one = Self(dir);
-        fs::write(one.file(), noise(1, 100 * 4096)).expect("the directory is ours");
+        fs::write(one.file(), noise(1, len)).expect("the directory is ours");
         one
     }
 
@@ -78,7 +81,7 @@ impl OneFile {
 #[test]
 fn a_full_disk_leaves_the_older_image() {
     alone_in_namespace("a_full_disk_leaves_the_older_image", || {
-        let one = OneFile::new();
+        let one = OneFile::new(100 * 4096);
         let out = one.0.path().join("out");
         let args = ["-t", "tmpfs", "-o", "size=200k", "none"].map(std::ffi::OsStr::new);
         run("mount", args.into_iter().chain([out.as_os_str()]));
@@ -96,7 +99,7 @@ fn a_full_disk_leaves_the_older_image() {
 
 #[test]
 fn a_file_that_went_away_is_named() {
-    let one = OneFile::new();
+    let one = OneFile::new(100 * 4096);
     let tree = one.tree();
     fs::remove_file(one.file()).expect("it is ours");
     let e = fails(&tree, &one.image(), &writer(), &|_| {});
@@ -106,7 +109,7 @@ fn a_file_that_went_away_is_named() {
 
 /// Packs while `change` is made after the first block was written.
 fn changed_meanwhile(change: impl Fn(&File) + Sync) -> String {
-    let one = OneFile::new();
+    let one = OneFile::new(LONG);
     let tree = one.tree();
     let done = AtomicBool::new(false);
     let e = fails(&tree, &one.image(), &writer(), &|_| {
@@ -131,20 +134,22 @@ fn changed_meanwhile(change: impl Fn(&File) + Sync) -> String {
 fn a_file_that_changes_is_an_error() {
     let advice = "stop what writes it, or pack a copy";
     let longer = changed_meanwhile(|file| {
-        file.write_all_at(b"more", 100 * 4096)
+        file.write_all_at(b"more", LONG as u64)
             .expect("the file is ours");
     });
     assert_eq!(
         longer,
-        format!("file changed while it was packed: its length was 409600 and is 409604; {advice}")
+        format!(
+            "file changed while it was packed: its length was 83886080 and is 83886084; {advice}"
+        )
     );
     let shorter = changed_meanwhile(|file| file.set_len(10).expect("the file is ours"));
     assert_eq!(
         shorter,
-        format!("file changed while it was packed: its length was 409600 and is 10; {advice}")
+        format!("file changed while it was packed: its length was 83886080 and is 10; {advice}")
     );
     let other = changed_meanwhile(|file| {
-        file.write_all_at(b"other", 99 * 4096)
+        file.write_all_at(b"other", LONG as u64 - 4096)
             .expect("the file is ours");
     });
     assert!(
@@ -155,8 +160,8 @@ fn a_file_that_changes_is_an_error() {
 
 #[test]
 fn a_file_that_grows_all_the_time_is_an_error() {
-    let one = OneFile::new();
-    let stop = AtomicBool::new(false);
+    let one = OneFile::new(LONG);
+    let (begin, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut file = File::options()
@@ -164,11 +169,18 @@ fn a_file_that_grows_all_the_time_is_an_error() {
                 .open(one.file())
                 .expect("it is ours");
             while !stop.load(Ordering::SeqCst) {
-                file.write_all(b"more").expect("the file is ours");
+                if begin.load(Ordering::SeqCst) {
+                    file.write_all(b"more").expect("the file is ours");
+                }
             }
         });
         let e = fails(&one.tree(), &one.image(), &writer().threads(3), &|_| {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            // Once the first block is written, nothing goes on until it has grown.
+            begin.store(true, Ordering::SeqCst);
+            let len = || fs::metadata(one.file()).expect("it is there").len();
+            while len() == LONG as u64 {
+                std::thread::yield_now();
+            }
         });
         stop.store(true, Ordering::SeqCst);
         assert_eq!(e.kind(), ErrorKind::Input);

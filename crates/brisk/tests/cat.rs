@@ -2,6 +2,8 @@
 
 mod sandbox;
 
+use std::os::unix::fs::symlink;
+
 use sandbox::{Sandbox, noise};
 
 #[test]
@@ -33,10 +35,6 @@ fn cat_says_what_it_cannot_write() {
             "none",
             "brisk: app.img: there is no none; brisk ls -R lists what is there\n",
         ),
-        (
-            "bin/start",
-            "brisk: app.img: bin/start is a symbolic link to run; name the file that it leads to\n",
-        ),
         ("bin", "brisk: app.img: bin is a directory; name a file\n"),
     ];
     for (path, message) in table {
@@ -45,5 +43,46 @@ fn cat_says_what_it_cannot_write() {
             sandbox.failure(&["cat", "app.img", "bin/tool", path]),
             message
         );
+    }
+}
+
+#[test]
+fn cat_follows_links_inside_the_image() {
+    let sandbox = Sandbox::with_app();
+    for (link, target) in [
+        ("usr", "/"),
+        ("sbin", "../../bin"),
+        ("gone", "/etc/passwd"),
+        ("loop", "loop"),
+        ("conf", "etc"),
+    ] {
+        symlink(target, sandbox.path("app").join(link)).unwrap();
+    }
+    sandbox.pack(&[]);
+    assert_eq!(
+        sandbox.stdout(&["cat", "app.img", "sbin/tool", "usr/usr/conf/app.conf"]),
+        "toolcolour = no\n"
+    );
+    assert_eq!(
+        sandbox.stdout(&["cat", "app.img", "bin/start"]),
+        "#!/bin/sh\nexec true\n"
+    );
+    let table = [
+        (
+            "gone",
+            "brisk: app.img: gone is a symbolic link to /etc/passwd, which the image does not have; name a file that it has\n",
+        ),
+        (
+            "gone/more",
+            "brisk: app.img: there is no gone/more; brisk ls -R lists what is there\n",
+        ),
+        (
+            "loop",
+            "brisk: app.img: the number of symbolic links that a path leads through needs 41, which passes the limit of 40\n",
+        ),
+        ("conf", "brisk: app.img: conf is a directory; name a file\n"),
+    ];
+    for (path, message) in table {
+        assert_eq!(sandbox.failure(&["cat", "app.img", path]), message);
     }
 }

@@ -340,28 +340,38 @@ impl Encoder {
     /// `false`, with an empty `out`, if it does not get smaller: it is to be stored as it is.
     pub(crate) fn encode(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         out.clear();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if scratch.len() < input.len() {
+            scratch.resize(input.len(), 0);
+        }
+        let found = self.encode_to(input, &mut scratch)?;
+        if let Some(len) = found {
+            out.extend_from_slice(&scratch[..len]);
+        }
+        self.scratch = scratch;
+        Ok(found.is_some())
+    }
+
+    /// Puts the compressed `input` at the start of `out`, and returns its length; what follows is
+    /// unspecified.
+    ///
+    /// `None` if it does not get smaller, or than `out` is long: it is to be stored as it is.
+    pub(crate) fn encode_to(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         // The room is one byte less than the input, so the libraries stop as soon as a block does
         // not get smaller. A block of one byte never does.
         let Some(room) = input.len().checked_sub(1).filter(|&room| room > 0) else {
-            return Ok(false);
+            return Ok(None);
         };
-        if self.scratch.len() < room {
-            self.scratch.resize(room, 0);
+        let room = room.min(out.len());
+        let out = &mut out[..room];
+        match &mut self.kind {
+            EncoderKind::None => Ok(None),
+            EncoderKind::Gzip(encoder) => Ok(encoder.encode(input, out)),
+            EncoderKind::Lzo(encoder) => encoder.encode(input, out),
+            EncoderKind::Lz4(encoder) => Ok(encoder.encode(input, out)),
+            EncoderKind::Xz(encoder) => encoder.encode(input, out),
+            EncoderKind::Zstd(encoder) => encoder.encode(input, out),
         }
-        let scratch = &mut self.scratch[..room];
-        let found = match &mut self.kind {
-            EncoderKind::None => None,
-            EncoderKind::Gzip(encoder) => encoder.encode(input, scratch),
-            EncoderKind::Lzo(encoder) => encoder.encode(input, scratch)?,
-            EncoderKind::Lz4(encoder) => encoder.encode(input, scratch),
-            EncoderKind::Xz(encoder) => encoder.encode(input, scratch)?,
-            EncoderKind::Zstd(encoder) => encoder.encode(input, scratch)?,
-        };
-        let Some(len) = found else {
-            return Ok(false);
-        };
-        out.extend_from_slice(&scratch[..len]);
-        Ok(true)
     }
 }
 

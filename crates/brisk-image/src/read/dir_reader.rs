@@ -263,7 +263,7 @@ impl Image {
     /// The inode at `path`, which is taken from the root whether it starts with a slash or not.
     ///
     /// Symbolic links are not followed, neither at the end nor on the way, so a path through one
-    /// leads to nothing. Returns none if nothing is there.
+    /// leads to nothing; [`Image::resolve`] follows them. Returns none if nothing is there.
     pub fn lookup(&self, path: impl AsRef<Path>) -> Result<Option<Inode>> {
         let mut inode = self.root()?;
         for component in path.as_ref().components() {

@@ -6,6 +6,9 @@ use super::image::Inner;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::table::TableShape;
 
+/// Bytes of a list that are read at once: a multiple of the 8 bytes of a place.
+const PART: usize = 64 << 10;
+
 /// A table that is found through a list of its metadata blocks' places.
 ///
 /// The list is read with the first entry, not when the image is opened.
@@ -91,29 +94,38 @@ impl LookupTable {
         if need > image.limits.memory {
             return Err(Error::limit(self.what, need, image.limits.memory));
         }
-        let len =
-            usize::try_from(need).map_err(|_| Error::limit(self.what, need, usize::MAX as u64))?;
+        let room = || Error::limit(self.what, need, usize::MAX as u64);
+        let mut left = usize::try_from(need).map_err(|_| room())?;
+        // The list as it is stored is read in parts: as a whole, it would take as much again as
+        // the places that come of it.
+        let mut places = Vec::with_capacity(left / 8);
+        let mut at = self.list;
         let mut scratch = Vec::new();
-        let stored = image.stored(self.list, len, self.what, &mut scratch)?;
-        let (words, _) = stored.as_chunks::<8>();
-        words
-            .iter()
-            .enumerate()
-            .map(|(i, word)| {
-                let place = u64::from_le_bytes(*word);
-                // The blocks of a table stand before its list.
-                if !(96..self.list).contains(&place) {
-                    let at = Place::Byte(self.list + i as u64 * 8);
-                    let allowed = Allowed::Range(96, self.list.saturating_sub(1));
-                    return Err(Error::field(
-                        at,
-                        "place of a metadata block",
-                        place,
-                        allowed,
-                    ));
-                }
-                Ok(place)
-            })
-            .collect()
+        while left > 0 {
+            let len = left.min(PART);
+            let stored = image.stored(at, len, self.what, &mut scratch)?;
+            let (words, _) = stored.as_chunks::<8>();
+            for word in words {
+                places.push(self.place(u64::from_le_bytes(*word), at)?);
+                at += 8;
+            }
+            left -= len;
+        }
+        Ok(places.into_boxed_slice())
+    }
+
+    /// The place of a metadata block that is stored at `at`.
+    fn place(&self, place: u64, at: u64) -> Result<u64> {
+        // The blocks of a table stand before its list.
+        if (96..self.list).contains(&place) {
+            return Ok(place);
+        }
+        let allowed = Allowed::Range(96, self.list.saturating_sub(1));
+        Err(Error::field(
+            Place::Byte(at),
+            "place of a metadata block",
+            place,
+            allowed,
+        ))
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod limits;
 pub(crate) mod locate;
 pub(crate) mod lookup_table;
 pub(crate) mod meta_reader;
+pub(crate) mod resolver;
 pub(crate) mod sections;
 pub(crate) mod usage;
 pub(crate) mod walk;

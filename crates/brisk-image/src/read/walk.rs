@@ -13,6 +13,7 @@ use crate::format::metadata::METADATA_BLOCK;
 #[derive(Debug, Clone)]
 pub struct WalkEntry {
     path: PathBuf,
+    depth: usize,
     inode: Inode,
 }
 
@@ -20,6 +21,11 @@ impl WalkEntry {
     /// The path from the root; empty for the root itself.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How many directories below the start of the walk it is, which itself is at 0.
+    pub fn depth(&self) -> usize {
+        self.depth
     }
 
     /// What is there.
@@ -124,8 +130,10 @@ impl Walk<'_> {
                 }
             },
         };
+        // What is open are the directories above it.
+        let depth = self.open.len();
         self.enter(&path, &inode)?;
-        Ok(Some(WalkEntry { path, inode }))
+        Ok(Some(WalkEntry { path, depth, inode }))
     }
 }
 

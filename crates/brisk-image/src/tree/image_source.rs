@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
 use super::rules::TreeRules;
 use super::{Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind};
@@ -20,26 +19,31 @@ impl Tree {
     pub fn from_image(image: &Image, rules: &TreeRules) -> Result<Self> {
         let mut files = Vec::new();
         let mut known: HashMap<InodeRef, InodeId> = HashMap::new();
-        let mut directories: HashMap<PathBuf, InodeId> = HashMap::new();
+        // By depth: the directory that the walk is in, none if it was left out. A path of each
+        // directory would take memory that grows with the square of the depth.
+        let mut parents: Vec<Option<InodeId>> = Vec::new();
         let mut builder: Option<TreeBuilder> = None;
         for entry in image.walk()? {
-            let (path, inode) = entry?.into_parts();
+            let entry = entry?;
+            let depth = entry.depth();
+            let (path, inode) = entry.into_parts();
             let attributes = rules.apply(&path, inode.is_dir(), attributes(&inode));
             let mut xattrs = image.xattrs(&inode)?;
             xattrs.retain(|xattr| matches!(rules.keeps_xattr(xattr.name()), Ok(true)));
             let Some(builder) = &mut builder else {
-                directories.insert(PathBuf::new(), 0);
+                parents.push(Some(0));
                 builder = Some(TreeBuilder::new(attributes, xattrs)?);
                 continue;
             };
-            // The parent is missing if it was left out.
-            let parent = path.parent().and_then(|parent| directories.get(parent));
-            let (Some(&parent), Some(name)) = (parent, path.file_name()) else {
+            parents.truncate(depth);
+            let parent = parents.last().copied().flatten();
+            let kept = parent.filter(|_| !rules.excludes(&path, inode.is_dir()));
+            let (Some(parent), Some(name)) = (kept, path.file_name()) else {
+                if inode.is_dir() {
+                    parents.push(None);
+                }
                 continue;
             };
-            if rules.excludes(&path, inode.is_dir()) {
-                continue;
-            }
             let id = match known.get(&inode.reference()) {
                 Some(&id) => id,
                 None => {
@@ -51,7 +55,7 @@ impl Tree {
             };
             builder.link(parent, name.as_bytes(), id);
             if inode.is_dir() {
-                directories.insert(path, id);
+                parents.push(Some(id));
             }
         }
         let builder = builder.ok_or_else(|| Error::input("the image has no root"))?;

@@ -14,6 +14,12 @@ use crate::tree::{InodeId, SourceFile, SourceId, Tree, TreeKind};
 /// Where raw files start.
 const RAW_ALIGN: u64 = 4096;
 
+/// Bytes of blocks that may be on their way at once, so that threads go on while a slow read or
+/// the disk keeps the block that is to be written next.
+///
+/// It is part of the 256 MB that packing may take, so it does not grow with the threads.
+const AHEAD: usize = 64 << 20;
+
 /// Where the contents of a file ended up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contents {
@@ -94,7 +100,10 @@ struct Member {
 /// A block that was made.
 struct Made {
     job: Job,
-    bytes: Vec<u8>,
+    /// Of the pool, or empty for a sparse block, of which nothing is stored.
+    buffer: Vec<u8>,
+    /// Bytes at the start of `buffer` that are to be stored.
+    len: usize,
     form: Form,
 }
 
@@ -200,21 +209,24 @@ impl<I> Layout<'_, I> {
     }
 }
 
-/// Buffers that go round, so that no block costs an allocation.
-#[derive(Default)]
-struct Pool(Mutex<Vec<Vec<u8>>>);
+/// Buffers of a block each that go round, so that no block costs an allocation.
+struct Pool {
+    block_size: usize,
+    idle: Mutex<Vec<Vec<u8>>>,
+}
 
 impl Pool {
     fn take(&self) -> Vec<u8> {
-        self.0
+        let idle = self
+            .idle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .pop()
-            .unwrap_or_default()
+            .pop();
+        idle.unwrap_or_else(|| vec![0; self.block_size])
     }
 
     fn give(&self, buffer: Vec<u8>) {
-        self.0
+        self.idle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(buffer);
@@ -225,10 +237,10 @@ impl Pool {
 struct Worker<'a> {
     tree: &'a Tree,
     pool: &'a Pool,
-    block_size: usize,
     encoder: Encoder,
     /// The file that was read last: blocks of one file mostly follow each other.
     open: Option<(SourceId, Box<dyn SourceFile + 'a>)>,
+    /// What a block is read into: as long as one.
     input: Vec<u8>,
 }
 
@@ -254,28 +266,44 @@ impl<'a> Worker<'a> {
     }
 
     fn make(&mut self, job: Job) -> Result<Made> {
+        let mut input = std::mem::take(&mut self.input);
+        let made = self.make_of(job, &mut input);
+        self.input = input;
+        made
+    }
+
+    /// Makes a block by way of `input`, which holds one.
+    fn make_of(&mut self, job: Job, input: &mut Vec<u8>) -> Result<Made> {
         let (len, storage) = match &job {
             Job::Block { len, item, .. } => (*len, item.storage),
             Job::Fragment(members) => (members.iter().map(|m| m.len).sum(), Storage::Coded),
         };
-        if self.input.len() < self.block_size {
-            self.input.resize(self.block_size, 0);
+        if self.read(&job, &mut input[..len])? {
+            return Ok(Made {
+                job,
+                buffer: Vec::new(),
+                len: 0,
+                form: Form::Sparse,
+            });
         }
-        let mut input = std::mem::take(&mut self.input);
-        let sparse = self.read(&job, &mut input[..len])?;
-        let mut bytes = self.pool.take();
-        let form = if sparse {
-            bytes.clear();
-            Form::Sparse
-        } else if storage == Storage::Coded && self.encoder.encode(&input[..len], &mut bytes)? {
-            Form::Compressed
-        } else {
-            bytes.clear();
-            bytes.extend_from_slice(&input[..len]);
-            Form::Raw
+        let mut buffer = self.pool.take();
+        let compressed = match storage {
+            Storage::Coded => self.encoder.encode_to(&input[..len], &mut buffer)?,
+            Storage::Raw => None,
         };
-        self.input = input;
-        Ok(Made { job, bytes, form })
+        let (len, form) = match compressed {
+            Some(len) => (len, Form::Compressed),
+            None => {
+                std::mem::swap(&mut buffer, input);
+                (len, Form::Raw)
+            }
+        };
+        Ok(Made {
+            job,
+            buffer,
+            len,
+            form,
+        })
     }
 
     /// Reads what a block holds; true if it is all zeros and need not be stored.
@@ -327,7 +355,10 @@ pub(crate) fn write(
     out: &mut OutputFile,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Data> {
-    let pool = Pool::default();
+    let pool = Pool {
+        block_size: options.block_size as usize,
+        idle: Mutex::default(),
+    };
     let mut data = Data::default();
     for duplicate in duplicates.keys() {
         if let TreeKind::File { len, .. } = tree.inodes[*duplicate].kind {
@@ -353,16 +384,16 @@ pub(crate) fn write(
     };
     ordered::for_each(
         options.threads,
-        options.threads * 3,
+        // Some per thread at least, where blocks are large and threads many.
+        (AHEAD / options.block_size as usize).max(options.threads * 3),
         layout,
         || {
             Encoder::new(&options.compression, options.block_size).map(|encoder| Worker {
                 tree,
                 pool: &pool,
-                block_size: options.block_size as usize,
                 encoder,
                 open: None,
-                input: Vec::new(),
+                input: vec![0; options.block_size as usize],
             })
         },
         |worker, job| match worker {
@@ -372,7 +403,9 @@ pub(crate) fn write(
         |made| {
             let made = made?;
             data.store(&made, options.block_size, out, progress)?;
-            pool.give(made.bytes);
+            if made.form != Form::Sparse {
+                pool.give(made.buffer);
+            }
             Ok(())
         },
     )?;
@@ -407,10 +440,10 @@ impl Data {
         let stored = match made.form {
             Form::Sparse => StoredLen::SPARSE,
             Form::Compressed | Form::Raw => {
-                out.append(&made.bytes)?;
-                StoredLen::new(made.bytes.len(), made.form == Form::Raw, block_size).ok_or_else(
-                    || Error::limit("a stored block", made.bytes.len() as u64, block_size.into()),
-                )?
+                out.append(&made.buffer[..made.len])?;
+                StoredLen::new(made.len, made.form == Form::Raw, block_size).ok_or_else(|| {
+                    Error::limit("a stored block", made.len as u64, block_size.into())
+                })?
             }
         };
         match made.form {

@@ -20,7 +20,7 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Files, by their paths from the root of the image.
+    /// Files, by their paths from the root of the image. Symbolic links are followed inside it.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
 
@@ -55,24 +55,29 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     // All are looked up before the first is written, so that a wrong name writes nothing.
     let mut inodes = Vec::new();
     for path in &args.paths {
-        let inode = image.lookup(path)?.with_context(|| {
-            format!(
-                "{shown}: there is no {}; brisk ls -R lists what is there",
-                path.display()
-            )
-        })?;
-        match inode.kind() {
-            InodeKind::File(_) => inodes.push(inode),
-            InodeKind::Symlink(target) => bail!(
-                "{shown}: {} is a symbolic link to {}; name the file that it leads to",
-                path.display(),
-                target.display()
-            ),
-            _ => bail!(
+        match image.resolve(path)? {
+            Some(inode) if matches!(inode.kind(), InodeKind::File(_)) => inodes.push(inode),
+            Some(inode) => bail!(
                 "{shown}: {} is a {}; name a file",
                 path.display(),
                 inode.file_type().name()
             ),
+            None => {
+                if let Some(link) = image.lookup(path)?
+                    && let InodeKind::Symlink(target) = link.kind()
+                {
+                    bail!(
+                        "{shown}: {} is a symbolic link to {}, which the image does not have; \
+                         name a file that it has",
+                        path.display(),
+                        target.display()
+                    );
+                }
+                bail!(
+                    "{shown}: there is no {}; brisk ls -R lists what is there",
+                    path.display()
+                )
+            }
         }
     }
     let threads = match args.threads {

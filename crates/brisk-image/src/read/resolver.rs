@@ -1,0 +1,175 @@
+//! Where a path leads, through symbolic links.
+
+use std::ffi::OsString;
+use std::path::{Component, Path};
+
+use super::image::Image;
+use super::inode_reader::{Inode, InodeKind};
+use crate::error::{Error, Result};
+
+/// Symbolic links that one path may lead through, as on Linux.
+const LINKS: u64 = 40;
+
+/// A step of a path.
+enum Step {
+    /// To the root of the image.
+    Root,
+    /// To the directory above.
+    Up,
+    /// To what has this name.
+    Down(OsString),
+}
+
+/// Puts the steps of `path` on top of `steps`, the first at the very top.
+fn add_steps(steps: &mut Vec<Step>, path: &Path) {
+    let step = |component| match component {
+        Component::RootDir => Some(Step::Root),
+        Component::ParentDir => Some(Step::Up),
+        Component::Normal(name) => Some(Step::Down(name.to_owned())),
+        Component::CurDir | Component::Prefix(_) => None,
+    };
+    steps.extend(path.components().rev().filter_map(step));
+}
+
+impl Image {
+    /// The inode that `path` leads to, or none if nothing is there: symbolic links are followed, as
+    /// by a program whose root directory is that of the image. So no path leads out of the image:
+    /// a link to `/lib` leads to the image's `lib`, and `..` of the root is the root.
+    ///
+    /// [`Image::lookup`] follows no links.
+    ///
+    /// # Errors
+    ///
+    /// `Limit` if `path` leads through more than 40 links, such as links to each other, or through
+    /// more directories than [`Limits::depth`](crate::Limits); those of reading the image.
+    pub fn resolve(&self, path: impl AsRef<Path>) -> Result<Option<Inode>> {
+        let mut steps = Vec::new();
+        add_steps(&mut steps, path.as_ref());
+        // From the root to where the steps so far lead. All but the last are directories.
+        let mut way = vec![self.root()?];
+        let mut links = 0;
+        while let Some(step) = steps.pop() {
+            let Some(here) = way.last().filter(|inode| inode.is_dir()) else {
+                return Ok(None);
+            };
+            let name = match step {
+                Step::Root => {
+                    way.truncate(1);
+                    continue;
+                }
+                Step::Up => {
+                    way.truncate((way.len() - 1).max(1));
+                    continue;
+                }
+                Step::Down(name) => name,
+            };
+            let Some(entry) = self.lookup_in(here, &name)? else {
+                return Ok(None);
+            };
+            let inode = self.entry_inode(&entry)?;
+            let InodeKind::Symlink(target) = inode.kind() else {
+                let limit = self.inner.limits.depth as u64;
+                // A damaged image may have a directory in itself.
+                if way.len() as u64 > limit {
+                    let needs = way.len() as u64;
+                    let fault = Error::limit("the depth of directories", needs, limit);
+                    return Err(self.name(fault));
+                }
+                way.push(inode);
+                continue;
+            };
+            if target.is_empty() {
+                return Ok(None);
+            }
+            links += 1;
+            if links > LINKS {
+                let what = "the number of symbolic links that a path leads through";
+                return Err(self.name(Error::limit(what, links, LINKS)));
+            }
+            add_steps(&mut steps, Path::new(target));
+        }
+        Ok(way.pop())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::tree::Tree;
+    use crate::tree::rules::TreeRules;
+    use crate::write::image_writer::ImageWriter;
+
+    /// An image of `usr/lib/libc` and `links`.
+    fn image(links: &[(&str, &str)]) -> Image {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("usr/lib")).unwrap();
+        std::fs::write(root.join("usr/lib/libc"), "").unwrap();
+        for (link, target) in links {
+            symlink(target, root.join(link)).unwrap();
+        }
+        let tree = Tree::from_directory(&root, &TreeRules::default()).unwrap();
+        let path = dir.path().join("image");
+        ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
+        let bytes = std::fs::read(path).unwrap();
+        Image::from_source(bytes, &crate::read::image::OpenOptions::new()).unwrap()
+    }
+
+    #[test]
+    fn links_lead_to_what_they_lead_to_in_the_image() {
+        let image = image(&[
+            ("lib", "usr/lib"),
+            ("lib64", "/lib"),
+            ("usr/lib/self", "libc"),
+            ("usr/up", "../../../../usr/./lib//libc"),
+            ("root", "/"),
+            ("host", "/etc/passwd"),
+            ("out", "../../etc/passwd"),
+            ("through", "usr/lib/libc/../libc"),
+            ("slash", "usr/lib/"),
+        ]);
+        let libc = image.lookup("usr/lib/libc").unwrap().unwrap();
+        let table = [
+            ("usr/lib/libc", true),
+            ("/usr/lib/libc", true),
+            ("lib/libc", true),
+            ("lib64/libc", true),
+            ("lib64/self", true),
+            ("lib64/../lib/self", true),
+            ("usr/up", true),
+            ("root/root/../lib/libc", true),
+            ("../..//lib/libc", true),
+            ("slash/libc", true),
+            ("host", false),
+            ("out", false),
+            ("through", false),
+            ("lib/libc/libc", false),
+            ("lib/none", false),
+            ("none/../lib/libc", false),
+        ];
+        for (path, found) in table {
+            let inode = image.resolve(path).unwrap().map(|inode| inode.reference());
+            assert_eq!(inode, found.then_some(libc.reference()), "{path}");
+        }
+        let root = image.resolve("root").unwrap().unwrap();
+        assert_eq!(root.reference(), image.root().unwrap().reference());
+    }
+
+    #[test]
+    fn a_path_leads_through_forty_links_and_no_more() {
+        let names: Vec<String> = (0..=40).map(|n| format!("link-{n}")).collect();
+        let mut links = vec![("link-0", "usr/lib/libc"), ("a", "b"), ("b", "a")];
+        links.extend(names.windows(2).map(|w| (w[1].as_str(), w[0].as_str())));
+        let image = image(&links);
+        assert!(image.resolve("link-39").unwrap().is_some());
+        for path in ["link-40", "a", "a/b"] {
+            assert_eq!(
+                image.resolve(path).unwrap_err().to_string(),
+                "the number of symbolic links that a path leads through needs 41, which passes the limit of 40",
+                "{path}"
+            );
+        }
+    }
+}
