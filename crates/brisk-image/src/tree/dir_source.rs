@@ -292,32 +292,34 @@ impl FileSource for DirSource {
                 .custom_flags(flags.bits().cast_signed())
                 .open(&path)
                 .map_err(|e| Error::io("open the file", e))?;
-            check_unchanged(&file, stamp)?;
-            Ok(file)
+            let metadata = check_unchanged(&file, stamp)?;
+            Ok((file, metadata))
         };
-        let file = open().map_err(|e: Error| e.with_path(&path))?;
+        let (file, metadata) = open().map_err(|e: Error| e.with_path(&path))?;
         Ok(Box::new(OpenFile {
             file,
             path,
             stamp,
-            sparse: None,
+            sparse: metadata.blocks().saturating_mul(512) < metadata.len(),
         }))
     }
 }
 
-fn check_unchanged(file: &File, stamp: &Stamp) -> Result<()> {
+/// What the file is now, if that is what it was.
+fn check_unchanged(file: &File, stamp: &Stamp) -> Result<Metadata> {
     let metadata = file
         .metadata()
         .map_err(|e| Error::io("read the metadata of the file", e))?;
-    Stamp::of(&metadata).check(stamp)
+    Stamp::of(&metadata).check(stamp)?;
+    Ok(metadata)
 }
 
 struct OpenFile<'a> {
     file: File,
     path: PathBuf,
     stamp: &'a Stamp,
-    /// Whether the file has holes, once that was asked.
-    sparse: Option<bool>,
+    /// Whether the file may have holes: it takes less room than its length.
+    sparse: bool,
 }
 
 impl SourceFile for OpenFile<'_> {
@@ -335,19 +337,7 @@ impl SourceFile for OpenFile<'_> {
     }
 
     fn is_hole(&mut self, offset: u64, len: u64) -> Result<bool> {
-        let sparse = match self.sparse {
-            Some(sparse) => sparse,
-            None => {
-                let metadata = self.file.metadata();
-                let metadata = metadata.map_err(|e| {
-                    Error::io("read the metadata of the file", e).with_path(&self.path)
-                })?;
-                *self
-                    .sparse
-                    .insert(metadata.blocks().saturating_mul(512) < metadata.len())
-            }
-        };
-        if !sparse {
+        if !self.sparse {
             return Ok(false);
         }
         match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
@@ -360,7 +350,10 @@ impl SourceFile for OpenFile<'_> {
     }
 
     fn check_unchanged(&mut self) -> Result<()> {
-        check_unchanged(&self.file, self.stamp).map_err(|e| e.with_path(&self.path))
+        match check_unchanged(&self.file, self.stamp) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(e.with_path(&self.path)),
+        }
     }
 }
 

@@ -233,35 +233,47 @@ impl Pool {
     }
 }
 
+/// A file that is read.
+struct Open<'a> {
+    source: SourceId,
+    file: Box<dyn SourceFile + 'a>,
+    /// Whether it was read since it was last found to be what it was.
+    unchecked: bool,
+}
+
 /// One thread's tools.
 struct Worker<'a> {
     tree: &'a Tree,
     pool: &'a Pool,
     encoder: Encoder,
     /// The file that was read last: blocks of one file mostly follow each other.
-    open: Option<(SourceId, Box<dyn SourceFile + 'a>)>,
+    open: Option<Open<'a>>,
     /// What a block is read into: as long as one.
     input: Vec<u8>,
 }
 
 impl<'a> Worker<'a> {
-    fn file(&mut self, source: SourceId) -> Result<&mut (dyn SourceFile + 'a)> {
-        let file = match self.open.take() {
-            Some((open, file)) if open == source => file,
+    fn file(&mut self, source: SourceId) -> Result<&mut Open<'a>> {
+        let open = match self.open.take() {
+            Some(open) if open.source == source => open,
             last => {
                 self.open = last;
                 self.check_last()?;
-                self.tree.source.open(source)?
+                Open {
+                    source,
+                    file: self.tree.source.open(source)?,
+                    unchecked: false,
+                }
             }
         };
-        Ok(self.open.insert((source, file)).1.as_mut())
+        Ok(self.open.insert(open))
     }
 
-    /// Checks that the file that was read last did not change meanwhile.
+    /// Checks that the file that was read last did not change meanwhile, and closes it.
     fn check_last(&mut self) -> Result<()> {
         match self.open.take() {
-            Some((_, mut file)) => file.check_unchanged(),
-            None => Ok(()),
+            Some(mut open) if open.unchecked => open.file.check_unchanged(),
+            _ => Ok(()),
         }
     }
 
@@ -310,24 +322,25 @@ impl<'a> Worker<'a> {
     fn read(&mut self, job: &Job, input: &mut [u8]) -> Result<bool> {
         match job {
             Job::Block { item, offset, len } => {
-                let file = self.file(item.source)?;
-                if file.is_hole(*offset, *len as u64)? {
-                    return Ok(item.storage == Storage::Coded || {
-                        input.fill(0);
-                        false
-                    });
-                }
-                file.read_exact_at(*offset, input)?;
-                file.check_unchanged()?;
+                let file = &mut self.file(item.source)?.file;
                 // A raw file stays in one piece.
-                Ok(item.storage == Storage::Coded && is_zero(input))
+                let may_be_sparse = item.storage == Storage::Coded;
+                let hole = file.is_hole(*offset, *len as u64)?;
+                match hole {
+                    true if may_be_sparse => {}
+                    true => input.fill(0),
+                    false => file.read_exact_at(*offset, input)?,
+                }
+                file.check_unchanged()?;
+                Ok(may_be_sparse && (hole || is_zero(input)))
             }
             Job::Fragment(members) => {
                 let mut rest = input;
                 for member in members {
                     let (part, later) = std::mem::take(&mut rest).split_at_mut(member.len);
-                    self.file(member.item.source)?
-                        .read_exact_at(member.offset, part)?;
+                    let open = self.file(member.item.source)?;
+                    open.unchecked = true;
+                    open.file.read_exact_at(member.offset, part)?;
                     rest = later;
                 }
                 self.check_last()?;
