@@ -45,6 +45,7 @@ pub(crate) enum Action {
     Isolate,
     Run,
     Probe,
+    Serve,
 }
 
 impl Action {
@@ -56,6 +57,7 @@ impl Action {
             Self::Isolate => "enter a mount namespace",
             Self::Run => "run",
             Self::Probe => "find the read-ahead of",
+            Self::Serve => "serve a FUSE file system",
         }
     }
 }
@@ -126,6 +128,12 @@ pub(crate) enum Cause {
         cwd: PathBuf,
         source: io::Error,
     },
+    /// A connection without a channel.
+    NoChannel,
+    FuseVersion {
+        major: u32,
+        minor: u32,
+    },
     NoCommand,
     CommandMissing,
     CommandNotInPath,
@@ -150,6 +158,7 @@ impl Cause {
             | Self::NoLoopNode { .. }
             | Self::NoSquashfs
             | Self::NoCodec { .. }
+            | Self::FuseVersion { .. }
             | Self::RootNotMountPoint => ErrorKind::Unsupported,
             Self::NotSquashfs { .. }
             | Self::Truncated { .. }
@@ -163,7 +172,7 @@ impl Cause {
             | Self::OtherFilesystem { .. }
             | Self::NoDefaultPlace { .. }
             | Self::WorkingDirectory { .. } => ErrorKind::Place,
-            Self::Threads { .. } | Self::NoCommand => ErrorKind::State,
+            Self::Threads { .. } | Self::NoChannel | Self::NoCommand => ErrorKind::State,
             Self::CommandMissing | Self::CommandNotInPath => ErrorKind::CommandNotFound,
             Self::CommandNotExecutable { .. } => ErrorKind::CommandNotExecutable,
         }
@@ -262,6 +271,12 @@ impl fmt::Display for Cause {
                 "the working directory {} is covered by the image and not in it; \
                  start from another directory",
                 Shown(cwd)
+            ),
+            Self::NoChannel => f.write_str("0 channels were handed over, allowed is at least 1"),
+            Self::FuseVersion { major, minor } => write!(
+                f,
+                "the kernel speaks version {major}.{minor} of the FUSE protocol, allowed is 7.31 \
+                 and later; use Linux 5.4 or later"
             ),
             Self::NoCommand => f.write_str("there is no command to run; name one after --"),
             Self::CommandMissing => f.write_str("no such file"),

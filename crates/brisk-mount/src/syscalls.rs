@@ -1,6 +1,6 @@
 /*!
-The system calls that have no safe wrapper: the ioctls of loop devices (linux/loop.h) and
-`unshare`.
+The system calls that have no safe wrapper: the ioctls of loop devices (linux/loop.h) and of FUSE
+channels (linux/fuse.h), and `unshare`.
 
 What an ioctl's number means depends on the driver behind the descriptor. So the descriptors come
 wrapped in types that have looked at the device: [`LoopControl`] and [`LoopNode`].
@@ -244,4 +244,25 @@ impl LoopNode {
 pub(crate) fn unshare_mounts() -> Result<()> {
     // SAFETY: the one requirement concerns `UnshareFlags::FILES`, which is not passed.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }
+}
+
+const FUSE_DEV_IOC_CLONE: Opcode = 0x8004_e500;
+
+/// Another channel of the connection that `channel` belongs to. EINVAL if it belongs to none, or
+/// was opened in another user namespace; ENXIO if `/dev/fuse` is another device.
+pub(crate) fn clone_fuse_channel(channel: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let fd = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fstat(&fd)?;
+    let device = (major(stat.st_rdev), minor(stat.st_rdev));
+    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || device != (10, 229) {
+        return Err(Errno::NXIO);
+    }
+    let number = channel.as_raw_fd().unsigned_abs();
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one `u32`, a descriptor's number.
+    let argument = unsafe { Setter::<FUSE_DEV_IOC_CLONE, u32>::new(number) };
+    // SAFETY: the driver is FUSE (checked above). It only reads the argument, which lives through
+    // the call; the descriptor number in it belongs to `channel`, borrowed as long, and the driver
+    // checks that it is a channel.
+    unsafe { ioctl(&fd, argument) }?;
+    Ok(fd)
 }
