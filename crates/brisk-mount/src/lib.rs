@@ -49,6 +49,7 @@ mod loop_device;
 mod mount_table;
 mod namespace;
 mod run;
+mod session;
 #[expect(
     unsafe_code,
     reason = "ioctls on loop devices and unshare have no safe wrapper; this file is the only one that may"
@@ -65,3 +66,4 @@ pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamesp
 pub use loop_device::{DirectIo, LoopDevice};
 pub use namespace::enter_private;
 pub use run::Launch;
+pub use session::{ImageStatus, Session, SessionImage, SessionStatus, end_session, sessions};
