@@ -59,7 +59,7 @@ pub use plan::{Placement, Plan, PlanFile, PlanRules, Storage};
 pub use read::check::Checked;
 pub use read::dir_reader::{DirEntry, ReadDir};
 pub use read::extractor::{ExtractSummary, Extractor};
-pub use read::file_reader::{FileReader, FileStream, StoredAs};
+pub use read::file_reader::{FileReader, FileStream, Piece, StoredAs};
 pub use read::image::{Image, OpenOptions};
 pub use read::inode_reader::{Device, Directory, File, Inode, InodeKind, InodeRef};
 pub use read::limits::Limits;

@@ -45,6 +45,9 @@ pub(crate) enum Action {
     Isolate,
     Run,
     Probe,
+    Serve,
+    Look,
+    End,
 }
 
 impl Action {
@@ -56,6 +59,9 @@ impl Action {
             Self::Isolate => "enter a mount namespace",
             Self::Run => "run",
             Self::Probe => "find the read-ahead of",
+            Self::Serve => "serve a FUSE file system",
+            Self::Look => "look for sessions",
+            Self::End => "end the session",
         }
     }
 }
@@ -126,6 +132,33 @@ pub(crate) enum Cause {
         cwd: PathBuf,
         source: io::Error,
     },
+    /// A connection without a channel.
+    NoChannel,
+    FuseVersion {
+        major: u32,
+        minor: u32,
+    },
+    NoFuse,
+    FuseClosed {
+        source: io::Error,
+    },
+    NoUserNamespaces {
+        source: io::Error,
+    },
+    MountRefused {
+        source: io::Error,
+    },
+    SessionDirectory {
+        directory: PathBuf,
+        found: &'static str,
+    },
+    SessionLost {
+        tries: u32,
+    },
+    NoSession,
+    SessionBusy {
+        programs: Vec<String>,
+    },
     NoCommand,
     CommandMissing,
     CommandNotInPath,
@@ -150,20 +183,31 @@ impl Cause {
             | Self::NoLoopNode { .. }
             | Self::NoSquashfs
             | Self::NoCodec { .. }
-            | Self::RootNotMountPoint => ErrorKind::Unsupported,
+            | Self::FuseVersion { .. }
+            | Self::RootNotMountPoint
+            | Self::NoFuse
+            | Self::FuseClosed { .. }
+            | Self::NoUserNamespaces { .. }
+            | Self::MountRefused { .. } => ErrorKind::Unsupported,
             Self::NotSquashfs { .. }
             | Self::Truncated { .. }
             | Self::Unpadded { .. }
             | Self::NotAFile
             | Self::KernelRefused { .. } => ErrorKind::Image,
-            Self::LoopContended { .. } | Self::DeviceBusy | Self::MountBusy => ErrorKind::Busy,
+            Self::LoopContended { .. }
+            | Self::DeviceBusy
+            | Self::MountBusy
+            | Self::SessionLost { .. }
+            | Self::SessionBusy { .. } => ErrorKind::Busy,
             Self::TargetMissing { .. }
             | Self::TargetNotDirectory { .. }
             | Self::NotMounted
             | Self::OtherFilesystem { .. }
             | Self::NoDefaultPlace { .. }
+            | Self::SessionDirectory { .. }
+            | Self::NoSession
             | Self::WorkingDirectory { .. } => ErrorKind::Place,
-            Self::Threads { .. } | Self::NoCommand => ErrorKind::State,
+            Self::Threads { .. } | Self::NoChannel | Self::NoCommand => ErrorKind::State,
             Self::CommandMissing | Self::CommandNotInPath => ErrorKind::CommandNotFound,
             Self::CommandNotExecutable { .. } => ErrorKind::CommandNotExecutable,
         }
@@ -262,6 +306,43 @@ impl fmt::Display for Cause {
                 "the working directory {} is covered by the image and not in it; \
                  start from another directory",
                 Shown(cwd)
+            ),
+            Self::NoChannel => f.write_str("0 channels were handed over, allowed is at least 1"),
+            Self::FuseVersion { major, minor } => write!(
+                f,
+                "the kernel speaks version {major}.{minor} of the FUSE protocol, allowed is 7.31 \
+                 and later; use Linux 5.4 or later"
+            ),
+            Self::NoFuse => f.write_str(
+                "there is no /dev/fuse; load it with modprobe fuse, or give a container \
+                 /dev/fuse (--device /dev/fuse)",
+            ),
+            Self::FuseClosed { .. } => f.write_str(
+                "/dev/fuse may not be opened by this user; allow it with chmod 666 /dev/fuse, \
+                 as udev does",
+            ),
+            Self::NoUserNamespaces { .. } => f.write_str(
+                "the system refuses user namespaces to this user, which mounting without root \
+                 needs; brisk doctor says what allows them, or run it as root",
+            ),
+            Self::MountRefused { .. } => f.write_str(
+                "the system allows a user namespace but no mount in it; allow brisk to mount \
+                 (AppArmor, seccomp), or run it as root",
+            ),
+            Self::SessionDirectory { directory, found } => write!(
+                f,
+                "{} {found}, allowed is a directory of yours with mode 0700; move it away",
+                Shown(directory)
+            ),
+            Self::SessionLost { tries } => write!(
+                f,
+                "its session ended {tries} times while it was joined; try again"
+            ),
+            Self::NoSession => f.write_str("there is none; brisk stat lists those that are there"),
+            Self::SessionBusy { programs } => write!(
+                f,
+                "programs still run in it: {}; end them, or have it end with them by --lazy",
+                Text(&programs.join(", "))
             ),
             Self::NoCommand => f.write_str("there is no command to run; name one after --"),
             Self::CommandMissing => f.write_str("no such file"),
@@ -375,6 +456,9 @@ impl std::error::Error for Error {
         match &self.0.cause {
             Cause::Io { source, .. }
             | Cause::KernelRefused { source, .. }
+            | Cause::FuseClosed { source }
+            | Cause::NoUserNamespaces { source }
+            | Cause::MountRefused { source }
             | Cause::WorkingDirectory { source, .. } => Some(source),
             _ => None,
         }

@@ -1,10 +1,13 @@
 /*!
-Mounts SquashFS images through the kernel, and starts programs from them in a mount namespace of
-their own.
+Mounts SquashFS images through the kernel, serves them through FUSE, and starts programs from them
+in a mount namespace of their own.
 
 The central types are [`KernelMount`], an image mounted for everybody, and [`Launch`], a program
 that takes the place of the calling process and sees an image that nobody else sees. Both stand on
 [`LoopDevice`]. [`KernelSupport`] says what the running kernel allows.
+
+[`serve`] answers the requests of a [`FuseConnection`], which needs neither root nor a kernel that
+can read the image.
 
 # Example
 
@@ -25,25 +28,28 @@ let never = launch.exec()?;
 
 # Trust
 
-Of an image, this crate reads the first 96 bytes only, and each value is checked before use. The
-kernel reads the rest: mount images of strangers only where the kernel's SquashFS may be exposed to
-them.
+Of an image that the kernel mounts, this crate reads the first 96 bytes only, and each value is
+checked before use. The kernel reads the rest: mount images of strangers only where the kernel's
+SquashFS may be exposed to them. An image that [`serve`] serves is read by `brisk-image`, in the
+process, and the kernel sees no byte of its format.
 
 # What this crate does not do
 
-* Mount without root (`CAP_SYS_ADMIN`).
-* Read what is inside an image: see `brisk-image`.
+* Mount through the kernel without root (`CAP_SYS_ADMIN`).
+* Decode what is inside an image: see `brisk-image`.
 */
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
 mod error;
+mod fuse;
 mod kernel_mount;
 mod kernel_support;
 mod loop_device;
 mod mount_table;
 mod namespace;
 mod run;
+mod session;
 #[expect(
     unsafe_code,
     reason = "ioctls on loop devices and unshare have no safe wrapper; this file is the only one that may"
@@ -51,8 +57,13 @@ mod run;
 mod syscalls;
 
 pub use error::{Error, ErrorKind, Result};
+pub use fuse::connection::{FuseConnection, mount_data};
+pub use fuse::options::{OnFault, Owners, ServeOptions};
+pub use fuse::served::{Served, ServedCounts};
+pub use fuse::server::serve;
 pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
 pub use loop_device::{DirectIo, LoopDevice};
 pub use namespace::enter_private;
 pub use run::Launch;
+pub use session::{ImageStatus, Session, SessionImage, SessionStatus, end_session, sessions};

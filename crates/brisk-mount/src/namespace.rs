@@ -1,10 +1,11 @@
-use std::fs;
+use std::{fs, io};
 
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::process::{Gid, Uid};
 
 use crate::error::{Action, Cause, Error, Result};
-use crate::syscalls::unshare_mounts;
+use crate::syscalls::{unshare_mounts, unshare_user_and_mounts};
 
 /// Gives the process a mount namespace of its own.
 ///
@@ -22,17 +23,64 @@ pub fn enter_private() -> Result<()> {
     enter().map_err(|cause| Error::new(Action::Isolate, cause))
 }
 
-fn enter() -> Result<(), Cause> {
+/// What kind of namespace a session is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// A mount namespace of the user namespace that the process was in, as root has it.
+    Privileged,
+    /// A user namespace as well, in which the process has every capability.
+    UserNamespace,
+}
+
+/// Gives the process namespaces in which it may mount: a mount namespace, and without root a user
+/// namespace, in which `user` and `group` are the only ones, by their own numbers.
+pub(crate) fn enter_session(user: Uid, group: Gid) -> Result<Entry, Cause> {
+    if user.is_root() {
+        match enter() {
+            // Root of a container may lack the right, and be allowed a user namespace.
+            Err(Cause::NotPermitted) => {}
+            result => return result.map(|()| Entry::Privileged),
+        }
+    }
+    one_thread()?;
+    let refused = |source: io::Error| Cause::NoUserNamespaces { source };
+    unshare_user_and_mounts().map_err(|e| refused(e.into()))?;
+    // An ordinary user may map itself, and its group once nobody can drop groups any more.
+    for (file, text) in [
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("{0} {0} 1", user.as_raw())),
+        ("gid_map", format!("{0} {0} 1", group.as_raw())),
+    ] {
+        fs::write(format!("/proc/self/{file}"), text).map_err(refused)?;
+    }
+    contain().map_err(|cause| match cause {
+        Cause::NotPermitted => refused(Errno::PERM.into()),
+        cause => cause,
+    })?;
+    Ok(Entry::UserNamespace)
+}
+
+fn one_thread() -> Result<(), Cause> {
     let tasks =
         fs::read_dir("/proc/self/task").map_err(|e| Cause::io("count its own threads", e))?;
     let count = tasks.count();
     if count != 1 {
         return Err(Cause::Threads { count });
     }
+    Ok(())
+}
+
+fn enter() -> Result<(), Cause> {
+    one_thread()?;
     unshare_mounts().map_err(|e| match e {
         Errno::PERM => Cause::NotPermitted,
         e => Cause::io("make a mount namespace", e),
     })?;
+    contain()
+}
+
+/// Keeps what is mounted from now on in the namespace.
+fn contain() -> Result<(), Cause> {
     mount_change(
         "/",
         MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,

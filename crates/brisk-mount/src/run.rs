@@ -58,9 +58,9 @@ impl Launch {
     /// The process may be in the namespace by then, and the image mounted in it: all that is left
     /// to do is to report and exit with [`Error::exit_code`].
     pub fn exec(&self) -> Result<Infallible> {
-        let [program, arguments @ ..] = self.command.as_slice() else {
+        if self.command.is_empty() {
             return Err(Error::new(Action::Run, Cause::NoCommand));
-        };
+        }
         let mount_failed = |cause| Error::new(Action::Mount, cause).with_path(&self.image);
         let at = match &self.at {
             Some(at) => at.clone(),
@@ -74,22 +74,30 @@ impl Launch {
             env::set_current_dir(&cwd)
                 .map_err(|source| mount_failed(Cause::WorkingDirectory { cwd, source }))?;
         }
-        let failed = |cause| Error::new(Action::Run, cause).with_path(program);
-        let path = find_program(program, mount.target()).map_err(failed)?;
-        let mut command = Command::new(&path);
-        if !program.as_bytes().contains(&b'/') {
-            command.arg0(program);
-        }
-        let error = command
-            .args(arguments)
-            .env("BRISK_TREE", mount.target())
-            .exec();
-        Err(failed(explain(error)))
+        Err(become_program(&self.command, mount.target()))
     }
 }
 
+/// Executes `command` from the image whose root is `tree`. Returns why that failed.
+pub(crate) fn become_program(command: &[OsString], tree: &Path) -> Error {
+    let [program, arguments @ ..] = command else {
+        return Error::new(Action::Run, Cause::NoCommand);
+    };
+    let failed = |cause| Error::new(Action::Run, cause).with_path(program);
+    let path = match find_program(program, tree) {
+        Ok(path) => path,
+        Err(cause) => return failed(cause),
+    };
+    let mut command = Command::new(&path);
+    if !program.as_bytes().contains(&b'/') {
+        command.arg0(program);
+    }
+    let error = command.args(arguments).env("BRISK_TREE", tree).exec();
+    failed(explain(error))
+}
+
 /// The first of the default places that nobody uses; the error is that of the first.
-fn default_place() -> Result<PathBuf, Cause> {
+pub(crate) fn default_place() -> Result<PathBuf, Cause> {
     let [first, others @ ..] = DEFAULT_PLACES.map(Path::new);
     free_place(first).or_else(|e| {
         others

@@ -1,18 +1,22 @@
 /*!
-The system calls that have no safe wrapper: the ioctls of loop devices (linux/loop.h) and
-`unshare`.
+The system calls that have no safe wrapper: the ioctls of loop devices (linux/loop.h) and of FUSE
+channels (linux/fuse.h), `unshare`, and what makes processes out of this one: `fork`,
+`close_range`, `_exit`.
 
 What an ioctl's number means depends on the driver behind the descriptor. So the descriptors come
 wrapped in types that have looked at the device: [`LoopControl`] and [`LoopNode`].
 */
-use std::ffi::c_void;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ffi::{c_int, c_uint, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr;
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use rustix::io::{Errno, Result};
 use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 const LOOP_SET_FD: Opcode = 0x4c00;
@@ -244,4 +248,137 @@ impl LoopNode {
 pub(crate) fn unshare_mounts() -> Result<()> {
     // SAFETY: the one requirement concerns `UnshareFlags::FILES`, which is not passed.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }
+}
+
+const FUSE_DEV_IOC_CLONE: Opcode = 0x8004_e500;
+
+/// Another channel of the connection that `channel` belongs to. EINVAL if it belongs to none, or
+/// was opened in another user namespace; ENXIO if `/dev/fuse` is another device.
+pub(crate) fn clone_fuse_channel(channel: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let fd = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fstat(&fd)?;
+    let device = (major(stat.st_rdev), minor(stat.st_rdev));
+    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || device != (10, 229) {
+        return Err(Errno::NXIO);
+    }
+    let number = channel.as_raw_fd().unsigned_abs();
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one `u32`, a descriptor's number.
+    let argument = unsafe { Setter::<FUSE_DEV_IOC_CLONE, u32>::new(number) };
+    // SAFETY: the driver is FUSE (checked above). It only reads the argument, which lives through
+    // the call; the descriptor number in it belongs to `channel`, borrowed as long, and the driver
+    // checks that it is a channel.
+    unsafe { ioctl(&fd, argument) }?;
+    Ok(fd)
+}
+
+/// Gives the calling thread a user namespace of its own, in which it has every capability, and a
+/// mount namespace that belongs to it. EINVAL if the process has more than one thread.
+pub(crate) fn unshare_user_and_mounts() -> Result<()> {
+    // SAFETY: the one requirement concerns `UnshareFlags::FILES`, which is not passed.
+    unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) }
+}
+
+/// Starts a process that is nobody's child: it has a session without a terminal of its own, `/` as
+/// its working directory, `stdio` as its standard streams, and no descriptor but those and `kept`.
+/// It does `main` and ends with the status that comes out of it.
+///
+/// `main` must use no descriptor that is not in `kept`. Returns when the process is on its way.
+///
+/// # Errors
+///
+/// EDEADLK if the process has other threads: in the copy, what they hold would stay locked.
+pub(crate) fn start_detached(
+    kept: &[RawFd],
+    stdio: BorrowedFd<'_>,
+    main: impl FnOnce() -> i32,
+) -> io::Result<()> {
+    // The process between is this one's child for a moment, so that what becomes of this one (a
+    // program) never has a child it does not know.
+    let Some(between) = fork()? else {
+        let started = start_child(|| {
+            if close_all_but(kept, stdio).is_err() || rustix::process::setsid().is_err() {
+                return 1;
+            }
+            // It may be that / cannot be entered; then it is not left either.
+            match rustix::process::chdir("/") {
+                Ok(()) => main(),
+                Err(_) => 1,
+            }
+        });
+        exit_now(i32::from(started.is_err()));
+    };
+    loop {
+        match waitpid(Some(between), WaitOptions::empty()) {
+            Ok(Some((_, status))) if status.exit_status() == Some(0) => return Ok(()),
+            // Whoever started this process may have chosen that children leave no status.
+            Err(Errno::CHILD) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Ok(_) => return Err(Errno::AGAIN.into()),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Starts a child that is a copy of this process, does `main` and ends with its status. EDEADLK if
+/// the process has other threads.
+pub(crate) fn start_child(main: impl FnOnce() -> i32) -> io::Result<Pid> {
+    match fork()? {
+        Some(child) => Ok(child),
+        // Unwinding past here would go on with what the parent does.
+        None => exit_now(catch_unwind(AssertUnwindSafe(main)).unwrap_or(101)),
+    }
+}
+
+/// The child's id, or none in the child.
+fn fork() -> io::Result<Option<Pid>> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(Errno::DEADLK.into());
+    }
+    // SAFETY: the process has one thread (counted above; only that thread could start another), so
+    // no lock is held and no memory is half written in the copy, and all functions may be called.
+    let id = unsafe { libc::fork() };
+    match id {
+        -1 => Err(io::Error::last_os_error()),
+        id => Ok(Pid::from_raw(id)),
+    }
+}
+
+/// Ends the process, without what the parent has registered to be done at its own end.
+fn exit_now(status: c_int) -> ! {
+    // SAFETY: `_exit` takes any number and has no other requirement.
+    unsafe { libc::_exit(status) }
+}
+
+/// Closes every descriptor but `kept`, and makes `stdio` the standard streams.
+fn close_all_but(kept: &[RawFd], stdio: BorrowedFd<'_>) -> Result<()> {
+    rustix::stdio::dup2_stdin(stdio)?;
+    rustix::stdio::dup2_stdout(stdio)?;
+    rustix::stdio::dup2_stderr(stdio)?;
+    let mut kept: Vec<c_uint> = kept
+        .iter()
+        .map(|fd| fd.unsigned_abs())
+        .filter(|fd| *fd > 2)
+        .collect();
+    kept.sort_unstable();
+    let mut first: c_uint = 3;
+    for fd in kept {
+        close_range(first, fd.wrapping_sub(1))?;
+        first = first.max(fd.saturating_add(1));
+    }
+    close_range(first, c_uint::MAX)
+}
+
+/// Closes the descriptors `first..=last`; nothing if there are none.
+fn close_range(first: c_uint, last: c_uint) -> Result<()> {
+    if first > last {
+        return Ok(());
+    }
+    // SAFETY: the call takes three numbers. What it closes is owned by nobody who uses it again:
+    // this is called in a new process alone (`start_detached`), whose `main` uses what was kept,
+    // and which never returns into the code that owns the rest.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    match result {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
 }

@@ -41,7 +41,9 @@ pub enum Verb {
     Run(verbs::run::Args),
     /// Mounts an image for everybody.
     Mount(verbs::mount::Args),
-    /// Unmounts an image.
+    /// Says what runs from images, and what serves it.
+    Stat(verbs::stat::Args),
+    /// Unmounts an image, or ends its sessions.
     Umount(verbs::umount::Args),
     /// Says what this system allows, and what to do where it does not.
     Doctor(verbs::doctor::Args),

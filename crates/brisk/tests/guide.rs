@@ -25,13 +25,18 @@ fn run(page: &str) {
     let script = commands(page);
     assert!(script.contains("brisk pack"), "the page has commands");
     // What differs says so with exit code 1, and the guide shows that too.
-    let script = format!("set -eu\nbrisk() {{ command brisk \"$@\" || [ $? -eq 1 ]; }}\n{script}");
+    let script = format!(
+        "set -eu\nbrisk() {{ command brisk \"$@\" || [ $? -eq 1 ]; }}\n\
+         trap 'for i in *.img; do brisk umount $i 2>/dev/null || :; done' EXIT\n{script}"
+    );
     let directory = tempfile::tempdir().unwrap();
     let built = Path::new(env!("CARGO_BIN_EXE_brisk")).parent().unwrap();
     let path = format!("{}:{}", built.display(), std::env::var("PATH").unwrap());
     let output = Command::new("sh")
         .args(["-c", &script])
         .env("PATH", path)
+        // Sessions of its own, which end with the page.
+        .env("XDG_RUNTIME_DIR", directory.path())
         .env_remove("SOURCE_DATE_EPOCH")
         .current_dir(directory.path())
         .output()

@@ -1,4 +1,4 @@
-//! `brisk mount`, `brisk umount` and `brisk run`, which need root.
+//! `brisk mount`, `brisk umount` and `brisk run --kernel`, which need root.
 
 mod looking;
 
@@ -11,7 +11,7 @@ use looking::{Place, Said, assert_help};
 
 #[test]
 fn help() {
-    for verb in ["mount", "umount", "run"] {
+    for verb in ["mount", "umount", "run", "stat"] {
         assert_help(verb);
     }
 }
@@ -146,7 +146,7 @@ fn without_root_the_cure_is_said() {
     let refused = format!("brisk: cannot mount a.img: {cure}\n");
     assert_eq!(nobody(&["mount", "a.img", "at"]), said(2, "", &refused));
     assert_eq!(
-        nobody(&["run", "a.img", "--at", "at", "--", "bin/app"]),
+        nobody(&["run", "a.img", "--kernel", "--at", "at", "--", "bin/app"]),
         said(125, "", &refused)
     );
     let doctor = nobody(&["doctor"]);
@@ -164,7 +164,7 @@ fn without_root_the_cure_is_said() {
 }
 
 fn run(place: &Place, arguments: &[&str]) -> Said {
-    let mut all = vec!["run", "a.img", "--at", "at", "--"];
+    let mut all = vec!["run", "a.img", "--kernel", "--at", "at", "--"];
     all.extend(arguments);
     place.brisk(&all)
 }
@@ -242,6 +242,7 @@ fn the_recorded_place_is_where_it_runs() {
     let where_it_is = [
         "run",
         "a.img",
+        "--kernel",
         "--",
         "bin/app",
         "sh",
@@ -255,7 +256,14 @@ fn the_recorded_place_is_where_it_runs() {
     // Absolute names of what is in the image work there.
     let absolute = at.join("bin/app");
     assert_eq!(
-        place.brisk(&["run", "a.img", "--", absolute.to_str().unwrap(), "true"]),
+        place.brisk(&[
+            "run",
+            "a.img",
+            "--kernel",
+            "--",
+            absolute.to_str().unwrap(),
+            "true"
+        ]),
         said(0, "", "")
     );
     fs::remove_dir(Path::new(&at)).unwrap();

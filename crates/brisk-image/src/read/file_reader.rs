@@ -46,6 +46,46 @@ pub struct FileReader {
     contiguous: Option<u64>,
 }
 
+/// Some bytes of a file, decoded: a part of a block that the image's cache holds too, or zeros.
+#[derive(Clone)]
+pub struct Piece {
+    len: usize,
+    /// None for zeros. Otherwise the block, and the byte in it where the piece starts; the block
+    /// has `len` bytes from there.
+    block: Option<(Arc<Vec<u8>>, usize)>,
+}
+
+impl Piece {
+    fn zeros(len: usize) -> Self {
+        Self { len, block: None }
+    }
+
+    /// Bytes in the piece.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True for a piece of no bytes, which there is at the end of a file only.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes; none if all of them are zero.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        let (block, start) = self.block.as_ref()?;
+        Some(&block[*start..*start + self.len])
+    }
+}
+
+impl std::fmt::Debug for Piece {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Piece")
+            .field("len", &self.len)
+            .field("zeros", &self.block.is_none())
+            .finish()
+    }
+}
+
 /// How many bytes of a file are stored how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredAs {
@@ -271,6 +311,31 @@ impl FileReader {
         Ok(n)
     }
 
+    /// The bytes at `offset`, at most `most` and at most to the end of the block that they are in,
+    /// without a copy where they have to be decoded.
+    ///
+    /// The whole block is decoded, and kept in the image's cache. Of a block that is stored raw,
+    /// the piece alone is read, and not kept. Two threads that ask for the same block at once
+    /// decode it once.
+    pub fn piece(&self, offset: u64, most: usize) -> Result<Piece> {
+        self.read_piece(offset, most)
+            .map_err(|e| self.image.name(e))
+    }
+
+    /// True if [`FileReader::piece`] has nothing to decode at `offset`: the block is in the cache
+    /// already, a hole, stored raw, or behind the end.
+    pub fn is_decoded(&self, offset: u64) -> bool {
+        let i = usize::try_from(offset / u64::from(self.image.block_size())).unwrap_or(usize::MAX);
+        let block = match (self.blocks.get(i), self.tail) {
+            (Some(block), _) if block.stored.is_raw() => return true,
+            (Some(block), _) => *block,
+            (None, Some(tail)) if offset < self.len => tail.block,
+            (None, _) => return true,
+        };
+        let key = (block.start, block.stored.encode());
+        block.stored.is_sparse() || self.image.inner.blocks.contains_key(&key)
+    }
+
     /// The whole file as a slice of the mapping.
     ///
     /// None if the image is not [mapped](crate::OpenOptions::mapped), or the file is not stored as
@@ -444,8 +509,67 @@ impl FileReader {
         Ok(())
     }
 
+    fn read_piece(&self, offset: u64, most: usize) -> Result<Piece> {
+        let inner = &self.image.inner;
+        let block_size = u64::from(inner.superblock.block_size());
+        if offset >= self.len {
+            return Ok(Piece::zeros(0));
+        }
+        // As in `read_blocks`.
+        let i = usize::try_from(offset / block_size).unwrap_or(usize::MAX);
+        let skip = usize::try_from(offset % block_size).unwrap_or(0);
+        let whole = self.block_len(i);
+        let len = (whole - skip).min(most);
+        let what = "a data block";
+        let Some(block) = self.blocks.get(i) else {
+            let (bytes, from) = self.tail_block(len)?;
+            return Ok(Piece {
+                len,
+                block: Some((bytes, from + skip)),
+            });
+        };
+        if block.stored.is_sparse() {
+            return Ok(Piece::zeros(len));
+        }
+        let wrong_len = |found| {
+            Err(decoded_len(
+                *block,
+                what,
+                found,
+                Allowed::Only(whole as u64),
+            ))
+        };
+        if block.stored.is_raw() {
+            if block.stored.len() as usize != whole {
+                return wrong_len(block.stored.len() as usize);
+            }
+            let mut bytes = vec![0; len];
+            inner.stored_into(block.start + skip as u64, &mut bytes, what)?;
+            return Ok(Piece {
+                len,
+                block: Some((Arc::new(bytes), 0)),
+            });
+        }
+        let bytes = inner.cached_block(*block, whole, what)?;
+        if bytes.len() != whole {
+            return wrong_len(bytes.len());
+        }
+        Ok(Piece {
+            len,
+            block: Some((bytes, skip)),
+        })
+    }
+
     /// Reads from byte `skip` of the tail.
     fn read_tail(&self, skip: usize, out: &mut [u8]) -> Result<()> {
+        let (bytes, from) = self.tail_block(out.len())?;
+        out.copy_from_slice(&bytes[from + skip..from + skip + out.len()]);
+        Ok(())
+    }
+
+    /// The decoded block with the tail, for `need` bytes of it, and where in it the tail starts.
+    /// The block has all of the tail.
+    fn tail_block(&self, need: usize) -> Result<(Arc<Vec<u8>>, usize)> {
         let inner = &self.image.inner;
         let Some(tail) = self.tail else {
             // Invariant 1: only a tail is not in the list.
@@ -453,7 +577,7 @@ impl FileReader {
                 Place::Byte(0),
                 Corrupt::Truncated {
                     what: "a file",
-                    need: out.len() as u64,
+                    need: need as u64,
                     have: 0,
                 },
             ));
@@ -468,8 +592,7 @@ impl FileReader {
             let fault = Corrupt::Truncated { what, need, have };
             return Err(Error::corrupt(Place::Byte(tail.block.start), fault));
         }
-        out.copy_from_slice(&bytes[from + skip..from + skip + out.len()]);
-        Ok(())
+        Ok((bytes, from))
     }
 
     fn find_contiguous(&self) -> Option<u64> {

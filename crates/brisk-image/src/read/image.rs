@@ -249,6 +249,11 @@ impl Image {
         Ok(root)
     }
 
+    /// Where the root directory stands, without reading it.
+    pub fn root_reference(&self) -> InodeRef {
+        InodeRef(self.inner.superblock.root_inode())
+    }
+
     /// The inode that `reference` points to.
     pub fn inode(&self, reference: InodeRef) -> Result<Inode> {
         self.inner.read_inode(reference).map_err(|e| self.name(e))
@@ -330,6 +335,17 @@ impl Image {
     /// True if inodes can be found by number, as NFS needs.
     pub fn is_exportable(&self) -> bool {
         self.inner.exports.is_some()
+    }
+
+    /// True if the image has a table of extended attributes, even if no inode uses it.
+    pub fn has_xattrs(&self) -> bool {
+        self.inner.superblock.xattr_table().is_some()
+    }
+
+    /// Keeps at most `bytes` of decoded data blocks from now on, in the place of
+    /// [`Limits::block_cache`]. All clones of the image share them.
+    pub fn set_block_cache(&self, bytes: u64) {
+        self.inner.blocks.set_capacity(bytes);
     }
 
     /// The flag bits of the superblock.

@@ -18,6 +18,19 @@ impl InodeRef {
     pub(crate) fn parse(word: u64, at: Place) -> Result<Self> {
         MetaRef::parse(word, at, "inode reference").map(Self)
     }
+
+    /// The reference as one word, as the image stores it: below 2^63 for every image that fits
+    /// into a file.
+    pub fn to_word(self) -> u64 {
+        self.0.encode()
+    }
+
+    /// The reference that [`InodeRef::to_word`] made a word of; none if no reference has that word.
+    ///
+    /// Whether an inode stands there is seen when it is read.
+    pub fn from_word(word: u64) -> Option<Self> {
+        Self::parse(word, Place::Byte(0)).ok()
+    }
 }
 
 /// A file, a directory, or another thing with a name, and its metadata.
@@ -78,6 +91,8 @@ pub struct Directory {
 #[derive(Debug, Clone, Copy)]
 pub struct File {
     pub(crate) len: u64,
+    /// Bytes of it that are said to be holes.
+    pub(crate) sparse: u64,
     /// Where the first block is stored; the others follow without a gap.
     pub(crate) blocks_start: u64,
     /// The fragment block with the end of the file, and the byte in it.
@@ -91,6 +106,11 @@ impl Directory {
     pub fn parent_number(&self) -> u32 {
         self.parent
     }
+
+    /// Bytes of the listing as it is stored; zero for an empty directory.
+    pub fn listing_len(&self) -> u32 {
+        self.listing_len
+    }
 }
 
 impl File {
@@ -102,6 +122,11 @@ impl File {
     /// True for a file of no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Bytes that its writer counted as holes: at most [`File::len`], and for show only.
+    pub fn sparse(&self) -> u64 {
+        self.sparse.min(self.len)
     }
 
     /// The shared block that the whole file is in, and the byte where it starts there.
@@ -255,7 +280,7 @@ impl Inner {
         extended: bool,
         place: Place,
     ) -> Result<Parsed> {
-        let (nlink, xattr, blocks_start, len, fragment, fragment_offset) = if extended {
+        let (nlink, xattr, blocks_start, len, sparse, fragment, fragment_offset) = if extended {
             let wire: wire::ExtFile = cursor.read_wire("a file inode")?;
             let (nlink, xattr) = (wire.nlink.get(), wire.xattr.get());
             let (fragment, offset) = (wire.fragment.get(), wire.fragment_offset.get());
@@ -264,6 +289,7 @@ impl Inner {
                 xattr,
                 wire.blocks_start.get(),
                 wire.len.get(),
+                wire.sparse.get(),
                 fragment,
                 offset,
             )
@@ -271,7 +297,7 @@ impl Inner {
             let wire: wire::File = cursor.read_wire("a file inode")?;
             let (fragment, offset) = (wire.fragment.get(), wire.fragment_offset.get());
             let (start, len) = (wire.blocks_start.get().into(), wire.len.get().into());
-            (1, wire::NONE, start, len, fragment, offset)
+            (1, wire::NONE, start, len, 0, fragment, offset)
         };
         // Linux measures files in a signed 64-bit number.
         if i64::try_from(len).is_err() {
@@ -291,6 +317,7 @@ impl Inner {
         };
         let file = File {
             len,
+            sparse,
             blocks_start,
             fragment,
             block_words: cursor.pos(),

@@ -11,5 +11,6 @@ pub mod man;
 pub mod mount;
 pub mod pack;
 pub mod run;
+pub mod stat;
 pub mod umount;
 pub mod verify;

@@ -1,10 +1,12 @@
-//! `brisk run`: starts a program from an image that it alone sees.
+//! `brisk run`: starts a program from an image, in a session that its user's runs share.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
-use brisk_mount::{ErrorKind, Launch};
+use brisk_image::Image;
+use brisk_mount::{ErrorKind, Launch, Session, SessionImage};
 
 use super::mount;
 use crate::Answer;
@@ -13,10 +15,12 @@ use crate::args::ImageArgs;
 /// What to start, and from which image.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image is mounted in a mount namespace of its own, and the program takes the place of \
-brisk: signals, job control, descriptors and the exit status are the program's. When the \
-last process that it started has ended, the mount goes away. The environment has the mount \
-point in BRISK_TREE. This needs root.\n\n\
+The program takes the place of brisk: signals, job control, descriptors and the exit status \
+are the program's. It and what it starts see the image, nobody else does. The environment has \
+the mount point in BRISK_TREE.\n\n\
+The first run of an image starts two small processes, which serve it; later runs of the same \
+user join them and find in memory what was read before. They leave some time after the last \
+program has ended. brisk stat shows them, brisk umount ends them.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
 executed and 127 if there is none.")]
 pub struct Args {
@@ -28,6 +32,21 @@ pub struct Args {
     /// empty]
     #[arg(long, value_name = "DIR")]
     at: Option<PathBuf>,
+
+    /// How long the image stays in memory after the last program that was started from it has
+    /// ended; 0 leaves nothing. That of the latest run counts.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 300,
+        conflicts_with = "kernel"
+    )]
+    linger: u32,
+
+    /// Mounts through the kernel, for this run alone, without a process that serves. This needs
+    /// root.
+    #[arg(long)]
+    kernel: bool,
 
     /// The program and its arguments. A program with a slash is taken from the image (bin/app),
     /// one that starts with a slash as it is, and a bare name from PATH.
@@ -43,14 +62,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         Some(_) => None,
         None => image.recorded_place()?,
     };
-    let launch = Launch {
-        image: args.image.image.clone(),
-        at: args.at.clone().or_else(|| recorded.clone()),
-        command: args.command.clone(),
-        options: mount::options(&image),
+    let at = args.at.clone().or_else(|| recorded.clone());
+    let result = if args.kernel {
+        launch(args, at, &image).exec()
+    } else {
+        session(args, at, &image).exec()
     };
-    drop(image);
-    let error = match launch.exec() {
+    let error = match result {
         Ok(never) => match never {},
         Err(error) => error,
     };
@@ -59,6 +77,27 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             Err(error).context("at the place that the image records; --at DIR names another")
         }
         _ => Err(error.into()),
+    }
+}
+
+fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
+    Launch {
+        image: args.image.image.clone(),
+        at,
+        command: args.command.clone(),
+        options: mount::options(image),
+    }
+}
+
+fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> Session {
+    Session {
+        image: SessionImage {
+            path: args.image.image.clone(),
+            offset: image.offset(),
+            at,
+        },
+        linger: Duration::from_secs(args.linger.into()),
+        command: args.command.clone(),
     }
 }
 

@@ -1,24 +1,35 @@
-//! `brisk umount`: ends a mount.
+//! `brisk umount`: ends a mount, or a session.
 
 use std::path::PathBuf;
 
+use brisk_mount::{end_session, sessions};
+
 use crate::Answer;
 
-/// Which mount to end.
+/// What to end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Only images are unmounted, nothing else. This needs root.")]
+A session is what the runs of an image by one user share: see brisk run. Everybody ends their own. \
+Unmounting what brisk mount has mounted needs root; only images are unmounted, nothing else.")]
 pub struct Args {
-    /// The directory that the image is mounted on.
-    dir: PathBuf,
+    /// The directory that the image is mounted on, or the image, to end its sessions.
+    path: PathBuf,
 
-    /// Takes the mount out of the tree of directories at once, even if programs use it; the kernel
-    /// lets go of the image when the last of them ends.
+    /// Ends a session with its last program, and lets nobody join it. Takes a mount out of the tree
+    /// of directories at once, even if programs use it; the kernel lets go of the image when the
+    /// last of them ends.
     #[arg(short, long)]
     lazy: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    brisk_mount::unmount(&args.dir, args.lazy)?;
+    let mut found = sessions()?;
+    found.retain(|session| session.is_about(&args.path));
+    if found.is_empty() {
+        brisk_mount::unmount(&args.path, args.lazy)?;
+    }
+    for session in found {
+        end_session(&session.key, args.lazy)?;
+    }
     Ok(Answer::Yes)
 }

@@ -1,0 +1,196 @@
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use zerocopy::FromBytes;
+
+use super::channel::{Channel, REQUEST};
+use super::options::ServeOptions;
+use super::wire::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR, can, op};
+use crate::error::{Action, Cause, Error, Result};
+use crate::syscalls::clone_fuse_channel;
+
+/// What is asked of the kernel, as far as it can.
+///
+/// Not READDIRPLUS for every listing: `AUTO` asks for attributes with the names at the start of a
+/// directory, and goes on doing so only if somebody looks at them.
+const WANTED: u64 = can::ASYNC_READ
+    | can::DO_READDIRPLUS
+    | can::READDIRPLUS_AUTO
+    | can::NO_OPEN
+    | can::PARALLEL_DIROPS
+    | can::MAX_PAGES
+    | can::CACHE_SYMLINKS
+    | can::NO_OPENDIR
+    | can::EXPLICIT_INVAL_DATA
+    | can::INIT_EXT
+    | can::HAS_RESEND;
+
+/// Pages of one READ: 1 MiB. The read-ahead of the mount bounds them too: 128 KiB, unless root
+/// raises it in /sys/class/bdi.
+const MAX_PAGES: u16 = 256;
+
+/// Requests of read-ahead that may wait at once, and how many make a disk count as busy. The
+/// kernel's own 12 and 9 are few for large files.
+const MAX_BACKGROUND: u16 = 64;
+const CONGESTED: u16 = 48;
+
+/// A FUSE connection after INIT: its channels and what was agreed.
+///
+/// As long as one process has the connection, the file system is there. So whoever starts servers
+/// keeps it: a server that dies leaves its requests unanswered, and the next one on the same
+/// connection answers them ([`FuseConnection::resend`]).
+///
+/// A process that holds a connection must have no file of the mount open, nor be in it with its
+/// working directory, root or program: its end would wait for an answer that only it can give.
+#[derive(Debug)]
+pub struct FuseConnection {
+    /// The first is the one that was mounted, the others are clones of it. A request is answered
+    /// on the channel it was read from, and a channel that nobody has any longer fails its
+    /// requests with ECONNABORTED: so all of them are kept here, and not by the server.
+    ///
+    /// 1. There is at least one.
+    channels: Vec<OwnedFd>,
+    agreed: u64,
+}
+
+impl FuseConnection {
+    /// Agrees with the kernel on the protocol.
+    ///
+    /// `channel` is an opened `/dev/fuse` on which a file system was mounted, which queues the
+    /// request INIT: it is read and answered here, so this returns at once.
+    ///
+    /// A channel of its own for each of `options.threads` is opened. Where `/dev/fuse` cannot be
+    /// opened any longer, the threads share what there is: see [`FuseConnection::channels`].
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the kernel is older than Linux 5.4, and `Io` if `channel` belongs to no
+    /// mount or INIT was answered already.
+    pub fn establish(channel: OwnedFd, options: &ServeOptions) -> Result<Self> {
+        let agreed = init(channel.as_fd()).map_err(|cause| Error::new(Action::Serve, cause))?;
+        let mut channels = vec![channel];
+        while channels.len() < options.threads {
+            match clone_fuse_channel(channels[0].as_fd()) {
+                Ok(clone) => channels.push(clone),
+                // No device, no right to open it, or opened in another user namespace. What is
+                // there serves too: a look-up takes about twice as long.
+                Err(_) => break,
+            }
+        }
+        Ok(Self { channels, agreed })
+    }
+
+    /// The connection that another process established, out of its [`FuseConnection::channels`],
+    /// inherited, and its [`FuseConnection::agreed`].
+    ///
+    /// # Errors
+    ///
+    /// `State` if there are no channels.
+    pub fn from_parts(channels: Vec<OwnedFd>, agreed: u64) -> Result<Self> {
+        if channels.is_empty() {
+            return Err(Error::new(Action::Serve, Cause::NoChannel));
+        }
+        Ok(Self { channels, agreed })
+    }
+
+    /// The channel that was mounted.
+    pub fn channel(&self) -> BorrowedFd<'_> {
+        // Invariant 1.
+        self.channels[0].as_fd()
+    }
+
+    /// All channels: the one that was mounted, and its clones.
+    pub fn channels(&self) -> &[OwnedFd] {
+        &self.channels
+    }
+
+    /// What was agreed on in INIT, as the bits of its flags.
+    pub fn agreed(&self) -> u64 {
+        self.agreed
+    }
+
+    /// Whether the kernel can resend requests that a dead server had read (Linux 6.9 and later).
+    pub fn can_resend(&self) -> bool {
+        self.agrees(can::HAS_RESEND)
+    }
+
+    /// Makes the kernel send every unanswered request again.
+    ///
+    /// One that a server answers at this moment is sent too, and its second answer ignored. One
+    /// that a dying server reads at this moment is missed: so this is called again a little later.
+    ///
+    /// # Errors
+    ///
+    /// `Io`: EINVAL where [`FuseConnection::can_resend`] says no.
+    pub fn resend(&self) -> Result<()> {
+        match Channel(self.channel()).resend() {
+            // After the end there is nothing to send.
+            Ok(()) | Err(Errno::NODEV | Errno::CONNABORTED) => Ok(()),
+            Err(e) => {
+                let cause = Cause::io("have unanswered requests sent again", e);
+                Err(Error::new(Action::Serve, cause))
+            }
+        }
+    }
+
+    pub(super) fn agrees(&self, flag: u64) -> bool {
+        self.agreed & flag != 0
+    }
+}
+
+/// The data of `mount(2)` for a file system that is served on `channel` to everybody: `uid` and
+/// `gid` are those of the caller in its own user namespace.
+///
+/// The mount has to be made with `MS_RDONLY`, `MS_NOSUID` and `MS_NODEV`.
+pub fn mount_data(channel: BorrowedFd<'_>, uid: u32, gid: u32) -> String {
+    format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,allow_other",
+        channel.as_raw_fd()
+    )
+}
+
+/// Reads INIT, answers it, and returns the flags of the answer.
+fn init(channel: BorrowedFd<'_>) -> Result<u64, Cause> {
+    let channel = Channel(channel);
+    let io = |e| Cause::io("agree with the kernel on the FUSE protocol", e);
+    let mut buf = vec![0; REQUEST];
+    let Some(request) = channel.receive(&mut buf).map_err(io)? else {
+        return Err(io(Errno::NODEV));
+    };
+    if request.header.opcode != op::INIT {
+        return Err(io(Errno::PROTO));
+    }
+    let init: InitIn = request.read().map_err(io)?;
+    let unique = request.header.unique;
+    if init.major != MAJOR || init.minor < OLDEST_MINOR {
+        channel.reply_error(unique, Errno::PROTO).map_err(io)?;
+        return Err(Cause::FuseVersion {
+            major: init.major,
+            minor: init.minor,
+        });
+    }
+    let mut offered = u64::from(init.flags);
+    if offered & can::INIT_EXT != 0 {
+        let rest = request.body.get(size_of::<InitIn>()..).unwrap_or(&[]);
+        let (flags2, _) = u32::read_from_prefix(rest).map_err(|_| io(Errno::PROTO))?;
+        offered |= u64::from(flags2) << 32;
+    }
+    let agreed = offered & WANTED;
+    let out = InitOut {
+        major: MAJOR,
+        minor: MINOR,
+        max_readahead: init.max_readahead,
+        // The two halves; nothing is lost.
+        flags: (agreed & u64::from(u32::MAX)) as u32,
+        flags2: (agreed >> 32) as u32,
+        max_background: MAX_BACKGROUND,
+        congestion_threshold: CONGESTED,
+        max_write: 4096,
+        time_gran: 1_000_000_000,
+        max_pages: MAX_PAGES,
+        map_alignment: 0,
+        unused: [0; 7],
+    };
+    channel.reply(unique, &out).map_err(io)?;
+    Ok(agreed)
+}

@@ -1,0 +1,191 @@
+//! Listings, in parts.
+
+use std::collections::VecDeque;
+use std::iter::Peekable;
+use std::sync::{Mutex, PoisonError};
+
+use brisk_image::{Inode, InodeKind, ReadDir};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::node::{Fail, Nodes, type_bits};
+use super::wire::{Dirent, EntryOut};
+
+/// Places in listings that are kept.
+const PLACES: usize = 32;
+
+/// Places in listings at which somebody is expected to read on, since a listing can be read from
+/// its start only. Without the place, that is done again.
+#[derive(Default)]
+pub(super) struct Listings<'a> {
+    /// The one used last is in front.
+    places: Mutex<VecDeque<Place<'a>>>,
+}
+
+/// Where one is in a directory.
+struct Place<'a> {
+    nodeid: u64,
+    /// What the kernel calls the place: 0 is before ".", 1 before "..", and `n + 2` before entry
+    /// `n` of the image.
+    offset: u64,
+    entries: Peekable<ReadDir<'a>>,
+}
+
+impl<'a> Listings<'a> {
+    /// At most `size` bytes of the directory that is node `nodeid`, from `offset` on, as READDIR
+    /// wants them, or with attributes as READDIRPLUS does. None at the end.
+    pub(super) fn read(
+        &self,
+        nodes: Nodes<'a>,
+        nodeid: u64,
+        offset: u64,
+        size: usize,
+        plus: bool,
+    ) -> Result<Vec<u8>, Fail> {
+        let directory = nodes.directory(nodeid)?;
+        let mut place = match self.take(nodeid, offset) {
+            Some(place) => place,
+            None => start(nodes, nodeid, &directory, offset)?,
+        };
+        let mut part = Part {
+            bytes: Vec::with_capacity(size),
+            size,
+            plus,
+        };
+        let own = u64::from(directory.number());
+        while place.offset < 2 {
+            let (name, ino) = match place.offset {
+                0 => (".", own),
+                _ => ("..", parent_number(nodes, &directory)),
+            };
+            // "." and ".." have no node of their own here: the kernel knows both.
+            let kind = type_bits(brisk_image::FileType::Directory);
+            if !part.push(
+                name.as_bytes(),
+                ino,
+                place.offset + 1,
+                kind,
+                EntryOut::new_zeroed,
+            ) {
+                break;
+            }
+            place.offset += 1;
+        }
+        while place.offset >= 2 {
+            let entry = match place.entries.peek() {
+                Some(Ok(entry)) => entry,
+                // What was listed before the fault is the answer, and the fault the next one.
+                Some(Err(_)) if !part.bytes.is_empty() => break,
+                Some(Err(_)) | None => match place.entries.next() {
+                    Some(Err(e)) => return Err(e.into()),
+                    _ => break,
+                },
+            };
+            let name = entry.name().as_encoded_bytes();
+            let ino = entry.inode_number().into();
+            let kind = type_bits(entry.file_type());
+            // An entry without a node is looked up by itself, and has its fault then.
+            let with_node = || match nodes.image.entry_inode(entry) {
+                Ok(inode) => nodes.entry(&inode),
+                Err(_) => EntryOut::new_zeroed(),
+            };
+            if !part.push(name, ino, place.offset + 1, kind, with_node) {
+                break;
+            }
+            place.entries.next();
+            place.offset += 1;
+        }
+        if !part.bytes.is_empty() {
+            self.keep(place);
+        }
+        Ok(part.bytes)
+    }
+
+    fn take(&self, nodeid: u64, offset: u64) -> Option<Place<'a>> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let i = places
+            .iter()
+            .position(|place| place.nodeid == nodeid && place.offset == offset)?;
+        places.remove(i)
+    }
+
+    fn keep(&self, place: Place<'a>) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.push_front(place);
+        places.truncate(PLACES);
+    }
+}
+
+/// The place `offset` of a directory, found from its start.
+fn start<'a>(
+    nodes: Nodes<'a>,
+    nodeid: u64,
+    directory: &Inode,
+    offset: u64,
+) -> Result<Place<'a>, Fail> {
+    let mut entries = nodes.image.read_dir(directory)?;
+    for _ in 2..offset {
+        match entries.next() {
+            Some(entry) => entry?,
+            // A place behind the end is the end.
+            None => break,
+        };
+    }
+    Ok(Place {
+        nodeid,
+        offset,
+        entries: entries.peekable(),
+    })
+}
+
+/// The inode number of the directory that `directory` is in; the root is in itself.
+fn parent_number(nodes: Nodes<'_>, directory: &Inode) -> u64 {
+    match directory.kind() {
+        InodeKind::Directory(dir) if directory.reference() != nodes.image.root_reference() => {
+            dir.parent_number().into()
+        }
+        _ => directory.number().into(),
+    }
+}
+
+/// A part of a listing as it grows.
+struct Part {
+    bytes: Vec<u8>,
+    size: usize,
+    plus: bool,
+}
+
+impl Part {
+    /// Adds an entry; false if there is no room for it. `next` is the place behind it, and `kind`
+    /// its type as in `st_mode`.
+    fn push(
+        &mut self,
+        name: &[u8],
+        ino: u64,
+        next: u64,
+        kind: u32,
+        node: impl FnOnce() -> EntryOut,
+    ) -> bool {
+        let plus = if self.plus { size_of::<EntryOut>() } else { 0 };
+        let len = (plus + size_of::<Dirent>() + name.len()).next_multiple_of(8);
+        let Ok(namelen) = u32::try_from(name.len()) else {
+            return false;
+        };
+        if self.bytes.len() + len > self.size {
+            return false;
+        }
+        let end = self.bytes.len() + len;
+        if self.plus {
+            self.bytes.extend_from_slice(node().as_bytes());
+        }
+        let dirent = Dirent {
+            ino,
+            off: next,
+            namelen,
+            kind: kind >> 12,
+        };
+        self.bytes.extend_from_slice(dirent.as_bytes());
+        self.bytes.extend_from_slice(name);
+        self.bytes.resize(end, 0);
+        true
+    }
+}

@@ -1,0 +1,19 @@
+//! Answers the kernel's FUSE requests from an image.
+//!
+//! Nothing in an image changes, so the kernel is told to keep whatever it is told: names, absent
+//! names too, attributes, listings, targets of links and contents. A node of the file system is
+//! an inode's place in the image, so that no table of nodes exists: memory stays flat, and a server
+//! that takes the place of a dead one knows every node that the kernel holds.
+//!
+//! [`channel`] carries requests and answers, [`connection`] agrees on the protocol once, and
+//! [`server`] answers on some threads with what [`node`] and [`listing`] say.
+
+pub(crate) mod channel;
+pub(crate) mod connection;
+pub(crate) mod listing;
+pub(crate) mod node;
+pub(crate) mod options;
+pub(crate) mod readers;
+pub(crate) mod served;
+pub(crate) mod server;
+mod wire;

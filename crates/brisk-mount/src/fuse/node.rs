@@ -1,0 +1,161 @@
+//! Inodes of an image as nodes of a file system.
+
+use brisk_image::{Device, FileType, Image, Inode, InodeKind, InodeRef};
+use rustix::fs::makedev;
+use rustix::io::Errno;
+use zerocopy::FromZeros;
+
+use super::options::Owners;
+use super::wire::{Attr, AttrOut, EntryOut, ROOT};
+
+/// Seconds that mean for ever.
+const FOR_EVER: u64 = u64::MAX;
+
+/// Bytes of what the kernel's SquashFS adds to the length of each listing, for "." and "..".
+const UNSTORED: u64 = 3;
+
+/// Why a request cannot be answered.
+pub(super) enum Fail {
+    /// The request's own fault, or the answer that is meant.
+    Errno(Errno),
+    /// The image's, which the reader sees as EIO.
+    Image(brisk_image::Error),
+}
+
+impl From<Errno> for Fail {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl From<brisk_image::Error> for Fail {
+    fn from(error: brisk_image::Error) -> Self {
+        Self::Image(error)
+    }
+}
+
+/// Finds inodes by the number that the kernel has for them, and describes them to it.
+///
+/// 1. Node 1 is the root directory. Node `n` above it is the inode at the reference `n - 2`. So a
+///    number means the same to every server of an image, and no node is 0.
+#[derive(Clone, Copy)]
+pub(super) struct Nodes<'a> {
+    pub(super) image: &'a Image,
+    pub(super) owners: Owners,
+}
+
+impl Nodes<'_> {
+    /// The inode of a node; ESTALE for a number that no node has.
+    pub(super) fn inode(&self, nodeid: u64) -> Result<Inode, Fail> {
+        if nodeid == ROOT {
+            return Ok(self.image.root()?);
+        }
+        let reference = nodeid.checked_sub(ROOT + 1).and_then(InodeRef::from_word);
+        Ok(self.image.inode(reference.ok_or(Errno::STALE)?)?)
+    }
+
+    pub(super) fn directory(&self, nodeid: u64) -> Result<Inode, Fail> {
+        let inode = self.inode(nodeid)?;
+        match inode.is_dir() {
+            true => Ok(inode),
+            false => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    fn nodeid(&self, inode: &Inode) -> u64 {
+        let reference = inode.reference();
+        if reference == self.image.root_reference() {
+            return ROOT;
+        }
+        // An inode that could be read stands inside the image, so its word is far from the end.
+        reference.to_word().saturating_add(ROOT + 1)
+    }
+
+    pub(super) fn entry(&self, inode: &Inode) -> EntryOut {
+        EntryOut {
+            nodeid: self.nodeid(inode),
+            generation: 0,
+            entry_valid: FOR_EVER,
+            attr_valid: FOR_EVER,
+            entry_valid_nsec: 0,
+            attr_valid_nsec: 0,
+            attr: self.attr(inode),
+        }
+    }
+
+    /// The entry that says that a name is absent, and that this stays so.
+    pub(super) fn no_entry() -> EntryOut {
+        EntryOut {
+            entry_valid: FOR_EVER,
+            ..EntryOut::new_zeroed()
+        }
+    }
+
+    pub(super) fn attr_out(&self, inode: &Inode) -> AttrOut {
+        AttrOut {
+            attr_valid: FOR_EVER,
+            attr_valid_nsec: 0,
+            dummy: 0,
+            attr: self.attr(inode),
+        }
+    }
+
+    /// The attributes, as the kernel's SquashFS shows them.
+    fn attr(&self, inode: &Inode) -> Attr {
+        let (uid, gid) = match self.owners {
+            Owners::AsStored => (inode.uid(), inode.gid()),
+            Owners::Everything { uid, gid } => (uid, gid),
+        };
+        let (size, blocks) = match inode.kind() {
+            InodeKind::Directory(dir) => (u64::from(dir.listing_len()) + UNSTORED, 0),
+            InodeKind::File(file) => (
+                file.len(),
+                file.len().saturating_sub(file.sparse()).div_ceil(512),
+            ),
+            _ => (inode.len(), 0),
+        };
+        let rdev = match inode.kind() {
+            InodeKind::BlockDevice(device) | InodeKind::CharDevice(device) => wire_rdev(*device),
+            _ => 0,
+        };
+        let time = u64::from(inode.mtime());
+        Attr {
+            ino: inode.number().into(),
+            size,
+            blocks,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            atimensec: 0,
+            mtimensec: 0,
+            ctimensec: 0,
+            mode: type_bits(inode.file_type()) | u32::from(inode.permissions()),
+            nlink: inode.nlink(),
+            uid,
+            gid,
+            rdev,
+            blksize: self.image.block_size(),
+            flags: 0,
+        }
+    }
+}
+
+/// The device's numbers as the kernel packs them into 32 bits (`new_encode_dev`): numbers that do
+/// not fit belong to no device.
+fn wire_rdev(device: Device) -> u32 {
+    // The lower half of glibc's form is the kernel's.
+    (makedev(device.major, device.minor) & u64::from(u32::MAX)) as u32
+}
+
+/// The type as it stands in `st_mode`.
+pub(super) fn type_bits(kind: FileType) -> u32 {
+    match kind {
+        FileType::Directory => 0o040_000,
+        FileType::File => 0o100_000,
+        FileType::Symlink => 0o120_000,
+        FileType::BlockDevice => 0o060_000,
+        FileType::CharDevice => 0o020_000,
+        FileType::Fifo => 0o010_000,
+        FileType::Socket => 0o140_000,
+    }
+}

@@ -1,0 +1,70 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::served::Served;
+
+/// Who owns what is in an image, as a mount shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// Who the image says. In a user namespace that does not know them, their files cannot be
+    /// used: EOVERFLOW.
+    AsStored,
+    /// One user and one group, whatever the image says.
+    Everything {
+        /// The user's number in the user namespace of the mount.
+        uid: u32,
+        /// The group's.
+        gid: u32,
+    },
+}
+
+/// Told of each fault of an image once: a damaged part, a disk that fails.
+pub type OnFault = Arc<dyn Fn(&brisk_image::Error) + Send + Sync>;
+
+/// How to serve an image.
+#[derive(Clone)]
+pub struct ServeOptions {
+    /// Threads that answer, each with a channel of its own. 2.
+    pub threads: usize,
+    /// Whom the files belong to. As stored.
+    pub owners: Owners,
+    /// Decode ahead of readers. Yes.
+    pub read_ahead: bool,
+    /// Bytes of decoded blocks that are kept. 64 MiB.
+    pub block_cache: u64,
+    /// Counts what is done; a clone of the options counts into the same.
+    pub served: Arc<Served>,
+    /// Told of faults; a reader gets EIO and no more. Prints on standard error.
+    pub on_fault: OnFault,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            owners: Owners::AsStored,
+            read_ahead: true,
+            block_cache: 64 << 20,
+            served: Arc::default(),
+            on_fault: Arc::new(|fault| {
+                eprintln!("{fault}");
+                let mut cause = std::error::Error::source(fault);
+                while let Some(error) = cause {
+                    eprintln!("  {error}");
+                    cause = error.source();
+                }
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for ServeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServeOptions")
+            .field("threads", &self.threads)
+            .field("owners", &self.owners)
+            .field("read_ahead", &self.read_ahead)
+            .field("block_cache", &self.block_cache)
+            .finish_non_exhaustive()
+    }
+}

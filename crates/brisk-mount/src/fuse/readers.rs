@@ -1,0 +1,59 @@
+//! The files that were read last.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use brisk_image::{FileReader, InodeKind};
+use rustix::io::Errno;
+
+use super::node::{Fail, Nodes};
+
+/// Files whose lists of blocks are kept.
+const FILES: usize = 256;
+
+/// Blocks of all those lists at most, which take 16 bytes each, unless one list alone is longer.
+const BLOCKS: u64 = 1 << 19;
+
+/// Lists that are kept, as making one takes time in proportion to the file, and a file is read in
+/// many pieces.
+#[derive(Default)]
+pub(super) struct Readers {
+    /// The one used last is in front.
+    kept: Mutex<VecDeque<(u64, FileReader)>>,
+}
+
+impl Readers {
+    /// The contents of the file that is node `nodeid`.
+    pub(super) fn get(&self, nodes: Nodes<'_>, nodeid: u64) -> Result<FileReader, Fail> {
+        {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(i) = kept.iter().position(|(node, _)| *node == nodeid)
+                && let Some(found) = kept.remove(i)
+            {
+                let reader = found.1.clone();
+                kept.push_front(found);
+                return Ok(reader);
+            }
+        }
+        let inode = nodes.inode(nodeid)?;
+        match inode.kind() {
+            InodeKind::File(_) => {}
+            InodeKind::Directory(_) => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        let reader = nodes.image.file(&inode)?;
+        let blocks = |reader: &FileReader| reader.len() / u64::from(nodes.image.block_size()) + 1;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_front((nodeid, reader.clone()));
+        let mut sum = 0;
+        kept.truncate(FILES);
+        let keep = kept.iter().position(|(_, reader)| {
+            sum += blocks(reader);
+            sum > BLOCKS
+        });
+        if let Some(keep) = keep {
+            kept.truncate(keep.max(1));
+        }
+        Ok(reader)
+    }
+}

@@ -1,0 +1,198 @@
+//! Asking a user's sessions, and ending them.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
+use rustix::io::Errno;
+
+use super::directory::Directory;
+use super::wire::{Message, receive, send};
+use crate::error::{Action, Cause, Error, Result};
+
+/// How long a guardian may take to answer. One that was stopped never does.
+const ANSWER_WITHIN: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
+
+/// A session, as its guardian describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionStatus {
+    /// What names the session among those of the user.
+    pub key: String,
+    /// The process that keeps it. 0 if it does not answer, and then nothing else is known.
+    pub guardian: i32,
+    /// When it was made.
+    pub since: Option<SystemTime>,
+    /// How long it stays after its last program has ended.
+    pub linger: Duration,
+    /// How long it stays if nobody joins it; none while programs run.
+    pub left: Option<Duration>,
+    /// Its images, in the order of the command line.
+    pub images: Vec<ImageStatus>,
+    /// The processes that run in it: number and name.
+    pub programs: Vec<(i32, String)>,
+}
+
+/// An image of a [`SessionStatus`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ImageStatus {
+    /// The file, by the name it had when the session was made.
+    pub path: PathBuf,
+    /// Where it is mounted in the session.
+    pub place: PathBuf,
+    /// The process that answers for it; none while there is none.
+    pub server: Option<i32>,
+    /// How often a server took the place of one that died.
+    pub restarts: u32,
+    /// What its server has counted since it started, by name.
+    pub counts: Vec<(String, u64)>,
+}
+
+/// The calling user's sessions.
+///
+/// # Errors
+///
+/// `Io` and `Place` if the directory of sessions cannot be used.
+pub fn sessions() -> Result<Vec<SessionStatus>> {
+    let failed = |cause| Error::new(Action::Look, cause);
+    let io = |e| failed(Cause::io("read the directory of sessions", e));
+    let directory = Directory::open().map_err(failed)?;
+    let mut found = Vec::new();
+    for key in directory.keys().map_err(io)? {
+        // What has ended meanwhile, or was killed, is no session.
+        let Some(socket) = directory.connect(&key).map_err(io)? else {
+            continue;
+        };
+        match ask(&socket, &["stat"]) {
+            Ok(Some(message)) => found.push(parse(key, message)),
+            Ok(None) => {}
+            Err(_) => found.push(SessionStatus {
+                key,
+                ..SessionStatus::default()
+            }),
+        }
+    }
+    Ok(found)
+}
+
+/// Ends the session with this [`SessionStatus::key`], and waits until its processes are gone. With
+/// `lazy` it ends by itself when its last program has, nobody joins it any more, and this returns
+/// at once.
+///
+/// # Errors
+///
+/// `Busy` if programs run in it and not `lazy`; `Place` if there is no such session.
+pub fn end_session(key: &str, lazy: bool) -> Result<()> {
+    let failed = |cause| Error::new(Action::End, cause);
+    let io = |e: std::io::Error| failed(Cause::io("reach the session's guardian", e));
+    let directory = Directory::open().map_err(failed)?;
+    let Some(socket) = directory.connect(key).map_err(io)? else {
+        return Err(failed(Cause::NoSession));
+    };
+    let answer = ask(&socket, &["end", if lazy { "lazy" } else { "now" }]);
+    let Some(answer) = answer.map_err(|e| io(e.into()))? else {
+        return Ok(());
+    };
+    if answer.verb() == b"busy" {
+        let programs = answer.fields.iter().skip(1);
+        let programs = programs
+            .map(|program| String::from_utf8_lossy(program).into_owned())
+            .collect();
+        return Err(failed(Cause::SessionBusy { programs }));
+    }
+    if lazy {
+        return Ok(());
+    }
+    // The guardian closes the connection by ending.
+    match wait(&socket).and_then(|()| receive(&socket)) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => Err(io(Errno::PROTO.into())),
+        Err(e) => Err(io(e.into())),
+    }
+}
+
+fn ask(socket: &OwnedFd, request: &[&str]) -> rustix::io::Result<Option<Message>> {
+    match send(socket, request, &[]) {
+        Err(Errno::PIPE | Errno::CONNRESET) => return Ok(None),
+        result => result?,
+    }
+    wait(socket)?;
+    receive(socket)
+}
+
+/// Waits for the guardian to say something, or to close; ETIMEDOUT if it does not.
+fn wait(socket: &OwnedFd) -> rustix::io::Result<()> {
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    match poll(&mut fds, Some(&ANSWER_WITHIN))? {
+        0 => Err(Errno::TIMEDOUT),
+        _ => Ok(()),
+    }
+}
+
+/// What [`super::guardian`] describes. Fields that are not known here are of a later brisk.
+fn parse(key: String, message: Message) -> SessionStatus {
+    let mut status = SessionStatus {
+        key,
+        ..SessionStatus::default()
+    };
+    for field in message.fields {
+        let Some(equals) = field.iter().position(|b| *b == b'=') else {
+            continue;
+        };
+        let (name, value) = field.split_at(equals);
+        let value = value.get(1..).unwrap_or_default();
+        let text = String::from_utf8_lossy(value).into_owned();
+        let path = || PathBuf::from(OsString::from_vec(value.to_vec()));
+        let seconds = text.parse().map(Duration::from_secs).ok();
+        let image = status.images.last_mut();
+        match (name, image) {
+            (b"guardian", _) => status.guardian = text.parse().unwrap_or(0),
+            (b"since", _) => {
+                status.since = seconds.and_then(|s| SystemTime::UNIX_EPOCH.checked_add(s));
+            }
+            (b"linger", _) => status.linger = seconds.unwrap_or(Duration::ZERO),
+            (b"left", _) => status.left = seconds,
+            (b"image", _) => status.images.push(ImageStatus {
+                path: path(),
+                ..ImageStatus::default()
+            }),
+            (b"place", Some(image)) => image.place = path(),
+            (b"server", Some(image)) => image.server = text.parse().ok(),
+            (b"restarts", Some(image)) => image.restarts = text.parse().unwrap_or(0),
+            (b"program", _) => {
+                let (pid, name) = text.split_once(' ').unwrap_or((&text, "?"));
+                let pid = pid.parse().ok();
+                status
+                    .programs
+                    .extend(pid.map(|pid| (pid, name.to_owned())));
+            }
+            (name, Some(image)) => {
+                let count = name.strip_prefix(b"count.").map(String::from_utf8_lossy);
+                let count = count.zip(text.parse().ok());
+                image
+                    .counts
+                    .extend(count.map(|(name, count)| (name.into_owned(), count)));
+            }
+            _ => {}
+        }
+    }
+    status
+}
+
+impl SessionStatus {
+    /// Whether `path` is the file of one of its images, or where one is mounted.
+    pub fn is_about(&self, path: &Path) -> bool {
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        self.images
+            .iter()
+            .any(|image| image.path == path || image.place == path)
+    }
+}

@@ -1,0 +1,282 @@
+//! Where a user's sessions are found: a directory of sockets.
+//!
+//! `$XDG_RUNTIME_DIR/brisk`, else `/run/user/UID/brisk`, else `/tmp/brisk-UID`. Each session has
+//! three files there: `KEY.sock`, on which its guardian listens; `KEY.lock`, held while the session
+//! is made and while it ends; `KEY.log`, which stays behind if something went wrong.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, stat,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use rustix::process::geteuid;
+
+use crate::error::Cause;
+
+/// Connections that may wait to be answered, beyond which a `connect` waits.
+const BACKLOG: i32 = 128;
+
+/// The directory of a user's sessions.
+///
+/// 1. It belongs to the user, and nobody else may enter it.
+pub(super) struct Directory {
+    fd: OwnedFd,
+}
+
+/// What keeps others from making or ending a session of the same key.
+pub(super) struct Lock {
+    file: OwnedFd,
+}
+
+impl Lock {
+    /// Lets others in, though copies of the descriptor be open in other processes.
+    pub(super) fn release(self) -> io::Result<()> {
+        Ok(flock(&self.file, FlockOperation::Unlock)?)
+    }
+}
+
+impl Directory {
+    /// Opens it, and makes it if there is none.
+    pub(super) fn open() -> Result<Self, Cause> {
+        let user = geteuid();
+        let own = |path: &Path| {
+            stat(path).is_ok_and(|stat| {
+                FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+                    && stat.st_uid == user.as_raw()
+            })
+        };
+        let runtime = env::var_os("XDG_RUNTIME_DIR")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+            .into_iter()
+            .chain([PathBuf::from(format!("/run/user/{}", user.as_raw()))])
+            .find(|path| own(path));
+        match runtime {
+            Some(runtime) => Self::open_at(&runtime.join("brisk")),
+            None => Self::open_at(&Path::new("/tmp").join(format!("brisk-{}", user.as_raw()))),
+        }
+    }
+
+    fn open_at(path: &Path) -> Result<Self, Cause> {
+        match mkdirat(CWD, path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(Cause::io(format!("make {}", path.display()), e)),
+        }
+        let refused = |found| Cause::SessionDirectory {
+            directory: path.to_owned(),
+            found,
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
+            Errno::NOTDIR | Errno::LOOP => refused("is not a directory"),
+            Errno::ACCESS => refused("belongs to somebody else"),
+            e => Cause::io(format!("open {}", path.display()), e),
+        })?;
+        let stat = fstat(&fd).map_err(|e| Cause::io("examine the directory of sessions", e))?;
+        if stat.st_uid != geteuid().as_raw() {
+            return Err(refused("belongs to somebody else"));
+        }
+        if stat.st_mode & 0o077 != 0 {
+            return Err(refused("can be entered by others"));
+        }
+        Ok(Self { fd })
+    }
+
+    /// Another descriptor of it.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        let fd = self.fd.try_clone()?;
+        Ok(Self { fd })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The path of a socket is at most 107 bytes long; through the descriptor it always is.
+    fn address(&self, key: &str) -> rustix::io::Result<SocketAddrUnix> {
+        SocketAddrUnix::new(format!("/proc/self/fd/{}/{key}.sock", self.fd.as_raw_fd()))
+    }
+
+    /// A connection to the guardian of the session `key`; none if there is none.
+    pub(super) fn connect(&self, key: &str) -> io::Result<Option<OwnedFd>> {
+        let socket = new_socket()?;
+        match connect(&socket, &self.address(key)?) {
+            Ok(()) => Ok(Some(socket)),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// A socket to be found by [`Self::connect`], in the place of one that nobody listens on.
+    pub(super) fn listen(&self, key: &str, _: &Lock) -> io::Result<OwnedFd> {
+        self.remove(key, "sock")?;
+        let socket = new_socket()?;
+        bind(&socket, &self.address(key)?)?;
+        listen(&socket, BACKLOG)?;
+        Ok(socket)
+    }
+
+    /// The file that errors of the session's own processes are written to.
+    pub(super) fn log(&self, key: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::WRONLY
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::TRUNC
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC;
+        Ok(openat(
+            &self.fd,
+            format!("{key}.log"),
+            flags,
+            Mode::RUSR | Mode::WUSR,
+        )?)
+    }
+
+    /// Waits until nobody else has the lock of `key`.
+    pub(super) fn lock(&self, key: &str) -> io::Result<Lock> {
+        loop {
+            if let Some(lock) = self.lock_by(key, FlockOperation::LockExclusive)? {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// The lock of `key`, or none if somebody else has it.
+    pub(super) fn try_lock(&self, key: &str) -> io::Result<Option<Lock>> {
+        match self.lock_by(key, FlockOperation::NonBlockingLockExclusive) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            result => result,
+        }
+    }
+
+    /// None if the file is not the one in the directory any more: whoever had it, removed it.
+    fn lock_by(&self, key: &str, operation: FlockOperation) -> io::Result<Option<Lock>> {
+        let name = format!("{key}.lock");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.fd, &name, flags, Mode::RUSR | Mode::WUSR)?;
+        while let Err(e) = flock(&file, operation) {
+            if e != Errno::INTR {
+                return Err(e.into());
+            }
+        }
+        let ours = fstat(&file)?;
+        Ok(match statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino) => {
+                Some(Lock { file })
+            }
+            Ok(_) | Err(Errno::NOENT) => None,
+            Err(e) => return Err(e.into()),
+        })
+    }
+
+    /// Lets nobody find the session `key` any more.
+    pub(super) fn unlist(&self, key: &str) -> io::Result<()> {
+        self.remove(key, "sock")
+    }
+
+    /// Removes what is left of the session `key`, but for a log that says something. If somebody
+    /// listens, the files are those of a later session, and stay.
+    pub(super) fn clear(&self, key: &str, lock: Lock) -> io::Result<()> {
+        if self.connect(key)?.is_some() {
+            return lock.release();
+        }
+        self.remove(key, "sock")?;
+        match statat(&self.fd, format!("{key}.log"), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if stat.st_size == 0 => self.remove(key, "log")?,
+            _ => {}
+        }
+        self.remove(key, "lock")?;
+        lock.release()
+    }
+
+    fn remove(&self, key: &str, kind: &str) -> io::Result<()> {
+        match unlinkat(&self.fd, format!("{key}.{kind}"), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The keys of the sessions that have a socket, in order.
+    pub(super) fn keys(&self) -> io::Result<Vec<String>> {
+        let mut keys = Vec::new();
+        for entry in Dir::read_from(&self.fd)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            keys.extend(name.strip_suffix(".sock").map(str::to_owned));
+        }
+        keys.sort_unstable();
+        Ok(keys)
+    }
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn refusal(path: &Path) -> String {
+        Directory::open_at(path).map_or_else(|e| e.to_string(), |_| "opened".to_owned())
+    }
+
+    #[test]
+    fn a_directory_that_others_can_use_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("brisk");
+        assert_eq!(refusal(&path), "opened");
+        assert_eq!(refusal(&path), "opened");
+        let cure = "allowed is a directory of yours with mode 0700; move it away";
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("ours");
+        assert_eq!(
+            refusal(&path),
+            format!("{} can be entered by others, {cure}", path.display())
+        );
+        let link = dir.path().join("link");
+        symlink("brisk", &link).expect("a link");
+        assert_eq!(
+            refusal(&link),
+            format!("{} is not a directory, {cure}", link.display())
+        );
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_and_a_removed_one_by_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let directory = Directory::open_at(&dir.path().join("brisk")).expect("made");
+        let lock = directory.lock("k").expect("free");
+        assert!(directory.try_lock("k").expect("a file").is_none());
+        directory.clear("k", lock).expect("cleared");
+        let again = directory.try_lock("k").expect("a file");
+        assert!(again.is_some());
+        assert_eq!(directory.keys().expect("a list"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_socket_nobody_listens_on_is_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let directory = Directory::open_at(&dir.path().join("brisk")).expect("made");
+        assert!(directory.connect("k").expect("no fault").is_none());
+        let lock = directory.lock("k").expect("free");
+        drop(directory.listen("k", &lock).expect("made"));
+        assert!(directory.connect("k").expect("no fault").is_none());
+        let listener = directory.listen("k", &lock).expect("made");
+        assert!(directory.connect("k").expect("no fault").is_some());
+        assert_eq!(directory.keys().expect("a list"), ["k"]);
+        drop(listener);
+    }
+}

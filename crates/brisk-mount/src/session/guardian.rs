@@ -1,0 +1,670 @@
+//! The process that keeps a session: it holds the connections to the kernel, so that a server can
+//! die and another go on, lets later runs in, and ends the session.
+//!
+//! It has one thread, opens nothing in the images, and waits for nothing but its `poll`, so that
+//! nothing which happens to a server or a program holds it up.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{io, mem, thread};
+
+use brisk_image::Image;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{CWD, Mode, OFlags, Timespec, openat};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+
+use super::directory::Directory;
+use super::members::{Members, name_of};
+use super::server::{Server, Task};
+use super::wire::{receive, send};
+use super::{abort, say};
+use crate::{FuseConnection, ServeOptions};
+
+/// When the kernel is asked to send unanswered requests again, after a server was restarted: what
+/// the dying one read at the moment of the first time is missed by it.
+const RESEND_AFTER: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(10),
+];
+
+/// Servers that may fail by themselves, and be ended from outside, within [`DEATHS_WITHIN`]. Beyond
+/// that the connection is given up, so that programs get errors and do not wait for ever.
+const FAILURES: usize = 5;
+const DEATHS: usize = 100;
+const DEATHS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long servers may take to notice that their connection has ended, before they are killed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long a server may take to say what it has counted.
+const COUNTS_WITHIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+
+/// How soon something that could not be done now is tried again.
+const SOON: Duration = Duration::from_millis(20);
+
+/// An image of the session.
+pub(super) struct Served {
+    pub(super) path: PathBuf,
+    pub(super) place: PathBuf,
+    pub(super) image: Image,
+    pub(super) connection: FuseConnection,
+    pub(super) options: ServeOptions,
+    /// The root of the mount, as a path only, which keeps the mount but no file open.
+    pub(super) root: OwnedFd,
+    pub(super) watch: Watch,
+}
+
+/// What becomes of an image's servers.
+#[derive(Default)]
+pub(super) struct Watch {
+    server: Option<Server>,
+    restarts: u32,
+    deaths: Vec<Death>,
+    resend_at: Vec<Instant>,
+    /// The kernel has ended the connection, or it was given up: there is nothing to serve.
+    ended: bool,
+}
+
+struct Death {
+    at: Instant,
+    pid: Pid,
+    /// It was not ended from outside.
+    failed: bool,
+}
+
+/// Somebody who is connected.
+struct Peer {
+    socket: OwnedFd,
+    /// It is about to start a program in the session, and closes the connection by doing so.
+    starts: bool,
+}
+
+/// What later runs get: namespaces and the root directory, as descriptors.
+struct Entrance {
+    user: OwnedFd,
+    mounts: OwnedFd,
+    root: OwnedFd,
+}
+
+impl Entrance {
+    fn of_this_process() -> rustix::io::Result<Self> {
+        let open = |path: &str, flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
+        Ok(Self {
+            user: open("/proc/self/ns/user", OFlags::RDONLY)?,
+            mounts: open("/proc/self/ns/mnt", OFlags::RDONLY)?,
+            root: open("/", OFlags::PATH | OFlags::DIRECTORY)?,
+        })
+    }
+}
+
+/// What a guardian begins with.
+pub(super) struct Guardian {
+    pub(super) directory: Directory,
+    pub(super) key: String,
+    pub(super) listener: OwnedFd,
+    pub(super) images: Vec<Served>,
+    /// The tree that programs are told of.
+    pub(super) place: PathBuf,
+    pub(super) linger: Duration,
+    pub(super) members: Members,
+}
+
+impl Guardian {
+    /// Keeps the session until it ends. `first` is the connection of the run that made it. Returns
+    /// the exit status.
+    pub(super) fn run(self, first: OwnedFd) -> i32 {
+        let mut state = State {
+            directory: self.directory,
+            key: self.key,
+            listener: Some(self.listener),
+            images: self.images,
+            place: self.place,
+            linger: self.linger,
+            members: self.members,
+            peers: vec![Peer {
+                socket: first,
+                starts: true,
+            }],
+            entrance: None,
+            program: None,
+            look: false,
+            idle_since: None,
+            since: SystemTime::now(),
+            dying: Vec::new(),
+        };
+        let result = (0..state.images.len())
+            .try_for_each(|index| state.start_server(index))
+            .and_then(|()| state.keep());
+        state.end();
+        match result {
+            Ok(()) => 0,
+            Err(e) => {
+                say(&format!("the guardian failed: {e}"));
+                1
+            }
+        }
+    }
+}
+
+struct State {
+    directory: Directory,
+    key: String,
+    /// None once nobody can join any more.
+    listener: Option<OwnedFd>,
+    images: Vec<Served>,
+    place: PathBuf,
+    linger: Duration,
+    members: Members,
+    peers: Vec<Peer>,
+    /// None while the first run still builds what its program shall see.
+    entrance: Option<Entrance>,
+    /// A program of the session: while it lives, nobody needs to look for others.
+    program: Option<OwnedFd>,
+    /// Whether programs may have come or gone since somebody looked.
+    look: bool,
+    idle_since: Option<Instant>,
+    since: SystemTime,
+    /// Servers that are dead but not gone.
+    dying: Vec<(usize, Pid)>,
+}
+
+/// What became readable. The numbers are indices of peers and images.
+#[derive(Clone, Copy)]
+enum Source {
+    Listener,
+    Peer(usize),
+    Program,
+    ServerSocket(usize),
+    ServerDeath(usize),
+}
+
+impl State {
+    fn keep(&mut self) -> io::Result<()> {
+        while self.step()? {}
+        Ok(())
+    }
+
+    /// Waits for the next thing that happens, and deals with it. False if the session has ended.
+    fn step(&mut self) -> io::Result<bool> {
+        let readable = self.wait()?;
+        let now = Instant::now();
+        let mut closed = Vec::new();
+        for source in readable {
+            match source {
+                Source::Listener => self.accept()?,
+                Source::Peer(index) => {
+                    if !self.hear(index) {
+                        closed.push(index);
+                    }
+                }
+                Source::Program => {
+                    self.program = None;
+                    self.look = true;
+                }
+                Source::ServerSocket(index) => self.hear_server(index, now),
+                Source::ServerDeath(index) => self.bury_server(index, now),
+            }
+        }
+        // From the last, so that the other numbers stay right.
+        for index in closed.into_iter().rev() {
+            let peer = self.peers.swap_remove(index);
+            if peer.starts && self.entrance.is_none() {
+                // The first run failed before there was anything to join.
+                return Ok(false);
+            }
+            self.look |= peer.starts;
+        }
+        self.reap(now);
+        self.resend(now);
+        self.settle(now)
+    }
+
+    /// What is readable, within the time until the next thing is due.
+    fn wait(&self) -> io::Result<Vec<Source>> {
+        let mut watched = Vec::new();
+        // Before the first run is done there is nothing to join: who comes early waits.
+        if let (Some(listener), Some(_)) = (&self.listener, &self.entrance) {
+            watched.push((listener, Source::Listener));
+        }
+        for (index, peer) in self.peers.iter().enumerate() {
+            watched.push((&peer.socket, Source::Peer(index)));
+        }
+        watched.extend(self.program.iter().map(|fd| (fd, Source::Program)));
+        for (index, image) in self.images.iter().enumerate() {
+            if let Some(server) = &image.watch.server {
+                watched.push((&server.socket, Source::ServerSocket(index)));
+                watched.push((&server.process, Source::ServerDeath(index)));
+                watched.extend(
+                    server
+                        .thread
+                        .iter()
+                        .map(|thread| (thread, Source::ServerDeath(index))),
+                );
+            }
+        }
+        let mut fds: Vec<_> = watched
+            .iter()
+            .map(|(fd, _)| PollFd::new(*fd, PollFlags::IN))
+            .collect();
+        let timeout = self.until_due(Instant::now()).map(|time| Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let readable = fds.iter().map(|fd| !fd.revents().is_empty());
+        Ok(readable
+            .zip(&watched)
+            .filter_map(|(yes, (_, source))| yes.then_some(*source))
+            .collect())
+    }
+
+    fn until_due(&self, now: Instant) -> Option<Duration> {
+        let linger = self
+            .idle_since
+            .map(|since| (since + self.linger).max(now + SOON));
+        let dying = (!self.dying.is_empty()).then(|| now + SOON);
+        let resend = self.images.iter().flat_map(|i| &i.watch.resend_at).copied();
+        let next = resend.chain(linger).chain(dying).min()?;
+        // A poll counts in milliseconds, and must not end before the time.
+        Some(next.saturating_duration_since(now) + Duration::from_millis(1))
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        let Some(listener) = &self.listener else {
+            return Ok(());
+        };
+        match accept_with(listener, SocketFlags::CLOEXEC) {
+            Ok(socket) => self.peers.push(Peer {
+                socket,
+                starts: false,
+            }),
+            Err(Errno::INTR | Errno::AGAIN | Errno::CONNABORTED) => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(())
+    }
+
+    /// Deals with what a peer says. False if it has gone, or is to go.
+    fn hear(&mut self, index: usize) -> bool {
+        let Some(peer) = self.peers.get_mut(index) else {
+            return true;
+        };
+        let Ok(Some(message)) = receive(&peer.socket) else {
+            return false;
+        };
+        let answer = match message.verb() {
+            b"ready" => match Entrance::of_this_process() {
+                Ok(entrance) => {
+                    self.entrance = Some(entrance);
+                    return true;
+                }
+                Err(e) => {
+                    say(&format!("the session cannot be joined: {e}"));
+                    return false;
+                }
+            },
+            b"join" => {
+                let Some(entrance) = &self.entrance else {
+                    return false;
+                };
+                let linger = message.field(1).and_then(|ms| str::from_utf8(ms).ok());
+                if let Some(Ok(ms)) = linger.map(str::parse) {
+                    self.linger = Duration::from_millis(ms);
+                }
+                peer.starts = true;
+                self.idle_since = None;
+                let answer = [b"joined", self.place.as_os_str().as_bytes()];
+                let fds = [&entrance.mounts, &entrance.root, &entrance.user].map(AsFd::as_fd);
+                return send(&peer.socket, &answer, &fds).is_ok();
+            }
+            b"stat" => self.describe(),
+            b"end" => self.ask_to_end(message.field(1) == Some(b"lazy")),
+            _ => return false,
+        };
+        let sent = match (answer, self.peers.get(index)) {
+            (Ok(answer), Some(peer)) => send(&peer.socket, &answer, &[]).map_err(Into::into),
+            (Ok(_), None) => Ok(()),
+            (Err(e), _) => Err(e),
+        };
+        sent.is_ok()
+    }
+
+    /// The session in words: fields of the form `name=value`.
+    fn describe(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        let since = self.since.duration_since(UNIX_EPOCH);
+        let since = since.map_or(0, |since| since.as_secs());
+        let mut fields = vec![
+            b"session".to_vec(),
+            format!("guardian={}", getpid()).into_bytes(),
+            format!("since={since}").into_bytes(),
+            format!("linger={}", self.linger.as_secs()).into_bytes(),
+        ];
+        if let Some(idle) = self.idle_since {
+            let left = (idle + self.linger).saturating_duration_since(Instant::now());
+            fields.push(format!("left={}", left.as_secs()).into_bytes());
+        }
+        for index in 0..self.images.len() {
+            let counts = self.counts(index);
+            let Some(image) = self.images.get(index) else {
+                continue;
+            };
+            let path = image.path.as_os_str().as_bytes();
+            let place = image.place.as_os_str().as_bytes();
+            fields.push([b"image=", path].concat());
+            fields.push([b"place=", place].concat());
+            if let Some(server) = &image.watch.server {
+                fields.push(format!("server={}", server.pid).into_bytes());
+            }
+            fields.push(format!("restarts={}", image.watch.restarts).into_bytes());
+            fields.extend(counts);
+        }
+        for pid in self.members.list()? {
+            fields.push(format!("program={pid} {}", name_of(pid)).into_bytes());
+        }
+        Ok(fields)
+    }
+
+    /// The counters of a server, as `count.name=number`; none if it does not answer soon.
+    fn counts(&mut self, index: usize) -> Vec<Vec<u8>> {
+        let server = self.images.get(index).and_then(|i| i.watch.server.as_ref());
+        let Some(server) = server else {
+            return Vec::new();
+        };
+        if send(&server.socket, &["counts"], &[]).is_err() {
+            return Vec::new();
+        }
+        let mut fds = [PollFd::new(&server.socket, PollFlags::IN)];
+        if poll(&mut fds, Some(&COUNTS_WITHIN)) != Ok(1) {
+            return Vec::new();
+        }
+        match receive(&server.socket) {
+            Ok(Some(message)) if message.verb() == b"counts" => message
+                .fields
+                .into_iter()
+                .skip(1)
+                .map(|field| [b"count.", field.as_slice()].concat())
+                .collect(),
+            Ok(Some(message)) => {
+                self.note(index, message.verb(), message.field(1));
+                Vec::new()
+            }
+            // The next poll finds out what became of it.
+            _ => Vec::new(),
+        }
+    }
+
+    /// Ends the session now if no program uses it, else says which do. `lazy` has it end with the
+    /// last of them, and nobody join any more.
+    fn ask_to_end(&mut self, lazy: bool) -> io::Result<Vec<Vec<u8>>> {
+        let programs = self.members.list()?;
+        let starting = self.peers.iter().any(|peer| peer.starts);
+        if (!programs.is_empty() || starting) && !lazy {
+            let mut fields = vec![b"busy".to_vec()];
+            for pid in programs {
+                fields.push(format!("{pid} {}", name_of(pid)).into_bytes());
+            }
+            return Ok(fields);
+        }
+        self.linger = Duration::ZERO;
+        self.look = true;
+        if lazy {
+            self.unlist();
+        }
+        Ok(vec![b"ending".to_vec()])
+    }
+
+    /// Lets nobody join any more.
+    fn unlist(&mut self) {
+        if self.listener.take().is_some()
+            && let Err(e) = self.directory.unlist(&self.key)
+        {
+            say(&format!("the session's socket cannot be removed: {e}"));
+        }
+    }
+
+    fn hear_server(&mut self, index: usize, now: Instant) {
+        let server = self.images.get(index).and_then(|i| i.watch.server.as_ref());
+        let Some(server) = server else {
+            return;
+        };
+        match receive(&server.socket) {
+            Ok(Some(message)) => self.note(index, message.verb(), message.field(1)),
+            _ => self.bury_server(index, now),
+        }
+    }
+
+    fn note(&mut self, index: usize, verb: &[u8], field: Option<&[u8]>) {
+        let Some(watch) = self.images.get_mut(index).map(|image| &mut image.watch) else {
+            return;
+        };
+        match (verb, field, &mut watch.server) {
+            (b"started", Some(thread), Some(server)) => server.watch(thread),
+            (b"ended", ..) => {
+                watch.ended = true;
+                self.unlist();
+            }
+            _ => {}
+        }
+    }
+
+    fn start_server(&mut self, index: usize) -> io::Result<()> {
+        let server = Server::start(|socket| self.become_server(index, socket))?;
+        if let Some(image) = self.images.get_mut(index) {
+            image.watch.server = Some(server);
+        }
+        Ok(())
+    }
+
+    /// In the new process: drops what the guardian alone should have, so that others notice when it
+    /// is gone, and serves.
+    fn become_server(&mut self, index: usize, socket: OwnedFd) -> i32 {
+        let image = self.images.swap_remove(index);
+        self.images.clear();
+        self.peers.clear();
+        self.listener = None;
+        self.entrance = None;
+        self.program = None;
+        drop(image.watch);
+        // A name for those who look for it; all works without.
+        rustix::thread::set_name(c"brisk-server").ok();
+        let task = Task {
+            socket,
+            connection: image.connection,
+            image: image.image,
+            options: image.options,
+            root: image.root,
+            members: self.members.clone(),
+        };
+        task.run()
+    }
+
+    /// A server is dead, though threads of it may still hang: another takes its place, if the
+    /// kernel can send it what the dead one left.
+    fn bury_server(&mut self, index: usize, now: Instant) {
+        let Some(image) = self.images.get_mut(index) else {
+            return;
+        };
+        let watch = &mut image.watch;
+        let Some(server) = watch.server.take() else {
+            return;
+        };
+        self.dying.push((index, server.pid));
+        if watch.ended {
+            return;
+        }
+        watch.deaths.retain(|death| now - death.at < DEATHS_WITHIN);
+        watch.deaths.push(Death {
+            at: now,
+            pid: server.pid,
+            failed: false,
+        });
+        if !image.connection.can_resend() {
+            return self.give_up(index, "the server died, and this kernel cannot resend");
+        }
+        if watch.deaths.len() > DEATHS {
+            return self.give_up(index, "the server is killed again and again");
+        }
+        watch.restarts += 1;
+        watch.resend_at = RESEND_AFTER.iter().map(|after| now + *after).collect();
+        if let Err(e) = self.start_server(index) {
+            self.give_up(index, &format!("a server could not be started: {e}"));
+        }
+    }
+
+    /// Ends an image's connection, so that programs get errors and nobody waits.
+    fn give_up(&mut self, index: usize, why: &str) {
+        if let Some(image) = self.images.get_mut(index) {
+            image.watch.ended = true;
+            image.watch.resend_at.clear();
+            say(&format!(
+                "{}: {why}; its programs get errors",
+                image.path.display()
+            ));
+            abort(&image.root);
+        }
+        self.unlist();
+    }
+
+    /// Collects the status of servers that are gone, and gives up where they fail by themselves.
+    fn reap(&mut self, now: Instant) {
+        let mut gone = Vec::new();
+        self.dying.retain(
+            |(index, pid)| match waitpid(Some(*pid), WaitOptions::NOHANG) {
+                Ok(None) | Err(Errno::INTR) => true,
+                Ok(Some((_, status))) => {
+                    let killed = status.terminating_signal() == Some(Signal::KILL.as_raw());
+                    gone.push((*index, *pid, !killed));
+                    false
+                }
+                Err(_) => false,
+            },
+        );
+        for (index, pid, failed) in gone {
+            let Some(watch) = self.images.get_mut(index).map(|image| &mut image.watch) else {
+                continue;
+            };
+            for death in watch.deaths.iter_mut().filter(|death| death.pid == pid) {
+                death.failed = failed;
+            }
+            let recent = |death: &&Death| death.failed && now - death.at < DEATHS_WITHIN;
+            if !watch.ended && watch.deaths.iter().filter(recent).count() >= FAILURES {
+                self.give_up(index, "the server fails again and again");
+            }
+        }
+    }
+
+    fn resend(&mut self, now: Instant) {
+        for image in &mut self.images {
+            let before = image.watch.resend_at.len();
+            image.watch.resend_at.retain(|at| *at > now);
+            if image.watch.resend_at.len() < before
+                && let Err(e) = image.connection.resend()
+            {
+                say(&e.to_string());
+            }
+        }
+    }
+
+    /// Finds out whether programs are left, and ends the session if it is time. False if it ended.
+    fn settle(&mut self, now: Instant) -> io::Result<bool> {
+        if self.program.is_some() || self.peers.iter().any(|peer| peer.starts) {
+            self.idle_since = None;
+            return Ok(true);
+        }
+        if mem::take(&mut self.look) {
+            self.program = self.members.any()?;
+            match self.program {
+                Some(_) => self.idle_since = None,
+                None => {
+                    self.idle_since.get_or_insert(now);
+                }
+            }
+        }
+        if self
+            .idle_since
+            .is_none_or(|since| now < since + self.linger)
+        {
+            return Ok(true);
+        }
+        // Somebody may have entered the namespaces by other ways.
+        self.program = self.members.any()?;
+        if self.program.is_some() {
+            self.idle_since = None;
+            return Ok(true);
+        }
+        self.close()
+    }
+
+    /// Closes the door, unless somebody stands in it. True if so.
+    fn close(&mut self) -> io::Result<bool> {
+        let Some(listener) = &self.listener else {
+            return Ok(false);
+        };
+        // Who has the lock is about to connect, or to make a session of its own if it cannot.
+        let Some(lock) = self.directory.try_lock(&self.key)? else {
+            return Ok(true);
+        };
+        let mut fds: Vec<_> = self
+            .peers
+            .iter()
+            .map(|peer| &peer.socket)
+            .chain([listener])
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        let now = Timespec::default();
+        if poll(&mut fds, Some(&now))? > 0 {
+            lock.release()?;
+            return Ok(true);
+        }
+        self.listener = None;
+        self.directory.clear(&self.key, lock)?;
+        Ok(false)
+    }
+
+    /// Ends what is left: nobody waits for an answer after this.
+    fn end(&mut self) {
+        let open = self.listener.take().is_some();
+        for image in &self.images {
+            abort(&image.root);
+        }
+        let deadline = Instant::now() + LAST_WORDS;
+        let mut killed = false;
+        // Until there is no child any more.
+        while let Ok(_) | Err(Errno::INTR) = waitpid(None, WaitOptions::NOHANG) {
+            if Instant::now() > deadline && !mem::replace(&mut killed, true) {
+                let servers = self.images.iter().filter_map(|i| i.watch.server.as_ref());
+                for server in servers {
+                    if let Err(e) = kill_process(server.pid, Signal::KILL) {
+                        say(&format!("server {} cannot be ended: {e}", server.pid));
+                    }
+                }
+            }
+            if Instant::now() > deadline + LAST_WORDS {
+                say("a server does not end");
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        if open {
+            let cleared = self
+                .directory
+                .lock(&self.key)
+                .and_then(|lock| self.directory.clear(&self.key, lock));
+            if let Err(e) = cleared {
+                say(&format!("the session's files cannot be removed: {e}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Which runs share a session.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::{fs, io};
+
+use rustix::fs::{fstat, stat};
+use rustix::process::{getegid, geteuid};
+
+use brisk_io::ReadAt;
+
+/// Bytes of the start of an image that tell it from another: its superblock.
+const SUPERBLOCK: usize = 96;
+
+/// Everything that two runs must have in common to share a session.
+///
+/// The parts are what the program sees (images, places, options), and who sees it: the user, the
+/// group, and the namespaces and root directory that the run comes from, since a session can be
+/// joined only from where it was made.
+pub(super) struct Key(Vec<u8>);
+
+impl Key {
+    /// Of the calling process.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut key = Self(Vec::new());
+        key.add(env!("CARGO_PKG_VERSION").as_bytes());
+        key.add_number(geteuid().as_raw().into());
+        key.add_number(getegid().as_raw().into());
+        for namespace in ["/proc/self/ns/user", "/proc/self/ns/mnt"] {
+            key.add(fs::read_link(namespace)?.as_os_str().as_bytes());
+        }
+        let root = stat("/")?;
+        key.add_number(root.st_dev);
+        key.add_number(root.st_ino);
+        Ok(key)
+    }
+
+    /// What makes an image another one: a file that was replaced, written to or cut has another
+    /// inode, time or size.
+    pub(super) fn add_image(&mut self, file: &File, offset: u64) -> io::Result<()> {
+        let stat = fstat(file)?;
+        self.add_number(stat.st_dev);
+        self.add_number(stat.st_ino);
+        self.add(&stat.st_size.to_le_bytes());
+        self.add(&stat.st_mtime.to_le_bytes());
+        self.add_number(stat.st_mtime_nsec);
+        self.add_number(offset);
+        let mut superblock = [0; SUPERBLOCK];
+        file.read_exact_at(offset, &mut superblock)?;
+        self.add(&superblock);
+        Ok(())
+    }
+
+    /// The length goes first, so that no two lists of parts look the same.
+    pub(super) fn add(&mut self, part: &[u8]) {
+        self.0.extend_from_slice(&part.len().to_le_bytes());
+        self.0.extend_from_slice(part);
+    }
+
+    pub(super) fn add_number(&mut self, part: u64) {
+        self.add(&part.to_le_bytes());
+    }
+
+    pub(super) fn add_path(&mut self, path: Option<&Path>) {
+        self.add_number(path.is_some().into());
+        self.add(path.map_or(OsStr::new(""), Path::as_os_str).as_bytes());
+    }
+
+    /// A name for files: 128 bits. All that share a directory belong to one user, who gains
+    /// nothing by two of them being alike.
+    pub(super) fn name(&self) -> String {
+        let half = |start: u8| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u8(start);
+            hasher.write(&self.0);
+            hasher.finish()
+        };
+        format!("{:016x}{:016x}", half(0), half(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn name(build: impl FnOnce(&mut Key)) -> String {
+        let mut key = Key::new().expect("the process has namespaces");
+        build(&mut key);
+        key.name()
+    }
+
+    #[test]
+    fn what_the_program_sees_tells_sessions_apart() {
+        let names = [
+            name(|_| {}),
+            name(|key| key.add_path(None)),
+            name(|key| key.add_path(Some(Path::new("")))),
+            name(|key| key.add_path(Some(Path::new("/mnt")))),
+            name(|key| {
+                key.add(b"/m");
+                key.add(b"nt");
+            }),
+        ];
+        for (i, one) in names.iter().enumerate() {
+            assert_eq!(one.len(), 32);
+            assert!(!names[..i].contains(one), "{names:?}");
+        }
+        assert_eq!(name(|_| {}), names[0]);
+    }
+
+    #[test]
+    fn a_file_that_changed_is_another_image() {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(&[7; 200]).expect("room");
+        let name_at =
+            |file: &File, offset| name(|key| key.add_image(file, offset).expect("a superblock"));
+        let first = name_at(&file, 0);
+        assert_eq!(first, name_at(&file, 0));
+        assert_ne!(first, name_at(&file, 1));
+        file.set_len(199).expect("ours");
+        assert_ne!(first, name_at(&file, 0));
+    }
+}

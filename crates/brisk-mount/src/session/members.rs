@@ -1,0 +1,99 @@
+//! Which processes belong to a session.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::{fs, io};
+
+use rustix::process::{Pid, PidfdFlags, getsid, pidfd_open};
+
+/// What tells the processes of a session from others.
+///
+/// A process belongs to a session if it is in the session's mount namespace, or in another one in
+/// which an image of the session is mounted, as the processes of a sandbox are: they have copies of
+/// the namespace. Neither a parent that ends nor a new process group changes that, so daemons
+/// count. The session's own processes have a process session of their own, which no program can
+/// enter.
+#[derive(Clone)]
+pub(super) struct Members {
+    namespace: PathBuf,
+    /// The images' device numbers, as `/proc/PID/mountinfo` has them: `0:45`.
+    devices: Vec<String>,
+    own: Pid,
+}
+
+impl Members {
+    /// Of the session whose mount namespace and process session the caller is in.
+    pub(super) fn new(devices: Vec<String>) -> io::Result<Self> {
+        Ok(Self {
+            namespace: fs::read_link("/proc/self/ns/mnt")?,
+            devices,
+            own: getsid(None)?,
+        })
+    }
+
+    /// All of them, in order.
+    pub(super) fn list(&self) -> io::Result<Vec<Pid>> {
+        let mut known = HashMap::new();
+        let mut members = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let pid = name.to_str().and_then(|name| name.parse().ok());
+            if let Some(pid) = pid.and_then(Pid::from_raw)
+                && self.has(pid, &mut known)
+            {
+                members.push(pid);
+            }
+        }
+        members.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
+        Ok(members)
+    }
+
+    /// One of them, to be watched until it ends; none if there is none.
+    ///
+    /// A process that forks and ends while the list is read can hide its child, whose number may
+    /// be lower. So there is none only if there is none twice.
+    pub(super) fn any(&self) -> io::Result<Option<OwnedFd>> {
+        for _ in 0..2 {
+            for pid in self.list()? {
+                // It may have ended, and its number be another's.
+                if let Ok(watch) = pidfd_open(pid, PidfdFlags::empty())
+                    && self.has(pid, &mut HashMap::new())
+                {
+                    return Ok(Some(watch));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn has(&self, pid: Pid, known: &mut HashMap<PathBuf, bool>) -> bool {
+        let process = format!("/proc/{}", pid.as_raw_nonzero());
+        // What ends meanwhile, or is somebody else's, has no namespace that can be read.
+        let Ok(namespace) = fs::read_link(format!("{process}/ns/mnt")) else {
+            return false;
+        };
+        let inside = namespace == self.namespace
+            || *known.entry(namespace).or_insert_with(|| {
+                fs::read(format!("{process}/mountinfo")).is_ok_and(|table| self.is_in(&table))
+            });
+        inside && !getsid(Some(pid)).is_ok_and(|session| session == self.own)
+    }
+
+    /// Whether a mount table lists one of the images.
+    fn is_in(&self, mountinfo: &[u8]) -> bool {
+        mountinfo.split(|b| *b == b'\n').any(|line| {
+            let device = line.split(|b| *b == b' ').nth(2);
+            device.is_some_and(|device| self.devices.iter().any(|d| d.as_bytes() == device))
+        })
+    }
+}
+
+/// What a process calls itself.
+pub(super) fn name_of(pid: Pid) -> String {
+    let name = fs::read(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+    name.map_or_else(
+        |_| "?".to_owned(),
+        |name| String::from_utf8_lossy(name.trim_ascii_end()).into_owned(),
+    )
+}

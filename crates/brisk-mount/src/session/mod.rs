@@ -1,0 +1,248 @@
+/*!
+Sessions: an image that a user's programs share, served by processes of its own.
+
+The first run of an image makes the session: namespaces, a FUSE mount in them, and two processes
+that belong to no terminal. The *guardian* ([`guardian`]) holds the connection to the kernel and
+lets later runs in; the *server* ([`server`]) answers the kernel, and can die: the guardian starts
+another on the same connection. Later runs join ([`join`]): they enter the namespaces and execute
+their program. All that the kernel has cached is there for them.
+
+The program takes the place of the process that the user started, in the first run too. So nothing
+of a session is an ancestor of a program, and nothing of it is in the way of signals, job control,
+descriptors or the exit status.
+
+A session ends some time after its last program ([`members`] says which processes count).
+*/
+
+mod control;
+mod directory;
+mod guardian;
+mod join;
+mod key;
+mod members;
+mod server;
+mod set_up;
+mod wire;
+
+pub use control::{ImageStatus, SessionStatus, end_session, sessions};
+
+use std::convert::Infallible;
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::fchdir;
+
+use self::directory::Directory;
+use self::key::Key;
+use crate::error::{Action, Cause, Error, Result};
+use crate::run::{become_program, default_place};
+
+/// How often a session may end at the moment it is joined. Each time another run was quicker.
+const TRIES: u32 = 10;
+
+/// A program to start from images, in a session: see the text of the module.
+///
+/// An ordinary user can do this where the system allows user namespaces; root needs none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// The image that the program is started from.
+    pub image: SessionImage,
+    /// How long the session stays after its last program has ended. That of the latest run counts.
+    pub linger: Duration,
+    /// The program and its arguments. An absolute program is taken as it is, one with a slash from
+    /// the image's root (`bin/app`), a bare name from `PATH`.
+    pub command: Vec<OsString>,
+}
+
+/// An image of a [`Session`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionImage {
+    /// The image's file or block device.
+    pub path: PathBuf,
+    /// The byte at which the image starts in it.
+    pub offset: u64,
+    /// The directory to mount the image on; what it holds is covered, for the session only. `None`
+    /// is the first of `/mnt`, `/media` and `/srv` that is empty and not a mount point.
+    pub at: Option<PathBuf>,
+}
+
+/// Where a run is before it becomes its program.
+struct Entered {
+    /// What `BRISK_TREE` says.
+    tree: PathBuf,
+    /// The session was there already.
+    joined: bool,
+    /// Open until the program is executed, or this process ends.
+    guardian: OwnedFd,
+}
+
+/// The working directory before a session is entered.
+struct WorkingDirectory {
+    /// None if it was removed.
+    path: Option<PathBuf>,
+    /// None if it cannot be held.
+    held: Option<OwnedFd>,
+}
+
+impl Session {
+    /// Becomes the program. Its environment has the place of the image in `BRISK_TREE`.
+    ///
+    /// A working directory that a mount covers becomes the image's directory of that name.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the system refuses user namespaces or has no FUSE, `Place` if an image
+    /// cannot be mounted where it should be, `State` if the process has more than one thread,
+    /// `CommandNotFound` and `CommandNotExecutable`. The process may be in the session by then: all
+    /// that is left to do is to report and exit with [`Error::exit_code`].
+    pub fn exec(&self) -> Result<Infallible> {
+        if self.command.is_empty() {
+            return Err(Error::new(Action::Run, Cause::NoCommand));
+        }
+        let cwd = WorkingDirectory::now();
+        let entered = self
+            .enter()
+            .and_then(|entered| cwd.restore(&entered).map(|()| entered))
+            .map_err(|cause| Error::new(Action::Mount, cause).with_path(&self.image.path))?;
+        let error = become_program(&self.command, &entered.tree);
+        // Only now: the session must not end before the program is in it.
+        drop(entered.guardian);
+        Err(error)
+    }
+
+    /// Joins the session of this key, or makes it.
+    fn enter(&self) -> Result<Entered, Cause> {
+        let image = OpenImage::open(&self.image)?;
+        let key = self
+            .key(&image)
+            .map_err(|e| Cause::io("identify the image", e))?;
+        let directory = Directory::open()?;
+        let failed = |e| Cause::io("look for a session", e);
+        for _ in 0..TRIES {
+            if let Some(socket) = directory.connect(&key).map_err(failed)? {
+                match join::join(socket, self.linger)? {
+                    Some(entered) => return Ok(entered),
+                    None => continue,
+                }
+            }
+            let lock = directory.lock(&key).map_err(failed)?;
+            // Another run may have made it while this one waited.
+            let Some(socket) = directory.connect(&key).map_err(failed)? else {
+                return set_up::set_up(self, image, directory, &key, lock);
+            };
+            // The guardian may need the lock before it can answer.
+            lock.release().map_err(failed)?;
+            if let Some(entered) = join::join(socket, self.linger)? {
+                return Ok(entered);
+            }
+        }
+        Err(Cause::SessionLost { tries: TRIES })
+    }
+
+    fn key(&self, image: &OpenImage) -> std::io::Result<String> {
+        let mut key = Key::new()?;
+        key.add_image(&image.file, image.offset)?;
+        key.add_path(image.at.as_deref());
+        Ok(key.name())
+    }
+}
+
+/// An image whose file is open.
+struct OpenImage {
+    path: PathBuf,
+    file: File,
+    offset: u64,
+    /// Canonical, and a directory.
+    at: Option<PathBuf>,
+}
+
+impl OpenImage {
+    fn open(image: &SessionImage) -> Result<Self, Cause> {
+        let file = File::open(&image.path).map_err(|e| Cause::io("open the image", e))?;
+        Ok(Self {
+            path: image
+                .path
+                .canonicalize()
+                .map_err(|e| Cause::io("resolve the image's name", e))?,
+            file,
+            offset: image.offset,
+            at: image.at.as_deref().map(place).transpose()?,
+        })
+    }
+
+    /// Where it is to be mounted.
+    fn place(&self) -> Result<PathBuf, Cause> {
+        self.at.clone().map_or_else(default_place, Ok)
+    }
+}
+
+/// The directory `at` by the name that the kernel knows.
+fn place(at: &Path) -> Result<PathBuf, Cause> {
+    let path = at.canonicalize().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Cause::TargetMissing {
+            target: at.to_owned(),
+        },
+        std::io::ErrorKind::NotADirectory => Cause::TargetNotDirectory {
+            target: at.to_owned(),
+        },
+        _ => Cause::io(format!("resolve {}", at.display()), e),
+    })?;
+    if !path.is_dir() {
+        return Err(Cause::TargetNotDirectory {
+            target: at.to_owned(),
+        });
+    }
+    Ok(path)
+}
+
+impl WorkingDirectory {
+    fn now() -> Self {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self {
+            path: env::current_dir().ok(),
+            held: openat(CWD, ".", flags, Mode::empty()).ok(),
+        }
+    }
+
+    /// Goes back to it, from the root directory if the session was joined.
+    fn restore(self, entered: &Entered) -> Result<(), Cause> {
+        let Some(path) = self.path else {
+            // Removed, or out of reach: a name would not lead to it.
+            return match self.held {
+                Some(held) if entered.joined => {
+                    fchdir(held).map_err(|e| Cause::io("go back to its directory", e))
+                }
+                _ => Ok(()),
+            };
+        };
+        if !entered.joined && !path.starts_with(&entered.tree) {
+            return Ok(());
+        }
+        env::set_current_dir(&path).map_err(|source| Cause::WorkingDirectory { cwd: path, source })
+    }
+}
+
+/// Ends the connection to the kernel of the mount with this root: whoever waits for an answer gets
+/// an error, now and later.
+fn abort(root: &OwnedFd) {
+    let path = format!("/proc/self/fd/{}", root.as_raw_fd());
+    match unmount(path, UnmountFlags::FORCE) {
+        // Busy with `root` at least: the mount stays, so that what it covers does not appear.
+        Ok(()) | Err(rustix::io::Errno::BUSY) => {}
+        Err(e) => say(&format!("a connection cannot be aborted: {e}")),
+    }
+}
+
+/// Writes a line to the session's log.
+fn say(text: &str) {
+    let line = format!("brisk[{}]: {text}\n", std::process::id());
+    // There is nobody to tell that the log is full.
+    std::io::stderr().write_all(line.as_bytes()).ok();
+}

@@ -1,0 +1,155 @@
+//! The process that answers the kernel for one image.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use brisk_image::Image;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::gettid;
+
+use super::members::Members;
+use super::wire::{receive, send};
+use super::{abort, say};
+use crate::syscalls::start_child;
+use crate::{FuseConnection, ServeOptions, Served, serve};
+
+/// `PIDFD_THREAD`, the flag of `pidfd_open` for a thread (Linux 6.9): the same bit as `O_EXCL`.
+const PIDFD_THREAD: u32 = 0o200;
+
+/// How long a server whose guardian died waits before it looks for programs: one that was about to
+/// join needs that time to appear.
+const ORPHANED: Duration = Duration::from_secs(1);
+
+/// A server process, as its guardian sees it.
+pub(super) struct Server {
+    pub(super) pid: Pid,
+    /// Readable when all its threads are gone.
+    pub(super) process: OwnedFd,
+    /// Readable when one thread of it is gone that never waits for an answer of the kernel: of a
+    /// server that was killed, another can hang until somebody answers a read in its place. None
+    /// until the server has named it, and where the kernel cannot watch a thread.
+    pub(super) thread: Option<OwnedFd>,
+    /// Ours of the two ends.
+    pub(super) socket: OwnedFd,
+}
+
+impl Server {
+    /// Starts one: a copy of the guardian, which does `main` with its end of the socket.
+    pub(super) fn start(main: impl FnOnce(OwnedFd) -> i32) -> io::Result<Self> {
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let (mut ours, mut theirs) = (Some(ours), Some(theirs));
+        let pid = start_child(|| {
+            ours = None;
+            theirs.take().map_or(1, main)
+        })?;
+        let socket = ours.take().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(Self {
+            pid,
+            process: pidfd_open(pid, PidfdFlags::empty())?,
+            thread: None,
+            socket,
+        })
+    }
+
+    /// Watches the thread that the server has named.
+    pub(super) fn watch(&mut self, thread: &[u8]) {
+        let id = std::str::from_utf8(thread)
+            .ok()
+            .and_then(|id| id.parse().ok())
+            .and_then(Pid::from_raw);
+        // Where that cannot be, the process as a whole is watched.
+        self.thread =
+            id.and_then(|id| pidfd_open(id, PidfdFlags::from_bits_retain(PIDFD_THREAD)).ok());
+    }
+}
+
+/// What a server process needs.
+pub(super) struct Task {
+    pub(super) socket: OwnedFd,
+    pub(super) connection: FuseConnection,
+    pub(super) image: Image,
+    pub(super) options: ServeOptions,
+    /// The root of the mount, as a path only.
+    pub(super) root: OwnedFd,
+    pub(super) members: Members,
+}
+
+impl Task {
+    /// Serves until the connection ends, which it also brings about if the guardian dies first and
+    /// the programs have ended. Returns the exit status.
+    pub(super) fn run(self) -> i32 {
+        let socket = Arc::new(self.socket);
+        let served = Arc::clone(&self.options.served);
+        let liaison = {
+            let socket = Arc::clone(&socket);
+            move || {
+                answer_guardian(&socket, &served);
+                wait_for_programs(&self.members);
+                abort(&self.root);
+            }
+        };
+        if let Err(e) = thread::Builder::new().spawn(liaison) {
+            say(&format!("a server could not start a thread: {e}"));
+            return 1;
+        }
+        if let Err(e) = serve(&self.connection, &self.image, &self.options) {
+            say(&format!("a server failed: {e}"));
+            return 1;
+        }
+        // If nobody listens any more, nobody needs to know.
+        if send(&*socket, &["ended"], &[]).is_err() {
+            return 0;
+        }
+        0
+    }
+}
+
+/// Names this thread to the guardian, and gives it the counters when it asks, until it dies.
+fn answer_guardian(socket: &OwnedFd, served: &Served) {
+    let started = ["started".to_owned(), gettid().as_raw_nonzero().to_string()];
+    if send(socket, &started, &[]).is_err() {
+        return;
+    }
+    while let Ok(Some(_)) = receive(socket) {
+        let counts = served.counts();
+        let counts = [
+            ("requests", counts.requests),
+            ("lookups", counts.lookups),
+            ("reads", counts.reads),
+            ("bytes_read", counts.bytes_read),
+            ("faults", counts.faults),
+        ];
+        let mut fields = vec!["counts".to_owned()];
+        fields.extend(counts.map(|(name, count)| format!("{name}={count}")));
+        if send(socket, &fields, &[]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Returns when no process of the session is left but its own.
+fn wait_for_programs(members: &Members) {
+    thread::sleep(ORPHANED);
+    loop {
+        match members.any() {
+            Ok(None) => return,
+            Ok(Some(watch)) => {
+                let mut fds = [PollFd::new(&watch, PollFlags::IN)];
+                if poll(&mut fds, None).is_err() {
+                    thread::sleep(ORPHANED);
+                }
+            }
+            Err(_) => thread::sleep(ORPHANED),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Making a session.
+//!
+//! The order matters. `/dev/fuse` is opened in the new user namespace: before, the mount would be
+//! refused. Descriptors of places are got before anything is mounted, so that looking for a place
+//! never asks a server that is not there yet. The channel to the kernel is held by the guardian
+//! alone before anything in the mount is touched: a process that has both cannot end while a
+//! request is unanswered.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brisk_image::{Image, OpenOptions};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{getegid, geteuid};
+
+use super::directory::{Directory, Lock};
+use super::guardian::{Guardian, Served, Watch};
+use super::members::Members;
+use super::wire::send;
+use super::{Entered, OpenImage, Session, say};
+use crate::error::{Cause, Error};
+use crate::namespace::{Entry, enter_session};
+use crate::syscalls::start_detached;
+use crate::{FuseConnection, Owners, ServeOptions, mount_data};
+
+/// An image that is mounted, and waits for its server.
+struct Mounted {
+    image: OpenImage,
+    place: PathBuf,
+    channel: OwnedFd,
+    root: OwnedFd,
+    /// As `/proc/PID/mountinfo` writes it.
+    device: String,
+}
+
+/// Makes the session `key`, whose `lock` is held, and enters it.
+pub(super) fn set_up(
+    session: &Session,
+    image: OpenImage,
+    directory: Directory,
+    key: &str,
+    lock: Lock,
+) -> Result<Entered, Cause> {
+    let files = directory
+        .try_clone()
+        .map_err(|e| Cause::io("hold the directory of sessions", e))?;
+    match build(session, image, directory, key, &lock) {
+        Ok(entered) => {
+            lock.release()
+                .map_err(|e| Cause::io("let others join the session", e))?;
+            Ok(entered)
+        }
+        Err(cause) => {
+            if let Err(e) = files.clear(key, lock) {
+                say(&format!(
+                    "what is left of the session cannot be removed: {e}"
+                ));
+            }
+            Err(cause)
+        }
+    }
+}
+
+fn build(
+    session: &Session,
+    image: OpenImage,
+    directory: Directory,
+    key: &str,
+    lock: &Lock,
+) -> Result<Entered, Cause> {
+    let failed = |step: &'static str| move |e: std::io::Error| Cause::io(step, e);
+    let tree = image.place()?;
+    let log = directory
+        .log(key)
+        .map_err(failed("make the session's log"))?;
+    let listener = directory
+        .listen(key, lock)
+        .map_err(failed("make the session's socket"))?;
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|e| Cause::io("make sockets", e))?;
+
+    // This is the one place that decides how an image gets into view. Where user namespaces are
+    // refused, `Cause::NoUserNamespaces` comes out of here before anything has changed but the
+    // files of the session, which the caller removes.
+    let entry = enter_session(geteuid(), getegid())?;
+    let owners = match entry {
+        Entry::Privileged => Owners::AsStored,
+        Entry::UserNamespace => Owners::Everything {
+            uid: geteuid().as_raw(),
+            gid: getegid().as_raw(),
+        },
+    };
+    let mounted = vec![mount_image(image, &tree)?];
+
+    let mut kept = vec![
+        theirs.as_raw_fd(),
+        listener.as_raw_fd(),
+        directory.fd().as_raw_fd(),
+    ];
+    for image in &mounted {
+        kept.push(image.image.file.as_raw_fd());
+        kept.push(image.channel.as_raw_fd());
+        kept.push(image.root.as_raw_fd());
+    }
+    let guard = {
+        let (key, place, linger) = (key.to_owned(), tree.clone(), session.linger);
+        move || {
+            guard(
+                directory, key, listener, mounted, owners, place, linger, theirs,
+            )
+        }
+    };
+    // The copies of the channels in this process go away with `guard`.
+    start_detached(&kept, log.as_fd(), guard).map_err(failed("start the session's guardian"))?;
+
+    send(&ours, &["ready"], &[]).map_err(|e| Cause::io("reach the session's guardian", e))?;
+    Ok(Entered {
+        tree,
+        joined: false,
+        guardian: ours,
+    })
+}
+
+/// What the guardian's process does.
+#[expect(clippy::too_many_arguments, reason = "all that a process starts with")]
+fn guard(
+    directory: Directory,
+    key: String,
+    listener: OwnedFd,
+    mounted: Vec<Mounted>,
+    owners: Owners,
+    place: PathBuf,
+    linger: Duration,
+    first: OwnedFd,
+) -> i32 {
+    // A name for those who look for it; all works without.
+    rustix::thread::set_name(c"brisk-guardian").ok();
+    let devices = mounted.iter().map(|image| image.device.clone()).collect();
+    let begin = || -> Result<Guardian, String> {
+        let members = Members::new(devices).map_err(|e| e.to_string())?;
+        let images: Result<Vec<_>, String> = mounted
+            .into_iter()
+            .map(|image| image.serve_as(owners))
+            .collect();
+        Ok(Guardian {
+            directory,
+            key,
+            listener,
+            images: images?,
+            place,
+            linger,
+            members,
+        })
+    };
+    match begin() {
+        Ok(guardian) => guardian.run(first),
+        // The channels close with this process, and the first run gets errors.
+        Err(e) => {
+            say(&format!("the guardian could not start: {e}"));
+            1
+        }
+    }
+}
+
+impl Mounted {
+    fn serve_as(self, owners: Owners) -> Result<Served, String> {
+        let options = ServeOptions {
+            owners,
+            ..ServeOptions::default()
+        };
+        let connection =
+            FuseConnection::establish(self.channel, &options).map_err(|e: Error| e.to_string())?;
+        let how = OpenOptions::new()
+            .offset(self.image.offset)
+            .limits(brisk_image::Limits {
+                block_cache: options.block_cache,
+                ..brisk_image::Limits::default()
+            });
+        let image = Image::from_source(self.image.file, &how).map_err(|e| e.to_string())?;
+        Ok(Served {
+            path: self.image.path,
+            place: self.place,
+            image,
+            connection,
+            options,
+            root: self.root,
+            watch: Watch::default(),
+        })
+    }
+}
+
+/// Mounts `image` on the directory `place`. Nobody answers for it yet, so nothing in it may be
+/// looked at.
+fn mount_image(image: OpenImage, place: &Path) -> Result<Mounted, Cause> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let channel = openat(CWD, "/dev/fuse", flags, Mode::empty()).map_err(|e| match e {
+        Errno::NOENT | Errno::NXIO | Errno::NODEV => Cause::NoFuse,
+        Errno::ACCESS | Errno::PERM => Cause::FuseClosed { source: e.into() },
+        e => Cause::io("open /dev/fuse", e),
+    })?;
+    let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
+    let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
+    mount(
+        &image.path,
+        place,
+        "fuse.brisk",
+        MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV,
+        Some(data.as_c_str()),
+    )
+    .map_err(|e| match e {
+        Errno::NODEV => Cause::NoFuse,
+        Errno::PERM | Errno::ACCESS => Cause::MountRefused { source: e.into() },
+        e => Cause::io("mount a FUSE file system", e),
+    })?;
+    // As a path only: that asks the server nothing, and closing it does not either.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, place, flags, Mode::empty())
+        .map_err(|e| Cause::io(format!("open {}", place.display()), e))?;
+    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(&root, "", how, StatxFlags::empty())
+        .map_err(|e| Cause::io(format!("examine {}", place.display()), e))?;
+    Ok(Mounted {
+        image,
+        place: place.to_owned(),
+        channel,
+        root,
+        device: format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor),
+    })
+}

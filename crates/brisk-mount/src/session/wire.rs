@@ -1,0 +1,135 @@
+//! What is said over a session's sockets: packets of text fields, some with descriptors.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, Result};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+/// Bytes in a packet, at most.
+const PACKET: usize = 64 << 10;
+
+/// Descriptors in a packet, at most.
+const DESCRIPTORS: usize = 3;
+
+/// A packet. Fields are separated by NUL, which no path holds.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) fields: Vec<Vec<u8>>,
+    pub(super) descriptors: Vec<OwnedFd>,
+}
+
+impl Message {
+    /// What the packet is: its first field.
+    pub(super) fn verb(&self) -> &[u8] {
+        self.fields.first().map_or(b"", Vec::as_slice)
+    }
+
+    pub(super) fn field(&self, index: usize) -> Option<&[u8]> {
+        self.fields.get(index).map(Vec::as_slice)
+    }
+}
+
+/// Sends a packet; EMSGSIZE if it would be too long.
+pub(super) fn send<B: AsRef<[u8]>>(
+    socket: impl AsFd,
+    fields: &[B],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<()> {
+    let mut bytes = Vec::new();
+    for field in fields {
+        if !bytes.is_empty() {
+            bytes.push(0);
+        }
+        bytes.extend_from_slice(field.as_ref());
+    }
+    if bytes.len() > PACKET || descriptors.len() > DESCRIPTORS {
+        return Err(Errno::MSGSIZE);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::MSGSIZE);
+    }
+    loop {
+        match sendmsg(
+            socket.as_fd(),
+            &[IoSlice::new(&bytes)],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        ) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// The next packet; none if the other side has closed. Waits for it, unless the socket does not.
+pub(super) fn receive(socket: impl AsFd) -> Result<Option<Message>> {
+    let mut bytes = vec![0; PACKET];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        match recvmsg(
+            socket.as_fd(),
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
+            Ok(received) => break received,
+            Err(Errno::INTR) => {}
+            // The guardian has ended with something of ours unread.
+            Err(Errno::CONNRESET) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    bytes.truncate(received.bytes);
+    let descriptors = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    Ok(Some(Message {
+        fields: bytes.split(|b| *b == 0).map(<[u8]>::to_vec).collect(),
+        descriptors,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn a_packet_arrives_as_it_was_sent() {
+        let (one, other) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("sockets");
+        send(&one, &["join", "", "/a b"], &[one.as_fd(), other.as_fd()]).expect("room");
+        let message = receive(&other).expect("a packet").expect("not closed");
+        assert_eq!(message.verb(), b"join");
+        assert_eq!(message.fields, [&b"join"[..], b"", b"/a b"]);
+        assert_eq!(message.descriptors.len(), 2);
+        drop((one, message));
+        assert!(receive(&other).expect("the end").is_none());
+        assert_eq!(
+            send(&other, &[vec![b'x'; PACKET + 1]], &[]),
+            Err(Errno::MSGSIZE)
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! `brisk stat`: the sessions of the calling user.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+use anyhow::Context;
+use brisk_mount::{SessionStatus, sessions};
+use serde_json::{Map, Value, json};
+
+use crate::names::{printable, shown};
+use crate::{Answer, json};
+
+/// Which sessions to look at.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A session is what the runs of an image by one user share: see brisk run. Exits with 1 if \
+there is none.")]
+pub struct Args {
+    /// The image, or the directory that it is mounted on. [default: all sessions of the user]
+    path: Option<PathBuf>,
+
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let mut found = sessions()?;
+    if let Some(path) = &args.path {
+        found.retain(|session| session.is_about(path));
+    }
+    if args.json {
+        let found: Vec<_> = found.iter().map(to_json).collect();
+        json::print(&found)?;
+    } else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        for session in &found {
+            print(&mut out, session)?;
+        }
+        out.flush()?;
+    }
+    Ok(match found.is_empty() {
+        true => Answer::No,
+        false => Answer::Yes,
+    })
+}
+
+fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
+    if session.guardian == 0 {
+        writeln!(out, "{}: does not answer", printable(&session.key))?;
+        return Ok(());
+    }
+    for image in &session.images {
+        writeln!(out, "{} on {}", shown(&image.path), shown(&image.place))?;
+        let server = match image.server {
+            Some(pid) => format!("process {pid}, restarted {} times", image.restarts),
+            None => "none: programs get errors".to_owned(),
+        };
+        writeln!(out, "  server      {server}")?;
+        for (name, count) in &image.counts {
+            let name = printable(name).replace('_', " ");
+            writeln!(out, "  {name:<12}{count}")?;
+        }
+    }
+    writeln!(out, "  guardian    process {}", session.guardian)?;
+    if let Some(since) = session.since {
+        let since = jiff::Timestamp::try_from(since).context("no time of the calendar")?;
+        writeln!(out, "  since       {since}")?;
+    }
+    let linger = session.linger.as_secs();
+    match session.left {
+        Some(left) => writeln!(out, "  lingers     {} s of {linger} s", left.as_secs())?,
+        None => writeln!(out, "  lingers     {linger} s after its last program")?,
+    }
+    for (pid, name) in &session.programs {
+        writeln!(out, "  program     {pid} {}", printable(name))?;
+    }
+    Ok(())
+}
+
+fn to_json(session: &SessionStatus) -> Value {
+    let since = session
+        .since
+        .and_then(|s| s.duration_since(UNIX_EPOCH).ok());
+    let images: Vec<_> = session
+        .images
+        .iter()
+        .map(|image| {
+            let (path, path_bytes) = json::name(&image.path);
+            let (place, place_bytes) = json::name(&image.place);
+            let counts: Map<_, _> = image
+                .counts
+                .iter()
+                .map(|(name, count)| (name.clone(), json!(count)))
+                .collect();
+            json!({
+                "path": path,
+                "path_bytes": path_bytes,
+                "place": place,
+                "place_bytes": place_bytes,
+                "server": image.server,
+                "restarts": image.restarts,
+                "counts": counts,
+            })
+        })
+        .collect();
+    let programs: Vec<_> = session
+        .programs
+        .iter()
+        .map(|(pid, name)| json!({ "pid": pid, "name": name }))
+        .collect();
+    json!({
+        "key": session.key,
+        "answers": session.guardian != 0,
+        "guardian": session.guardian,
+        "since": since.map(|since| since.as_secs()),
+        "linger": session.linger.as_secs(),
+        "left": session.left.map(|left| left.as_secs()),
+        "images": images,
+        "programs": programs,
+    })
+}

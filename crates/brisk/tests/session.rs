@@ -1,0 +1,654 @@
+//! Sessions of `brisk run`: making one, joining it, its end, and what happens when parts of it die.
+//!
+//! Most run twice: as root, and as an ordinary user in a user namespace.
+
+mod staging;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use staging::{Stage, each_user, watched};
+
+fn said(output: &std::process::Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[test]
+fn the_first_run_and_later_ones_see_the_image_and_share_a_mount() {
+    each_user(|stage| {
+        let script = "echo $BRISK_TREE; ls $BRISK_TREE; cmp $BRISK_TREE/noise tree/noise; \
+                      stat -c %d $BRISK_TREE; exit 7";
+        let first = said(&stage.sh(script));
+        let at = stage.path("at");
+        assert_eq!((first.0, first.2.as_str()), (Some(7), ""), "{first:?}");
+        let expected = format!("{}\nbin\nlink\nmany\nnoise\nsub\ntext\n", at.display());
+        assert!(first.1.starts_with(&expected), "{first:?}");
+        let guardians = stage.processes("brisk-guardian");
+        assert_eq!(guardians.len(), 1);
+        // The device is the same one, so the pages are.
+        assert_eq!(said(&stage.sh(script)), first);
+        assert_eq!(stage.processes("brisk-guardian"), guardians);
+        // Nobody else saw the mount.
+        assert_eq!(fs::read_dir(&at).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn all_of_the_tree_is_there() {
+    each_user(|stage| {
+        let script = "cd tree && find . -type f | sort | while read f; do \
+                      cmp $f $BRISK_TREE/$f || exit 1; done; readlink $BRISK_TREE/link; \
+                      ls -R > $HOME/left; cd $BRISK_TREE && ls -R | cmp - $HOME/left";
+        let mut run = stage.run(&["bin/app", "sh", "-c", script]);
+        run.env("HOME", stage.writable());
+        assert_eq!(
+            said(&run.output().unwrap()),
+            (Some(0), "bin/app\n".to_owned(), String::new())
+        );
+    });
+}
+
+#[test]
+fn eight_runs_at_once_share_one_session() {
+    each_user(|stage| {
+        let runs: Vec<_> = (0..8)
+            .map(|_| {
+                stage
+                    .run(&[
+                        "bin/app",
+                        "sh",
+                        "-c",
+                        "cmp $BRISK_TREE/noise tree/noise && stat -c %d $BRISK_TREE",
+                    ])
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        let mut devices: Vec<_> = runs
+            .into_iter()
+            .map(|run| said(&run.wait_with_output().unwrap()))
+            .collect();
+        devices.dedup();
+        assert_eq!(devices.len(), 1, "{devices:?}");
+        assert_eq!(devices[0].0, Some(0), "{devices:?}");
+        assert_eq!(stage.processes("brisk-guardian").len(), 1);
+    });
+}
+
+#[test]
+fn without_linger_nothing_is_left() {
+    each_user(|stage| {
+        for _ in 0..3 {
+            let output = stage.lingering("0", &["bin/app", "true"]).output().unwrap();
+            assert_eq!(said(&output), (Some(0), String::new(), String::new()));
+            stage.assert_nothing_left(Duration::from_secs(5));
+        }
+    });
+}
+
+#[test]
+fn a_run_at_the_moment_of_the_end_succeeds() {
+    each_user(|stage| {
+        for _ in 0..30 {
+            let output = stage.lingering("0", &["bin/app", "true"]).output().unwrap();
+            assert_eq!(said(&output), (Some(0), String::new(), String::new()));
+        }
+        stage.assert_nothing_left(Duration::from_secs(5));
+    });
+}
+
+#[test]
+fn the_session_lingers_and_then_ends() {
+    each_user(|stage| {
+        let started = Instant::now();
+        let output = stage.lingering("1", &["bin/app", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(stage.processes("brisk-guardian").len(), 1);
+        stage.assert_nothing_left(Duration::from_secs(10));
+        assert!(started.elapsed() >= Duration::from_secs(1));
+    });
+}
+
+/// It has left its parents, its session and its terminal, and uses nothing of the image.
+#[test]
+fn a_daemon_keeps_the_session() {
+    each_user(|stage| {
+        let daemon = "(setsid sh -c 'sleep 1; cat $BRISK_TREE/sub/inside > $HOME/out; sleep 1' \
+                      </dev/null >/dev/null 2>&1 &) &";
+        let output = stage
+            .lingering("0", &["bin/app", "sh", "-c", daemon])
+            .env("HOME", stage.writable())
+            .output()
+            .unwrap();
+        assert_eq!(said(&output), (Some(0), String::new(), String::new()));
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(stage.processes("brisk-guardian").len(), 1);
+        stage.assert_nothing_left(Duration::from_secs(10));
+        assert_eq!(
+            fs::read_to_string(stage.writable().join("out")).unwrap(),
+            "from the image"
+        );
+    });
+}
+
+#[test]
+fn the_program_is_the_process_that_was_started() {
+    each_user(|stage| {
+        for _ in 0..2 {
+            let child = stage
+                .run(&["bin/app", "sh", "-c", "echo $$"])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let pid = child.id();
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(said(&output).1, format!("{pid}\n"));
+        }
+    });
+}
+
+#[test]
+fn signals_and_statuses_are_the_programs_own() {
+    each_user(|stage| {
+        for _ in 0..2 {
+            let killed = stage.sh("kill -TERM $$");
+            assert_eq!(killed.status.signal(), Some(15), "{killed:?}");
+            let mut child = stage.run(&["sleep", "60"]).spawn().unwrap();
+            stage.wait_for_program("sleep");
+            kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(9));
+        }
+        assert_eq!(said(&stage.sh("exit 3")).0, Some(3));
+    });
+}
+
+#[test]
+fn what_cannot_be_executed_says_so_and_the_session_goes_on() {
+    each_user(|stage| {
+        for _ in 0..2 {
+            let output = stage.run(&["bin/none"]).output().unwrap();
+            assert_eq!(
+                said(&output),
+                (
+                    Some(127),
+                    String::new(),
+                    "brisk: cannot run bin/none: no such file\n".to_owned()
+                )
+            );
+            let output = stage.run(&["./noise"]).output().unwrap();
+            assert_eq!(said(&output).0, Some(126));
+        }
+        assert_eq!(said(&stage.sh("exit 0")).0, Some(0));
+    });
+}
+
+#[test]
+fn no_child_and_no_descriptor_is_left_to_the_program() {
+    each_user(|stage| {
+        let script = "ls /proc/self/fd | tr '\\n' ' '; cat /proc/$$/task/$$/children | wc -w";
+        let plain = said(&stage.plainly(&["sh", "-c", "exec \"$@\"", "sh", "sh", "-c", script]));
+        assert_eq!(plain.0, Some(0), "{plain:?}");
+        for _ in 0..2 {
+            assert_eq!(said(&stage.sh(script)), plain);
+        }
+    });
+}
+
+#[test]
+fn pipes_end_with_the_program() {
+    each_user(|stage| {
+        for _ in 0..2 {
+            let mut child = stage
+                .run(&["bin/app", "sh", "-c", "read line; echo got $line; exit 5"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            child.stdin.take().unwrap().write_all(b"this\n").unwrap();
+            // To the end of both, though the session lingers.
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(
+                said(&output),
+                (Some(5), "got this\n".to_owned(), String::new())
+            );
+        }
+    });
+}
+
+#[test]
+fn the_environment_and_the_working_directory_stay() {
+    each_user(|stage| {
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let output = stage
+                .run(&[
+                    "bin/app",
+                    "sh",
+                    "-c",
+                    "pwd -P; echo $ODD; umask; ulimit -n; id",
+                ])
+                .env("ODD", "a b")
+                .output()
+                .unwrap();
+            seen.push(said(&output));
+        }
+        assert_eq!(seen[0], seen[1]);
+        let start = format!(
+            "{}\na b\n",
+            stage.path("").canonicalize().unwrap().display()
+        );
+        assert!(seen[0].1.starts_with(&start), "{seen:?}");
+    });
+}
+
+/// The image over the tree that it was made of, from a directory in it.
+#[test]
+fn the_tree_can_be_covered_by_its_image() {
+    each_user(|stage| {
+        for _ in 0..2 {
+            let output = stage
+                .brisk(&["run", "../../app.img", "--at", "..", "--", "bin/app"])
+                .args([
+                    "sh",
+                    "-c",
+                    "pwd -P; cat inside; touch it 2>/dev/null || echo kept",
+                ])
+                .current_dir(stage.path("tree/sub"))
+                .output()
+                .unwrap();
+            let sub = stage.path("tree/sub").canonicalize().unwrap();
+            let expected = format!("{}\nfrom the imagekept\n", sub.display());
+            assert_eq!(said(&output), (Some(0), expected, String::new()));
+        }
+    });
+}
+
+#[test]
+fn a_working_directory_that_is_not_in_the_image_is_named() {
+    each_user(|stage| {
+        fs::create_dir(stage.path("at/other")).unwrap();
+        for _ in 0..2 {
+            let output = stage
+                .brisk(&[
+                    "run",
+                    "../../app.img",
+                    "--at",
+                    "..",
+                    "--",
+                    "bin/app",
+                    "true",
+                ])
+                .current_dir(stage.path("at/other"))
+                .output()
+                .unwrap();
+            let (code, _, err) = said(&output);
+            assert_eq!(code, Some(125), "{err}");
+            assert!(
+                err.contains(
+                    "at/other is covered by the image and not in it; start from another directory"
+                ),
+                "{err}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_place_that_cannot_be_used_is_named() {
+    each_user(|stage| {
+        for (at, why) in [
+            ("none", "does not exist; make the directory first"),
+            (
+                "app.img",
+                "is not a directory; name a directory to mount on",
+            ),
+        ] {
+            let output = stage
+                .brisk(&["run", "app.img", "--at", at, "--", "true"])
+                .output()
+                .unwrap();
+            assert_eq!(
+                said(&output),
+                (
+                    Some(125),
+                    String::new(),
+                    format!("brisk: cannot mount app.img: {at} {why}\n")
+                )
+            );
+        }
+        stage.assert_nothing_left(Duration::from_secs(1));
+    });
+}
+
+/// A process that changed its root may make no user namespace.
+#[test]
+fn refused_namespaces_are_named() {
+    watched(|| {
+        let stage = Stage::new(1000);
+        let output = stage.without_namespaces(&["run", "app.img", "--at", "at", "--", "true"]);
+        let (code, _, err) = said(&output);
+        assert_eq!(code, Some(125), "{err}");
+        assert!(
+            err.starts_with(
+                "brisk: cannot mount app.img: the system refuses user namespaces to this user, \
+                 which mounting without root needs; brisk doctor says what allows them, or run it \
+                 as root"
+            ),
+            "{err}"
+        );
+        stage.assert_nothing_left(Duration::from_secs(1));
+    });
+}
+
+/// Ctrl-C goes to all processes of the terminal, and SIGHUP too when it is closed.
+#[test]
+fn signals_to_the_group_do_not_reach_the_session() {
+    each_user(|stage| {
+        for signal in [Signal::INT, Signal::HUP, Signal::QUIT] {
+            let mut child = stage
+                .run(&["bin/app", "sleep", "60"])
+                .process_group(0)
+                .spawn()
+                .unwrap();
+            stage.wait_for_program("sleep");
+            kill_process_group(Pid::from_child(&child), signal).unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+            assert_eq!(stage.processes("brisk-guardian").len(), 1);
+            assert_eq!(stage.processes("brisk-server").len(), 1);
+            assert_eq!(
+                said(&stage.sh("cmp $BRISK_TREE/noise tree/noise")).0,
+                Some(0)
+            );
+        }
+    });
+}
+
+#[test]
+fn a_program_can_be_stopped_and_continued() {
+    each_user(|stage| {
+        let mut child = stage
+            .run(&[
+                "bin/app",
+                "sh",
+                "-c",
+                "read go; cmp $BRISK_TREE/noise tree/noise && echo same",
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        stage.wait_for_program("sh");
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::STOP).unwrap();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        thread::sleep(Duration::from_millis(200));
+        kill_process(pid, Signal::CONT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(said(&output).1, "same\n");
+    });
+}
+
+/// Kills servers under load, `times` times, at moments that are never the same.
+fn kill_servers(stage: &Stage, times: u32) {
+    // Reads what nobody has cached, again and again.
+    let load = "while [ ! -e $HOME/stop ]; do for f in noise text many/1 many/2 many/3 many/4; do \
+                dd if=$BRISK_TREE/$f iflag=nocache count=0 2>/dev/null; \
+                cmp $BRISK_TREE/$f tree/$f || exit 1; done; \
+                ls -lR $BRISK_TREE/many >/dev/null || exit 2; done; echo end";
+    fs::remove_file(stage.writable().join("stop")).ok();
+    let loads: Vec<_> = (0..3)
+        .map(|_| {
+            stage
+                .run(&["bin/app", "sh", "-c", load])
+                .env("HOME", stage.writable())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    stage.wait_for_program("sh");
+    let mut last = 0;
+    for round in 0..times {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let server = loop {
+            match stage
+                .processes("brisk-server")
+                .iter()
+                .find(|pid| **pid != last)
+            {
+                Some(pid) => break *pid,
+                None => assert!(Instant::now() < deadline, "no new server in round {round}"),
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        last = server;
+        thread::sleep(Duration::from_micros(u64::from(round) * 7919 % 41_000));
+        kill_process(Pid::from_raw(server).unwrap(), Signal::KILL).unwrap();
+    }
+    fs::write(stage.writable().join("stop"), "").unwrap();
+    for load in loads {
+        let output = load.wait_with_output().unwrap();
+        assert_eq!(
+            said(&output),
+            (Some(0), "end\n".to_owned(), String::new()),
+            "{}",
+            stage.log()
+        );
+    }
+}
+
+#[test]
+fn a_killed_server_is_replaced_and_no_byte_is_wrong() {
+    each_user(|stage| kill_servers(stage, 20));
+}
+
+#[test]
+#[ignore = "torture: takes minutes"]
+fn five_hundred_kills() {
+    each_user(|stage| {
+        for _ in 0..25 {
+            kill_servers(stage, 20);
+        }
+    });
+}
+
+/// Starts a program that reads everything once told to on its stdin.
+fn reader(stage: &Stage) -> std::process::Child {
+    let child = stage
+        .run(&[
+            "bin/app",
+            "sh",
+            "-c",
+            "read go; cat $BRISK_TREE/many/* >/dev/null && cmp $BRISK_TREE/noise tree/noise && echo same",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    stage.wait_for_program("sh");
+    child
+}
+
+fn go(mut child: std::process::Child) -> std::process::Output {
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn kill(pids: &[i32], signal: Signal) {
+    assert!(!pids.is_empty());
+    for pid in pids {
+        kill_process(Pid::from_raw(*pid).unwrap(), signal).unwrap();
+    }
+}
+
+#[test]
+fn without_a_guardian_the_server_serves_until_the_programs_end() {
+    each_user(|stage| {
+        let child = reader(stage);
+        kill(&stage.processes("brisk-guardian"), Signal::KILL);
+        assert_eq!(
+            said(&go(child)),
+            (Some(0), "same\n".to_owned(), String::new())
+        );
+        stage.assert_no_process(Duration::from_secs(10));
+        // What it has left is no obstacle.
+        assert_eq!(said(&stage.sh("exit 4")).0, Some(4));
+        assert_eq!(stage.processes("brisk-guardian").len(), 1);
+    });
+}
+
+#[test]
+fn a_new_run_does_not_wait_for_a_dead_guardian() {
+    each_user(|stage| {
+        let child = reader(stage);
+        kill(&stage.processes("brisk-guardian"), Signal::KILL);
+        assert_eq!(
+            said(&stage.sh("cmp $BRISK_TREE/noise tree/noise; exit 4")).0,
+            Some(4)
+        );
+        assert_eq!(said(&go(child)).0, Some(0));
+    });
+}
+
+#[test]
+fn without_guardian_and_server_readers_get_errors() {
+    each_user(|stage| {
+        let child = reader(stage);
+        // Nobody can restart or answer any more.
+        let guardians = stage.processes("brisk-guardian");
+        kill(&guardians, Signal::STOP);
+        kill(&stage.processes("brisk-server"), Signal::KILL);
+        kill(&guardians, Signal::KILL);
+        let (code, out, err) = said(&go(child));
+        assert_ne!(code, Some(0));
+        assert_eq!(out, "");
+        assert!(err.contains("not connected"), "{err}");
+        stage.assert_no_process(Duration::from_secs(10));
+    });
+}
+
+#[test]
+fn a_stopped_server_makes_programs_wait_and_they_go_on() {
+    each_user(|stage| {
+        let child = reader(stage);
+        let servers = stage.processes("brisk-server");
+        kill(&servers, Signal::STOP);
+        let waiting = thread::spawn(move || go(child));
+        thread::sleep(Duration::from_millis(300));
+        assert!(!waiting.is_finished());
+        kill(&servers, Signal::CONT);
+        assert_eq!(said(&waiting.join().unwrap()).1, "same\n");
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_while_stopped_is_replaced() {
+    each_user(|stage| {
+        let child = reader(stage);
+        let servers = stage.processes("brisk-server");
+        kill(&servers, Signal::STOP);
+        let waiting = thread::spawn(move || go(child));
+        thread::sleep(Duration::from_millis(300));
+        kill(&servers, Signal::KILL);
+        assert_eq!(said(&waiting.join().unwrap()).1, "same\n");
+    });
+}
+
+#[test]
+fn an_image_that_was_cut_gives_errors_where_it_is_gone() {
+    each_user(|stage| {
+        let child = reader(stage);
+        let image = fs::File::options()
+            .write(true)
+            .open(stage.path("app.img"))
+            .unwrap();
+        image.set_len(4096).unwrap();
+        let (code, out, err) = said(&go(child));
+        assert_ne!(code, Some(0));
+        assert_eq!(out, "");
+        assert!(err.contains("Input/output error"), "{err}");
+    });
+}
+
+#[test]
+fn an_image_that_was_unlinked_goes_on() {
+    each_user(|stage| {
+        let child = reader(stage);
+        fs::remove_file(stage.path("app.img")).unwrap();
+        assert_eq!(said(&go(child)).1, "same\n");
+    });
+}
+
+#[test]
+fn an_image_that_was_replaced_has_a_session_of_its_own() {
+    each_user(|stage| {
+        let child = reader(stage);
+        fs::write(stage.path("tree/sub/inside"), "from a newer one").unwrap();
+        stage.pack("new.img");
+        fs::rename(stage.path("new.img"), stage.path("app.img")).unwrap();
+        let new = said(&stage.sh("cat $BRISK_TREE/sub/inside"));
+        assert_eq!(new, (Some(0), "from a newer one".to_owned(), String::new()));
+        assert_eq!(stage.processes("brisk-guardian").len(), 2);
+        assert_eq!(said(&go(child)).1, "same\n");
+    });
+}
+
+#[test]
+fn a_session_directory_of_others_is_refused() {
+    watched(|| {
+        let stage = Stage::new(1000);
+        let directory = stage.runtime().join("brisk");
+        fs::create_dir(&directory).unwrap();
+        let output = stage.run(&["true"]).output().unwrap();
+        assert_eq!(
+            said(&output),
+            (
+                Some(125),
+                String::new(),
+                format!(
+                    "brisk: cannot mount app.img: {} belongs to somebody else, allowed is a \
+                     directory of yours with mode 0700; move it away\n",
+                    directory.display()
+                )
+            )
+        );
+    });
+}
+
+/// A program that closes all descriptors, and one whose descriptors are full, see no difference.
+#[test]
+fn the_first_run_hands_on_standard_streams_that_are_closed() {
+    each_user(|stage| {
+        let mut child = stage
+            .run(&["bin/app", "sh", "-c", "cat $BRISK_TREE/sub/inside"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = String::new();
+        child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut out)
+            .unwrap();
+        assert_eq!(
+            (out.as_str(), child.wait().unwrap().code()),
+            ("from the image", Some(0))
+        );
+    });
+}

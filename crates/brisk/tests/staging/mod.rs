@@ -1,0 +1,358 @@
+//! A place to try sessions in, which ends what a test leaves behind, whatever happened to it.
+
+// Each test binary uses a part of it.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brisk_image::{ImageWriter, Tree, TreeRules};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a test may take. What hangs after that is ended from outside.
+const LIMIT: Duration = Duration::from_secs(50);
+
+/// Does `test` as root and as an ordinary user.
+pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
+    for user in [0, 1000] {
+        let test = test.clone();
+        watched(move || {
+            let stage = Stage::new(user);
+            test(&stage);
+        });
+    }
+}
+
+/// Does `test`, and ends the process with an error if it hangs: its connections are aborted first,
+/// so that nothing stays that cannot be killed.
+pub fn watched(test: impl FnOnce() + Send + 'static) {
+    let (done, wait) = channel();
+    let name = thread::current().name().unwrap_or("test").to_owned();
+    let body = thread::Builder::new().name(name.clone()).spawn(move || {
+        test();
+        // The receiver is there until the thread has ended.
+        done.send(()).ok();
+    });
+    let body = body.expect("a thread");
+    let limit = if name.contains("five_hundred") {
+        LIMIT * 20
+    } else {
+        LIMIT
+    };
+    match wait.recv_timeout(limit) {
+        Err(RecvTimeoutError::Timeout) => {
+            eprintln!("{name} hangs: its sessions are ended by force");
+            end_by_force(&std::env::temp_dir().join("brisk-session-"));
+            std::process::exit(1);
+        }
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+            if let Err(panic) = body.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// A directory with a tree, an image of it, a place to mount it on, and a user.
+pub struct Stage {
+    dir: tempfile::TempDir,
+    user: u32,
+}
+
+impl Stage {
+    pub fn new(user: u32) -> Self {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "these tests take the roles of several users: run them as root"
+        );
+        // As udev has it.
+        fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666))
+            .expect("these tests need FUSE: load it with modprobe fuse");
+        let dir = tempfile::Builder::new().prefix("brisk-session-").tempdir();
+        let stage = Self {
+            dir: dir.expect("a temporary directory"),
+            user,
+        };
+        let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o755));
+        open(stage.dir.path()).unwrap();
+        for (name, mode) in [("run", 0o700), ("home", 0o755), ("at", 0o755)] {
+            fs::create_dir(stage.path(name)).unwrap();
+            fs::set_permissions(stage.path(name), Permissions::from_mode(mode)).unwrap();
+            chown(stage.path(name), Some(user), Some(user)).unwrap();
+        }
+        fs::create_dir_all(stage.path("tree/bin")).unwrap();
+        fs::create_dir_all(stage.path("tree/sub")).unwrap();
+        fs::create_dir_all(stage.path("tree/many")).unwrap();
+        fs::write(stage.path("tree/bin/app"), "#!/bin/sh\nexec \"$@\"\n").unwrap();
+        open(&stage.path("tree/bin/app")).unwrap();
+        fs::write(stage.path("tree/sub/inside"), "from the image").unwrap();
+        fs::write(stage.path("tree/noise"), noise(3_000_000)).unwrap();
+        fs::write(stage.path("tree/text"), "brisk ".repeat(200_000)).unwrap();
+        for i in 0..200u32 {
+            let text = format!("{i} ").repeat(3000);
+            fs::write(stage.path(&format!("tree/many/{i}")), text).unwrap();
+        }
+        symlink("bin/app", stage.path("tree/link")).unwrap();
+        stage.pack("app.img");
+        // Others may not look into the directory that cargo builds in.
+        let brisk = stage.path("brisk");
+        fs::hard_link(env!("CARGO_BIN_EXE_brisk"), &brisk)
+            .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_brisk"), &brisk).map(drop))
+            .unwrap();
+        stage
+    }
+
+    /// Packs the tree.
+    pub fn pack(&self, image: &str) {
+        let tree = Tree::from_directory(self.path("tree"), &TreeRules::default());
+        ImageWriter::new()
+            .write(&tree.unwrap(), self.path(image), &|_| {})
+            .unwrap();
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Where the user's sessions are found.
+    pub fn runtime(&self) -> PathBuf {
+        self.path("run")
+    }
+
+    /// A directory of the user's own.
+    pub fn writable(&self) -> PathBuf {
+        self.path("home")
+    }
+
+    /// The command, as the user.
+    pub fn brisk(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("setpriv");
+        command
+            .arg(format!("--reuid={}", self.user))
+            .arg(format!("--regid={}", self.user))
+            .arg("--clear-groups")
+            .arg(self.path("brisk"))
+            .args(arguments)
+            .current_dir(self.dir.path())
+            .env("XDG_RUNTIME_DIR", self.runtime());
+        command
+    }
+
+    /// Another program, as the user.
+    pub fn plainly(&self, program: &[&str]) -> Output {
+        let brisk = self.brisk(&[]);
+        let mut arguments: Vec<_> = brisk.get_args().collect();
+        arguments.pop();
+        Command::new(brisk.get_program())
+            .args(arguments)
+            .args(program)
+            .current_dir(self.dir.path())
+            .output()
+            .unwrap()
+    }
+
+    /// A run with the image on `at`, with a linger that outlasts the test.
+    pub fn run(&self, program: &[&str]) -> Command {
+        self.lingering("600", program)
+    }
+
+    pub fn lingering(&self, seconds: &str, program: &[&str]) -> Command {
+        let mut command = self.brisk(&["run", "app.img", "--at", "at", "--linger", seconds, "--"]);
+        command.args(program);
+        command
+    }
+
+    pub fn sh(&self, script: &str) -> Output {
+        self.run(&["bin/app", "sh", "-c", script]).output().unwrap()
+    }
+
+    /// The command, as the user, where the kernel allows no user namespaces.
+    pub fn without_namespaces(&self, arguments: &[&str]) -> Output {
+        // A process that changed its root may make none.
+        let script = "mount --rbind / /mnt && exec chroot /mnt sh -c 'cd $0 && exec \"$@\"' \"$@\"";
+        let brisk = self.brisk(arguments);
+        Command::new("unshare")
+            .args(["--mount", "sh", "-c", script, "sh"])
+            .arg(self.dir.path())
+            .arg(brisk.get_program())
+            .args(brisk.get_args())
+            .current_dir(self.dir.path())
+            .env("XDG_RUNTIME_DIR", self.runtime())
+            .output()
+            .unwrap()
+    }
+
+    /// The processes of this name in this stage's sessions, in order.
+    pub fn processes(&self, name: &str) -> Vec<i32> {
+        processes(self.dir.path())
+            .into_iter()
+            .filter(|(_, comm)| comm == name)
+            .map(|(pid, _)| pid)
+            .collect()
+    }
+
+    pub fn wait_for_program(&self, name: &str) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.processes(name).is_empty() {
+            assert!(
+                Instant::now() < deadline,
+                "{name} does not start: {}",
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn assert_no_process(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        loop {
+            let left = processes(self.dir.path());
+            if left.is_empty() {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{left:?} are left: {}",
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until there is no process, and hence no namespace and no mount, and no file.
+    pub fn assert_nothing_left(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        self.assert_no_process(within);
+        loop {
+            let left: Vec<_> = match fs::read_dir(self.runtime().join("brisk")) {
+                Ok(entries) => entries.map(|entry| entry.unwrap().file_name()).collect(),
+                Err(_) => return,
+            };
+            if left.is_empty() {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{left:?} are left: {}",
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What the sessions' own processes had to say.
+    pub fn log(&self) -> String {
+        let Ok(entries) = fs::read_dir(self.runtime().join("brisk")) else {
+            return String::new();
+        };
+        entries
+            .filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok())
+            .collect()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        end_by_force(self.dir.path());
+    }
+}
+
+/// The living processes that see a session's mount of an image whose path starts with `prefix`.
+fn processes(prefix: &Path) -> Vec<(i32, String)> {
+    let mut found = Vec::new();
+    for_each_process(|pid, comm, line| {
+        if is_ours(line, prefix) && found.last().is_none_or(|(last, _)| *last != pid) {
+            found.push((pid, comm.to_owned()));
+        }
+    });
+    found.sort_unstable();
+    found
+}
+
+fn is_ours(line: &str, prefix: &Path) -> bool {
+    line.split_once(" - fuse.brisk ")
+        .is_some_and(|(_, source)| source.starts_with(&*prefix.to_string_lossy()))
+}
+
+/// Calls `see` with each line of each living process's mount table.
+fn for_each_process(mut see: impl FnMut(i32, &str, &str)) {
+    for entry in fs::read_dir("/proc").unwrap() {
+        let name = entry.unwrap().file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let Ok(table) = fs::read_to_string(format!("/proc/{pid}/mountinfo")) else {
+            continue;
+        };
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        for line in table.lines() {
+            see(pid, comm.trim_end(), line);
+        }
+    }
+}
+
+/// Kills what uses images whose path starts with `prefix`, and aborts the connections of what does
+/// not go: its threads wait for answers that nobody gives.
+fn end_by_force(prefix: &Path) {
+    for attempt in 0..200 {
+        let left = processes(prefix);
+        if left.is_empty() {
+            return;
+        }
+        for (pid, _) in left {
+            if u32::try_from(pid) != Ok(std::process::id())
+                && let Some(pid) = Pid::from_raw(pid)
+            {
+                // It may have ended by itself.
+                kill_process(pid, Signal::KILL).ok();
+            }
+        }
+        if attempt % 100 == 99 {
+            abort(prefix);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    eprintln!("processes stay: {:?}", processes(prefix));
+}
+
+/// By number, which a later connection of others could have: so only of what hangs.
+fn abort(prefix: &Path) {
+    let mut devices = BTreeSet::new();
+    for_each_process(|_, _, line| {
+        if is_ours(line, prefix) {
+            let device = line.split(' ').nth(2).and_then(|d| d.split_once(':'));
+            devices.extend(device.map(|(_, minor)| minor.to_owned()));
+        }
+    });
+    let control = Path::new("/sys/fs/fuse/connections");
+    if fs::read_dir(control).is_ok_and(|mut entries| entries.next().is_none()) {
+        let mounted = Command::new("mount")
+            .args(["-t", "fusectl", "fusectl"])
+            .arg(control)
+            .status();
+        eprintln!("mounting fusectl: {mounted:?}");
+    }
+    for device in devices {
+        let aborted = fs::write(control.join(&device).join("abort"), "1");
+        eprintln!("aborting the connection {device}: {aborted:?}");
+    }
+}
+
+/// Bytes that no codec makes smaller.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let next = || {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
