@@ -120,6 +120,26 @@ pub(crate) enum Cause {
         found: String,
     },
     MountBusy,
+    /// There is no `fusermount3`.
+    NoFusermount,
+    FusermountRefused {
+        said: String,
+    },
+    /// Neither a user namespace nor `fusermount3` is to be had.
+    NeitherWay {
+        source: io::Error,
+    },
+    /// Without a namespace, an image is seen by all programs, and cannot be anywhere at once.
+    SharedElsewhere {
+        option: &'static str,
+    },
+    SharedAlready {
+        place: PathBuf,
+    },
+    /// In the words of a guardian.
+    Unmountable {
+        said: String,
+    },
     Threads {
         count: usize,
     },
@@ -178,7 +198,7 @@ impl Cause {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. } => ErrorKind::Io,
-            Self::NotPermitted => ErrorKind::NotPermitted,
+            Self::NotPermitted | Self::FusermountRefused { .. } => ErrorKind::NotPermitted,
             Self::NoLoopDevices
             | Self::NoLoopNode { .. }
             | Self::NoSquashfs
@@ -188,6 +208,9 @@ impl Cause {
             | Self::NoFuse
             | Self::FuseClosed { .. }
             | Self::NoUserNamespaces { .. }
+            | Self::NoFusermount
+            | Self::NeitherWay { .. }
+            | Self::SharedElsewhere { .. }
             | Self::MountRefused { .. } => ErrorKind::Unsupported,
             Self::NotSquashfs { .. }
             | Self::Truncated { .. }
@@ -198,6 +221,8 @@ impl Cause {
             | Self::DeviceBusy
             | Self::MountBusy
             | Self::SessionLost { .. }
+            | Self::SharedAlready { .. }
+            | Self::Unmountable { .. }
             | Self::SessionBusy { .. } => ErrorKind::Busy,
             Self::TargetMissing { .. }
             | Self::TargetNotDirectory { .. }
@@ -287,6 +312,26 @@ impl fmt::Display for Cause {
                 "a program still uses it; end that program (fuser -vm shows it), \
                  or unmount with --lazy",
             ),
+            Self::NoFusermount => {
+                f.write_str("there is no fusermount3; install the package fuse3, or run it as root")
+            }
+            Self::FusermountRefused { said } => write!(f, "fusermount3 says: {}", Text(said)),
+            Self::NeitherWay { .. } => f.write_str(
+                "the system refuses user namespaces to this user and has no fusermount3; \
+                 install the package fuse3, or see brisk doctor for what allows namespaces",
+            ),
+            Self::SharedElsewhere { option } => write!(
+                f,
+                "{option} needs a user namespace, which the system refuses to this user; \
+                 brisk doctor says what allows it"
+            ),
+            Self::SharedAlready { place } => write!(
+                f,
+                "an image is mounted on {} already; end it with brisk umount, or name another \
+                 directory",
+                Shown(place)
+            ),
+            Self::Unmountable { said } => f.write_str(said),
             Self::Threads { count } => write!(
                 f,
                 "the process has {count} threads, allowed is 1; enter before starting threads"
@@ -459,6 +504,7 @@ impl std::error::Error for Error {
             | Cause::FuseClosed { source }
             | Cause::NoUserNamespaces { source }
             | Cause::MountRefused { source }
+            | Cause::NeitherWay { source }
             | Cause::WorkingDirectory { source, .. } => Some(source),
             _ => None,
         }

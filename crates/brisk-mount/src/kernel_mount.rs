@@ -12,9 +12,11 @@ use rustix::mount::{
 };
 
 use crate::error::{Action, Cause, Error, Result};
+use crate::fusermount;
 use crate::kernel_support::{KernelSupport, Support, codec_instead_of};
 use crate::loop_device::{DirectIo, LoopDevice};
 use crate::mount_table::mounted_on;
+use crate::session::{FS_TYPE, is_privileged};
 
 /// The first four bytes of a SquashFS image.
 const MAGIC: u32 = 0x7371_7368;
@@ -284,8 +286,9 @@ impl Failure {
 ///
 /// # Errors
 ///
-/// `Place` if `target` is not a mount point, or what is mounted there is not SquashFS; `Busy` if a
-/// program uses it; `NotPermitted` without root.
+/// `Place` if `target` is not a mount point, or what is mounted there is no image; `Busy` if a
+/// program uses it; `NotPermitted` without root, unless `fusermount3` had mounted it for the same
+/// user.
 pub fn unmount(target: &Path, lazy: bool) -> Result<()> {
     try_unmount(target, lazy).map_err(|cause| Error::new(Action::Unmount, cause).with_path(target))
 }
@@ -297,7 +300,10 @@ fn try_unmount(target: &Path, lazy: bool) -> Result<(), Cause> {
     let entry = mounted_on(&path)
         .map_err(|e| Cause::io("read /proc/self/mountinfo", e))?
         .ok_or(Cause::NotMounted)?;
-    if entry.fs_type != "squashfs" {
+    if entry.fs_type == FS_TYPE && !is_privileged() {
+        return fusermount::unmount(&path, lazy);
+    }
+    if entry.fs_type != "squashfs" && entry.fs_type != FS_TYPE {
         return Err(Cause::OtherFilesystem {
             found: entry.fs_type,
         });

@@ -68,6 +68,18 @@ pub struct UserNamespaces {
 }
 
 impl UserNamespaces {
+    /// Asks the running kernel.
+    pub fn probe() -> Self {
+        Self {
+            max: sysctl("user/max_user_namespaces"),
+            unprivileged_clone: sysctl("kernel/unprivileged_userns_clone").map(|n| n != 0),
+            apparmor_restricts: sysctl("kernel/apparmor_restrict_unprivileged_userns")
+                .map(|n| n != 0),
+            apparmor_profile: fs::read_to_string("/proc/self/attr/apparmor/current")
+                .is_ok_and(|label| is_profile(&label)),
+        }
+    }
+
     /// Whether this program can use one without root.
     pub fn unprivileged(&self) -> bool {
         self.max.is_some_and(|max| max > 0)
@@ -139,14 +151,7 @@ impl KernelSupport {
             fuse: device_node("/dev/fuse"),
             fuse_resend: since(&release, (6, 9)),
             fusermount: find_in_path("fusermount3"),
-            user_namespaces: UserNamespaces {
-                max: sysctl("user/max_user_namespaces"),
-                unprivileged_clone: sysctl("kernel/unprivileged_userns_clone").map(|n| n != 0),
-                apparmor_restricts: sysctl("kernel/apparmor_restrict_unprivileged_userns")
-                    .map(|n| n != 0),
-                apparmor_profile: fs::read_to_string("/proc/self/attr/apparmor/current")
-                    .is_ok_and(|label| is_profile(&label)),
-            },
+            user_namespaces: UserNamespaces::probe(),
             io_uring: io_uring(
                 sysctl("kernel/io_uring_disabled"),
                 config.get("CONFIG_IO_URING"),

@@ -43,6 +43,7 @@ process, and the kernel sees no byte of its format.
 
 mod error;
 mod fuse;
+mod fusermount;
 mod kernel_mount;
 mod kernel_support;
 mod loop_device;
@@ -66,4 +67,6 @@ pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamesp
 pub use loop_device::{DirectIo, LoopDevice};
 pub use namespace::enter_private;
 pub use run::Launch;
-pub use session::{ImageStatus, Session, SessionImage, SessionStatus, end_session, sessions};
+pub use session::{
+    ImageStatus, Session, SessionImage, SessionStatus, SharedMount, end_session, sessions,
+};

@@ -10,6 +10,8 @@ pub(crate) struct MountEntry {
     pub(crate) target: PathBuf,
     /// The file system's type: `squashfs`, `fuse.brisk`.
     pub(crate) fs_type: String,
+    /// The device's numbers: `0:45`.
+    pub(crate) device: String,
 }
 
 /// What is mounted on `target` (a canonical path), on top if several mounts are stacked there.
@@ -28,11 +30,13 @@ fn top_of(mountinfo: &[u8], target: &Path) -> Option<MountEntry> {
 /// proc_pid_mountinfo(5): `id parent major:minor root target options [optional…] - type source …`.
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&b| b == b' ');
-    let target = fields.nth(4)?;
+    let device = fields.nth(2)?;
+    let target = fields.nth(1)?;
     let fs_type = fields.skip_while(|f| *f != b"-").nth(1)?;
     Some(MountEntry {
         target: PathBuf::from(OsString::from_vec(unescape(target))),
         fs_type: String::from_utf8_lossy(&unescape(fs_type)).into_owned(),
+        device: String::from_utf8_lossy(device).into_owned(),
     })
 }
 
@@ -79,6 +83,8 @@ short line
         assert_eq!(fs_type("/mnt/stack").as_deref(), Some("squashfs"));
         assert_eq!(fs_type("/mnt/#\t\nend").as_deref(), Some("fuse.brisk"));
         assert_eq!(fs_type("/mnt"), None);
+        let device = top_of(TABLE, Path::new("/mnt/stack")).map(|e| e.device);
+        assert_eq!(device.as_deref(), Some("7:1"));
     }
 
     #[test]

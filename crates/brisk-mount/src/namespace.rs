@@ -5,6 +5,7 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Gid, Uid};
 
 use crate::error::{Action, Cause, Error, Result};
+use crate::kernel_support::UserNamespaces;
 use crate::syscalls::{unshare_mounts, unshare_user_and_mounts};
 
 /// Gives the process a mount namespace of its own.
@@ -44,6 +45,11 @@ pub(crate) fn enter_session(user: Uid, group: Gid) -> Result<Entry, Cause> {
     }
     one_thread()?;
     let refused = |source: io::Error| Cause::NoUserNamespaces { source };
+    // Where AppArmor restricts them, a namespace can be made, and nothing can be done in it: from
+    // there, there is no way back.
+    if !UserNamespaces::probe().unprivileged() {
+        return Err(refused(Errno::PERM.into()));
+    }
     unshare_user_and_mounts().map_err(|e| refused(e.into()))?;
     // An ordinary user may map itself, and its group once nobody can drop groups any more.
     for (file, text) in [

@@ -30,8 +30,9 @@ pub struct SessionStatus {
     pub guardian: i32,
     /// When it was made.
     pub since: Option<SystemTime>,
-    /// How long it stays after its last program has ended.
-    pub linger: Duration,
+    /// How long it stays after its last program has ended; none for a mount that stays until it is
+    /// unmounted.
+    pub linger: Option<Duration>,
     /// How long it stays if nobody joins it; none while programs run.
     pub left: Option<Duration>,
     /// Its images, in the order of the command line.
@@ -108,6 +109,11 @@ pub fn end_session(key: &str, lazy: bool) -> Result<()> {
             .collect();
         return Err(failed(Cause::SessionBusy { programs }));
     }
+    if answer.verb() == b"refused" {
+        let said = answer.field(1).map(String::from_utf8_lossy);
+        let said = said.map_or_else(String::new, |said| said.into_owned());
+        return Err(failed(Cause::Unmountable { said }));
+    }
     if lazy {
         return Ok(());
     }
@@ -158,7 +164,7 @@ fn parse(key: String, message: Message) -> SessionStatus {
             (b"since", _) => {
                 status.since = seconds.and_then(|s| SystemTime::UNIX_EPOCH.checked_add(s));
             }
-            (b"linger", _) => status.linger = seconds.unwrap_or(Duration::ZERO),
+            (b"linger", _) => status.linger = seconds,
             (b"left", _) => status.left = seconds,
             (b"image", _) => status.images.push(ImageStatus {
                 path: path(),

@@ -1,8 +1,9 @@
 //! Where a user's sessions are found: a directory of sockets.
 //!
 //! `$XDG_RUNTIME_DIR/brisk`, else `/run/user/UID/brisk`, else `/tmp/brisk-UID`. Each session has
-//! three files there: `KEY.sock`, on which its guardian listens; `KEY.lock`, held while the session
-//! is made and while it ends; `KEY.log`, which stays behind if something went wrong.
+//! files there: `KEY.sock`, on which its guardian listens; `KEY.lock`, held while the session is made
+//! and while it ends; `KEY.log`, which stays behind if something went wrong; and where namespaces
+//! are refused `KEY.mnt`, a directory to mount on.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -139,6 +140,18 @@ impl Directory {
         )?)
     }
 
+    /// A directory to mount on, for who names none. It goes with the session's other files.
+    pub(super) fn make_place(&self, key: &str) -> Result<PathBuf, Cause> {
+        let name = format!("{key}.mnt");
+        match mkdirat(&self.fd, &name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(Cause::io("make a directory to mount on", e)),
+        }
+        let own = std::fs::read_link(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
+        own.map(|own| own.join(name))
+            .map_err(|e| Cause::io("find the directory of sessions", e))
+    }
+
     /// Waits until nobody else has the lock of `key`.
     pub(super) fn lock(&self, key: &str) -> io::Result<Lock> {
         loop {
@@ -191,6 +204,11 @@ impl Directory {
         match statat(&self.fd, format!("{key}.log"), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if stat.st_size == 0 => self.remove(key, "log")?,
             _ => {}
+        }
+        match unlinkat(&self.fd, format!("{key}.mnt"), AtFlags::REMOVEDIR) {
+            // Something may be mounted on it still, or again.
+            Ok(()) | Err(Errno::NOENT | Errno::BUSY) => {}
+            Err(e) => return Err(e.into()),
         }
         self.remove(key, "lock")?;
         lock.release()

@@ -14,14 +14,16 @@ use brisk_image::Image;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, OFlags, Timespec, openat};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 use super::directory::Directory;
 use super::members::{Members, name_of};
+use super::say;
 use super::server::{Server, Task};
+use super::shared::{Handle, SharedPlace};
 use super::wire::{receive, send};
-use super::{abort, say};
 use crate::{FuseConnection, ServeOptions};
 
 /// When the kernel is asked to send unanswered requests again, after a server was restarted: what
@@ -48,6 +50,9 @@ const COUNTS_WITHIN: Timespec = Timespec {
     tv_nsec: 200_000_000,
 };
 
+/// How long after it could not be unmounted a mount is tried again, at the earliest.
+const STILL_OPEN: Duration = Duration::from_secs(1);
+
 /// How soon something that could not be done now is tried again.
 const SOON: Duration = Duration::from_millis(20);
 
@@ -58,8 +63,7 @@ pub(super) struct Served {
     pub(super) image: Image,
     pub(super) connection: FuseConnection,
     pub(super) options: ServeOptions,
-    /// The root of the mount, as a path only, which keeps the mount but no file open.
-    pub(super) root: OwnedFd,
+    pub(super) handle: Handle,
     pub(super) watch: Watch,
 }
 
@@ -84,8 +88,17 @@ struct Death {
 /// Somebody who is connected.
 struct Peer {
     socket: OwnedFd,
+    role: Role,
+}
+
+/// What a peer is connected for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Asks,
     /// It is about to start a program in the session, and closes the connection by doing so.
-    starts: bool,
+    Starts,
+    /// The mount is its own: it ends with the connection.
+    Owns,
 }
 
 /// What later runs get: namespaces and the root directory, as descriptors.
@@ -114,14 +127,20 @@ pub(super) struct Guardian {
     pub(super) images: Vec<Served>,
     /// The tree that programs are told of.
     pub(super) place: PathBuf,
-    pub(super) linger: Duration,
+    /// None to stay until the images are unmounted.
+    pub(super) linger: Option<Duration>,
     pub(super) members: Members,
+    /// Where the image is mounted for all programs, if it is.
+    pub(super) shared: Option<SharedPlace>,
 }
 
 impl Guardian {
-    /// Keeps the session until it ends. `first` is the connection of the run that made it. Returns
-    /// the exit status.
-    pub(super) fn run(self, first: OwnedFd) -> i32 {
+    /// Keeps the session until it ends. `first` is the connection of the process that made it;
+    /// `owns` if the mount is to end with that. Returns the exit status.
+    pub(super) fn run(mut self, first: OwnedFd, owns: bool) -> i32 {
+        if let (Some(_), Ok(credentials)) = (self.linger, socket_peercred(&first)) {
+            self.members.add(credentials.pid);
+        }
         let mut state = State {
             directory: self.directory,
             key: self.key,
@@ -130,9 +149,10 @@ impl Guardian {
             place: self.place,
             linger: self.linger,
             members: self.members,
+            shared: self.shared,
             peers: vec![Peer {
                 socket: first,
-                starts: true,
+                role: if owns { Role::Owns } else { Role::Starts },
             }],
             entrance: None,
             program: None,
@@ -162,8 +182,9 @@ struct State {
     listener: Option<OwnedFd>,
     images: Vec<Served>,
     place: PathBuf,
-    linger: Duration,
+    linger: Option<Duration>,
     members: Members,
+    shared: Option<SharedPlace>,
     peers: Vec<Peer>,
     /// None while the first run still builds what its program shall see.
     entrance: Option<Entrance>,
@@ -217,11 +238,13 @@ impl State {
         // From the last, so that the other numbers stay right.
         for index in closed.into_iter().rev() {
             let peer = self.peers.swap_remove(index);
-            if peer.starts && self.entrance.is_none() {
+            match (peer.role, &self.shared) {
+                (Role::Asks, _) => {}
+                (Role::Owns, Some(place)) => place.detach(),
                 // The first run failed before there was anything to join.
-                return Ok(false);
+                (_, None) if self.entrance.is_none() => return Ok(false),
+                _ => self.look = true,
             }
-            self.look |= peer.starts;
         }
         self.reap(now);
         self.resend(now);
@@ -232,7 +255,9 @@ impl State {
     fn wait(&self) -> io::Result<Vec<Source>> {
         let mut watched = Vec::new();
         // Before the first run is done there is nothing to join: who comes early waits.
-        if let (Some(listener), Some(_)) = (&self.listener, &self.entrance) {
+        if let Some(listener) = &self.listener
+            && (self.entrance.is_some() || self.shared.is_some())
+        {
             watched.push((listener, Source::Listener));
         }
         for (index, peer) in self.peers.iter().enumerate() {
@@ -273,7 +298,8 @@ impl State {
     fn until_due(&self, now: Instant) -> Option<Duration> {
         let linger = self
             .idle_since
-            .map(|since| (since + self.linger).max(now + SOON));
+            .zip(self.linger)
+            .map(|(since, linger)| (since + linger).max(now + SOON));
         let dying = (!self.dying.is_empty()).then(|| now + SOON);
         let resend = self.images.iter().flat_map(|i| &i.watch.resend_at).copied();
         let next = resend.chain(linger).chain(dying).min()?;
@@ -288,7 +314,7 @@ impl State {
         match accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(socket) => self.peers.push(Peer {
                 socket,
-                starts: false,
+                role: Role::Asks,
             }),
             Err(Errno::INTR | Errno::AGAIN | Errno::CONNABORTED) => {}
             Err(e) => return Err(e.into()),
@@ -316,18 +342,29 @@ impl State {
                 }
             },
             b"join" => {
-                let Some(entrance) = &self.entrance else {
-                    return false;
-                };
                 let linger = message.field(1).and_then(|ms| str::from_utf8(ms).ok());
-                if let Some(Ok(ms)) = linger.map(str::parse) {
-                    self.linger = Duration::from_millis(ms);
+                let linger = linger.and_then(|ms| ms.parse().ok());
+                // One that stays until it is unmounted is not made to end by a run from it.
+                if let (Some(ms), Some(linger)) = (linger, &mut self.linger) {
+                    *linger = Duration::from_millis(ms);
                 }
-                peer.starts = true;
+                let place = self.place.as_os_str().as_bytes();
+                let sent = match (&self.shared, &self.entrance) {
+                    (Some(_), _) => {
+                        if let Ok(credentials) = socket_peercred(&peer.socket) {
+                            self.members.add(credentials.pid);
+                        }
+                        send(&peer.socket, &[b"shared", place], &[])
+                    }
+                    (None, Some(entrance)) => {
+                        let fds = [&entrance.mounts, &entrance.root, &entrance.user];
+                        send(&peer.socket, &[b"joined", place], &fds.map(AsFd::as_fd))
+                    }
+                    (None, None) => return false,
+                };
+                peer.role = Role::Starts;
                 self.idle_since = None;
-                let answer = [b"joined", self.place.as_os_str().as_bytes()];
-                let fds = [&entrance.mounts, &entrance.root, &entrance.user].map(AsFd::as_fd);
-                return send(&peer.socket, &answer, &fds).is_ok();
+                return sent.is_ok();
             }
             b"stat" => self.describe(),
             b"end" => self.ask_to_end(message.field(1) == Some(b"lazy")),
@@ -349,10 +386,12 @@ impl State {
             b"session".to_vec(),
             format!("guardian={}", getpid()).into_bytes(),
             format!("since={since}").into_bytes(),
-            format!("linger={}", self.linger.as_secs()).into_bytes(),
         ];
-        if let Some(idle) = self.idle_since {
-            let left = (idle + self.linger).saturating_duration_since(Instant::now());
+        if let Some(linger) = self.linger {
+            fields.push(format!("linger={}", linger.as_secs()).into_bytes());
+        }
+        if let Some((idle, linger)) = self.idle_since.zip(self.linger) {
+            let left = (idle + linger).saturating_duration_since(Instant::now());
             fields.push(format!("left={}", left.as_secs()).into_bytes());
         }
         for index in 0..self.images.len() {
@@ -409,7 +448,7 @@ impl State {
     /// last of them, and nobody join any more.
     fn ask_to_end(&mut self, lazy: bool) -> io::Result<Vec<Vec<u8>>> {
         let programs = self.members.list()?;
-        let starting = self.peers.iter().any(|peer| peer.starts);
+        let starting = self.peers.iter().any(|peer| peer.role == Role::Starts);
         if (!programs.is_empty() || starting) && !lazy {
             let mut fields = vec![b"busy".to_vec()];
             for pid in programs {
@@ -417,7 +456,15 @@ impl State {
             }
             return Ok(fields);
         }
-        self.linger = Duration::ZERO;
+        if let Some(place) = &self.shared {
+            if lazy {
+                place.detach();
+            } else if let Err(cause) = place.unmount() {
+                return Ok(vec![b"refused".to_vec(), cause.to_string().into_bytes()]);
+            }
+            return Ok(vec![b"ending".to_vec()]);
+        }
+        self.linger = Some(Duration::ZERO);
         self.look = true;
         if lazy {
             self.unlist();
@@ -484,7 +531,7 @@ impl State {
             connection: image.connection,
             image: image.image,
             options: image.options,
-            root: image.root,
+            handle: image.handle,
             members: self.members.clone(),
         };
         task.run()
@@ -532,7 +579,7 @@ impl State {
                 "{}: {why}; its programs get errors",
                 image.path.display()
             ));
-            abort(&image.root);
+            image.handle.abort();
         }
         self.unlist();
     }
@@ -579,7 +626,12 @@ impl State {
 
     /// Finds out whether programs are left, and ends the session if it is time. False if it ended.
     fn settle(&mut self, now: Instant) -> io::Result<bool> {
-        if self.program.is_some() || self.peers.iter().any(|peer| peer.starts) {
+        let unmounted = |image: &Served| image.watch.ended && image.watch.server.is_none();
+        if self.shared.is_some() && self.images.iter().all(unmounted) {
+            return Ok(false);
+        }
+        let starting = self.peers.iter().any(|peer| peer.role == Role::Starts);
+        if self.program.is_some() || starting {
             self.idle_since = None;
             return Ok(true);
         }
@@ -592,10 +644,8 @@ impl State {
                 }
             }
         }
-        if self
-            .idle_since
-            .is_none_or(|since| now < since + self.linger)
-        {
+        let end = self.idle_since.zip(self.linger);
+        if end.is_none_or(|(since, linger)| now < since + linger) {
             return Ok(true);
         }
         // Somebody may have entered the namespaces by other ways.
@@ -628,6 +678,12 @@ impl State {
             lock.release()?;
             return Ok(true);
         }
+        if let Some(Err(_)) = self.shared.as_ref().map(SharedPlace::unmount) {
+            // Something in it is open, in a program that a run has left behind.
+            self.idle_since = Some(Instant::now() + STILL_OPEN);
+            lock.release()?;
+            return Ok(true);
+        }
         self.listener = None;
         self.directory.clear(&self.key, lock)?;
         Ok(false)
@@ -635,9 +691,10 @@ impl State {
 
     /// Ends what is left: nobody waits for an answer after this.
     fn end(&mut self) {
-        let open = self.listener.take().is_some();
+        // The files of a mount stay until here, though nobody can find it any more.
+        let open = self.listener.take().is_some() || self.shared.is_some();
         for image in &self.images {
-            abort(&image.root);
+            image.handle.abort();
         }
         let deadline = Instant::now() + LAST_WORDS;
         let mut killed = false;

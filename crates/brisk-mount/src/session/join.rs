@@ -28,7 +28,15 @@ pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<Entered>,
     let Some(mut answer) = receive(&socket).map_err(failed)? else {
         return Ok(None);
     };
+    let shared = answer.verb() == b"shared";
     let (place, descriptors) = (answer.fields.pop(), answer.descriptors);
+    if let (Some(place), true) = (&place, shared) {
+        return Ok(Some(Entered {
+            tree: PathBuf::from(OsString::from_vec(place.clone())),
+            joined: false,
+            guardian: socket,
+        }));
+    }
     let (Some(place), Ok([mounts, root, user])) = (place, <[OwnedFd; 3]>::try_from(descriptors))
     else {
         return Err(failed(Errno::PROTO));

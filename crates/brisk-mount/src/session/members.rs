@@ -15,7 +15,15 @@ use rustix::process::{Pid, PidfdFlags, getsid, pidfd_open};
 /// count. The session's own processes have a process session of their own, which no program can
 /// enter.
 #[derive(Clone)]
-pub(super) struct Members {
+pub(super) enum Members {
+    Namespace(Namespace),
+    /// Of an image that is mounted for all programs: the runs from it, while they live.
+    Runs(Vec<Pid>),
+}
+
+/// What tells the processes of a session from others.
+#[derive(Clone)]
+pub(super) struct Namespace {
     namespace: PathBuf,
     /// The images' device numbers, as `/proc/PID/mountinfo` has them: `0:45`.
     devices: Vec<String>,
@@ -25,15 +33,60 @@ pub(super) struct Members {
 impl Members {
     /// Of the session whose mount namespace and process session the caller is in.
     pub(super) fn new(devices: Vec<String>) -> io::Result<Self> {
-        Ok(Self {
+        Ok(Self::Namespace(Namespace {
             namespace: fs::read_link("/proc/self/ns/mnt")?,
             devices,
             own: getsid(None)?,
-        })
+        }))
+    }
+
+    /// Nobody yet.
+    pub(super) fn of_runs() -> Self {
+        Self::Runs(Vec::new())
+    }
+
+    /// Counts a run, if runs are what counts.
+    pub(super) fn add(&mut self, run: Pid) {
+        if let Self::Runs(runs) = self {
+            runs.retain(|pid| is_alive(*pid));
+            runs.push(run);
+        }
     }
 
     /// All of them, in order.
     pub(super) fn list(&self) -> io::Result<Vec<Pid>> {
+        match self {
+            Self::Namespace(namespace) => namespace.list(),
+            Self::Runs(runs) => Ok(runs.iter().copied().filter(|pid| is_alive(*pid)).collect()),
+        }
+    }
+
+    /// One of them, to be watched until it ends; none if there is none.
+    pub(super) fn any(&self) -> io::Result<Option<OwnedFd>> {
+        match self {
+            Self::Namespace(namespace) => namespace.any(),
+            Self::Runs(runs) => Ok(runs
+                .iter()
+                .filter(|pid| is_alive(**pid))
+                .find_map(|pid| pidfd_open(*pid, PidfdFlags::empty()).ok())),
+        }
+    }
+}
+
+/// Whether there is such a process, and it is not a zombie.
+fn is_alive(pid: Pid) -> bool {
+    let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // The name in brackets may hold any byte; the state follows the last bracket.
+    stat.is_ok_and(|stat| {
+        let state = stat.iter().rposition(|b| *b == b')');
+        let state = state.and_then(|at| stat.get(at + 2));
+        !matches!(state, None | Some(b'Z' | b'X'))
+    })
+}
+
+impl Namespace {
+    /// All of them, in order.
+    fn list(&self) -> io::Result<Vec<Pid>> {
         let mut known = HashMap::new();
         let mut members = Vec::new();
         for entry in fs::read_dir("/proc")? {
@@ -53,7 +106,7 @@ impl Members {
     ///
     /// A process that forks and ends while the list is read can hide its child, whose number may
     /// be lower. So there is none only if there is none twice.
-    pub(super) fn any(&self) -> io::Result<Option<OwnedFd>> {
+    fn any(&self) -> io::Result<Option<OwnedFd>> {
         for _ in 0..2 {
             for pid in self.list()? {
                 // It may have ended, and its number be another's.

@@ -22,9 +22,12 @@ mod key;
 mod members;
 mod server;
 mod set_up;
+mod shared;
 mod wire;
 
 pub use control::{ImageStatus, SessionStatus, end_session, sessions};
+pub use shared::SharedMount;
+pub(crate) use shared::{FS_TYPE, is_privileged};
 
 use std::convert::Infallible;
 use std::env;
@@ -102,13 +105,17 @@ impl Session {
     /// cannot be mounted where it should be, `State` if the process has more than one thread,
     /// `CommandNotFound` and `CommandNotExecutable`. The process may be in the session by then: all
     /// that is left to do is to report and exit with [`Error::exit_code`].
-    pub fn exec(&self) -> Result<Infallible> {
+    ///
+    /// Where the system refuses namespaces to this user, `fusermount3` mounts the image, which all
+    /// programs of the user see then; `instead` is called with the place, to say so. It is
+    /// unmounted some time after the last run.
+    pub fn exec(&self, instead: impl FnOnce(&Path)) -> Result<Infallible> {
         if self.command.is_empty() {
             return Err(Error::new(Action::Run, Cause::NoCommand));
         }
         let cwd = WorkingDirectory::now();
         let entered = self
-            .enter()
+            .enter(instead)
             .and_then(|entered| cwd.restore(&entered).map(|()| entered))
             .map_err(|cause| Error::new(Action::Mount, cause).with_path(&self.image.path))?;
         let error = become_program(&self.command, &entered.tree);
@@ -118,7 +125,18 @@ impl Session {
     }
 
     /// Joins the session of this key, or makes it.
-    fn enter(&self) -> Result<Entered, Cause> {
+    fn enter(&self, instead: impl FnOnce(&Path)) -> Result<Entered, Cause> {
+        match self.enter_namespaces() {
+            Err(Cause::NoUserNamespaces { source }) => {
+                let entered = shared::enter(self, source)?;
+                instead(&entered.tree);
+                Ok(entered)
+            }
+            result => result,
+        }
+    }
+
+    fn enter_namespaces(&self) -> Result<Entered, Cause> {
         let image = OpenImage::open(&self.image)?;
         let key = self
             .key(&image)

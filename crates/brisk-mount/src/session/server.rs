@@ -13,8 +13,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::gettid;
 
 use super::members::Members;
+use super::say;
+use super::shared::Handle;
 use super::wire::{receive, send};
-use super::{abort, say};
 use crate::syscalls::start_child;
 use crate::{FuseConnection, ServeOptions, Served, serve};
 
@@ -79,8 +80,7 @@ pub(super) struct Task {
     pub(super) connection: FuseConnection,
     pub(super) image: Image,
     pub(super) options: ServeOptions,
-    /// The root of the mount, as a path only.
-    pub(super) root: OwnedFd,
+    pub(super) handle: Handle,
     pub(super) members: Members,
 }
 
@@ -94,8 +94,11 @@ impl Task {
             let socket = Arc::clone(&socket);
             move || {
                 answer_guardian(&socket, &served);
-                wait_for_programs(&self.members);
-                abort(&self.root);
+                // A mount that all programs see stays until it is unmounted.
+                if let Handle::Root(_) = self.handle {
+                    wait_for_programs(&self.members);
+                    self.handle.abort();
+                }
             }
         };
         if let Err(e) = thread::Builder::new().spawn(liaison) {

@@ -20,6 +20,7 @@ use rustix::process::{getegid, geteuid};
 use super::directory::{Directory, Lock};
 use super::guardian::{Guardian, Served, Watch};
 use super::members::Members;
+use super::shared::Handle;
 use super::wire::send;
 use super::{Entered, OpenImage, Session, say};
 use crate::error::{Cause, Error};
@@ -157,12 +158,13 @@ fn guard(
             listener,
             images: images?,
             place,
-            linger,
+            linger: Some(linger),
             members,
+            shared: None,
         })
     };
     match begin() {
-        Ok(guardian) => guardian.run(first),
+        Ok(guardian) => guardian.run(first, false),
         // The channels close with this process, and the first run gets errors.
         Err(e) => {
             say(&format!("the guardian could not start: {e}"));
@@ -192,21 +194,26 @@ impl Mounted {
             image,
             connection,
             options,
-            root: self.root,
+            handle: Handle::Root(self.root),
             watch: Watch::default(),
         })
     }
 }
 
-/// Mounts `image` on the directory `place`. Nobody answers for it yet, so nothing in it may be
-/// looked at.
-fn mount_image(image: OpenImage, place: &Path) -> Result<Mounted, Cause> {
+/// Opens `/dev/fuse`.
+pub(super) fn open_channel() -> Result<OwnedFd, Cause> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let channel = openat(CWD, "/dev/fuse", flags, Mode::empty()).map_err(|e| match e {
+    openat(CWD, "/dev/fuse", flags, Mode::empty()).map_err(|e| match e {
         Errno::NOENT | Errno::NXIO | Errno::NODEV => Cause::NoFuse,
         Errno::ACCESS | Errno::PERM => Cause::FuseClosed { source: e.into() },
         e => Cause::io("open /dev/fuse", e),
-    })?;
+    })
+}
+
+/// Mounts `image` on the directory `place`. Nobody answers for it yet, so nothing in it may be
+/// looked at.
+fn mount_image(image: OpenImage, place: &Path) -> Result<Mounted, Cause> {
+    let channel = open_channel()?;
     let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
     let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
     mount(

@@ -11,6 +11,7 @@ use brisk_mount::{ErrorKind, Launch, Session, SessionImage};
 use super::mount;
 use crate::Answer;
 use crate::args::ImageArgs;
+use crate::messages::say;
 
 /// What to start, and from which image.
 #[derive(Debug, clap::Args)]
@@ -66,7 +67,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let result = if args.kernel {
         launch(args, at, &image).exec()
     } else {
-        session(args, at, &image).exec()
+        session(args, at, &image).exec(|place| {
+            say(&format!(
+                "the system refuses user namespaces: the image is mounted on {}, where all your \
+                 programs see it",
+                place.display()
+            ));
+        })
     };
     let error = match result {
         Ok(never) => match never {},

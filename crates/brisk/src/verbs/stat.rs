@@ -68,10 +68,12 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
         let since = jiff::Timestamp::try_from(since).context("no time of the calendar")?;
         writeln!(out, "  since       {since}")?;
     }
-    let linger = session.linger.as_secs();
-    match session.left {
-        Some(left) => writeln!(out, "  lingers     {} s of {linger} s", left.as_secs())?,
-        None => writeln!(out, "  lingers     {linger} s after its last program")?,
+    match (session.linger.map(|l| l.as_secs()), session.left) {
+        (Some(linger), Some(left)) => {
+            writeln!(out, "  lingers     {} s of {linger} s", left.as_secs())?;
+        }
+        (Some(linger), None) => writeln!(out, "  lingers     {linger} s after its last program")?,
+        (None, _) => writeln!(out, "  stays       until it is unmounted")?,
     }
     for (pid, name) in &session.programs {
         writeln!(out, "  program     {pid} {}", printable(name))?;
@@ -115,7 +117,7 @@ fn to_json(session: &SessionStatus) -> Value {
         "answers": session.guardian != 0,
         "guardian": session.guardian,
         "since": since.map(|since| since.as_secs()),
-        "linger": session.linger.as_secs(),
+        "linger": session.linger.map(|linger| linger.as_secs()),
         "left": session.left.map(|left| left.as_secs()),
         "images": images,
         "programs": programs,

@@ -1,0 +1,219 @@
+//! `fusermount3`, the set-user-id helper of libfuse that mounts for whoever may not.
+//!
+//! It is started with one end of a socket, mounts, and sends the opened `/dev/fuse` through it
+//! (libfuse, `lib/mount.c` and `util/fusermount.c`). Its standard input serves as that end, so that
+//! no descriptor has to be inherited by number.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+
+use crate::error::Cause;
+
+const PROGRAM: &str = "fusermount3";
+
+/// Mounts a FUSE file system on `target`, and returns its channel.
+///
+/// `options` are those of `fusermount3 -o`. It adds `nosuid` and `nodev` for everybody but root.
+pub(crate) fn mount(target: &Path, options: &OsStr) -> Result<OwnedFd, Cause> {
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|e| Cause::io("make a pair of sockets", e))?;
+    let mut command = Command::new(PROGRAM);
+    command
+        .arg("-o")
+        .arg(options)
+        .arg("--")
+        .arg(target)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(theirs));
+    finish(&mut command)?;
+    // It has ended: its end of the socket is closed, so this does not wait.
+    drop(command);
+    receive_channel(&ours).map_err(|e| Cause::io("get the mount's channel from fusermount3", e))
+}
+
+/// Unmounts what is mounted on `target`, which must be a mount of the caller.
+pub(crate) fn unmount(target: &Path, lazy: bool) -> Result<(), Cause> {
+    let mut command = Command::new(PROGRAM);
+    command.arg("-u").stdin(Stdio::null());
+    if lazy {
+        command.arg("-z");
+    }
+    command.arg("--").arg(target);
+    match finish(&mut command) {
+        Err(Cause::FusermountRefused { said }) if said.ends_with("busy") => Err(Cause::MountBusy),
+        result => result,
+    }
+}
+
+fn finish(command: &mut Command) -> Result<(), Cause> {
+    let output = command
+        .env("LC_ALL", "C")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => Cause::NoFusermount,
+            _ => Cause::io("start fusermount3", e),
+        })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Cause::FusermountRefused {
+        said: last_words(&output),
+    })
+}
+
+/// What the program said last, without its own name; else how it ended.
+fn last_words(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty());
+    match last {
+        Some(line) => {
+            let line = line.trim();
+            let prefix = format!("{PROGRAM}: ");
+            line.strip_prefix(&prefix).unwrap_or(line).to_owned()
+        }
+        None => format!("it ended with {} and without a word", output.status),
+    }
+}
+
+fn receive_channel(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let message = loop {
+        let parts = &mut [io::IoSliceMut::new(&mut byte)];
+        match recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    if message.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let channel = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    channel.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// What `fusermount3 -o` takes for an image: read-only, and known as brisk's.
+///
+/// Commas and backslashes of the image's name are escaped as libfuse does.
+pub(crate) fn options(image: &Path, allow_other: bool) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let mut options = b"ro,nosuid,nodev,default_permissions,subtype=brisk".to_vec();
+    if allow_other {
+        options.extend(b",allow_other");
+    }
+    options.extend(b",fsname=");
+    for &byte in image.as_os_str().as_bytes() {
+        if matches!(byte, b',' | b'\\') {
+            options.push(b'\\');
+        }
+        options.push(byte);
+    }
+    OsString::from_vec(options)
+}
+
+/// Sends `channel` as fusermount3 does.
+#[cfg(test)]
+fn send_channel(socket: &OwnedFd, channel: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let fds = [channel];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let parts = [io::IoSlice::new(&[0])];
+    sendmsg(socket, &parts, &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("sockets")
+    }
+
+    #[test]
+    fn the_channel_comes_through_the_socket() {
+        let (ours, theirs) = pair();
+        let file = File::open("/proc/self/cmdline").expect("proc");
+        send_channel(&theirs, file.as_fd()).expect("sent");
+        let mut text = String::new();
+        File::from(receive_channel(&ours).expect("received"))
+            .read_to_string(&mut text)
+            .expect("text");
+        assert!(!text.is_empty());
+    }
+
+    #[test]
+    fn an_end_without_a_channel_is_an_error() {
+        let (ours, theirs) = pair();
+        drop(theirs);
+        let error = receive_channel(&ours).expect_err("nothing was sent");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let (ours, theirs) = pair();
+        rustix::io::write(&theirs, &[0]).expect("a byte");
+        let error = receive_channel(&ours).expect_err("no channel was sent");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn names_of_images_cannot_add_options() {
+        assert_eq!(
+            options(Path::new("/a,suid\\b.img"), false),
+            "ro,nosuid,nodev,default_permissions,subtype=brisk,fsname=/a\\,suid\\\\b.img"
+        );
+        assert_eq!(
+            options(Path::new("b"), true),
+            "ro,nosuid,nodev,default_permissions,subtype=brisk,allow_other,fsname=b"
+        );
+    }
+
+    #[test]
+    fn the_last_words_are_without_the_name_of_the_program() {
+        let output = |stderr: &str| Output {
+            status: ExitStatus::from_raw(256),
+            stdout: Vec::new(),
+            stderr: stderr.into(),
+        };
+        assert_eq!(
+            last_words(&output("note\nfusermount3: user has no write access\n\n")),
+            "user has no write access"
+        );
+        assert_eq!(
+            last_words(&output("")),
+            "it ended with exit status: 1 and without a word"
+        );
+    }
+}

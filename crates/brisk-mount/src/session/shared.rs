@@ -1,0 +1,458 @@
+//! A mount that all programs see, kept by a guardian of its own.
+//!
+//! Root mounts by itself, others by `fusermount3`. The guardian holds the connection as that of a
+//! session does, but there is no namespace that ends with the programs: the mount stays until it
+//! is unmounted. A run that has to do with such a mount, where namespaces are refused, has it
+//! unmounted some time after its program.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brisk_image::{Image, Limits, OpenOptions};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::directory::{Directory, Lock};
+use super::guardian::{Guardian, Served, Watch};
+use super::key::Key;
+use super::members::Members;
+use super::set_up::open_channel;
+use super::{Entered, OpenImage, Session, SessionImage, join, say};
+use crate::error::{Action, Cause, Error, Result};
+use crate::fuse::connection::{FuseConnection, mount_data};
+use crate::fuse::options::{Owners, ServeOptions};
+use crate::fusermount;
+use crate::mount_table::mounted_on;
+use crate::syscalls::start_detached;
+
+/// An image to be mounted for all programs, of the calling user or of everybody.
+///
+/// An ordinary user needs `fusermount3` (package fuse3) and a directory that it may write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedMount {
+    /// The image's file or block device.
+    pub image: PathBuf,
+    /// The byte at which the image starts in it.
+    pub offset: u64,
+    /// The directory to mount it on; what it holds is covered.
+    pub target: PathBuf,
+    /// Lets other users in. Root's mounts are for everybody; for others the system must allow it,
+    /// with `user_allow_other` in `/etc/fuse.conf`.
+    pub allow_other: bool,
+}
+
+impl SharedMount {
+    /// Mounts the image, and returns the directory by the name that the kernel knows. It stays
+    /// until [`unmount`](crate::unmount) or [`end_session`](crate::end_session) ends it, also when
+    /// this process has ended.
+    ///
+    /// # Errors
+    ///
+    /// `Place` if the directory cannot be used, `Busy` if an image is mounted there already,
+    /// `Unsupported` without `/dev/fuse` or `fusermount3`, `NotPermitted` if `fusermount3` refuses,
+    /// and `State` if the process has more than one thread.
+    pub fn mount(&self) -> Result<PathBuf> {
+        self.start(Until::Unmounted)
+            .map(|(target, _)| target)
+            .map_err(|cause| self.error(cause))
+    }
+
+    /// Mounts the image, calls `mounted` with the directory, and returns when it was unmounted. If
+    /// this process ends before, however it does, the image is unmounted, lazily.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedMount::mount`].
+    pub fn mount_in_foreground(&self, mounted: impl FnOnce(&Path)) -> Result<()> {
+        let (target, guardian) = self
+            .start(Until::FirstPeerGone)
+            .map_err(|cause| self.error(cause))?;
+        mounted(&target);
+        let mut fds = [PollFd::new(&guardian, PollFlags::IN)];
+        loop {
+            // It says nothing: what comes is its end.
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(e) => return Err(self.error(Cause::io("wait for the end of the mount", e))),
+            }
+        }
+    }
+
+    fn error(&self, cause: Cause) -> Error {
+        Error::new(Action::Mount, cause).with_path(&self.image)
+    }
+
+    fn start(&self, until: Until) -> Result<(PathBuf, OwnedFd), Cause> {
+        let OpenImage { path, file, .. } = OpenImage::open(&SessionImage {
+            path: self.image.clone(),
+            offset: self.offset,
+            at: None,
+        })?;
+        let target = super::place(&self.target)?;
+        let mounted = mounted_on(&target);
+        let mounted = mounted.map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
+        if mounted.is_some_and(|entry| entry.fs_type == FS_TYPE) {
+            return Err(Cause::SharedAlready { place: target });
+        }
+        let identify = |e| Cause::io("identify the image", e);
+        let mut key = Key::new().map_err(identify)?;
+        key.add_image(&file, self.offset).map_err(identify)?;
+        key.add(b"shared");
+        key.add_path(Some(&target));
+        let key = key.name();
+        let directory = Directory::open()?;
+        let lock = directory
+            .lock(&key)
+            .map_err(|e| Cause::io("lock the directory of sessions", e))?;
+        let files = Files {
+            directory,
+            key,
+            lock,
+        };
+        let keep = Keep {
+            path,
+            image: file,
+            offset: self.offset,
+            target: target.clone(),
+            allow_other: self.allow_other,
+            until,
+        };
+        let guardian = files.begin(|files| keep.start(files))?;
+        Ok((target, guardian))
+    }
+}
+
+/// Enters what a session is where namespaces are refused with `refused`: a mount by `fusermount3`
+/// that runs of the same image share.
+pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Cause> {
+    let image = OpenImage::open(&session.image)?;
+    let identify = |e| Cause::io("identify the image", e);
+    let mut key = Key::new().map_err(identify)?;
+    key.add_image(&image.file, image.offset).map_err(identify)?;
+    key.add(b"instead");
+    key.add_path(image.at.as_deref());
+    let key = key.name();
+    let directory = Directory::open()?;
+    let failed = |e| Cause::io("look for a session", e);
+    // Who has the lock is about to mount, or to unmount.
+    let lock = directory.lock(&key).map_err(failed)?;
+    if let Some(socket) = directory.connect(&key).map_err(failed)? {
+        // The guardian may need the lock before it can answer.
+        lock.release().map_err(failed)?;
+        return match join::join(socket, session.linger)? {
+            Some(entered) => Ok(entered),
+            None => Err(Cause::SessionLost { tries: 1 }),
+        };
+    }
+    let target = match image.at {
+        Some(at) => at,
+        None => directory.make_place(&key)?,
+    };
+    let keep = Keep {
+        path: image.path,
+        image: image.file,
+        offset: image.offset,
+        target: target.clone(),
+        allow_other: false,
+        until: Until::Idle(session.linger),
+    };
+    let files = Files {
+        directory,
+        key,
+        lock,
+    };
+    let started = files.begin(|files| keep.start(files));
+    let guardian = started.map_err(|cause| match cause {
+        Cause::NoFusermount => Cause::NeitherWay { source: refused },
+        cause => cause,
+    })?;
+    Ok(Entered {
+        tree: target,
+        joined: false,
+        guardian,
+    })
+}
+
+/// What the kernel calls brisk's FUSE mounts.
+pub(crate) const FS_TYPE: &str = "fuse.brisk";
+
+/// When a shared mount ends, if nobody unmounts it before.
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    Unmounted,
+    /// The process that made it is gone.
+    FirstPeerGone,
+    /// Some time after the last run from it, when nothing in it is open.
+    Idle(Duration),
+}
+
+/// The files of a session that is being made.
+struct Files {
+    directory: Directory,
+    key: String,
+    lock: Lock,
+}
+
+impl Files {
+    /// Does `make`, and removes them again if it fails.
+    fn begin<T>(self, make: impl FnOnce(&Self) -> Result<T, Cause>) -> Result<T, Cause> {
+        match make(&self) {
+            Ok(made) => {
+                let released = self.lock.release();
+                released.map_err(|e| Cause::io("let others find the mount", e))?;
+                Ok(made)
+            }
+            Err(cause) => {
+                if let Err(e) = self.directory.clear(&self.key, self.lock) {
+                    say(&format!("what is left of the mount cannot be removed: {e}"));
+                }
+                Err(cause)
+            }
+        }
+    }
+}
+
+/// An image that is to be mounted for all programs.
+struct Keep {
+    path: PathBuf,
+    image: fs::File,
+    offset: u64,
+    /// Canonical, and a directory.
+    target: PathBuf,
+    allow_other: bool,
+    until: Until,
+}
+
+impl Keep {
+    /// Mounts, and starts the guardian. Returns the connection to it.
+    fn start(self, files: &Files) -> Result<OwnedFd, Cause> {
+        let failed = |step: &'static str| move |e: io::Error| Cause::io(step, e);
+        let directory = files
+            .directory
+            .try_clone()
+            .map_err(failed("hold the directory of sessions"))?;
+        let key = files.key.clone();
+        let log = directory
+            .log(&key)
+            .map_err(failed("make the mount's log"))?;
+        let listener = directory
+            .listen(&key, &files.lock)
+            .map_err(failed("make the mount's socket"))?;
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|e| Cause::io("make sockets", e))?;
+        let channel = self.mount()?;
+        let place = SharedPlace {
+            target: self.target.clone(),
+            privileged: is_privileged(),
+        };
+        let kept = [
+            theirs.as_raw_fd(),
+            listener.as_raw_fd(),
+            directory.fd().as_raw_fd(),
+            self.image.as_raw_fd(),
+            channel.as_raw_fd(),
+        ];
+        let guard = {
+            let place = place.clone();
+            move || self.guard(place, channel, directory, key, listener, theirs)
+        };
+        // The copies of the channel in this process go away with `guard`.
+        if let Err(e) = start_detached(&kept, log.as_fd(), guard) {
+            place.detach();
+            return Err(Cause::io("start the mount's guardian", e));
+        }
+        Ok(ours)
+    }
+
+    fn open_image(image: fs::File, offset: u64, options: &ServeOptions) -> Result<Image, String> {
+        let limits = Limits {
+            block_cache: options.block_cache,
+            ..Limits::default()
+        };
+        let how = OpenOptions::new().offset(offset).limits(limits);
+        Image::from_source(image, &how).map_err(|e| e.to_string())
+    }
+
+    /// Mounts, and returns the channel. Nobody answers yet, so nothing in it may be looked at.
+    fn mount(&self) -> Result<OwnedFd, Cause> {
+        if !is_privileged() {
+            let options = fusermount::options(&self.path, self.allow_other);
+            return fusermount::mount(&self.target, &options);
+        }
+        let channel = open_channel()?;
+        let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
+        let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
+        rustix::mount::mount(
+            &self.path,
+            &self.target,
+            FS_TYPE,
+            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV,
+            Some(data.as_c_str()),
+        )
+        .map_err(|e| match e {
+            Errno::NODEV => Cause::NoFuse,
+            Errno::PERM | Errno::ACCESS => Cause::NotPermitted,
+            e => Cause::io("mount a FUSE file system", e),
+        })?;
+        Ok(channel)
+    }
+
+    /// What the guardian's process does.
+    fn guard(
+        self,
+        place: SharedPlace,
+        channel: OwnedFd,
+        directory: Directory,
+        key: String,
+        listener: OwnedFd,
+        first: OwnedFd,
+    ) -> i32 {
+        // A name for those who look for it; all works without.
+        rustix::thread::set_name(c"brisk-guardian").ok();
+        let options = ServeOptions {
+            owners: match place.privileged {
+                true => Owners::AsStored,
+                false => Owners::Everything {
+                    uid: geteuid().as_raw(),
+                    gid: getegid().as_raw(),
+                },
+            },
+            ..ServeOptions::default()
+        };
+        let connection = FuseConnection::establish(channel, &options).map_err(|e| e.to_string());
+        let image = Self::open_image(self.image, self.offset, &options);
+        let (connection, image) = match (connection, image) {
+            (Ok(connection), Ok(image)) => (connection, image),
+            (Err(e), _) | (_, Err(e)) => {
+                say(&format!("the guardian could not start: {e}"));
+                place.detach();
+                return 1;
+            }
+        };
+        let (linger, bound) = match self.until {
+            Until::Unmounted => (None, false),
+            Until::FirstPeerGone => (None, true),
+            Until::Idle(linger) => (Some(linger), false),
+        };
+        let guardian = Guardian {
+            directory,
+            key,
+            listener,
+            images: vec![Served {
+                path: self.path,
+                place: self.target.clone(),
+                image,
+                connection,
+                options,
+                handle: Handle::Shared(place.clone()),
+                watch: Watch::default(),
+            }],
+            place: self.target,
+            linger,
+            members: Members::of_runs(),
+            shared: Some(place),
+        };
+        guardian.run(first, bound)
+    }
+}
+
+/// How a guardian reaches a mount to end it.
+pub(super) enum Handle {
+    /// The root of the mount, as a path only, which keeps the mount but no file open. It is in a
+    /// namespace in which the guardian may do everything.
+    Root(OwnedFd),
+    Shared(SharedPlace),
+}
+
+impl Handle {
+    /// Ends the connection to the kernel: whoever waits for an answer gets an error, now and later.
+    pub(super) fn abort(&self) {
+        match self {
+            Self::Root(root) => super::abort(root),
+            Self::Shared(place) => place.abort(),
+        }
+    }
+}
+
+/// Where an image is mounted for all programs.
+#[derive(Debug, Clone)]
+pub(super) struct SharedPlace {
+    pub(super) target: PathBuf,
+    /// Whether this process mounts and unmounts by itself.
+    pub(super) privileged: bool,
+}
+
+impl SharedPlace {
+    /// Unmounts, unless something in it is open.
+    pub(super) fn unmount(&self) -> Result<(), Cause> {
+        self.unmount_by(UnmountFlags::empty(), false)
+    }
+
+    /// Takes the mount out of the tree of directories, though it be in use.
+    pub(super) fn detach(&self) {
+        if let Err(cause) = self.unmount_by(UnmountFlags::DETACH, true) {
+            say(&format!(
+                "{} cannot be unmounted: {cause}",
+                self.target.display()
+            ));
+        }
+    }
+
+    fn unmount_by(&self, flags: UnmountFlags, lazy: bool) -> Result<(), Cause> {
+        // Somebody may have been quicker, and what it covered is not ours.
+        match mounted_on(&self.target) {
+            Ok(Some(entry)) if entry.fs_type == FS_TYPE => {}
+            Ok(_) => return Ok(()),
+            Err(e) => return Err(Cause::io("read /proc/self/mountinfo", e)),
+        }
+        if !self.privileged {
+            return fusermount::unmount(&self.target, lazy);
+        }
+        rustix::mount::unmount(&self.target, flags | UnmountFlags::NOFOLLOW).map_err(|e| match e {
+            Errno::BUSY => Cause::MountBusy,
+            e => Cause::io("unmount it", e),
+        })
+    }
+
+    /// Ends the connection. Without root that takes the control files of FUSE, which belong to who
+    /// mounted; where they are missing, the connection ends with the last process that has it.
+    fn abort(&self) {
+        if self.privileged {
+            match self.unmount_by(UnmountFlags::FORCE, false) {
+                Ok(()) | Err(Cause::MountBusy) => {}
+                Err(cause) => say(&format!("a connection cannot be aborted: {cause}")),
+            }
+            return;
+        }
+        let entry = mounted_on(&self.target).ok().flatten();
+        let minor = entry.filter(|entry| entry.fs_type == FS_TYPE);
+        if let Some((_, minor)) = minor
+            .as_ref()
+            .and_then(|entry| entry.device.split_once(':'))
+        {
+            let control = format!("/sys/fs/fuse/connections/{minor}/abort");
+            if let Err(e) = fs::write(&control, "1") {
+                say(&format!("{control}: {e}"));
+            }
+        }
+        self.detach();
+    }
+}
+
+/// Whether this process may mount by itself.
+pub(crate) fn is_privileged() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}

@@ -1,0 +1,397 @@
+//! `brisk mount` without the kernel's SquashFS, for root and for an ordinary user by `fusermount3`,
+//! and what `brisk run` does where namespaces are refused.
+
+mod looking;
+
+use std::fs::{self, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brisk_image::ImageWriter;
+use looking::{Place, Said};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+
+const USER: u32 = 1000;
+
+/// How long a command may take. It gets SIGKILL then, and the test ends by unmounting.
+const LIMIT: &str = "30";
+
+/// A place with an image, a directory to mount it on for each user, and what each user's sessions
+/// are found by. Whatever a test leaves mounted is unmounted at its end.
+struct Stage(Place);
+
+impl Stage {
+    fn new() -> Self {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "these tests take the roles of several users: run them as root"
+        );
+        // As udev has it.
+        fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666))
+            .expect("these tests need FUSE: load it with modprobe fuse");
+        let place = Place::new();
+        place.tree("tree");
+        place.pack(&ImageWriter::new(), "tree", "a.img");
+        fs::set_permissions(place.path("a.img"), Permissions::from_mode(0o644)).unwrap();
+        for user in [0, USER] {
+            for (name, mode) in [("at", 0o755), ("run", 0o700)] {
+                let path = place.path(&format!("{name}{user}"));
+                fs::create_dir(&path).unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+                chown(&path, Some(user), Some(user)).unwrap();
+            }
+        }
+        // Others may not look into the directory that cargo builds in.
+        let brisk = place.path("brisk");
+        fs::copy(env!("CARGO_BIN_EXE_brisk"), brisk).unwrap();
+        Self(place)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path(name)
+    }
+
+    fn at(&self, user: u32) -> PathBuf {
+        self.path(&format!("at{user}")).canonicalize().unwrap()
+    }
+
+    /// `program`, without a limit of time and nothing between it and this process.
+    fn direct(&self, user: u32, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("setpriv");
+        command
+            .arg(format!("--reuid={user}"))
+            .arg(format!("--regid={user}"))
+            .arg("--clear-groups")
+            .arg(program)
+            .args(arguments)
+            .current_dir(self.path("."))
+            .env("XDG_RUNTIME_DIR", self.path(&format!("run{user}")))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A program whose working directory is `directory`.
+    fn working_in(&self, user: u32, directory: &str) -> Child {
+        let script = format!("cd {directory} && echo in && exec sleep 60");
+        let mut program = self
+            .direct(user, "sh", &["-c", &script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut word = [0; 3];
+        program
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut word)
+            .unwrap();
+        assert_eq!(&word, b"in\n");
+        program
+    }
+
+    /// `program` under a limit of time.
+    fn wrapped(&self, before: &[&str], user: u32, program: &str, arguments: &[&str]) -> Command {
+        let direct = self.direct(user, program, arguments);
+        let mut command = Command::new("timeout");
+        command
+            .args(["--signal=KILL", LIMIT])
+            .args(before)
+            .arg(direct.get_program())
+            .args(direct.get_args())
+            .current_dir(self.path("."))
+            .env("XDG_RUNTIME_DIR", self.path(&format!("run{user}")));
+        command
+    }
+
+    fn command(&self, user: u32, arguments: &[&str]) -> Command {
+        self.wrapped(&[], user, "./brisk", arguments)
+    }
+
+    fn brisk(&self, user: u32, arguments: &[&str]) -> Said {
+        self.command(user, arguments).output().unwrap().into()
+    }
+
+    fn sh(&self, user: u32, script: &str) -> Said {
+        let mut command = self.wrapped(&[], user, "sh", &["-c", script]);
+        command.output().unwrap().into()
+    }
+
+    /// The command where the kernel allows no user namespaces: below a change of root.
+    fn without_namespaces(&self, arguments: &[&str]) -> Said {
+        let root = self.path("root");
+        if !root.exists() {
+            fs::create_dir(&root).unwrap();
+        }
+        let script = "mount --rbind / root && here=$PWD && shift 0 && \
+                      exec chroot root sh -c 'cd \"$0\" && exec \"$@\"' \"$here\" \"$@\"";
+        let before = ["unshare", "--mount", "sh", "-c", script, "sh"];
+        let mut command = self.wrapped(&before, USER, "./brisk", arguments);
+        command.output().unwrap().into()
+    }
+
+    /// What the sessions' own processes of `user` had to say.
+    fn log(&self, user: u32) -> String {
+        let directory = self.path(&format!("run{user}/brisk"));
+        let Ok(entries) = fs::read_dir(directory) else {
+            return String::new();
+        };
+        entries
+            .filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok())
+            .collect()
+    }
+
+    /// Waits until nothing is mounted on the user's directory, and no file of a session is there.
+    fn assert_nothing_left(&self, user: u32) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let directory = self.path(&format!("run{user}/brisk"));
+        loop {
+            let files = fs::read_dir(&directory).map_or(0, Iterator::count);
+            let mounted = is_mounted(&self.at(user));
+            if files == 0 && !mounted {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{files} files are left, mounted: {mounted}: {}",
+                self.log(user)
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn servers(&self, user: u32) -> Vec<Pid> {
+        let stat = self.brisk(user, &["stat", "--json"]);
+        let sessions: serde_json::Value = serde_json::from_str(&stat.out).unwrap();
+        let images = sessions.as_array().unwrap().iter();
+        let images = images.flat_map(|session| session["images"].as_array().unwrap().clone());
+        images
+            .filter_map(|image| Pid::from_raw(i32::try_from(image["server"].as_i64()?).ok()?))
+            .collect()
+    }
+}
+
+fn is_mounted(at: &std::path::Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let at = at.to_str().unwrap();
+    table.lines().any(|line| line.split(' ').nth(4) == Some(at))
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for user in [0, USER] {
+            let at = self.at(user);
+            while is_mounted(&at) {
+                // Whoever waits for an answer gets an error, so that nothing stays that hangs.
+                if unmount(&at, UnmountFlags::FORCE | UnmountFlags::DETACH).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn said(code: i32, out: &str, err: &str) -> Said {
+    Said {
+        code: Some(code),
+        out: out.to_owned(),
+        err: err.to_owned(),
+    }
+}
+
+const COMPARE: &str = "for f in noise text sub/inside bin/app link; do \
+                       cmp tree/$f at$(id -u)/$f || exit; done";
+
+#[test]
+fn every_user_mounts_and_unmounts() {
+    let stage = Stage::new();
+    for user in [0, USER] {
+        let at = format!("at{user}");
+        assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
+        assert_eq!(stage.sh(user, COMPARE), said(0, "", ""));
+        // Root's mounts show who the image says, others are the user's own.
+        let owner = stage.sh(user, &format!("stat -c %u {at}/noise"));
+        let stored = fs::metadata(stage.path("tree/noise")).unwrap().uid();
+        let expected = if user == 0 { stored } else { user };
+        assert_eq!(owner, said(0, &format!("{expected}\n"), ""));
+        assert_eq!(stage.servers(user).len(), 1);
+        let again = format!(
+            "brisk: cannot mount a.img: an image is mounted on {} already; end it with brisk \
+             umount, or name another directory\n",
+            stage.at(user).display()
+        );
+        let twice = stage.brisk(user, &["mount", "a.img", &at]);
+        assert_eq!(twice, said(2, "", &again));
+        assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
+        stage.assert_nothing_left(user);
+        let gone = format!("brisk: cannot unmount {at}: it is not a mount point\n");
+        assert_eq!(stage.brisk(user, &["umount", &at]), said(2, "", &gone));
+    }
+}
+
+#[test]
+fn others_see_what_root_mounts_and_not_what_users_do() {
+    let stage = Stage::new();
+    assert_eq!(stage.brisk(0, &["mount", "a.img", "at0"]), said(0, "", ""));
+    assert_eq!(
+        stage.sh(USER, "cat at0/sub/inside"),
+        said(0, "from the image", "")
+    );
+    assert_eq!(
+        stage.brisk(USER, &["mount", "a.img", "at1000"]),
+        said(0, "", "")
+    );
+    let refused = stage.sh(0, "cat at1000/sub/inside 2> /dev/null");
+    assert_eq!(refused, said(1, "", ""));
+    assert_eq!(stage.brisk(0, &["umount", "a.img"]), said(0, "", ""));
+    assert_eq!(stage.brisk(USER, &["umount", "a.img"]), said(0, "", ""));
+    stage.assert_nothing_left(0);
+    stage.assert_nothing_left(USER);
+}
+
+#[test]
+fn a_mount_in_use_is_not_unmounted_but_lazily() {
+    let stage = Stage::new();
+    for user in [0, USER] {
+        let at = format!("at{user}");
+        assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
+        let mut program = stage.working_in(user, &format!("{at}/sub"));
+        let busy = stage.brisk(user, &["umount", &at]);
+        let lazy = stage.brisk(user, &["umount", "--lazy", &at]);
+        program.kill().unwrap();
+        program.wait().unwrap();
+        let cure = "a program still uses it; end that program (fuser -vm shows it), or unmount \
+                    with --lazy\n";
+        assert_eq!((busy.code, busy.out.as_str()), (Some(2), ""));
+        assert!(busy.err.ends_with(cure), "{}", busy.err);
+        assert_eq!(lazy, said(0, "", ""));
+        stage.assert_nothing_left(user);
+    }
+}
+
+fn wait_until(mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "it does not happen");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_mount_in_the_foreground_ends_with_its_command() {
+    let stage = Stage::new();
+    for user in [0, USER] {
+        let at = format!("at{user}");
+        for signal in [Signal::INT, Signal::KILL] {
+            // Not under timeout, which would be in the way of the signal.
+            let mut command = stage.direct(user, "./brisk", &["mount", "-f", "a.img", &at]);
+            let mut mount = command.spawn().unwrap();
+            wait_until(|| stage.sh(user, &format!("test -e {at}/noise")).code == Some(0));
+            assert_eq!(stage.sh(user, COMPARE), said(0, "", ""));
+            let pid = Pid::from_raw(i32::try_from(mount.id()).unwrap()).unwrap();
+            kill_process(pid, signal).unwrap();
+            mount.wait().unwrap();
+            stage.assert_nothing_left(user);
+        }
+        // It also ends when it is unmounted from elsewhere.
+        let mut mount = stage
+            .command(user, &["mount", "-f", "a.img", &at])
+            .spawn()
+            .unwrap();
+        wait_until(|| stage.sh(user, &format!("test -e {at}/noise")).code == Some(0));
+        assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
+        assert_eq!(mount.wait().unwrap().code(), Some(0));
+        stage.assert_nothing_left(user);
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_is_replaced() {
+    let stage = Stage::new();
+    for user in [0, USER] {
+        let at = format!("at{user}");
+        assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
+        for _ in 0..3 {
+            let servers = stage.servers(user);
+            assert_eq!(servers.len(), 1, "{}", stage.log(user));
+            kill_process(servers[0], Signal::KILL).unwrap();
+            assert_eq!(stage.sh(user, COMPARE), said(0, "", ""));
+            wait_until(|| {
+                let now = stage.servers(user);
+                now.len() == 1 && now != servers
+            });
+        }
+        assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
+        stage.assert_nothing_left(user);
+    }
+}
+
+#[test]
+fn what_fusermount_refuses_is_said_in_its_words() {
+    let stage = Stage::new();
+    let refused = stage.brisk(USER, &["mount", "a.img", "at0"]);
+    assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""));
+    assert!(
+        refused
+            .err
+            .starts_with("brisk: cannot mount a.img: fusermount3 says: user has no write access"),
+        "{}",
+        refused.err
+    );
+    let alone = ["PATH=/none", "./brisk", "mount", "a.img", "at1000"];
+    let refused = stage.wrapped(&[], USER, "env", &alone).output();
+    let refused: Said = refused.unwrap().into();
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert_eq!(
+        refused.err,
+        "brisk: cannot mount a.img: there is no fusermount3; install the package fuse3, or run it \
+         as root\n"
+    );
+    stage.assert_nothing_left(USER);
+}
+
+#[test]
+fn where_namespaces_are_refused_fusermount_mounts() {
+    let stage = Stage::new();
+    let program = [
+        "sh",
+        "-c",
+        "echo $BRISK_TREE; cat $BRISK_TREE/sub/inside; exit 5",
+    ];
+    let run = |options: &[&str]| {
+        let mut arguments = vec!["run", "a.img", "--linger", "1"];
+        arguments.extend(options);
+        arguments.extend(["--", "bin/app"]);
+        arguments.extend(program);
+        stage.without_namespaces(&arguments)
+    };
+    // The second joins the first.
+    for _ in 0..2 {
+        let outcome = run(&["--at", "at1000"]);
+        let at = stage.at(USER);
+        let at = at.display();
+        let notice = format!(
+            "the system refuses user namespaces: the image is mounted on {at}, where all your \
+             programs see it\n"
+        );
+        assert_eq!(
+            outcome,
+            said(5, &format!("{at}\nfrom the image"), &notice),
+            "{}",
+            stage.log(USER)
+        );
+    }
+    let outcome = run(&[]);
+    let runtime = stage.path("run1000").canonicalize().unwrap();
+    assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    assert!(
+        outcome.out.starts_with(&runtime.display().to_string())
+            && outcome.out.ends_with(".mnt\nfrom the image"),
+        "{outcome:?}"
+    );
+    stage.assert_nothing_left(USER);
+}
