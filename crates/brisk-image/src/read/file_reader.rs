@@ -322,18 +322,12 @@ impl FileReader {
             .map_err(|e| self.image.name(e))
     }
 
-    /// True if [`FileReader::piece`] has nothing to decode at `offset`: the block is in the cache
-    /// already, a hole, stored raw, or behind the end.
-    pub fn is_decoded(&self, offset: u64) -> bool {
-        let i = usize::try_from(offset / u64::from(self.image.block_size())).unwrap_or(usize::MAX);
-        let block = match (self.blocks.get(i), self.tail) {
-            (Some(block), _) if block.stored.is_raw() => return true,
-            (Some(block), _) => *block,
-            (None, Some(tail)) if offset < self.len => tail.block,
-            (None, _) => return true,
-        };
-        let key = (block.start, block.stored.encode());
-        block.stored.is_sparse() || self.image.inner.blocks.contains_key(&key)
+    /// True if the block that `offset` is in is one of the file's own that is stored raw, so that
+    /// [`FileReader::piece`] reads no more than it is asked for.
+    pub fn is_raw_at(&self, offset: u64) -> bool {
+        let i = usize::try_from(offset / u64::from(self.image.block_size()));
+        let block = i.ok().and_then(|i| self.blocks.get(i));
+        block.is_some_and(|block| block.stored.is_raw())
     }
 
     /// The whole file as a slice of the mapping.
