@@ -37,6 +37,7 @@ pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<Entered>,
     Ok(Some(Entered {
         tree: PathBuf::from(OsString::from_vec(place)),
         joined: true,
+        covered: Vec::new(),
         guardian: socket,
     }))
 }

@@ -110,7 +110,11 @@ impl Stage {
 
     /// Packs the tree.
     pub fn pack(&self, image: &str) {
-        let tree = Tree::from_directory(self.path("tree"), &TreeRules::default());
+        self.pack_tree("tree", image);
+    }
+
+    pub fn pack_tree(&self, tree: &str, image: &str) {
+        let tree = Tree::from_directory(self.path(tree), &TreeRules::default());
         ImageWriter::new()
             .write(&tree.unwrap(), self.path(image), &|_| {})
             .unwrap();
