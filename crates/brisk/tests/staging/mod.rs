@@ -110,7 +110,11 @@ impl Stage {
 
     /// Packs the tree.
     pub fn pack(&self, image: &str) {
-        let tree = Tree::from_directory(self.path("tree"), &TreeRules::default());
+        self.pack_tree("tree", image);
+    }
+
+    pub fn pack_tree(&self, tree: &str, image: &str) {
+        let tree = Tree::from_directory(self.path(tree), &TreeRules::default());
         ImageWriter::new()
             .write(&tree.unwrap(), self.path(image), &|_| {})
             .unwrap();
@@ -170,22 +174,6 @@ impl Stage {
 
     pub fn sh(&self, script: &str) -> Output {
         self.run(&["bin/app", "sh", "-c", script]).output().unwrap()
-    }
-
-    /// The command, as the user, where the kernel allows no user namespaces.
-    pub fn without_namespaces(&self, arguments: &[&str]) -> Output {
-        // A process that changed its root may make none.
-        let script = "mount --rbind / /mnt && exec chroot /mnt sh -c 'cd $0 && exec \"$@\"' \"$@\"";
-        let brisk = self.brisk(arguments);
-        Command::new("unshare")
-            .args(["--mount", "sh", "-c", script, "sh"])
-            .arg(self.dir.path())
-            .arg(brisk.get_program())
-            .args(brisk.get_args())
-            .current_dir(self.dir.path())
-            .env("XDG_RUNTIME_DIR", self.runtime())
-            .output()
-            .unwrap()
     }
 
     /// The processes of this name in this stage's sessions, in order.
