@@ -411,7 +411,7 @@ fn where_namespaces_are_refused_fusermount_mounts() {
             "",
             "brisk: cannot mount a.img: the system refuses user namespaces to this user and has no \
              fusermount3; install the package fuse3, or see brisk doctor for what allows \
-             namespaces\n"
+             namespaces: Operation not permitted (os error 1)\n"
         )
     );
     stage.assert_nothing_left(USER);
