@@ -3,7 +3,7 @@
 // Each test binary uses a part of it.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -199,6 +199,19 @@ impl Stage {
             .filter(|(_, comm)| comm == name)
             .map(|(pid, _)| pid)
             .collect()
+    }
+
+    /// The guardian and the servers of the session of this image alone: they see one mount.
+    pub fn sessions_of(&self, image: &str) -> Vec<i32> {
+        let mut mounts: BTreeMap<i32, Vec<String>> = BTreeMap::new();
+        for_each_process(|pid, comm, line| {
+            if comm.starts_with("brisk-") && is_ours(line, self.dir.path()) {
+                mounts.entry(pid).or_default().push(line.to_owned());
+            }
+        });
+        let path = self.path(image);
+        mounts.retain(|_, lines| lines.len() == 1 && is_ours(&lines[0], &path));
+        mounts.into_keys().collect()
     }
 
     pub fn wait_for_program(&self, name: &str) {
