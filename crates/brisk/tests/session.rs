@@ -596,6 +596,47 @@ fn an_image_that_was_cut_gives_errors_where_it_is_gone() {
     });
 }
 
+/// The image is in another image, the session of which dies: each read of it fails. The sessions
+/// are one in the other.
+#[test]
+fn an_image_on_a_failing_disk_gives_errors() {
+    each_user(|stage| {
+        fs::create_dir(stage.path("outer")).unwrap();
+        fs::rename(stage.path("app.img"), stage.path("outer/inner.img")).unwrap();
+        stage.pack_tree("outer", "outer.img");
+        let script = "read go; cmp $BRISK_TREE/noise tree/noise";
+        let brisk = stage.executable();
+        let mut child = stage
+            .brisk(&["run", "outer.img", "--at", "at", "--linger", "600", "--"])
+            .arg(brisk)
+            .args([
+                "run",
+                "at/inner.img",
+                "--at",
+                "home",
+                "--linger",
+                "600",
+                "--",
+            ])
+            .args(["bin/app", "sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        stage.wait_for_program("sh");
+        assert_eq!(stage.processes("brisk-guardian").len(), 2);
+        let outer = stage.sessions_of("outer.img");
+        assert_eq!(outer.len(), 2, "{outer:?}");
+        kill(&outer, Signal::STOP);
+        kill(&outer, Signal::KILL);
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let (code, out, err) = said(&child.wait_with_output().unwrap());
+        assert_eq!((code, out.as_str()), (Some(2), ""));
+        assert!(err.contains("Input/output error"), "{err}");
+    });
+}
+
 #[test]
 fn an_image_that_was_unlinked_goes_on() {
     each_user(|stage| {
@@ -902,7 +943,12 @@ fn files_of_the_system_are_shown_elsewhere() {
             ),
             "{missing:?}"
         );
-        assert_eq!(stage.processes("brisk-guardian").len(), 1);
+        // That session failed when it had processes already, which leave.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while stage.processes("brisk-guardian").len() > 1 {
+            assert!(Instant::now() < deadline, "{}", stage.log());
+            thread::sleep(Duration::from_millis(5));
+        }
     });
 }
 

@@ -38,7 +38,7 @@ const RESEND_AFTER: [Duration; 4] = [
 /// Servers that may fail by themselves, and be ended from outside, within [`DEATHS_WITHIN`]. Beyond
 /// that the connection is given up, so that programs get errors and do not wait for ever.
 const FAILURES: usize = 5;
-const DEATHS: usize = 100;
+const DEATHS: usize = 1000;
 const DEATHS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long servers may take to notice that their connection has ended, before they are killed.
