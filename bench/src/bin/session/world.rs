@@ -162,7 +162,7 @@ impl World {
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
-            .env("HOME", "/nonexistent")
+            .env("HOME", "/tmp")
             .env("LC_ALL", "C.UTF-8")
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("MPLCONFIGDIR", "/tmp/mpl")
