@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use brisk_io::ReadAt;
@@ -13,7 +14,7 @@ use super::{Profile, RootKind};
 use crate::error::{Error, Result};
 use crate::read::file_reader::FileReader;
 use crate::read::image::Image;
-use crate::read::inode_reader::InodeKind;
+use crate::read::inode_reader::{InodeKind, InodeRef};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
@@ -39,6 +40,7 @@ pub(crate) enum OriginFile {
     },
     Packed {
         reader: FileReader,
+        reference: InodeRef,
     },
 }
 
@@ -56,6 +58,52 @@ impl Origin {
     /// The tree in `image`.
     pub fn image(image: &Image) -> Self {
         Self(Kind::Image(image.clone()))
+    }
+
+    /// The image, if it is one.
+    pub(crate) fn as_image(&self) -> Option<&Image> {
+        match &self.0 {
+            Kind::Directory { .. } => None,
+            Kind::Image(image) => Some(image),
+        }
+    }
+
+    /// Where the origin is, for messages.
+    fn path(&self) -> Option<&Path> {
+        match &self.0 {
+            Kind::Directory { path, .. } => Some(path),
+            Kind::Image(image) => image.path(),
+        }
+    }
+
+    /// Whether there is a directory at `path`, and of one in an image its inode.
+    pub(crate) fn directory_at(&self, path: &Path) -> Result<Option<Option<InodeRef>>> {
+        match &self.0 {
+            Kind::Directory {
+                root,
+                path: root_path,
+            } => {
+                let stat = || -> io::Result<bool> {
+                    let Some((directory, name)) = Self::parent_of(root, path)? else {
+                        return Ok(path.as_os_str().is_empty());
+                    };
+                    match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                        Ok(stat) => Ok(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir()),
+                        Err(Errno::NOENT) => Ok(false),
+                        Err(e) => Err(e.into()),
+                    }
+                };
+                let named = |e| {
+                    Error::io("read the metadata of the directory", e)
+                        .with_path(root_path.join(path))
+                };
+                Ok(stat().map_err(named)?.then_some(None))
+            }
+            Kind::Image(image) => {
+                let inode = image.lookup(path)?.filter(crate::Inode::is_dir);
+                Ok(inode.map(|inode| Some(inode.reference())))
+            }
+        }
     }
 
     /// The directory that `path` is in, and the last name of it; none if that directory is not
@@ -118,8 +166,8 @@ impl Origin {
                 if !matches!(inode.kind(), InodeKind::File(_)) {
                     return Ok(None);
                 }
-                let reader = image.file(&inode)?;
-                Ok(Some(OriginFile::Packed { reader }))
+                let (reader, reference) = (image.file(&inode)?, inode.reference());
+                Ok(Some(OriginFile::Packed { reader, reference }))
             }
         }
     }
@@ -233,6 +281,14 @@ impl Origin {
             .find(|(number, _)| here[*number as usize] == most);
         Ok(best.map_or(*first, |(number, _)| *number))
     }
+
+    /// The error about this origin.
+    pub(crate) fn name(&self, error: Error) -> Error {
+        match self.path() {
+            Some(path) => error.with_path(path),
+            None => error,
+        }
+    }
 }
 
 impl OriginFile {
@@ -273,5 +329,39 @@ impl OriginFile {
             at += part.len() as u64;
         }
         Ok(*hasher.finalize().as_bytes())
+    }
+
+    /// What tells at launch, without reading it, that it is this file.
+    pub(crate) fn stamp(&self) -> Stamp {
+        match self {
+            Self::Plain { metadata, .. } => Stamp::of(metadata),
+            Self::Packed { reference, .. } => Stamp::Image(*reference),
+        }
+    }
+}
+
+/// What tells at launch, without reading it, that a file is the one that a hot pack was made of:
+/// with its length, which the pack has anyway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stamp {
+    /// In a directory: seconds and nanoseconds, and the inode number.
+    Tree {
+        mtime: (i64, u32),
+        ctime: (i64, u32),
+        ino: u64,
+    },
+    /// In an image, which has an identity as a whole: where its inode is.
+    Image(InodeRef),
+}
+
+impl Stamp {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        // Nanoseconds of a second: they fit.
+        let nanoseconds = |n: i64| u32::try_from(n).unwrap_or(0);
+        Self::Tree {
+            mtime: (metadata.mtime(), nanoseconds(metadata.mtime_nsec())),
+            ctime: (metadata.ctime(), nanoseconds(metadata.ctime_nsec())),
+            ino: metadata.ino(),
+        }
     }
 }
