@@ -47,6 +47,7 @@ mod error;
 mod format;
 mod ordered;
 mod plan;
+mod profile;
 mod read;
 mod tree;
 mod write;
@@ -56,10 +57,19 @@ pub use error::{Error, ErrorKind, Result};
 pub use format::codec_options::CodecOptions;
 pub use format::inode::FileType;
 pub use plan::{Placement, Plan, PlanFile, PlanRules, Storage};
+pub use profile::builder::{Named, ProfileBuilder, Recorded, RootId};
+pub use profile::compare::{PagesOfBoth, ProfileDifference};
+pub use profile::origin::Origin;
+pub use profile::staleness::{FileState, PagesByState, Staleness};
+pub use profile::{
+    Demand, LookUp, PAGE, PageRange, Profile, ProfileDirectory, ProfileFile, Ready, Root, RootKind,
+    Step, Touch,
+};
 pub use read::check::Checked;
 pub use read::dir_reader::{DirEntry, ReadDir};
 pub use read::extractor::{ExtractSummary, Extractor};
 pub use read::file_reader::{FileReader, FileStream, Piece, StoredAs};
+pub use read::hot_pack::{FrameReader, HotChecked, HotFile, HotFrame, HotLookUp, HotPack};
 pub use read::image::{Image, OpenOptions};
 pub use read::inode_reader::{Device, Directory, File, Inode, InodeKind, InodeRef};
 pub use read::limits::Limits;
@@ -71,5 +81,6 @@ pub use tree::compare::{Aspect, Change, Difference};
 pub use tree::mode_change::ModeChange;
 pub use tree::rules::{Times, TreeRules};
 pub use write::data_writer::Tally;
+pub use write::hot_pack_writer::{HotPackWriter, HotSummary, Prefer};
 pub use write::image_writer::{ImageWriter, Summary};
 pub use write::recipe::Recipe;

@@ -48,6 +48,7 @@ pub(crate) enum Action {
     Serve,
     Look,
     End,
+    Fill,
 }
 
 impl Action {
@@ -62,6 +63,7 @@ impl Action {
             Self::Serve => "serve a FUSE file system",
             Self::Look => "look for sessions",
             Self::End => "end the session",
+            Self::Fill => "fill from the hot pack of",
         }
     }
 }
@@ -193,6 +195,15 @@ pub(crate) enum Cause {
     SessionLost {
         tries: u32,
     },
+    /// Its own words are in `source`.
+    HotPack {
+        source: brisk_image::Error,
+    },
+    HotPackOfAnother,
+    HotPackLarge {
+        pages: u64,
+        allowed: u64,
+    },
     NoSession,
     SessionBusy {
         programs: Vec<String>,
@@ -234,6 +245,9 @@ impl Cause {
             Self::NotSquashfs { .. }
             | Self::Truncated { .. }
             | Self::Unpadded { .. }
+            | Self::HotPack { .. }
+            | Self::HotPackOfAnother
+            | Self::HotPackLarge { .. }
             | Self::NotAFile
             | Self::KernelRefused { .. } => ErrorKind::Image,
             Self::LoopContended { .. }
@@ -429,6 +443,13 @@ impl fmt::Display for Cause {
                 f,
                 "its session ended {tries} times while it was joined; try again"
             ),
+            Self::HotPack { .. } => f.write_str("it cannot be read; make it again with brisk hot"),
+            Self::HotPackOfAnother => {
+                f.write_str("it was made of another image; make it again with brisk hot")
+            }
+            Self::HotPackLarge { pages, allowed } => {
+                write!(f, "it has {pages} pages, allowed are {allowed}")
+            }
             Self::NoSession => f.write_str("there is none; brisk stat lists those that are there"),
             Self::SessionBusy { programs } => write!(
                 f,
@@ -555,6 +576,7 @@ impl std::error::Error for Error {
             | Cause::BindSource { source, .. }
             | Cause::BindTarget { source, .. }
             | Cause::WorkingDirectory { source, .. } => Some(source),
+            Cause::HotPack { source } => Some(source),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ the kernel's mount alone, on a [`LoopDevice`]. [`KernelSupport`] says what the r
 ```no_run
 use std::time::Duration;
 
-use brisk_mount::{Session, SessionImage};
+use brisk_mount::{Session, SessionFill, SessionImage};
 
 # fn main() -> Result<(), brisk_mount::Error> {
 let session = Session {
@@ -27,6 +27,7 @@ let session = Session {
     binds: Vec::new(),
     writable: false,
     linger: Duration::from_secs(300),
+    fill: Some(SessionFill::default()),
     command: vec!["bin/app".into(), "--version".into()],
 };
 let never = session.exec()?;
@@ -67,8 +68,9 @@ mod syscalls;
 
 pub use error::{Error, ErrorKind, Result};
 pub use fuse::connection::{FuseConnection, mount_data};
+pub use fuse::fill::{Fill, FillRoot, PackPlace};
 pub use fuse::options::{OnFault, Owners, ServeOptions};
-pub use fuse::served::{Served, ServedCounts};
+pub use fuse::served::{FillCounts, Percentiles, Served, ServedCounts};
 pub use fuse::server::serve;
 pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
@@ -76,5 +78,6 @@ pub use loop_device::{DirectIo, LoopDevice};
 pub use namespace::enter_private;
 pub use run::Launch;
 pub use session::{
-    Bind, ImageStatus, Session, SessionImage, SessionStatus, SharedMount, end_session, sessions,
+    Bind, ImageStatus, Session, SessionFill, SessionImage, SessionStatus, SharedMount, end_session,
+    sessions,
 };

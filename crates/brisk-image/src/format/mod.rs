@@ -16,8 +16,10 @@
 pub(crate) mod codec_options;
 pub(crate) mod data_block;
 pub(crate) mod dir_listing;
+pub(crate) mod hot_pack;
 pub(crate) mod inode;
 pub(crate) mod metadata;
+pub(crate) mod path_rules;
 pub(crate) mod section;
 pub(crate) mod superblock;
 pub(crate) mod table;
@@ -27,17 +29,26 @@ pub(crate) mod xattr;
 mod tests {
     use std::mem::offset_of;
 
-    use super::{inode, section, superblock};
+    use super::{hot_pack, inode, section, superblock};
 
     const PAGE: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../docs/image-format.md"
     ));
 
-    /// The rows `offset, size, field` of the first table behind the heading `title`.
+    const HOT_PACKS: &str = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/hot-pack-format.md"
+    ));
+
     fn table(title: &str) -> Vec<(usize, usize, &'static str)> {
-        let from = PAGE.find(&format!("\n## {title}\n")).unwrap();
-        let rows = PAGE[from..]
+        table_of(PAGE, title)
+    }
+
+    /// The rows `offset, size, field` of the first table of `page` behind the heading `title`.
+    fn table_of(page: &'static str, title: &str) -> Vec<(usize, usize, &'static str)> {
+        let from = page.find(&format!("\n## {title}\n")).unwrap();
+        let rows = page[from..]
             .lines()
             .skip_while(|line| !line.starts_with("| offset"))
             .skip(2);
@@ -103,5 +114,67 @@ mod tests {
             reserved
         });
         assert_eq!(table("Sections"), rows);
+    }
+    #[test]
+    fn the_page_of_hot_packs_has_the_offsets_of_the_code() {
+        let table = |title| table_of(HOT_PACKS, title);
+        let rows = rows!(hot_pack::HeaderWire {
+            magic,
+            version,
+            codec,
+            table_stored,
+            table_len,
+            data_stored,
+            data_len,
+            pages,
+            checksum
+        });
+        assert_eq!(table("Header"), rows);
+        let rows = rows!(hot_pack::TableWire {
+            kind,
+            files,
+            directories,
+            ranges,
+            look_ups,
+            frames,
+            names,
+            reserved,
+            identity
+        });
+        assert_eq!(table("Table"), rows);
+        let rows = rows!(hot_pack::FileWire {
+            path_start,
+            path_len,
+            len,
+            digest,
+            mtime,
+            ctime,
+            mtime_ns,
+            ctime_ns,
+            inode
+        });
+        assert_eq!(table("Files"), rows);
+        let rows = rows!(hot_pack::DirectoryWire {
+            path_start,
+            path_len,
+            inode
+        });
+        assert_eq!(table("Directories"), rows);
+        let rows = rows!(hot_pack::RangeWire { file, count, first });
+        assert_eq!(table("Ranges"), rows);
+        let rows = rows!(hot_pack::LookUpWire {
+            directory,
+            name_start,
+            name_len,
+            found,
+            before
+        });
+        assert_eq!(table("Look-ups"), rows);
+        let rows = rows!(hot_pack::FrameWire {
+            ranges,
+            stored,
+            checksum
+        });
+        assert_eq!(table("Frames"), rows);
     }
 }

@@ -485,6 +485,12 @@ impl Inner {
             .map_err(|e| Error::io(doing, e))
     }
 
+    /// As [`ReadAt::read_at`], from byte `at` of the image, which may lie behind it, in a section.
+    pub(crate) fn read_source_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        let start = self.start.saturating_add(at);
+        self.source.as_read_at().read_at(start, buf)
+    }
+
     /// Bytes from the start of the image to the end of its source.
     pub(crate) fn source_len(&self) -> Result<u64> {
         let len = self

@@ -1,11 +1,13 @@
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
 use super::data_writer::{self, DataOptions, Tally};
+use super::hot_pack_writer::{HotPackWriter, HotSummary, Prefer};
 use super::metadata_writer::MetadataWriter;
-use super::output::OutputFile;
+use super::output::{OutputFile, directory_of};
 use super::recipe::Recipe;
 use super::{duplicates, inode_writer, xattr_writer};
 use crate::codec::{Codec, Compression, library_version};
@@ -16,6 +18,9 @@ use crate::format::section::{self, SectionKind};
 use crate::format::superblock::{self, MAGIC, NO_TABLE, Superblock, flag};
 use crate::format::table::Fragment;
 use crate::plan::{PlanFile, PlanRules};
+use crate::profile::Profile;
+use crate::profile::origin::Origin;
+use crate::read::image::{Image, OpenOptions};
 use crate::tree::Tree;
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
@@ -37,6 +42,7 @@ pub struct ImageWriter {
     place: Option<PathBuf>,
     recipe: bool,
     rules: PlanRules,
+    hot_pack: Option<(Arc<Profile>, Prefer)>,
 }
 
 /// What a written image holds.
@@ -57,6 +63,9 @@ pub struct Summary {
     pub file_bytes: u64,
     /// Threads that compressed.
     pub threads: usize,
+    /// What the hot pack behind the image holds, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hot_pack: Option<HotSummary>,
 }
 
 impl Default for ImageWriter {
@@ -73,6 +82,7 @@ impl Default for ImageWriter {
             place: None,
             recipe: true,
             rules: PlanRules::default(),
+            hot_pack: None,
         }
     }
 }
@@ -159,6 +169,13 @@ impl ImageWriter {
     #[must_use]
     pub fn rules(mut self, rules: PlanRules) -> Self {
         self.rules = rules;
+        self
+    }
+
+    /// Puts what `profile` asks for behind the image, as a hot pack.
+    #[must_use]
+    pub fn hot_pack(mut self, profile: Profile, prefer: Prefer) -> Self {
+        self.hot_pack = Some((Arc::new(profile), prefer));
         self
     }
 
@@ -328,6 +345,12 @@ impl ImageWriter {
         };
         out.write_at(0, wire.as_bytes())?;
         self.append_sections(&mut out)?;
+        let hot_pack = match &self.hot_pack {
+            Some((profile, prefer)) => {
+                Some(self.append_hot_pack(&mut out, path, profile, *prefer)?)
+            }
+            None => None,
+        };
         out.pad_to(PADDING)?;
         let file_bytes = out.len();
         out.finish()?;
@@ -342,7 +365,28 @@ impl ImageWriter {
             bytes_used,
             file_bytes,
             threads: self.threads,
+            hot_pack,
         })
+    }
+
+    /// Appends the hot pack of the image that `out` has.
+    ///
+    /// It comes last, so that all before it is what an image without a hot pack has.
+    fn append_hot_pack(
+        &self,
+        out: &mut OutputFile,
+        path: &Path,
+        profile: &Profile,
+        prefer: Prefer,
+    ) -> Result<HotSummary> {
+        let image = Image::from_source(out.reader()?, &OpenOptions::new().offset(0))?;
+        let writer = HotPackWriter::new().prefer(prefer).threads(self.threads);
+        let origin = Origin::image(&image);
+        let built = writer
+            .build(profile, &origin, directory_of(path), &|_| {})
+            .map_err(|e| e.with_path(path))?;
+        built.append_section(out)?;
+        Ok(built.summary)
     }
 
     fn block_log(&self) -> Result<u16> {

@@ -69,6 +69,12 @@ impl OutputFile {
         self.len
     }
 
+    /// Another handle on the file, to read what was written.
+    pub(crate) fn reader(&self) -> Result<File> {
+        let error = |e| Error::io("read the output file", e).with_path(&self.path);
+        self.file.try_clone().map_err(error)
+    }
+
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.write_at(self.len, bytes)?;
         self.len += bytes.len() as u64;
@@ -136,7 +142,8 @@ fn temporary_builder<'a, 'b>() -> tempfile::Builder<'a, 'b> {
     builder
 }
 
-fn directory_of(path: &Path) -> &Path {
+/// The directory that the file at `path` is in.
+pub(crate) fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

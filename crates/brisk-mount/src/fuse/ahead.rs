@@ -160,7 +160,7 @@ impl Answered {
 
 /// The pages that are wholly in `range`, and the last one of a file of `len` bytes as far as it
 /// goes: a store of less would leave a page that holds nothing yet, one of more lengthen the file.
-fn whole_pages(range: Range<u64>, len: u64, page: u64) -> Range<u64> {
+pub(super) fn whole_pages(range: Range<u64>, len: u64, page: u64) -> Range<u64> {
     let start = range.start.next_multiple_of(page);
     let end = match range.end {
         end if end >= len => len,

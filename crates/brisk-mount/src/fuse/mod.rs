@@ -7,11 +7,12 @@
 //!
 //! [`channel`] carries requests and answers, [`connection`] agrees on the protocol once,
 //! [`server`] answers on some threads with what [`node`] and [`listing`] say, and [`ahead`] has
-//! another thread do what would be asked for next.
+//! another thread do what would be asked for next. [`fill`] does so from a hot pack.
 
 pub(crate) mod ahead;
 pub(crate) mod channel;
 pub(crate) mod connection;
+pub(crate) mod fill;
 pub(crate) mod listing;
 pub(crate) mod node;
 pub(crate) mod options;

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::fill::Fill;
 use super::served::Served;
 
 /// Who owns what is in an image, as a mount shows it.
@@ -32,6 +33,8 @@ pub struct ServeOptions {
     pub read_ahead: bool,
     /// Bytes of decoded blocks that are kept. 64 MiB.
     pub block_cache: u64,
+    /// Puts the pages of a hot pack into the page cache, from threads more. None.
+    pub fill: Option<Arc<Fill>>,
     /// Counts what is done; a clone of the options counts into the same.
     pub served: Arc<Served>,
     /// Told of faults; a reader gets EIO and no more. Prints on standard error.
@@ -45,6 +48,7 @@ impl Default for ServeOptions {
             owners: Owners::AsStored,
             read_ahead: true,
             block_cache: 64 << 20,
+            fill: None,
             served: Arc::default(),
             on_fault: Arc::new(|fault| {
                 eprintln!("{fault}");
@@ -65,6 +69,7 @@ impl fmt::Debug for ServeOptions {
             .field("owners", &self.owners)
             .field("read_ahead", &self.read_ahead)
             .field("block_cache", &self.block_cache)
+            .field("fill", &self.fill)
             .finish_non_exhaustive()
     }
 }

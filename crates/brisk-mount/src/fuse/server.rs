@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use brisk_image::{Image, InodeKind};
 use rustix::io::Errno;
@@ -70,6 +71,15 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
                 ahead.end();
             }
         }
+        if let Some(fill) = &options.fill {
+            let channel = Channel(connection.channel());
+            let builder = thread::Builder::new().name("brisk-fill".into());
+            let run = move || fill.run(channel, image, &options.served);
+            if builder.spawn_scoped(scope, run).is_err() {
+                // Its counters say that nothing was filled.
+                fill.end();
+            }
+        }
         let others: Vec<_> = (1..options.threads)
             .map_while(|i| {
                 let name = format!("brisk-answer-{i}");
@@ -84,6 +94,9 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
         });
         if let Some(ahead) = &server.ahead {
             ahead.end();
+        }
+        if let Some(fill) = &options.fill {
+            fill.end();
         }
         result
     });
@@ -110,7 +123,9 @@ impl Server<'_> {
             let header = &request.header;
             self.options.served.request(header.opcode, header.unique);
             // A fault of this program must not leave somebody waiting for an answer for ever.
+            let begun = Instant::now();
             let answered = catch_unwind(AssertUnwindSafe(|| self.dispatch(channel, &request)));
+            self.options.served.took(request.header.opcode, begun);
             let errno = match answered {
                 Ok(Ok(())) => continue,
                 Ok(Err(Fail::Errno(errno))) => errno,
@@ -202,6 +217,9 @@ impl Server<'_> {
     /// there is all of it or EIO.
     fn read(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
         let ReadIn { offset, size, .. } = request.read()?;
+        if let Some(fill) = &self.options.fill {
+            fill.asked(&self.options.served, request.header.nodeid, offset, size);
+        }
         let reader = self.readers.get(self.nodes, request.header.nodeid)?;
         let end = offset.saturating_add(size.into()).min(reader.len());
         let mut pieces = Vec::new();

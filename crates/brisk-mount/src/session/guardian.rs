@@ -524,6 +524,11 @@ impl State {
         self.listener = None;
         self.entrance = None;
         self.program = None;
+        let mut options = image.options;
+        // What the one before has filled is there, and the launch is under way.
+        if image.watch.restarts > 0 {
+            options.fill = None;
+        }
         drop(image.watch);
         // A name for those who look for it; all works without.
         rustix::thread::set_name(c"brisk-server").ok();
@@ -531,7 +536,7 @@ impl State {
             socket,
             connection: image.connection,
             image: image.image,
-            options: image.options,
+            options,
             handle: image.handle,
             members: self.members.clone(),
         };

@@ -17,6 +17,7 @@ A session ends some time after its last program ([`members`] says which processe
 mod control;
 mod directory;
 mod guardian;
+mod hot;
 mod join;
 mod key;
 mod members;
@@ -28,6 +29,7 @@ mod shared;
 mod wire;
 
 pub use control::{ImageStatus, SessionStatus, end_session, sessions};
+pub use hot::SessionFill;
 pub use shared::SharedMount;
 pub(crate) use shared::{FS_TYPE, is_privileged};
 
@@ -72,6 +74,8 @@ pub struct Session {
     pub writable: bool,
     /// How long the session stays after its last program has ended. That of the latest run counts.
     pub linger: Duration,
+    /// Fills from hot packs, if this run makes the session: who joins one finds what is there.
+    pub fill: Option<SessionFill>,
     /// The program and its arguments. An absolute program is taken as it is, one with a slash from
     /// the image's root (`bin/app`), a bare name from `PATH`.
     pub command: Vec<OsString>,

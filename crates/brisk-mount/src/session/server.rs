@@ -125,7 +125,7 @@ fn answer_guardian(socket: &OwnedFd, served: &Served) {
     }
     while let Ok(Some(_)) = receive(socket) {
         let counts = served.counts();
-        let counts = [
+        let served = [
             ("requests", counts.requests),
             ("lookups", counts.lookups),
             ("reads", counts.reads),
@@ -133,7 +133,30 @@ fn answer_guardian(socket: &OwnedFd, served: &Served) {
             ("bytes_stored", counts.bytes_stored),
             ("faults", counts.faults),
         ];
+        let times = [("lookup", counts.lookup_times), ("read", counts.read_times)];
+        let times = times.into_iter().flat_map(|(of, times)| {
+            let times = [("p50", times.p50), ("p90", times.p90), ("p99", times.p99)];
+            times.map(|(name, nanos)| (format!("{of}_{name}_us"), nanos / 1000))
+        });
         let mut fields = vec!["counts".to_owned()];
+        let fill = counts.fill;
+        let filled = [
+            ("fill_pack", fill.pack),
+            ("fill_stored", fill.stored),
+            ("fill_late", fill.late),
+            ("fill_evicted", fill.evicted),
+            ("fill_strayed", fill.strayed),
+            ("fill_primed", fill.primed),
+            ("fill_damaged", fill.damaged),
+            ("fill_gave_up", fill.gave_up.into()),
+            ("fill_first_us", fill.first),
+            ("fill_last_us", fill.last),
+            ("fill_over_us", fill.over),
+        ];
+        let filled = filled.into_iter().filter(|_| fill.pack > 0);
+        let named = |(name, count): (&str, u64)| (name.to_owned(), count);
+        let counts = served.into_iter().map(named).chain(times);
+        let counts = counts.chain(filled.map(named));
         fields.extend(counts.map(|(name, count)| format!("{name}={count}")));
         if send(socket, &fields, &[]).is_err() {
             return;

@@ -25,6 +25,7 @@ use rustix::process::{fchdir, getegid, geteuid};
 
 use super::directory::{Directory, Lock};
 use super::guardian::{Guardian, Served, Watch};
+use super::hot::Packs;
 use super::members::Members;
 use super::overlay::Layers;
 use super::root::Root;
@@ -32,6 +33,7 @@ use super::shared::Handle;
 use super::wire::send;
 use super::{Entered, OpenImage, Session, say};
 use crate::error::{Cause, Error};
+use crate::fuse::fill::FillRoot;
 use crate::namespace::{Entry, enter_session};
 use crate::run::default_place;
 use crate::syscalls::start_detached;
@@ -45,6 +47,7 @@ struct Mounted {
     root: OwnedFd,
     /// As `/proc/PID/mountinfo` writes it.
     device: String,
+    packs: Option<Packs>,
 }
 
 /// Makes the session `key`, whose `lock` is held, and enters it.
@@ -102,6 +105,13 @@ fn build(
     )
     .map_err(|e| Cause::io("make sockets", e))?;
 
+    // Before anything is mounted where they are.
+    let packs = images.iter().enumerate().map(|(index, image)| {
+        let find = |fill| Packs::find(fill, &image.path, index == 0);
+        session.fill.as_ref().map(find).transpose()
+    });
+    let packs = packs.collect::<Result<Vec<_>, _>>()?;
+
     // This is the one place that decides how an image gets into view. Where user namespaces are
     // refused, `Cause::NoUserNamespaces` comes out of here before anything has changed but the
     // files of the session, which the caller removes.
@@ -122,14 +132,14 @@ fn build(
         .collect::<Result<Vec<_>, _>>()?;
     let layout = Layout::prepare(session, &tree)?;
     let mut mounted = Vec::new();
-    for (index, image) in images.into_iter().enumerate() {
+    for (index, (image, packs)) in images.into_iter().zip(packs).enumerate() {
         let place = match &image.at {
             _ if index == 0 => tree.clone(),
             Some(at) => at.clone(),
             None => return Err(Cause::NoPlace { image: image.path }),
         };
         let on = layout.image_place(index, &place);
-        mounted.push(mount_image(image, place, &on)?);
+        mounted.push(mount_image(image, packs, place, &on)?);
     }
     let places: Vec<_> = mounted.iter().map(|image| image.place.clone()).collect();
 
@@ -142,6 +152,7 @@ fn build(
         kept.push(image.image.file.as_raw_fd());
         kept.push(image.channel.as_raw_fd());
         kept.push(image.root.as_raw_fd());
+        kept.extend(image.packs.iter().flat_map(Packs::descriptors));
     }
     let guard = {
         let (key, place, linger) = (key.to_owned(), tree.clone(), session.linger);
@@ -214,8 +225,14 @@ fn guard(
 
 impl Mounted {
     fn serve_as(self, owners: Owners) -> Result<Served, String> {
+        let root = self.root.try_clone().map_err(|e| e.to_string())?;
+        let root = FillRoot::Held(root);
+        let fill = self
+            .packs
+            .and_then(|packs| packs.fill(&self.image.path, &self.image.file, root));
         let options = ServeOptions {
             owners,
+            fill,
             ..ServeOptions::default()
         };
         let connection =
@@ -375,7 +392,12 @@ pub(super) fn open_channel() -> Result<OwnedFd, Cause> {
 
 /// Mounts `image`, which belongs to `place`, on the directory `on`. Nobody answers for it yet, so nothing in it may be
 /// looked at.
-fn mount_image(image: OpenImage, place: PathBuf, on: &Path) -> Result<Mounted, Cause> {
+fn mount_image(
+    image: OpenImage,
+    packs: Option<Packs>,
+    place: PathBuf,
+    on: &Path,
+) -> Result<Mounted, Cause> {
     let channel = open_channel()?;
     let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
     let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
@@ -402,5 +424,6 @@ fn mount_image(image: OpenImage, place: PathBuf, on: &Path) -> Result<Mounted, C
         channel,
         root,
         device: format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor),
+        packs,
     })
 }

@@ -21,12 +21,14 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::directory::{Directory, Lock};
 use super::guardian::{Guardian, Served, Watch};
+use super::hot::Packs;
 use super::key::Key;
 use super::members::Members;
 use super::set_up::open_channel;
 use super::{Entered, OpenImage, Session, SessionImage, join, say};
 use crate::error::{Action, Cause, Error, Result};
 use crate::fuse::connection::{FuseConnection, mount_data};
+use crate::fuse::fill::FillRoot;
 use crate::fuse::options::{Owners, ServeOptions};
 use crate::fusermount;
 use crate::mount_table::mounted_on;
@@ -125,6 +127,8 @@ impl SharedMount {
             target: target.clone(),
             allow_other: self.allow_other,
             until,
+            // No launch follows.
+            packs: None,
         };
         let guardian = files.begin(|files| keep.start(files))?;
         Ok((target, guardian))
@@ -162,6 +166,8 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
             None => Err(Cause::SessionLost { tries: 1 }),
         };
     }
+    let find = |fill| Packs::find(fill, &image.path, true);
+    let packs = session.fill.as_ref().map(find).transpose()?;
     let target = match image.at {
         Some(at) => at,
         None => directory.make_place(&key)?,
@@ -173,6 +179,7 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
         target: target.clone(),
         allow_other: false,
         until: Until::Idle(session.linger),
+        packs,
     };
     let files = Files {
         directory,
@@ -240,6 +247,8 @@ struct Keep {
     target: PathBuf,
     allow_other: bool,
     until: Until,
+    /// None if nothing is filled.
+    packs: Option<Packs>,
 }
 
 impl Keep {
@@ -269,13 +278,14 @@ impl Keep {
             target: self.target.clone(),
             privileged: is_privileged(),
         };
-        let kept = [
+        let mut kept = vec![
             theirs.as_raw_fd(),
             listener.as_raw_fd(),
             directory.fd().as_raw_fd(),
             self.image.as_raw_fd(),
             channel.as_raw_fd(),
         ];
+        kept.extend(self.packs.iter().flat_map(Packs::descriptors));
         let guard = {
             let place = place.clone();
             move || self.guard(place, channel, directory, key, listener, theirs)
@@ -333,7 +343,12 @@ impl Keep {
     ) -> i32 {
         // A name for those who look for it; all works without.
         rustix::thread::set_name(c"brisk-guardian").ok();
+        let root = FillRoot::At(self.target.clone());
+        let fill = self
+            .packs
+            .and_then(|packs| packs.fill(&self.path, &self.image, root));
         let options = ServeOptions {
+            fill,
             owners: match place.privileged {
                 true => Owners::AsStored,
                 false => Owners::Everything {

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use brisk_image::Image;
-use brisk_mount::{Bind, ErrorKind, Launch, Session, SessionImage};
+use brisk_mount::{Bind, ErrorKind, Launch, Session, SessionFill, SessionImage};
 
 use super::mount;
 use crate::Answer;
 use crate::args::ImageArgs;
 use crate::messages::say;
+use crate::size::parse_size;
 
 /// What to start, and from which image.
 #[derive(Debug, clap::Args)]
@@ -23,6 +24,9 @@ the mount point in BRISK_TREE.\n\n\
 The first run of an image starts two small processes, which serve it; later runs of the same \
 user join them and find in memory what was read before. They leave some time after the last \
 program has ended. brisk stat shows them, brisk umount ends them.\n\n\
+The first run also fills memory with the pages of the image's hot pack, if it has one, while the \
+program starts: as it takes brisk's place, what was filled is shown by brisk stat, not at the \
+end.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
 executed and 127 if there is none.")]
 pub struct Args {
@@ -65,6 +69,24 @@ pub struct Args {
     )]
     linger: u32,
 
+    /// Fills memory with the pages of this hot pack, in place of IMAGE.hot beside the image or the
+    /// pack behind it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "no_fill"])]
+    hot: Option<PathBuf>,
+
+    /// Fills no memory from hot packs: what programs ask for is read then.
+    #[arg(long, conflicts_with = "kernel")]
+    no_fill: bool,
+
+    /// How many bytes of each image are filled at most; half of the free memory is a bound always.
+    /// [default: the whole hot pack]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["kernel", "no_fill"])]
+    fill_budget: Option<u64>,
+
+    /// Says what will be filled, or why not. What was filled is shown by brisk stat.
+    #[arg(short, long)]
+    verbose: bool,
+
     /// Mounts through the kernel, for this run alone, without a process that serves. This needs
     /// root.
     #[arg(long)]
@@ -85,6 +107,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         None if args.root => None,
         None => image.recorded_place()?,
     };
+    if args.verbose {
+        tell_fill(args, &image)?;
+    }
     let at = args.at.clone().or_else(|| recorded.clone());
     let result = if args.kernel {
         launch(args, at, &image).exec()
@@ -130,8 +155,31 @@ fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Se
         binds: args.bind.clone(),
         writable: args.writable,
         linger: Duration::from_secs(args.linger.into()),
+        fill: fill(args),
         command: args.command.clone(),
     })
+}
+
+fn fill(args: &Args) -> Option<SessionFill> {
+    (!args.no_fill && !args.kernel).then(|| SessionFill {
+        hot: args.hot.clone(),
+        budget: args.fill_budget,
+    })
+}
+
+/// Says what will be filled, as far as can be told before.
+fn tell_fill(args: &Args, image: &Image) -> anyhow::Result<()> {
+    let Some(fill) = fill(args) else {
+        return Ok(());
+    };
+    match fill.check(&args.image.image, image)? {
+        None => say("there is no hot pack: nothing is filled"),
+        Some(Ok(bytes)) => say(&format!(
+            "a new session fills {bytes} bytes from its hot pack; brisk stat shows how far it is"
+        )),
+        Some(Err(error)) => say(&format!("{:#}", anyhow::Error::from(error))),
+    }
+    Ok(())
 }
 
 /// `IMAGE`, or `IMAGE@DIR` if there is no file of that name.

@@ -1,0 +1,634 @@
+//! Reading hot packs: the table at once, the frames in any order from any thread.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brisk_io::ReadAt;
+use twox_hash::XxHash3_64;
+
+use super::image::Image;
+use super::inode_reader::InodeRef;
+use super::limits::Limits;
+use crate::codec::{Codec, Decoder};
+use crate::error::{Corrupt, Error, ErrorKind, Place, Result};
+use crate::format::hot_pack::{self as format, Header, Table};
+use crate::format::section::SectionKind;
+use crate::ordered;
+use crate::profile::PageRange;
+use crate::profile::origin::{Origin, Stamp};
+use crate::read::sections::Section;
+
+/// The pages that a launch asks for, in the order in which it does, with its look-ups: beside the
+/// tree or image that they were taken from, or behind the image.
+///
+/// Opening reads the table. A clone is another handle on the same pack and costs one reference
+/// count.
+///
+/// All bytes of a pack are untrusted. A frame is served only if its checksum is right; whether the
+/// pack belongs to a tree or an image is for the caller to ask: [`HotPack::is_of`] and
+/// [`HotFile::is`] at launch, [`HotPack::verify`] when there is time.
+#[derive(Clone)]
+pub struct HotPack {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    source: Box<dyn ReadAt>,
+    path: Option<PathBuf>,
+    header: Header,
+    table: Table,
+}
+
+/// A file that a hot pack has pages of.
+#[derive(Clone, Copy)]
+pub struct HotFile<'a> {
+    table: &'a Table,
+    file: &'a format::File,
+}
+
+/// A name that the launch looks up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HotLookUp<'a> {
+    /// The directory, as a path in the tree; empty for its root.
+    pub directory: &'a Path,
+    /// The directory's inode, if the pack is of an image.
+    pub inode: Option<InodeRef>,
+    /// The name.
+    pub name: &'a OsStr,
+    /// Whether it is there.
+    pub found: bool,
+    /// How many of the pack's ranges are asked for before it.
+    pub before: usize,
+}
+
+/// A frame of a hot pack: pages that are compressed together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HotFrame {
+    /// The ranges in it, by their numbers.
+    pub ranges: Range<usize>,
+    /// Where its stored bytes are in the file, or in the section, of the pack.
+    pub stored: Range<u64>,
+    /// Bytes that it decodes to.
+    pub len: usize,
+}
+
+/// Reads frames of one hot pack, in buffers that it keeps; each thread has its own.
+pub struct FrameReader {
+    pack: HotPack,
+    decoder: Decoder,
+    stored: Vec<u8>,
+    decoded: Vec<u8>,
+}
+
+/// What checking a hot pack against the files it was made of dealt with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct HotChecked {
+    /// Frames whose bytes are those of the files.
+    pub frames: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Frames that are damaged or have other bytes, and one more if the identity is another.
+    pub faults: u64,
+}
+
+/// The bytes of a section, as a source of its own.
+struct SectionSource {
+    image: Image,
+    start: u64,
+    len: u64,
+}
+
+impl ReadAt for SectionSource {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.len.saturating_sub(offset);
+        let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        // The section is inside the image's file, so the sum is, too.
+        self.image
+            .inner
+            .read_source_at(self.start.saturating_add(offset), &mut buf[..n])
+    }
+}
+
+impl Image {
+    /// The hot pack behind the image, if there is one.
+    ///
+    /// Reads the table of the pack and not its data, so the digest of the section is not checked;
+    /// each frame has a checksum of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`HotPack::open`].
+    pub fn hot_pack(&self) -> Result<Option<HotPack>> {
+        let open = || {
+            let Some(Section { start, len, .. }) = self.hot_section()? else {
+                return Ok(None);
+            };
+            let image = self.clone();
+            let source = Box::new(SectionSource { image, start, len });
+            HotPack::from_parts(source, None, &self.inner.limits).map(Some)
+        };
+        open().map_err(|e| self.name(e))
+    }
+
+    /// Where the section with the hot pack starts, if there is one: the first byte of its header,
+    /// from the start of the image.
+    pub fn hot_pack_start(&self) -> Result<Option<u64>> {
+        let section = self.hot_section().map_err(|e| self.name(e))?;
+        let header = crate::format::section::HEADER as u64;
+        Ok(section.map(|section| section.start.saturating_sub(header)))
+    }
+
+    fn hot_section(&self) -> Result<Option<Section>> {
+        let mut sections = self.inner.sections()?.into_iter();
+        Ok(sections.find(|section| section.kind == SectionKind::HOT_PACK))
+    }
+
+    /// What a hot pack knows this image by: a digest of the superblock and of all tables.
+    ///
+    /// Contents that change the stored length of a block change it, as any change of names, times
+    /// and modes does. What it cannot tell apart are images whose data have the same stored lengths
+    /// and whose files have the same times.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the image cannot be read.
+    pub fn identity(&self) -> Result<[u8; 32]> {
+        let superblock = &self.inner.superblock;
+        let mut hasher = blake3::Hasher::new();
+        let mut buf = vec![0; 256 << 10];
+        let tables = superblock.inode_table()..superblock.bytes_used();
+        for Range { start, end } in [0..96, tables] {
+            let mut at = start;
+            while at < end {
+                let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+                let n = left.min(buf.len());
+                let part = &mut buf[..n];
+                self.inner
+                    .stored_into(at, part, "the tables")
+                    .map_err(|e| self.name(e))?;
+                hasher.update(part);
+                at += n as u64;
+            }
+        }
+        Ok(*hasher.finalize().as_bytes())
+    }
+}
+
+impl HotPack {
+    /// Opens the hot pack in the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be read, `Corrupt` if it is damaged, `Unsupported` for another version,
+    /// and `Limit` if its table needs more than [`Limits::memory`].
+    pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<Self> {
+        let path = path.as_ref();
+        let open = || {
+            let file = File::open(path).map_err(|e| Error::io("open the hot pack", e))?;
+            Self::from_parts(Box::new(file), Some(path.to_owned()), limits)
+        };
+        open().map_err(|e: Error| e.with_path(path))
+    }
+
+    /// Opens the hot pack in `source`.
+    pub fn from_source(source: impl ReadAt + 'static, limits: &Limits) -> Result<Self> {
+        Self::from_parts(Box::new(source), None, limits)
+    }
+
+    fn from_parts(source: Box<dyn ReadAt>, path: Option<PathBuf>, limits: &Limits) -> Result<Self> {
+        let io = |e| Error::io("read the hot pack", e);
+        let len = source.len().map_err(io)?;
+        if len < Header::LEN as u64 {
+            let (what, need) = ("the header", Header::LEN as u64);
+            let what = Corrupt::Truncated {
+                what,
+                need,
+                have: len,
+            };
+            return Err(Error::corrupt(Place::Byte(0), what).about("hot pack"));
+        }
+        let mut bytes = [0; Header::LEN];
+        source.read_exact_at(0, &mut bytes).map_err(io)?;
+        // Stored, decoded and checked table are there at once; checked, an entry takes up to three
+        // times as much as decoded, and so that limit is kept.
+        let header = Header::parse(&bytes, len, limits.memory / 8)?;
+        let mut stored = vec![0; header.table_stored];
+        source
+            .read_exact_at(Header::LEN as u64, &mut stored)
+            .map_err(io)?;
+        header.check_table(&bytes, &stored)?;
+        let table = match header.table_stored == header.table_len {
+            true => Table::parse(&header, &stored)?,
+            false => {
+                let mut decoded = vec![0; header.table_len];
+                let n = Decoder::new(Codec::Zstd)
+                    .decode(&stored, &mut decoded)
+                    .map_err(|e| header.undecodable(e.reason))?;
+                if n != decoded.len() {
+                    let reason = format!("decodes to {n} bytes, allowed is {}", decoded.len());
+                    return Err(header.undecodable(reason));
+                }
+                Table::parse(&header, &decoded)?
+            }
+        };
+        let inner = Inner {
+            source,
+            path,
+            header,
+            table,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    fn table(&self) -> &Table {
+        &self.inner.table
+    }
+
+    /// How frames are compressed: lz4 or zstd.
+    pub fn codec(&self) -> Codec {
+        self.inner.header.codec
+    }
+
+    /// Pages in the pack.
+    pub fn pages(&self) -> u64 {
+        self.inner.header.pages
+    }
+
+    /// Bytes of those pages.
+    pub fn data_len(&self) -> u64 {
+        self.inner.header.data_len
+    }
+
+    /// Stored bytes of the frames.
+    pub fn data_stored(&self) -> u64 {
+        self.inner.header.data_stored
+    }
+
+    /// The image's [identity](Image::identity), if the pack is of an image, and not of a directory.
+    pub fn identity(&self) -> Option<[u8; 32]> {
+        self.table().identity
+    }
+
+    /// Whether the pack was made of `image`. A pack of a directory never was.
+    pub fn is_of(&self, image: &Image) -> Result<bool> {
+        match self.identity() {
+            Some(identity) => Ok(identity == image.identity()?),
+            None => Ok(false),
+        }
+    }
+
+    /// The files, in the order in which they are first asked for.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = HotFile<'_>> {
+        let table = self.table();
+        table.files.iter().map(move |file| HotFile { table, file })
+    }
+
+    /// The file with this number.
+    pub fn file(&self, number: usize) -> Option<HotFile<'_>> {
+        let table = self.table();
+        let file = table.files.get(number)?;
+        Some(HotFile { table, file })
+    }
+
+    /// The look-ups, in order.
+    pub fn look_ups(&self) -> impl ExactSizeIterator<Item = HotLookUp<'_>> {
+        let table = self.table();
+        let of_image = table.identity.is_some();
+        table.look_ups.iter().map(move |look_up| {
+            // Invariant 2 of the table.
+            let directory = &table.directories[look_up.directory];
+            HotLookUp {
+                directory: Path::new(OsStr::from_bytes(table.name(directory.path))),
+                inode: of_image.then(|| reference(directory.inode)).flatten(),
+                name: OsStr::from_bytes(table.name(look_up.name)),
+                found: look_up.found,
+                before: look_up.before,
+            }
+        })
+    }
+
+    /// The number of ranges.
+    pub fn range_count(&self) -> usize {
+        self.table().ranges.len()
+    }
+
+    /// The range with this number.
+    pub fn range(&self, number: usize) -> Option<PageRange> {
+        self.table().ranges.get(number).map(page_range)
+    }
+
+    /// The number of frames.
+    pub fn frame_count(&self) -> usize {
+        self.table().frames.len()
+    }
+
+    /// The frame with this number; they follow each other in the order in which the launch asks.
+    pub fn frame(&self, number: usize) -> Option<HotFrame> {
+        let frame = self.table().frames.get(number)?;
+        Some(HotFrame {
+            ranges: frame.first_range..frame.end_range,
+            stored: frame.start..frame.start.saturating_add(frame.stored as u64),
+            len: frame.len,
+        })
+    }
+
+    /// A reader of frames, for one thread.
+    pub fn frame_reader(&self) -> FrameReader {
+        FrameReader {
+            pack: self.clone(),
+            decoder: Decoder::new(self.codec()),
+            stored: Vec::new(),
+            decoded: Vec::new(),
+        }
+    }
+
+    /// Which files can be served for those of `origin`, as far as can be told without reading them:
+    /// all or none of an image, and those of a directory that have the same length, times and inode
+    /// number.
+    pub fn current_files(&self, origin: &Origin) -> Result<Vec<bool>> {
+        if let Some(image) = origin.as_image() {
+            let same = self.is_of(image)?;
+            return Ok(vec![same; self.files().len()]);
+        }
+        if self.identity().is_some() {
+            return Ok(vec![false; self.files().len()]);
+        }
+        let current = self.files().map(|file| match origin.open(file.path())? {
+            Some(found) => Ok(found.len() == file.len() && file.stamp() == Some(found.stamp())),
+            None => Ok(false),
+        });
+        current.collect()
+    }
+
+    /// Decodes every frame, and compares it with the files of `origin`, on `threads` threads; and an
+    /// image with the identity.
+    ///
+    /// Each fault goes to `on_fault`, in order; damage does not end the check.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if pack or files cannot be read.
+    pub fn verify(
+        &self,
+        origin: &Origin,
+        threads: usize,
+        progress: &(dyn Fn(u64) + Sync),
+        on_fault: &mut dyn FnMut(Error),
+    ) -> Result<HotChecked> {
+        let mut checked = HotChecked::default();
+        if let Some(image) = origin.as_image()
+            && !self.is_of(image)?
+        {
+            let reason = "the identity is that of another image, allowed is that of this one, \
+                          so that no launch uses the pack"
+                .to_owned();
+            let (list, index) = ("table", 0);
+            let fault = Error::corrupt(Place::Item { list, index }, Corrupt::Text { reason });
+            checked.faults += 1;
+            on_fault(self.name(fault.about("hot pack")));
+        }
+        ordered::for_each(
+            threads,
+            threads.saturating_mul(4),
+            0..self.frame_count(),
+            || (self.frame_reader(), Vec::new()),
+            |(reader, contents), number| {
+                let result = reader.compare(number, origin, contents);
+                let len = self.table().frames[number].len as u64;
+                progress(len);
+                (result, len)
+            },
+            |(result, len)| match result {
+                Ok(()) => {
+                    checked.frames += 1;
+                    checked.bytes += len;
+                    Ok(())
+                }
+                Err(e) if e.kind() == ErrorKind::Corrupt => {
+                    checked.faults += 1;
+                    on_fault(self.name(e));
+                    Ok(())
+                }
+                Err(e) => Err(e),
+            },
+        )?;
+        Ok(checked)
+    }
+
+    fn name(&self, error: Error) -> Error {
+        match &self.inner.path {
+            Some(path) => error.with_path(path),
+            None => error,
+        }
+    }
+}
+
+impl std::fmt::Debug for HotPack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HotPack")
+            .field("path", &self.inner.path)
+            .field("header", &self.inner.header)
+            .finish_non_exhaustive()
+    }
+}
+
+fn page_range(range: &format::Range) -> PageRange {
+    PageRange {
+        // The number came from one of 32 bits.
+        file: u32::try_from(range.file).unwrap_or(u32::MAX),
+        first: range.first,
+        count: range.count,
+    }
+}
+
+fn reference(word: u64) -> Option<InodeRef> {
+    InodeRef::parse(word, Place::Byte(0)).ok()
+}
+
+impl<'a> HotFile<'a> {
+    /// The path in the tree.
+    pub fn path(&self) -> &'a Path {
+        Path::new(OsStr::from_bytes(self.table.name(self.file.path)))
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.file.len
+    }
+
+    /// True for a file of no bytes, which no pack has.
+    pub fn is_empty(&self) -> bool {
+        self.file.len == 0
+    }
+
+    /// BLAKE3 of the whole file.
+    pub fn digest(&self) -> [u8; 32] {
+        self.file.digest
+    }
+
+    /// The file's inode, if the pack is of an image.
+    pub fn inode(&self) -> Option<InodeRef> {
+        match self.table.identity {
+            Some(_) => reference(self.file.inode),
+            None => None,
+        }
+    }
+
+    /// Whether this is the file with `metadata`: same length, times and inode number. Never for a
+    /// pack of an image.
+    pub fn is(&self, metadata: &Metadata) -> bool {
+        metadata.len() == self.len() && self.stamp() == Some(Stamp::of(metadata))
+    }
+}
+
+impl HotFile<'_> {
+    fn stamp(&self) -> Option<Stamp> {
+        let format::File {
+            mtime,
+            ctime,
+            inode,
+            ..
+        } = *self.file;
+        match self.table.identity {
+            Some(_) => self.inode().map(Stamp::Image),
+            None => Some(Stamp::Tree {
+                mtime,
+                ctime,
+                ino: inode,
+            }),
+        }
+    }
+}
+
+impl FrameReader {
+    /// Reads and decodes the frame with this number: its ranges, in order, each with its bytes,
+    /// of which only those of the last page of a file may be fewer than whole pages.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if its bytes are damaged: ignore it; `Io` if they cannot be read, and `Input` if
+    /// there is no such frame.
+    pub fn read(&mut self, number: usize) -> Result<impl Iterator<Item = (PageRange, &[u8])>> {
+        let frame = self.pack.frame_at(number)?;
+        let mut stored = std::mem::take(&mut self.stored);
+        if stored.len() < frame.stored {
+            stored.resize(frame.stored, 0);
+        }
+        let bytes = &mut stored[..frame.stored];
+        let source = &self.pack.inner.source;
+        let read = source
+            .read_exact_at(frame.start, bytes)
+            .map_err(|e| self.pack.name(Error::io("read the hot pack", e)));
+        let decoded = read.and_then(|()| self.decode_to_buffer(&frame, bytes));
+        self.stored = stored;
+        decoded?;
+        Ok(self.pieces(frame))
+    }
+
+    /// As [`FrameReader::read`], of `stored` bytes that the caller has read: those at
+    /// [`HotFrame::stored`].
+    pub fn decode<'a>(
+        &'a mut self,
+        number: usize,
+        stored: &[u8],
+    ) -> Result<impl Iterator<Item = (PageRange, &'a [u8])> + use<'a>> {
+        let frame = self.pack.frame_at(number)?;
+        self.decode_to_buffer(&frame, stored)?;
+        Ok(self.pieces(frame))
+    }
+
+    fn decode_to_buffer(&mut self, frame: &format::Frame, stored: &[u8]) -> Result<()> {
+        let corrupt = |reason: String| {
+            let (what, codec) = ("a frame", self.pack.codec().name());
+            let what = Corrupt::Decode {
+                what,
+                codec,
+                reason,
+            };
+            self.pack
+                .name(Error::corrupt(Place::Byte(frame.start), what).about("hot pack"))
+        };
+        if stored.len() != frame.stored || XxHash3_64::oneshot(stored) != frame.checksum {
+            return Err(corrupt("its checksum is of other bytes".to_owned()));
+        }
+        if self.decoded.len() < frame.len {
+            self.decoded.resize(frame.len, 0);
+        }
+        let decoded = &mut self.decoded[..frame.len];
+        if frame.is_raw {
+            // Invariant 4 of the table.
+            decoded.copy_from_slice(stored);
+            return Ok(());
+        }
+        match self.decoder.decode(stored, decoded) {
+            Ok(n) if n == frame.len => Ok(()),
+            Ok(n) => Err(corrupt(format!(
+                "decodes to {n} bytes, allowed is {}",
+                frame.len
+            ))),
+            Err(e) => Err(corrupt(e.reason)),
+        }
+    }
+
+    fn pieces(&self, frame: format::Frame) -> impl Iterator<Item = (PageRange, &[u8])> {
+        let ranges = &self.pack.table().ranges[frame.first_range..frame.end_range];
+        let mut rest = &self.decoded[..frame.len];
+        ranges.iter().map(move |range| {
+            // Invariant 4 of the table: the ranges are as long as the frame.
+            let (bytes, behind) = rest.split_at(range.len);
+            rest = behind;
+            (page_range(range), bytes)
+        })
+    }
+
+    /// Checks that the frame has the bytes that the files of `origin` have.
+    fn compare(&mut self, number: usize, origin: &Origin, contents: &mut Vec<u8>) -> Result<()> {
+        let pack = self.pack.clone();
+        let frame = pack.frame_at(number)?;
+        for (range, bytes) in self.read(number)? {
+            let path = pack
+                .file(range.file as usize)
+                .map_or(Path::new(""), |file| file.path());
+            let other = |reason: &str| {
+                let reason = format!("{}: {reason}", path.display());
+                Error::corrupt(Place::Byte(frame.start), Corrupt::Text { reason }).about("hot pack")
+            };
+            let Some(file) = origin.open(path)? else {
+                return Err(other("the file is not there"));
+            };
+            let at = range.first * format::PAGE;
+            if file.len() < at + bytes.len() as u64 {
+                return Err(other("the file is shorter"));
+            }
+            contents.resize(bytes.len(), 0);
+            file.read_exact_at(at, contents)?;
+            if let Some(first) = contents.iter().zip(bytes).position(|(a, b)| a != b) {
+                let first = at + first as u64;
+                return Err(other(&format!("the file has other bytes from {first} on")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl HotPack {
+    fn frame_at(&self, number: usize) -> Result<format::Frame> {
+        let frames = &self.table().frames;
+        frames.get(number).copied().ok_or_else(|| {
+            let text = format!("frame is {number}, allowed is less than {}", frames.len());
+            Error::input(text)
+        })
+    }
+}

@@ -1,0 +1,721 @@
+//! Writing hot packs.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use brisk_io::ReadAt;
+use serde::Serialize;
+use twox_hash::XxHash3_64;
+use zerocopy::IntoBytes;
+
+use super::output::{OutputFile, directory_of};
+use crate::codec::{Codec, Compression, Encoder};
+use crate::error::{Error, Result};
+use crate::format::hot_pack::{
+    self as format, DirectoryWire, FileWire, FrameWire, HeaderWire, LookUpWire, RAW, RangeWire,
+    TableWire,
+};
+use crate::format::section;
+use crate::ordered;
+use crate::profile::origin::{Origin, OriginFile, Stamp};
+use crate::profile::{PAGE, PageRange, Profile, Touch};
+use crate::read::inode_reader::InodeRef;
+
+/// Bytes that a frame decodes to, at most.
+const FRAME: usize = 128 << 10;
+
+/// The level of zstd for the table: it is small, and read at every launch.
+const TABLE_LEVEL: u8 = 19;
+
+/// What a hot pack is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Prefer {
+    /// Fast disks: lz4, at its highest level.
+    #[default]
+    Speed,
+    /// Slow disks and small downloads: zstd 15.
+    Size,
+}
+
+impl Prefer {
+    fn compression(self) -> Compression {
+        match self {
+            Self::Speed => Compression::Lz4 { high: Some(12) },
+            Self::Size => Compression::Zstd { level: 15 },
+        }
+    }
+
+    /// `speed` or `size`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Speed => "speed",
+            Self::Size => "size",
+        }
+    }
+}
+
+impl FromStr for Prefer {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let all = [Self::Speed, Self::Size];
+        all.into_iter()
+            .find(|prefer| prefer.name() == name)
+            .ok_or_else(|| {
+                Error::input(format!("preference is {name:?}, allowed is speed or size"))
+            })
+    }
+}
+
+/// Writes the pages that a [`Profile`] asks for as a [`HotPack`](crate::HotPack).
+///
+/// The same profile, files and options give the same bytes, at any number of threads.
+#[derive(Debug, Clone)]
+pub struct HotPackWriter {
+    prefer: Prefer,
+    threads: usize,
+    frame: usize,
+}
+
+/// What a hot pack holds, and what of the profile it does not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HotSummary {
+    /// Files with pages in it.
+    pub files: u64,
+    /// Pages.
+    pub pages: u64,
+    /// Bytes of those pages.
+    pub bytes: u64,
+    /// Bytes of the pack.
+    pub file_bytes: u64,
+    /// Frames.
+    pub frames: u64,
+    /// Look-ups of names that are there.
+    pub found: u64,
+    /// Look-ups of names that are not.
+    pub absent: u64,
+    /// Pages of the profile that are left out because their file changed or is not there.
+    pub stale_pages: u64,
+    /// Those files.
+    pub stale_files: u64,
+    /// Look-ups that are left out because they have another answer now.
+    pub stale_look_ups: u64,
+    /// Pages of the profile that belong to other roots.
+    pub outside_pages: u64,
+}
+
+impl HotSummary {
+    /// What is left out, as a sentence for a person; none if nothing is.
+    pub fn left_out(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if self.stale_pages > 0 {
+            let files = match self.stale_files {
+                1 => "1 file that changed or is gone".to_owned(),
+                n => format!("{n} files that changed or are gone"),
+            };
+            parts.push(format!("{} pages of {files}", self.stale_pages));
+        }
+        if self.stale_look_ups > 0 {
+            parts.push(format!(
+                "{} look-ups with another answer",
+                self.stale_look_ups
+            ));
+        }
+        match parts.is_empty() {
+            true => None,
+            false => Some(format!(
+                "{} are left out of the hot pack; record the profile again to have them",
+                parts.join(" and ")
+            )),
+        }
+    }
+}
+
+impl Default for HotPackWriter {
+    fn default() -> Self {
+        Self {
+            prefer: Prefer::default(),
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            frame: FRAME,
+        }
+    }
+}
+
+impl HotPackWriter {
+    /// For speed.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What it is made for.
+    #[must_use]
+    pub fn prefer(mut self, prefer: Prefer) -> Self {
+        self.prefer = prefer;
+        self
+    }
+
+    /// Threads that read and compress.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Bytes that a frame decodes to, at most: 4 KiB to 1 MiB, in whole pages. 128 KiB.
+    #[must_use]
+    pub fn frame_size(mut self, bytes: usize) -> Self {
+        self.frame = bytes;
+        self
+    }
+
+    /// Writes the hot pack of what `profile` asks for of `origin` to a new file at `path`, which
+    /// replaces a file of that name when it is complete.
+    ///
+    /// Files that are not what they were when the profile was recorded are left out, and counted.
+    /// `progress` is told, from any thread, the bytes that were dealt with.
+    ///
+    /// # Errors
+    ///
+    /// `Input` if nothing is left or the profile has no such root, and `Io` for what cannot be
+    /// read or written.
+    pub fn write(
+        &self,
+        profile: &Profile,
+        origin: &Origin,
+        path: impl AsRef<Path>,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<HotSummary> {
+        let path = path.as_ref();
+        let built = self.build(profile, origin, directory_of(path), progress)?;
+        let mut out = OutputFile::create(path)?;
+        built.copy_to(|bytes| out.append(bytes))?;
+        out.finish()?;
+        Ok(built.summary)
+    }
+
+    /// The hot pack, with its frames in a temporary file in `spool`.
+    pub(crate) fn build(
+        &self,
+        profile: &Profile,
+        origin: &Origin,
+        spool: &Path,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Built> {
+        let frame = self.frame as u64;
+        if !(PAGE..=format::MAX_FRAME).contains(&frame) || !frame.is_multiple_of(PAGE) {
+            return Err(Error::input(format!(
+                "frame size is {frame}, allowed is a multiple of 4096 from 4096 to 1048576"
+            )));
+        }
+        let root = origin.root_of(profile)?;
+        let mut contents = Contents::find(profile, origin, root, self.threads, progress)?;
+        contents.lay_out(profile, origin, root, frame)?;
+        if contents.summary.pages == 0 {
+            let stale = contents.summary.stale_pages;
+            let text = match stale {
+                0 => "the profile asks for no page of it; record it from this tree".to_owned(),
+                _ => format!(
+                    "none of the {stale} pages that the profile asks for is of a file that is still \
+                     the same; record it again"
+                ),
+            };
+            return Err(origin.name(Error::input(text)));
+        }
+        self.encode(contents, origin, spool, progress)
+    }
+
+    fn encode(
+        &self,
+        mut contents: Contents,
+        origin: &Origin,
+        spool: &Path,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Built> {
+        let compression = self.prefer.compression();
+        let named =
+            |e: io::Error| Error::io("write the frames to a temporary file", e).with_path(spool);
+        let mut data = tempfile::tempfile_in(spool).map_err(named)?;
+        let mut frames = Vec::new();
+        let mut data_stored = 0u64;
+        let (files, ranges) = (&contents.files, &contents.ranges);
+        let jobs = contents
+            .frames
+            .windows(2)
+            .map(|pair| &ranges[pair[0]..pair[1]]);
+        ordered::for_each(
+            self.threads,
+            self.threads.saturating_mul(4),
+            jobs,
+            || {
+                (
+                    Encoder::new(&compression, format::MAX_FRAME as u32),
+                    Vec::new(),
+                )
+            },
+            |(encoder, decoded), ranges| {
+                let encoder = encoder
+                    .as_mut()
+                    .map_err(|_| Error::input("the codec cannot be set up"))?;
+                read_ranges(origin, files, ranges, decoded)?;
+                let mut stored = Vec::new();
+                let is_raw = !encoder.encode(decoded, &mut stored)?;
+                if is_raw {
+                    stored.extend_from_slice(decoded);
+                }
+                progress(decoded.len() as u64);
+                Ok((ranges.len(), stored, is_raw))
+            },
+            |result: Result<(usize, Vec<u8>, bool)>| {
+                let (ranges, stored, is_raw) = result?;
+                data.write_all(&stored).map_err(named)?;
+                data_stored += stored.len() as u64;
+                let flag = if is_raw { RAW } else { 0 };
+                frames.push(FrameWire {
+                    ranges: number(ranges)?.into(),
+                    stored: (number(stored.len())? | flag).into(),
+                    checksum: XxHash3_64::oneshot(&stored).into(),
+                });
+                Ok(())
+            },
+        )?;
+        let identity = match origin.as_image() {
+            Some(image) => Some(image.identity()?),
+            None => None,
+        };
+        let table = contents.table(identity, &frames)?;
+        let mut stored = Vec::new();
+        let zstd = Compression::Zstd { level: TABLE_LEVEL };
+        if !Encoder::new(&zstd, format::MAX_FRAME as u32)?.encode(&table, &mut stored)? {
+            stored.extend_from_slice(&table);
+        }
+        let codec = compression.codec().unwrap_or(Codec::Zstd);
+        let mut header = HeaderWire {
+            magic: format::MAGIC,
+            version: format::VERSION.into(),
+            codec: u32::from(codec.to_wire()).into(),
+            table_stored: number(stored.len())?.into(),
+            table_len: number(table.len())?.into(),
+            data_stored: data_stored.into(),
+            data_len: contents.summary.bytes.into(),
+            pages: contents.summary.pages.into(),
+            checksum: [0; 16],
+        };
+        header.checksum = format::checksum(&header, &stored);
+        let mut front = header.as_bytes().to_vec();
+        front.extend_from_slice(&stored);
+        contents.summary.frames = frames.len() as u64;
+        contents.summary.file_bytes = front.len() as u64 + data_stored;
+        let summary = contents.summary;
+        data.seek(SeekFrom::Start(0)).map_err(named)?;
+        Ok(Built {
+            front,
+            data,
+            data_stored,
+            summary,
+        })
+    }
+}
+
+/// A hot pack that is complete but for its place.
+pub(crate) struct Built {
+    /// Header and table.
+    front: Vec<u8>,
+    data: File,
+    data_stored: u64,
+    pub(crate) summary: HotSummary,
+}
+
+impl Built {
+    /// Gives all bytes to `sink`, in order.
+    pub(crate) fn copy_to(&self, mut sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        sink(&self.front)?;
+        let mut buf = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < self.data_stored {
+            let left = usize::try_from(self.data_stored - at).unwrap_or(usize::MAX);
+            let n = left.min(buf.len());
+            let part = &mut buf[..n];
+            ReadAt::read_exact_at(&self.data, at, part)
+                .map_err(|e| Error::io("read the frames from a temporary file", e))?;
+            sink(part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Appends the pack as a section behind an image.
+    pub(crate) fn append_section(&self, out: &mut OutputFile) -> Result<()> {
+        out.pad_to(section::ALIGN)?;
+        let at = out.len();
+        // The digest is known when all of it was written.
+        let mut header = section::Wire::new(section::SectionKind::HOT_PACK, &[]);
+        out.append(header.as_bytes())?;
+        let mut hasher = blake3::Hasher::new();
+        self.copy_to(|bytes| {
+            hasher.update(bytes);
+            out.append(bytes)
+        })?;
+        header.len = (self.front.len() as u64 + self.data_stored).into();
+        header.digest = *hasher.finalize().as_bytes();
+        out.write_at(at, header.as_bytes())
+    }
+}
+
+/// A file that the pack has pages of.
+struct HotFile {
+    path: PathBuf,
+    len: u64,
+    digest: [u8; 32],
+    stamp: Stamp,
+}
+
+/// What a pack will have.
+struct Contents {
+    /// Those of the profile that are the same; after [`Contents::lay_out`] those with pages, in the
+    /// order of first touch.
+    files: Vec<HotFile>,
+    /// By the number of the profile, that in `files`.
+    kept: Vec<Option<usize>>,
+    directories: Vec<(PathBuf, Option<InodeRef>)>,
+    /// None of them crosses the end of a frame; `file` is a number in `files`.
+    ranges: Vec<PageRange>,
+    /// The first range of each frame, and the number of ranges.
+    frames: Vec<usize>,
+    look_ups: Vec<(usize, Box<[u8]>, bool, usize)>,
+    summary: HotSummary,
+}
+
+impl Contents {
+    /// Finds the files of `root` that are still the same.
+    fn find(
+        profile: &Profile,
+        origin: &Origin,
+        root: u32,
+        threads: usize,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Self> {
+        let mut contents = Self {
+            files: Vec::new(),
+            kept: Vec::with_capacity(profile.files().len()),
+            directories: Vec::new(),
+            ranges: Vec::new(),
+            frames: vec![0],
+            look_ups: Vec::new(),
+            summary: HotSummary {
+                files: 0,
+                pages: 0,
+                bytes: 0,
+                file_bytes: 0,
+                frames: 0,
+                found: 0,
+                absent: 0,
+                stale_pages: 0,
+                stale_files: 0,
+                stale_look_ups: 0,
+                outside_pages: 0,
+            },
+        };
+        let demand = profile.demand_by_file();
+        let mut pages = demand.iter().map(|(pages, _)| *pages);
+        ordered::for_each(
+            threads,
+            threads.saturating_mul(8),
+            profile.files().iter().zip(&demand),
+            || (),
+            |(), (file, (pages, _))| {
+                if file.root != root || *pages == 0 {
+                    return Ok(None);
+                }
+                let Some(found) = origin
+                    .open(&file.path)?
+                    .filter(|found| found.len() == file.len)
+                else {
+                    return Ok(None);
+                };
+                let digest = found.digest()?;
+                progress(file.len);
+                let (path, len, stamp) = (file.path.clone(), file.len, found.stamp());
+                let same = file.digest.is_none_or(|known| known == digest);
+                Ok(same.then_some(HotFile {
+                    path,
+                    len,
+                    digest,
+                    stamp,
+                }))
+            },
+            |found: Result<Option<HotFile>>| {
+                let number = contents.kept.len();
+                let pages = pages.next().unwrap_or(0);
+                match found? {
+                    Some(file) => {
+                        contents.kept.push(Some(contents.files.len()));
+                        contents.files.push(file);
+                        return Ok(());
+                    }
+                    None if profile.files()[number].root != root => {
+                        contents.summary.outside_pages =
+                            contents.summary.outside_pages.saturating_add(pages);
+                    }
+                    None => {
+                        contents.summary.stale_files += u64::from(pages > 0);
+                        contents.summary.stale_pages =
+                            contents.summary.stale_pages.saturating_add(pages);
+                    }
+                }
+                contents.kept.push(None);
+                Ok(())
+            },
+        )?;
+        Ok(contents)
+    }
+
+    /// Puts ranges and look-ups in the order of the profile, and the ranges in frames.
+    fn lay_out(&mut self, profile: &Profile, origin: &Origin, root: u32, frame: u64) -> Result<()> {
+        let mut unordered: Vec<Option<HotFile>> = std::mem::take(&mut self.files)
+            .into_iter()
+            .map(Some)
+            .collect();
+        let mut numbers: Vec<Option<usize>> = vec![None; unordered.len()];
+        let mut directories: HashMap<u32, Option<usize>> = HashMap::new();
+        let mut in_frame = 0;
+        for step in profile.steps() {
+            match &step.touch {
+                Touch::Pages(range) => {
+                    let Some(kept) = self.kept[range.file as usize] else {
+                        continue;
+                    };
+                    if let Some(file) = unordered[kept].take() {
+                        numbers[kept] = Some(self.files.len());
+                        self.files.push(file);
+                    }
+                    let Some(file) = numbers[kept] else { continue };
+                    self.add_range(file, *range, frame, &mut in_frame)?;
+                }
+                Touch::LookUp(look_up) => {
+                    let directory = &profile.directories()[look_up.directory as usize];
+                    if directory.root != root {
+                        continue;
+                    }
+                    let known = match directories.get(&look_up.directory) {
+                        Some(known) => *known,
+                        None => {
+                            let found = origin.directory_at(&directory.path)?;
+                            let number = found.map(|reference| {
+                                self.directories.push((directory.path.clone(), reference));
+                                self.directories.len() - 1
+                            });
+                            directories.insert(look_up.directory, number);
+                            number
+                        }
+                    };
+                    let is_there = origin.exists(&directory.path.join(&look_up.name))?;
+                    let Some(known) = known.filter(|_| is_there == look_up.found) else {
+                        self.summary.stale_look_ups += 1;
+                        continue;
+                    };
+                    match look_up.found {
+                        true => self.summary.found += 1,
+                        false => self.summary.absent += 1,
+                    }
+                    let name = look_up.name.as_bytes().into();
+                    self.look_ups
+                        .push((known, name, look_up.found, self.ranges.len()));
+                }
+            }
+        }
+        if in_frame > 0 {
+            self.frames.push(self.ranges.len());
+        }
+        self.summary.files = self.files.len() as u64;
+        Ok(())
+    }
+
+    /// Adds `range`, in as many parts as there are frames that it is in. `in_frame` are the bytes
+    /// in the last one.
+    fn add_range(
+        &mut self,
+        file: usize,
+        range: PageRange,
+        frame: u64,
+        in_frame: &mut u64,
+    ) -> Result<()> {
+        let len = self.files[file].len;
+        let (mut first, mut left) = (range.first, range.count);
+        while left > 0 {
+            // The end of a file may have left a part of a page.
+            let room = (frame - *in_frame) / PAGE;
+            if room == 0 {
+                self.frames.push(self.ranges.len());
+                *in_frame = 0;
+                continue;
+            }
+            let count = left.min(room);
+            let part = PageRange {
+                file: number(file)?,
+                first,
+                count,
+            };
+            let bytes = part.bytes_of(len);
+            self.ranges.push(part);
+            self.summary.pages += count;
+            self.summary.bytes += bytes;
+            *in_frame += bytes;
+            (first, left) = (first + count, left - count);
+        }
+        Ok(())
+    }
+
+    /// The table, before it is compressed.
+    fn table(&self, identity: Option<[u8; 32]>, frames: &[FrameWire]) -> Result<Vec<u8>> {
+        let mut names = Names::default();
+        let mut files = Vec::with_capacity(self.files.len());
+        for HotFile {
+            path,
+            len,
+            digest,
+            stamp,
+        } in &self.files
+        {
+            let (path_start, path_len) = names.add(path.as_os_str().as_bytes())?;
+            let (mtime, ctime, inode) = match *stamp {
+                Stamp::Tree { mtime, ctime, ino } => (mtime, ctime, ino),
+                Stamp::Image(InodeRef(reference)) => ((0, 0), (0, 0), reference.encode()),
+            };
+            files.push(FileWire {
+                path_start: path_start.into(),
+                path_len: path_len.into(),
+                len: (*len).into(),
+                digest: *digest,
+                mtime: mtime.0.into(),
+                ctime: ctime.0.into(),
+                mtime_ns: mtime.1.into(),
+                ctime_ns: ctime.1.into(),
+                inode: inode.into(),
+            });
+        }
+        let mut directories = Vec::with_capacity(self.directories.len());
+        for (path, reference) in &self.directories {
+            let (path_start, path_len) = names.add(path.as_os_str().as_bytes())?;
+            directories.push(DirectoryWire {
+                path_start: path_start.into(),
+                path_len: path_len.into(),
+                inode: reference
+                    .map_or(0, |InodeRef(reference)| reference.encode())
+                    .into(),
+            });
+        }
+        let mut ranges = Vec::with_capacity(self.ranges.len());
+        for PageRange { file, first, count } in &self.ranges {
+            // A frame has no more pages than fit in 32 bits.
+            let count = u32::try_from(*count).map_err(|_| too_many("pages of a range", *count))?;
+            ranges.push(RangeWire {
+                file: (*file).into(),
+                count: count.into(),
+                first: (*first).into(),
+            });
+        }
+        let mut look_ups = Vec::with_capacity(self.look_ups.len());
+        for (directory, name, found, before) in &self.look_ups {
+            let (name_start, name_len) = names.add(name)?;
+            look_ups.push(LookUpWire {
+                directory: number(*directory)?.into(),
+                name_start: name_start.into(),
+                // A profile has no name of more than 255 bytes.
+                name_len: u16::try_from(name_len).unwrap_or(u16::MAX).into(),
+                found: u16::from(*found).into(),
+                before: number(*before)?.into(),
+            });
+        }
+        let counts = TableWire {
+            kind: if identity.is_some() { 2 } else { 1 }.into(),
+            files: number(files.len())?.into(),
+            directories: number(directories.len())?.into(),
+            ranges: number(ranges.len())?.into(),
+            look_ups: number(look_ups.len())?.into(),
+            frames: number(frames.len())?.into(),
+            names: number(names.bytes.len())?.into(),
+            reserved: 0.into(),
+            identity: identity.unwrap_or_default(),
+        };
+        let parts = [
+            counts.as_bytes(),
+            files.as_bytes(),
+            directories.as_bytes(),
+            ranges.as_bytes(),
+            look_ups.as_bytes(),
+            frames.as_bytes(),
+            &names.bytes,
+        ];
+        Ok(parts.concat())
+    }
+}
+
+/// The names of a table: those that are the same are there once.
+#[derive(Default)]
+struct Names<'a> {
+    bytes: Vec<u8>,
+    known: HashMap<&'a [u8], u32>,
+}
+
+impl<'a> Names<'a> {
+    /// Where `name` starts, and its length.
+    fn add(&mut self, name: &'a [u8]) -> Result<(u32, u32)> {
+        let len = number(name.len())?;
+        if let Some(start) = self.known.get(name) {
+            return Ok((*start, len));
+        }
+        let start = number(self.bytes.len())?;
+        self.bytes.extend_from_slice(name);
+        self.known.insert(name, start);
+        Ok((start, len))
+    }
+}
+
+/// Reads `ranges`, one behind the other, to `out`, whatever that held.
+fn read_ranges(
+    origin: &Origin,
+    files: &[HotFile],
+    ranges: &[PageRange],
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    out.clear();
+    let mut open: Option<(u32, OriginFile)> = None;
+    for range in ranges {
+        let known = &files[range.file as usize];
+        let file = match &open {
+            Some((number, file)) if *number == range.file => file,
+            _ => {
+                let changed = || {
+                    let text =
+                        "file changed while it was read; stop what writes it, or take a copy";
+                    origin.name(Error::input(format!("{}: {text}", known.path.display())))
+                };
+                let file = origin.open(&known.path)?.ok_or_else(changed)?;
+                if file.stamp() != known.stamp || file.len() != known.len {
+                    return Err(changed());
+                }
+                &open.insert((range.file, file)).1
+            }
+        };
+        let start = out.len();
+        // At most the size of a frame.
+        let len = usize::try_from(range.bytes_of(known.len)).unwrap_or(usize::MAX);
+        out.resize(start + len, 0);
+        file.read_exact_at(range.first * PAGE, &mut out[start..])?;
+    }
+    Ok(())
+}
+
+fn number(n: usize) -> Result<u32> {
+    u32::try_from(n).map_err(|_| too_many("a list of a hot pack", n as u64))
+}
+
+fn too_many(what: &'static str, n: u64) -> Error {
+    Error::limit(what, n, u32::MAX.into())
+}

@@ -1,0 +1,757 @@
+//! Hot packs: what they hold, whom they belong to, and what damage does to them.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brisk_image::{
+    Compression, ErrorKind, HotPack, HotPackWriter, HotSummary, Image, ImageWriter, Limits, Named,
+    OpenOptions, Origin, PAGE, Prefer, Profile, ProfileBuilder, RootKind, Times, Touch, Tree,
+    TreeRules,
+};
+use support::{Random, noise, run, text};
+
+const BOTH: [Prefer; 2] = [Prefer::Speed, Prefer::Size];
+
+/// The files of the tree: path, and contents.
+fn files() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("bin/app", text(1, 700_000)),
+        ("lib/a.so", text(2, 300_123)),
+        ("lib/noise.bin", noise(3, 200_000)),
+        ("lib/deep/down/z", noise(4, 5)),
+        ("share/zeros", vec![0; 100_000]),
+    ]
+}
+
+fn make_tree(root: &Path) {
+    for (path, bytes) in files() {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+/// Scattered pages of the files, in an order that looks like chance, with look-ups between them.
+fn profile() -> Profile {
+    let builder = ProfileBuilder::new();
+    let root = builder.add_root("/opt/app", RootKind::Directory);
+    let files = files();
+    let mut random = Random(7);
+    for i in 0..120u64 {
+        let at = Duration::from_micros(i);
+        let file = random.below(files.len() as u64);
+        let len = files[file as usize].1.len() as u64;
+        let offset = random.below(len);
+        builder.range(root, file, offset, 1 + random.below(40_000), at);
+        if i % 10 == 0 {
+            let name = format!("absent-{i}");
+            builder.look_up(root, 100, name.as_ref(), false, at);
+        }
+    }
+    builder.look_up(root, 100, "a.so".as_ref(), true, Duration::from_micros(50));
+    let name = |_, id: u64| match files.get(id as usize) {
+        Some((path, bytes)) => Some(Named {
+            path: path.into(),
+            len: bytes.len() as u64,
+            digest: Some(*blake3::hash(bytes).as_bytes()),
+        }),
+        None => Some(Named {
+            path: "lib".into(),
+            len: 0,
+            digest: None,
+        }),
+    };
+    builder
+        .finish(vec!["bin/app".into()], None, name)
+        .unwrap()
+        .profile
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        make_tree(&dir.path().join("tree"));
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn tree(&self) -> Origin {
+        Origin::directory(self.path("tree")).unwrap()
+    }
+
+    fn pack(&self, writer: &ImageWriter, name: &str) -> Image {
+        let rules = TreeRules::default()
+            .owner("*", Some(0), Some(0))
+            .and_then(|rules| rules.mode("*", "u=rwX,go=rX".parse()?))
+            .unwrap()
+            .times(Times::All(1_700_000_000))
+            .xattrs(false);
+        let tree = Tree::from_directory(self.path("tree"), &rules).unwrap();
+        writer.write(&tree, self.path(name), &|_| {}).unwrap();
+        Image::open(self.path(name)).unwrap()
+    }
+
+    fn hot(&self, origin: &Origin, prefer: Prefer, name: &str) -> (HotPack, HotSummary) {
+        let writer = HotPackWriter::new().prefer(prefer).threads(2);
+        let summary = writer
+            .write(&profile(), origin, self.path(name), &|_| {})
+            .unwrap();
+        (open(&self.path(name)).unwrap(), summary)
+    }
+}
+
+fn open(path: &Path) -> brisk_image::Result<HotPack> {
+    HotPack::open(path, &Limits::default())
+}
+
+/// All pages of a pack, in order: path, number and bytes. A frame that is damaged is left out.
+fn pages(pack: &HotPack) -> Vec<(PathBuf, u64, Vec<u8>)> {
+    let mut reader = pack.frame_reader();
+    let mut pages = Vec::new();
+    for number in 0..pack.frame_count() {
+        let Ok(pieces) = reader.read(number) else {
+            continue;
+        };
+        for (range, bytes) in pieces {
+            let path = pack.file(range.file as usize).unwrap().path();
+            for (page, bytes) in (range.first..range.end()).zip(bytes.chunks(PAGE as usize)) {
+                pages.push((path.to_owned(), page, bytes.to_owned()));
+            }
+        }
+    }
+    pages
+}
+
+/// The same, as the profile and the files have it.
+fn expected_pages() -> Vec<(PathBuf, u64, Vec<u8>)> {
+    let (profile, files) = (profile(), files());
+    let mut pages = Vec::new();
+    for (_, range) in profile.ranges() {
+        let path = &profile.files()[range.file as usize].path;
+        let (_, bytes) = files
+            .iter()
+            .find(|(name, _)| Path::new(name) == path)
+            .unwrap();
+        for page in range.first..range.end() {
+            let chunk = bytes.chunks(PAGE as usize).nth(page as usize).unwrap();
+            pages.push((path.clone(), page, chunk.to_owned()));
+        }
+    }
+    pages
+}
+
+fn check_contents(pack: &HotPack, summary: &HotSummary, context: &str) {
+    let expected = expected_pages();
+    assert!(expected.len() > 200, "the profile asks for something");
+    let pages = pages(pack);
+    assert!(
+        pages == expected,
+        "{context}: {} pages, expected {}",
+        pages.len(),
+        expected.len()
+    );
+    let bytes: u64 = expected
+        .iter()
+        .map(|(_, _, bytes)| bytes.len() as u64)
+        .sum();
+    assert_eq!(
+        (pack.pages(), pack.data_len()),
+        (expected.len() as u64, bytes),
+        "{context}"
+    );
+    assert_eq!(
+        (summary.pages, summary.bytes),
+        (pack.pages(), pack.data_len()),
+        "{context}"
+    );
+    assert_eq!(
+        (summary.found, summary.absent, summary.stale_look_ups),
+        (1, 12, 0),
+        "{context}"
+    );
+    assert_eq!(
+        (summary.stale_pages, summary.left_out()),
+        (0, None),
+        "{context}"
+    );
+    let steps = profile();
+    let names = steps.steps().iter().filter_map(|step| match &step.touch {
+        Touch::LookUp(look_up) => Some((look_up.name.clone(), look_up.found)),
+        Touch::Pages(_) => None,
+    });
+    let names: Vec<_> = names.collect();
+    let look_ups: Vec<_> = pack
+        .look_ups()
+        .map(|l| (l.name.to_owned(), l.found))
+        .collect();
+    assert_eq!(look_ups, names, "{context}");
+    assert!(
+        pack.look_ups()
+            .all(|look_up| look_up.directory == Path::new("lib"))
+    );
+    assert!(pack.look_ups().map(|look_up| look_up.before).is_sorted());
+    for file in pack.files() {
+        let (_, bytes) = files()
+            .into_iter()
+            .find(|(name, _)| Path::new(name) == file.path())
+            .unwrap();
+        assert_eq!(
+            (file.len(), file.digest()),
+            (bytes.len() as u64, *blake3::hash(&bytes).as_bytes())
+        );
+    }
+    let frames: Vec<_> = (0..pack.frame_count())
+        .map(|n| pack.frame(n).unwrap())
+        .collect();
+    assert!(frames.iter().all(|frame| frame.len <= 128 << 10));
+    assert!(
+        frames
+            .windows(2)
+            .all(|pair| pair[0].stored.end == pair[1].stored.start)
+    );
+}
+
+#[test]
+fn a_pack_has_the_pages_of_the_profile_in_their_order() {
+    let place = Place::new();
+    for prefer in BOTH {
+        let (pack, summary) = place.hot(&place.tree(), prefer, "hot");
+        check_contents(&pack, &summary, prefer.name());
+        assert_eq!(pack.current_files(&place.tree()).unwrap(), [true; 5]);
+        let checked = pack
+            .verify(&place.tree(), 2, &|_| {}, &mut |e| panic!("{e}"))
+            .unwrap();
+        assert_eq!(
+            (checked.frames, checked.faults),
+            (pack.frame_count() as u64, 0)
+        );
+        assert_eq!(
+            summary.file_bytes,
+            fs::metadata(place.path("hot")).unwrap().len()
+        );
+    }
+}
+
+#[test]
+fn packs_are_made_of_images_of_other_tools() {
+    let place = Place::new();
+    for codec in ["gzip", "xz", "lzo", "lz4", "zstd"] {
+        run(
+            "mksquashfs",
+            [
+                place.path("tree").as_os_str(),
+                place.path("other.img").as_os_str(),
+                "-noappend".as_ref(),
+                "-quiet".as_ref(),
+                "-no-progress".as_ref(),
+                "-comp".as_ref(),
+                codec.as_ref(),
+            ],
+        );
+        let image = Image::open(place.path("other.img")).unwrap();
+        let before = fs::read(place.path("other.img")).unwrap();
+        let (pack, summary) = place.hot(&Origin::image(&image), Prefer::Speed, "hot");
+        check_contents(&pack, &summary, codec);
+        assert!(pack.is_of(&image).unwrap(), "{codec}");
+        for file in pack.files() {
+            let inode = image.inode(file.inode().unwrap()).unwrap();
+            let found = image.lookup(file.path()).unwrap().unwrap();
+            assert_eq!(inode.reference(), found.reference(), "{codec}");
+        }
+        for look_up in pack.look_ups() {
+            let directory = image.inode(look_up.inode.unwrap()).unwrap();
+            let found = image.lookup_in(&directory, look_up.name).unwrap();
+            assert_eq!(found.is_some(), look_up.found, "{codec}");
+        }
+        assert!(
+            fs::read(place.path("other.img")).unwrap() == before,
+            "{codec}: untouched"
+        );
+    }
+}
+
+#[test]
+fn a_pack_behind_an_image_changes_nothing_before_it() {
+    let place = Place::new();
+    let plain = place.pack(&ImageWriter::new(), "plain.img");
+    assert!(plain.hot_pack().unwrap().is_none());
+    for prefer in BOTH {
+        let writer = ImageWriter::new().hot_pack(profile(), prefer);
+        let image = place.pack(&writer, "hot.img");
+        let (bytes, without) = (
+            fs::read(place.path("hot.img")).unwrap(),
+            fs::read(place.path("plain.img")).unwrap(),
+        );
+        assert!(bytes[..without.len()] == without[..], "{}", prefer.name());
+        assert_eq!(bytes.len() % 4096, 0);
+        assert_eq!(image.hot_pack_start().unwrap(), Some(without.len() as u64));
+        let pack = image.hot_pack().unwrap().unwrap();
+        assert!(pages(&pack) == expected_pages());
+        // The plain image is the same image, and has no pack.
+        assert!(pack.is_of(&image).unwrap() && pack.is_of(&plain).unwrap());
+        let mut faults = Vec::new();
+        image
+            .check(2, &|_| {}, &mut |_, e| faults.push(e.to_string()))
+            .unwrap();
+        assert_eq!(faults, [""; 0]);
+        // The bytes of the section are those of a file beside the image.
+        let (_, summary) = place.hot(&Origin::image(&image), prefer, "beside");
+        let start = without.len() + 64;
+        let beside = fs::read(place.path("beside")).unwrap();
+        assert_eq!(summary.file_bytes, beside.len() as u64);
+        assert!(bytes[start..start + beside.len()] == beside[..]);
+        // Others read it as ever.
+        let out = place.path("out");
+        run(
+            "unsquashfs",
+            [
+                "-quiet",
+                "-no-progress",
+                "-d",
+                out.to_str().unwrap(),
+                place.path("hot.img").to_str().unwrap(),
+            ],
+        );
+        for (path, bytes) in files() {
+            assert!(fs::read(out.join(path)).unwrap() == bytes, "{path}");
+        }
+        fs::remove_dir_all(out).unwrap();
+    }
+}
+
+#[test]
+fn linux_mounts_an_image_with_a_pack_behind_it() {
+    support::expect_root();
+    let place = Place::new();
+    place.pack(
+        &ImageWriter::new().hot_pack(profile(), Prefer::Speed),
+        "hot.img",
+    );
+    support::mounted(&place.path("hot.img"), |root| {
+        for (path, bytes) in files() {
+            assert!(fs::read(root.join(path)).unwrap() == bytes, "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_pack_behind_a_program_that_carries_the_image_is_found() {
+    let place = Place::new();
+    place.pack(
+        &ImageWriter::new().hot_pack(profile(), Prefer::Size),
+        "hot.img",
+    );
+    let mut carried = vec![0x55; 12_345];
+    carried.extend(fs::read(place.path("hot.img")).unwrap());
+    fs::write(place.path("carried"), carried).unwrap();
+    let image =
+        Image::open_with(place.path("carried"), &OpenOptions::new().offset(12_345)).unwrap();
+    let pack = image.hot_pack().unwrap().unwrap();
+    assert!(pages(&pack) == expected_pages());
+    assert!(pack.is_of(&image).unwrap());
+}
+
+#[test]
+fn the_same_at_any_number_of_threads() {
+    let place = Place::new();
+    for prefer in BOTH {
+        let bytes = [1, 4].map(|threads| {
+            let writer = HotPackWriter::new()
+                .prefer(prefer)
+                .threads(threads)
+                .frame_size(16 << 10);
+            writer
+                .write(&profile(), &place.tree(), place.path("hot"), &|_| {})
+                .unwrap();
+            fs::read(place.path("hot")).unwrap()
+        });
+        assert!(bytes[0] == bytes[1], "{}", prefer.name());
+        let images = [1, 4].map(|threads| {
+            place.pack(
+                &ImageWriter::new()
+                    .threads(threads)
+                    .hot_pack(profile(), prefer),
+                "a.img",
+            );
+            fs::read(place.path("a.img")).unwrap()
+        });
+        assert!(images[0] == images[1], "{}", prefer.name());
+    }
+}
+
+/// The pack of an image with one codec, so that no time of a file is in it.
+#[test]
+fn packs_are_what_they_were() {
+    let place = Place::new();
+    let image = place.pack(
+        &ImageWriter::new()
+            .compression(Compression::None)
+            .time(1_700_000_000),
+        "plain.img",
+    );
+    let sums = BOTH.map(|prefer| {
+        place.hot(&Origin::image(&image), prefer, "hot");
+        let sum = blake3::hash(&fs::read(place.path("hot")).unwrap());
+        format!("{} {}", prefer.name(), sum.to_hex())
+    });
+    assert_eq!(
+        sums.join("\n") + "\n",
+        include_str!("../testdata/golden/HOT_PACKS")
+    );
+}
+
+#[test]
+fn what_changed_is_left_out_and_said() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    let whole = place.hot(&place.tree(), Prefer::Speed, "hot").1;
+    let of = |path: &str| {
+        expected_pages()
+            .iter()
+            .filter(|(p, ..)| p == Path::new(path))
+            .count() as u64
+    };
+    let file = fs::File::options()
+        .write(true)
+        .open(tree.join("bin/app"))
+        .unwrap();
+    file.write_all_at(b"patched", 1000).unwrap();
+    fs::remove_file(tree.join("share/zeros")).unwrap();
+    fs::write(tree.join("lib/absent-20"), "").unwrap();
+    let (pack, summary) = place.hot(&place.tree(), Prefer::Speed, "hot");
+    let stale = of("bin/app") + of("share/zeros");
+    assert_eq!(
+        summary.left_out().unwrap(),
+        format!(
+            "{stale} pages of 2 files that changed or are gone and 1 look-ups with another answer \
+                 are left out of the hot pack; record the profile again to have them"
+        )
+    );
+    assert_eq!(summary.pages, whole.pages - stale);
+    let expected: Vec<_> = expected_pages()
+        .into_iter()
+        .filter(|(path, ..)| path != Path::new("bin/app") && path != Path::new("share/zeros"))
+        .collect();
+    assert!(pages(&pack) == expected);
+
+    for (path, _) in files() {
+        fs::remove_file(tree.join(path)).ok();
+    }
+    let e = HotPackWriter::new()
+        .write(&profile(), &place.tree(), place.path("none"), &|_| {})
+        .unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        format!(
+            "{}: none of the {} pages that the profile asks for is of a file that is still the same; \
+                 record it again",
+            tree.display(),
+            whole.pages
+        )
+    );
+    assert!(!place.path("none").exists());
+}
+
+#[test]
+fn a_pack_is_not_taken_for_that_of_another_tree_or_image() {
+    let place = Place::new();
+    let image = place.pack(&ImageWriter::new(), "a.img");
+    let of_tree = place.hot(&place.tree(), Prefer::Speed, "of-tree").0;
+    let of_image = place
+        .hot(&Origin::image(&image), Prefer::Speed, "of-image")
+        .0;
+    assert!(!of_tree.is_of(&image).unwrap());
+    assert_eq!(
+        of_tree.current_files(&Origin::image(&image)).unwrap(),
+        [false; 5]
+    );
+    assert_eq!(of_image.current_files(&place.tree()).unwrap(), [false; 5]);
+    assert_eq!(
+        of_image.current_files(&Origin::image(&image)).unwrap(),
+        [true; 5]
+    );
+    // Same length and times; another inode.
+    let tree = place.path("tree");
+    let path = tree.join("lib/a.so");
+    run(
+        "cp",
+        [
+            "-p",
+            path.to_str().unwrap(),
+            tree.join("copy").to_str().unwrap(),
+        ],
+    );
+    fs::rename(tree.join("copy"), &path).unwrap();
+    let current = of_tree.current_files(&place.tree()).unwrap();
+    let stale: Vec<_> = of_tree
+        .files()
+        .zip(&current)
+        .filter(|(_, current)| !**current)
+        .map(|(file, _)| file.path().to_owned())
+        .collect();
+    assert_eq!(stale, [Path::new("lib/a.so")]);
+    let file = of_tree
+        .files()
+        .find(|file| file.path() == Path::new("lib/a.so"))
+        .unwrap();
+    assert!(!file.is(&fs::metadata(&path).unwrap()));
+    let file = of_tree
+        .files()
+        .find(|file| file.path() == Path::new("bin/app"))
+        .unwrap();
+    assert!(file.is(&fs::metadata(tree.join("bin/app")).unwrap()));
+    // Another image of the changed tree.
+    fs::write(tree.join("bin/app"), "other").unwrap();
+    let other = place.pack(&ImageWriter::new(), "b.img");
+    assert!(!of_image.is_of(&other).unwrap());
+    let mut faults = Vec::new();
+    of_image
+        .verify(&Origin::image(&other), 1, &|_| {}, &mut |e| {
+            faults.push(e.to_string())
+        })
+        .unwrap();
+    assert_eq!(
+        faults.remove(0),
+        format!(
+            "{}: corrupt hot pack at table[0]: the identity is that of another image, allowed is that \
+             of this one, so that no launch uses the pack",
+            place.path("of-image").display()
+        )
+    );
+    assert!(!faults.is_empty());
+    let changed = |fault: &String| fault.contains("bin/app: the file is shorter");
+    assert!(faults.iter().all(changed), "{faults:?}");
+}
+
+/// A pack small enough to try every byte of it.
+fn small(dir: &Path) -> (Vec<u8>, Vec<(PathBuf, u64, Vec<u8>)>) {
+    fs::create_dir(dir.join("tree")).unwrap();
+    fs::write(dir.join("tree/words"), text(5, 9000)).unwrap();
+    fs::write(dir.join("tree/noise"), noise(6, 300)).unwrap();
+    let builder = ProfileBuilder::new();
+    let root = builder.add_root("/a", RootKind::Directory);
+    builder.range(root, 0, 4096, 9000, Duration::ZERO);
+    builder.look_up(root, 9, "x".as_ref(), false, Duration::ZERO);
+    builder.range(root, 1, 0, 300, Duration::ZERO);
+    let name = |_, id| {
+        Some(match id {
+            0 => Named {
+                path: "words".into(),
+                len: 9000,
+                digest: None,
+            },
+            1 => Named {
+                path: "noise".into(),
+                len: 300,
+                digest: None,
+            },
+            _ => Named {
+                path: "".into(),
+                len: 0,
+                digest: None,
+            },
+        })
+    };
+    let profile = builder.finish(Vec::new(), None, name).unwrap().profile;
+    let origin = Origin::directory(dir.join("tree")).unwrap();
+    let writer = HotPackWriter::new().prefer(Prefer::Size).frame_size(4096);
+    writer
+        .write(&profile, &origin, dir.join("hot"), &|_| {})
+        .unwrap();
+    let pack = open(&dir.join("hot")).unwrap();
+    assert_eq!(pack.frame_count(), 3);
+    (fs::read(dir.join("hot")).unwrap(), pages(&pack))
+}
+
+#[test]
+fn no_damage_gives_other_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, whole) = small(dir.path());
+    let limits = Limits::default();
+    let data = {
+        let pack = HotPack::from_source(bytes.clone(), &limits).unwrap();
+        pack.frame(0).unwrap().stored.start as usize
+    };
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1 << bit;
+            match HotPack::from_source(bytes, &limits) {
+                Err(_) if at < data => {}
+                Err(e) => panic!("byte {at}: {e}"),
+                Ok(_) if at < data => panic!("byte {at} bit {bit} of the front can be anything"),
+                Ok(pack) => {
+                    let left = pages(&pack);
+                    assert!(left.len() < whole.len(), "byte {at} bit {bit}");
+                    assert!(
+                        left.iter().all(|page| whole.contains(page)),
+                        "byte {at} bit {bit}"
+                    );
+                }
+            }
+        }
+    }
+    for len in 0..bytes.len() {
+        let e = HotPack::from_source(bytes[..len].to_vec(), &limits).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Corrupt, "{len} bytes: {e}");
+    }
+}
+
+#[test]
+fn damage_is_said_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, _) = small(dir.path());
+    let limits = Limits::default();
+    let with = |at: usize, new: &[u8]| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + new.len()].copy_from_slice(new);
+        HotPack::from_source(bytes, &limits)
+            .unwrap_err()
+            .to_string()
+    };
+    let len = bytes.len();
+    let stored = u32::from_le_bytes(bytes[16..20].try_into().unwrap());
+    let data = len - 64 - stored as usize;
+    let table: &[(usize, &[u8], String)] = &[
+        (
+            0,
+            b"B",
+            "corrupt hot pack at byte 0: magic is \"Briskhot\", allowed is \"briskhot\"".into(),
+        ),
+        (
+            8,
+            &[2],
+            "hot pack version 2 is not supported, only 1 is; make it again with this brisk".into(),
+        ),
+        (
+            12,
+            &[4],
+            "corrupt hot pack at byte 12: codec is 4, allowed is 5 (lz4) or 6 (zstd)".into(),
+        ),
+        (
+            16,
+            &[0; 4],
+            format!(
+                "corrupt hot pack at byte 16: stored bytes of the table is 0, allowed is 1 to {}",
+                u32::from_le_bytes(bytes[20..24].try_into().unwrap())
+            ),
+        ),
+        (
+            20,
+            &[255; 4],
+            "the table of a hot pack needs 4294967295, which passes the limit of 33554432".into(),
+        ),
+        (
+            24,
+            &[255; 8],
+            format!(
+                "corrupt hot pack at byte 24: stored bytes of the data is 18446744073709551615, allowed is {data}"
+            ),
+        ),
+        (
+            63,
+            &[bytes[63] ^ 1],
+            "corrupt hot pack at byte 48: the checksum of header and table is of other bytes"
+                .into(),
+        ),
+    ];
+    for (at, new, message) in table {
+        assert_eq!(with(*at, new), *message);
+    }
+    let mut damaged = bytes.clone();
+    damaged[len - 1] ^= 1;
+    let pack = HotPack::from_source(damaged, &limits).unwrap();
+    let e = pack.frame_reader().read(2).err().unwrap();
+    let at = pack.frame(2).unwrap().stored.start;
+    assert_eq!(
+        e.to_string(),
+        format!(
+            "corrupt hot pack at byte {at}: a frame does not decode as zstd: its checksum is of other bytes"
+        )
+    );
+    let e = pack.frame_reader().read(3).err().unwrap();
+    assert_eq!(e.to_string(), "frame is 3, allowed is less than 3");
+    let e = HotPack::from_source(bytes[..63].to_vec(), &limits).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "corrupt hot pack at byte 0: the header needs 64 bytes, 63 are left"
+    );
+}
+
+#[test]
+fn options_that_cannot_be_are_said() {
+    let place = Place::new();
+    for bytes in [0, 4095, 5000, 2 << 20] {
+        let writer = HotPackWriter::new().frame_size(bytes);
+        let e = writer
+            .write(&profile(), &place.tree(), place.path("hot"), &|_| {})
+            .unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            format!("frame size is {bytes}, allowed is a multiple of 4096 from 4096 to 1048576")
+        );
+    }
+    let e = "fast".parse::<Prefer>().unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "preference is \"fast\", allowed is speed or size"
+    );
+}
+
+/// The pack with its table stored as it is and changed, and a checksum that is right.
+fn with_table(bytes: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let (stored, len) = (word(16), word(20));
+    let (front, data) = bytes.split_at(64 + stored);
+    let mut table = match stored == len {
+        true => front[64..].to_vec(),
+        false => zstd::bulk::decompress(&front[64..], len).unwrap(),
+    };
+    change(&mut table);
+    let mut header = front[..64].to_vec();
+    let len = u32::try_from(table.len()).unwrap().to_le_bytes();
+    header[16..20].copy_from_slice(&len);
+    header[20..24].copy_from_slice(&len);
+    header[48..].fill(0);
+    let sum = blake3::hash(&[&header[..], &table].concat());
+    header[48..].copy_from_slice(&sum.as_bytes()[..16]);
+    [&header[..], &table, data].concat()
+}
+
+#[test]
+fn no_table_is_a_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, whole) = small(dir.path());
+    let limits = Limits::default();
+    let pack = HotPack::from_source(with_table(&bytes, |_| {}), &limits).unwrap();
+    assert!(pages(&pack) == whole, "a table may be stored as it is");
+    let mut len = 0;
+    with_table(&bytes, |table| len = table.len());
+    let mut accepted = 0;
+    for at in 0..len {
+        for value in [0, 1, 2, 5, 0x2e, 0x2f, 0x7f, 0x80, 0xff] {
+            let bytes = with_table(&bytes, |table| table[at] = value);
+            if let Ok(pack) = HotPack::from_source(bytes, &limits) {
+                accepted += 1;
+                pages(&pack);
+                assert_eq!(pack.look_ups().len(), 1);
+                assert!(pack.files().all(|file| !file.path().has_root()));
+            }
+        }
+        let e = HotPack::from_source(with_table(&bytes, |table| table.truncate(at)), &limits);
+        assert!(e.is_err(), "cut at {at}");
+    }
+    // Digests, times and inode numbers can be anything.
+    assert!(accepted > 1000, "{accepted}");
+}

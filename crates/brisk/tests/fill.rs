@@ -1,0 +1,449 @@
+//! Filling the page cache from a hot pack: what is there without having been asked for, and that
+//! nothing which is wrong with a pack, or happens to its fill, is seen by a program.
+//!
+//! All run twice: as root, and as an ordinary user in a user namespace.
+
+mod staging;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brisk_image::{
+    HotPack, HotPackWriter, Image, ImageWriter, Limits, Named, Origin, Prefer, Profile,
+    ProfileBuilder, RootKind, Tree, TreeRules,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use staging::{Stage, each_user};
+
+fn said(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+/// Adds a file with holes, and files whose last page is not whole, to the tree, and packs it.
+fn prepare(stage: &Stage) {
+    let sparse = File::create(stage.path("tree/sparse")).unwrap();
+    sparse.set_len(1_000_001).unwrap();
+    sparse.write_all_at(b"in the middle", 500_000).unwrap();
+    for len in [1, 4095, 4096, 4097, 131_071, 131_072, 131_073] {
+        let bytes: Vec<_> = (0..len).map(|i| (i % 251) as u8).collect();
+        fs::write(stage.path(&format!("tree/of-{len}")), bytes).unwrap();
+    }
+    stage.pack("app.img");
+}
+
+/// The regular files of the tree, in order of their names.
+fn files(stage: &Stage) -> Vec<String> {
+    fn visit(root: &Path, below: &str, found: &mut Vec<String>) {
+        let entries = fs::read_dir(root.join(below)).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        for name in names {
+            let path = match below {
+                "" => name,
+                below => format!("{below}/{name}"),
+            };
+            let kind = fs::symlink_metadata(root.join(&path)).unwrap();
+            if kind.is_dir() {
+                visit(root, &path, found);
+            } else if kind.is_file() {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(&stage.path("tree"), "", &mut found);
+    found
+}
+
+/// A launch that asks for all pages of `files`, and looks up all names on their way and some absent
+/// ones.
+fn profile(stage: &Stage, files: &[String]) -> Profile {
+    let builder = ProfileBuilder::new();
+    let root = builder.add_root("/opt/app", RootKind::Image);
+    let mut names: Vec<String> = files.to_vec();
+    let mut directories = vec![String::new()];
+    for (file, path) in files.iter().enumerate() {
+        let at = Duration::from_micros(file as u64);
+        let len = fs::metadata(stage.path("tree").join(path)).unwrap().len();
+        let mut below = String::new();
+        for name in path.split('/') {
+            let id = directories.iter().position(|known| *known == below);
+            let id = id.unwrap_or_else(|| {
+                directories.push(below.clone());
+                directories.len() - 1
+            });
+            let id = (files.len() + id) as u64;
+            builder.look_up(root, id, name.as_ref(), true, at);
+            builder.look_up(root, id, format!("no-{name}").as_ref(), false, at);
+            below = match below.as_str() {
+                "" => name.to_owned(),
+                below => format!("{below}/{name}"),
+            };
+        }
+        builder.range(root, file as u64, 0, len, at);
+    }
+    names.extend(directories);
+    let name = |_, id: u64| {
+        let path = names.get(usize::try_from(id).unwrap())?;
+        let bytes = (id < files.len() as u64).then(|| fs::read(stage.path("tree").join(path)));
+        let bytes = bytes.transpose().unwrap();
+        Some(Named {
+            path: path.into(),
+            len: bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
+            digest: bytes.map(|bytes| *blake3::hash(&bytes).as_bytes()),
+        })
+    };
+    let finished = builder.finish(vec!["app".into()], None, name);
+    finished.unwrap().profile
+}
+
+/// Makes a hot pack of what [`profile`] says.
+fn make_pack(stage: &Stage, image: &str, files: &[String], hot: &str) -> HotPack {
+    let image = Image::open(stage.path(image)).unwrap();
+    let writer = HotPackWriter::new().threads(1);
+    let origin = Origin::image(&image);
+    let summary = writer.write(&profile(stage, files), &origin, stage.path(hot), &|_| {});
+    assert_eq!(summary.unwrap().left_out(), None);
+    HotPack::open(stage.path(hot), &Limits::default()).unwrap()
+}
+
+/// A count of the first image of the stage's session, as `brisk stat --json` has it.
+fn count(stage: &Stage, name: &str) -> Option<u64> {
+    let output = stage.brisk(&["stat", "--json"]).output().unwrap();
+    let (code, out, err) = said(&output);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let sessions: serde_json::Value = serde_json::from_str(&out).unwrap();
+    sessions[0]["images"][0]["counts"][name].as_u64()
+}
+
+/// Waits until the fill has ended.
+fn filled(stage: &Stage) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while count(stage, "fill_over_us").is_none_or(|over| over == 0) {
+        assert!(Instant::now() < deadline, "no fill ends: {}", stage.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Compares all files of the image with those of the tree.
+const COMPARE: &str = "diff -r --no-dereference tree $BRISK_TREE && echo same";
+
+fn compare(stage: &Stage) {
+    let output = stage.run(&["sh", "-c", COMPARE]).output().unwrap();
+    assert_eq!(
+        said(&output),
+        (Some(0), "same\n".to_owned(), String::new()),
+        "{}",
+        stage.log()
+    );
+}
+
+#[test]
+fn what_was_filled_is_read_without_a_request() {
+    each_user(|stage| {
+        prepare(stage);
+        let pack = make_pack(stage, "app.img", &files(stage), "app.img.hot");
+        // A program that asks for nothing.
+        assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+        filled(stage);
+        let counts = |names: [&str; 6]| names.map(|name| count(stage, name).unwrap());
+        assert_eq!(
+            counts([
+                "reads",
+                "fill_late",
+                "fill_strayed",
+                "fill_evicted",
+                "fill_damaged",
+                "fill_gave_up"
+            ]),
+            [0; 6],
+            "{}",
+            stage.log()
+        );
+        let [stored, of_pack] = ["fill_stored", "fill_pack"].map(|name| count(stage, name));
+        assert_eq!((stored, of_pack), (Some(pack.pages()), Some(pack.pages())));
+        assert_eq!(
+            count(stage, "fill_primed"),
+            Some(pack.look_ups().len() as u64)
+        );
+        let first = count(stage, "fill_first_us").unwrap();
+        let last = count(stage, "fill_last_us").unwrap();
+        let over = count(stage, "fill_over_us").unwrap();
+        assert!(0 < first && first < last && last <= over);
+
+        let lookups = count(stage, "lookups").unwrap();
+        compare(stage);
+        // Absent names, too, are known.
+        let script =
+            "! ls $BRISK_TREE/no-text $BRISK_TREE/sub/no-inside $BRISK_TREE/many/no-7 2>&1";
+        assert_eq!(
+            said(&stage.run(&["sh", "-c", script]).output().unwrap()).0,
+            Some(0)
+        );
+        assert_eq!(
+            counts([
+                "reads",
+                "fill_late",
+                "fill_strayed",
+                "fill_evicted",
+                "bytes_read",
+                "faults"
+            ]),
+            [0; 6]
+        );
+        assert_eq!(count(stage, "lookups"), Some(lookups));
+        assert_eq!(stage.log(), "");
+    });
+}
+
+#[test]
+fn the_pack_behind_an_image_is_filled() {
+    each_user(|stage| {
+        let tree = Tree::from_directory(stage.path("tree"), &TreeRules::default());
+        ImageWriter::new()
+            .hot_pack(profile(stage, &files(stage)), Prefer::Size)
+            .write(&tree.unwrap(), stage.path("app.img"), &|_| {})
+            .unwrap();
+        assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+        filled(stage);
+        compare(stage);
+        assert_eq!(count(stage, "reads"), Some(0), "{}", stage.log());
+        // One beside it that is of no use is passed over.
+        let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+        assert_eq!(said(&ended).0, Some(0));
+        fs::write(stage.path("app.img.hot"), "no hot pack at all").unwrap();
+        assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+        filled(stage);
+        assert_eq!(count(stage, "fill_late"), Some(0));
+        assert!(
+            stage.log().contains("app.img.hot: it cannot be read"),
+            "{}",
+            stage.log()
+        );
+        compare(stage);
+    });
+}
+
+/// Runs with `-v`, and gives what brisk said.
+fn verbose(stage: &Stage, options: &[&str]) -> String {
+    let mut command = stage.brisk(&["run", "app.img", "--at", "at", "-v"]);
+    command.args(options).args(["--", "true"]);
+    let (code, out, err) = said(&command.output().unwrap());
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{err}");
+    err
+}
+
+#[test]
+fn a_pack_of_another_image_is_ignored_with_one_line() {
+    each_user(|stage| {
+        fs::create_dir(stage.path("other")).unwrap();
+        fs::write(stage.path("other/file"), "another tree").unwrap();
+        stage.pack_tree("other", "other.img");
+        make_pack(stage, "app.img", &files(stage), "app.img.hot");
+        // The image is replaced, and the pack is stale.
+        fs::write(stage.path("tree/sub/inside"), "as long here").unwrap();
+        stage.pack("app.img");
+        let err = verbose(stage, &[]);
+        let line = "app.img.hot: it was made of another image; make it again with brisk hot\n";
+        assert!(err.ends_with(line) && err.lines().count() == 1, "{err}");
+        compare(stage);
+        assert_eq!(count(stage, "fill_pack"), None);
+        assert!(stage.log().ends_with(line), "{}", stage.log());
+        assert_eq!(stage.log().lines().count(), 1, "{}", stage.log());
+    });
+}
+
+#[test]
+fn a_damaged_pack_is_ignored_and_no_byte_is_wrong() {
+    each_user(|stage| {
+        let pack = make_pack(stage, "app.img", &files(stage), "good");
+        let good = fs::read(stage.path("good")).unwrap();
+        // The header, the table, a frame, and a file that was cut.
+        let frame = pack.frame(3).unwrap();
+        let at = |at: u64| usize::try_from(at).unwrap();
+        for (damage, whole) in [(0, false), (70, false), (at(frame.stored.start), true)] {
+            let mut bytes = good.clone();
+            bytes[damage] ^= 0x55;
+            fs::write(stage.path("app.img.hot"), bytes).unwrap();
+            assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+            if whole {
+                filled(stage);
+                assert_eq!(count(stage, "fill_damaged"), Some(1));
+                let pages = frame.len.div_ceil(4096) as u64;
+                let stored = count(stage, "fill_stored").unwrap();
+                assert!(stored < pack.pages() && stored + 64 > pack.pages() - pages);
+            }
+            compare(stage);
+            assert_eq!(count(stage, "fill_pack"), whole.then(|| pack.pages()));
+            assert_eq!(stage.log().lines().count(), 1, "{}", stage.log());
+            let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+            assert_eq!(said(&ended).0, Some(0));
+        }
+        fs::write(stage.path("app.img.hot"), &good[..good.len() - 1]).unwrap();
+        assert!(verbose(stage, &[]).contains("app.img.hot: it cannot be read"));
+        compare(stage);
+    });
+}
+
+#[test]
+fn a_budget_is_kept() {
+    each_user(|stage| {
+        make_pack(stage, "app.img", &files(stage), "app.img.hot");
+        let err = verbose(stage, &["--fill-budget", "200K"]);
+        assert!(err.contains("a new session fills"), "{err}");
+        filled(stage);
+        let stored = count(stage, "fill_stored").unwrap();
+        assert!(0 < stored && stored <= 50, "{stored}");
+        assert_eq!(count(stage, "fill_gave_up"), Some(1));
+        compare(stage);
+    });
+}
+
+#[test]
+fn nothing_is_filled_if_that_is_wished_and_a_missing_pack_is_named() {
+    each_user(|stage| {
+        make_pack(stage, "app.img", &files(stage), "elsewhere");
+        let missing = stage
+            .brisk(&[
+                "run", "app.img", "--at", "at", "--hot", "none", "--", "true",
+            ])
+            .output();
+        let (code, _, err) = said(&missing.unwrap());
+        assert_eq!(code, Some(125));
+        assert!(err.contains("could not open the hot pack none"), "{err}");
+        assert_eq!(
+            verbose(stage, &[]),
+            "there is no hot pack: nothing is filled\n"
+        );
+        assert_eq!(count(stage, "fill_pack"), None);
+        stage.brisk(&["umount", "app.img"]).output().unwrap();
+        let err = verbose(stage, &["--hot", "elsewhere"]);
+        assert!(err.contains("a new session fills"), "{err}");
+        filled(stage);
+        stage.brisk(&["umount", "app.img"]).output().unwrap();
+        fs::rename(stage.path("elsewhere"), stage.path("app.img.hot")).unwrap();
+        assert_eq!(verbose(stage, &["--no-fill"]), "");
+        assert_eq!(count(stage, "fill_pack"), None);
+        compare(stage);
+    });
+}
+
+#[test]
+fn a_program_that_reads_during_the_fill_gets_the_right_bytes() {
+    each_user(|stage| {
+        prepare(stage);
+        make_pack(stage, "app.img", &files(stage), "app.img.hot");
+        for _ in 0..5 {
+            compare(stage);
+            filled(stage);
+            assert_eq!(count(stage, "fill_evicted"), Some(0));
+            let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+            assert_eq!(said(&ended).0, Some(0), "{ended:?}");
+        }
+        stage.assert_nothing_left(Duration::from_secs(10));
+    });
+}
+
+#[test]
+fn an_image_that_is_the_root_directory_is_filled() {
+    each_user(|stage| {
+        for name in [
+            "proc", "dev", "sys", "tmp", "run", "etc", "home", "root", "usr",
+        ] {
+            fs::create_dir(stage.path("tree").join(name)).unwrap();
+        }
+        for name in ["bin", "sbin", "lib", "lib64"] {
+            let link = fs::read_link(Path::new("/").join(name));
+            if let (Ok(link), false) = (link, stage.path("tree").join(name).exists()) {
+                std::os::unix::fs::symlink(link, stage.path("tree").join(name)).unwrap();
+            }
+        }
+        stage.pack("app.img");
+        let pack = make_pack(stage, "app.img", &files(stage), "app.img.hot");
+        let run = stage
+            .brisk(&[
+                "run",
+                "app.img",
+                "--root",
+                "--bind",
+                "/usr:/usr:ro",
+                "--",
+                "/usr/bin/true",
+            ])
+            .output();
+        assert_eq!(said(&run.unwrap()), (Some(0), String::new(), String::new()));
+        filled(stage);
+        assert_eq!(
+            count(stage, "fill_stored"),
+            Some(pack.pages()),
+            "{}",
+            stage.log()
+        );
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_in_the_middle_of_its_fill_is_replaced() {
+    each_user(|stage| {
+        let mut state = 1u64;
+        let letters = std::iter::repeat_with(|| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as u8 & 15
+        });
+        let large: Vec<u8> = letters.take(4 << 20).collect();
+        fs::write(stage.path("tree/large"), large).unwrap();
+        stage.pack("app.img");
+        let mut all = files(stage);
+        // In two orders, so that program and fill meet everywhere.
+        for round in 0..20u64 {
+            if round % 10 == 0 {
+                all.reverse();
+                make_pack(stage, "app.img", &all, "app.img.hot");
+            }
+            let loads: Vec<_> = (0..2)
+                .map(|_| {
+                    stage
+                        .lingering("0", &["sh", "-c", COMPARE])
+                        .stdout(Stdio::piped())
+                        .stderr(Stdio::piped())
+                        .spawn()
+                        .unwrap()
+                })
+                .collect();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let server = loop {
+                if let Some(server) = stage.processes("brisk-server").first() {
+                    break *server;
+                }
+                assert!(Instant::now() < deadline, "no server: {}", stage.log());
+                thread::sleep(Duration::from_micros(200));
+            };
+            thread::sleep(Duration::from_micros(round * 7919 % 31_000));
+            // It may have ended with the programs.
+            kill_process(Pid::from_raw(server).unwrap(), Signal::KILL).ok();
+            for load in loads {
+                let output = load.wait_with_output().unwrap();
+                assert_eq!(
+                    said(&output),
+                    (Some(0), "same\n".to_owned(), String::new()),
+                    "round {round}: {}",
+                    stage.log()
+                );
+            }
+            stage.assert_nothing_left(Duration::from_secs(10));
+        }
+    });
+}
