@@ -18,7 +18,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The system refused: permission, space, a failing disk. Trying again may help.
     Io,
-    /// The image breaks its format. Get another copy of it.
+    /// The image, profile or hot pack breaks its format. Get another copy of it.
     Corrupt,
     /// The image or the request is valid, but this program cannot do it.
     Unsupported,
@@ -40,6 +40,7 @@ enum Cause {
         source: io::Error,
     },
     Corrupt {
+        subject: &'static str,
         at: Place,
         what: Corrupt,
     },
@@ -55,6 +56,10 @@ pub(crate) enum Place {
     Byte(u64),
     /// In the metadata block that is stored at byte `block`, at byte `offset` of its decoded form.
     Decoded { block: u64, offset: usize },
+    /// In this entry of a list, counted from 0.
+    Item { list: &'static str, index: usize },
+    /// At this line and column of a text, counted from 1.
+    Line { line: usize, column: usize },
 }
 
 impl fmt::Display for Place {
@@ -64,6 +69,8 @@ impl fmt::Display for Place {
             Self::Decoded { block, offset } => {
                 write!(f, "byte {offset} of the metadata block at byte {block}")
             }
+            Self::Item { list, index } => write!(f, "{list}[{index}]"),
+            Self::Line { line, column } => write!(f, "line {line} column {column}"),
         }
     }
 }
@@ -134,6 +141,8 @@ pub(crate) enum Corrupt {
         entry: &'static str,
         inode: &'static str,
     },
+    /// A text that is not what its format says, in the words of who read it.
+    Text { reason: String },
 }
 
 impl fmt::Display for Corrupt {
@@ -179,6 +188,7 @@ impl fmt::Display for Corrupt {
             Self::EntryType { entry, inode } => {
                 write!(f, "directory entry says {entry} but its inode is a {inode}")
             }
+            Self::Text { reason } => Escaped(reason).fmt(f),
         }
     }
 }
@@ -272,7 +282,17 @@ impl Error {
     }
 
     pub(crate) fn corrupt(at: Place, what: Corrupt) -> Self {
-        Self::new(Cause::Corrupt { at, what })
+        let subject = "image";
+        Self::new(Cause::Corrupt { subject, at, what })
+    }
+
+    /// The same error in something else than an image: a profile or a hot pack.
+    #[must_use]
+    pub(crate) fn about(mut self, name: &'static str) -> Self {
+        if let Cause::Corrupt { subject, .. } = &mut self.0.cause {
+            *subject = name;
+        }
+        self
     }
 
     /// A field at `at` that holds `found` where only `allowed` is valid.
@@ -331,11 +351,8 @@ impl Error {
     pub fn image_offset(&self) -> Option<u64> {
         match &self.0.cause {
             Cause::Corrupt {
-                at: Place::Byte(at),
-                ..
-            }
-            | Cause::Corrupt {
-                at: Place::Decoded { block: at, .. },
+                subject: "image",
+                at: Place::Byte(at) | Place::Decoded { block: at, .. },
                 ..
             } => Some(*at),
             _ => None,
@@ -363,7 +380,9 @@ impl fmt::Display for Error {
         }
         match &self.0.cause {
             Cause::Io { doing, .. } => write!(f, "cannot {doing}"),
-            Cause::Corrupt { at, what } => write!(f, "corrupt image at {at}: {what}"),
+            Cause::Corrupt { subject, at, what } => {
+                write!(f, "corrupt {subject} at {at}: {what}")
+            }
             Cause::Unsupported(what) => what.fmt(f),
             Cause::Limit(Limit { what, needs, limit }) => {
                 write!(f, "{what} needs {needs}, which passes the limit of {limit}")

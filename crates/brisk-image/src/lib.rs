@@ -47,6 +47,7 @@ mod error;
 mod format;
 mod ordered;
 mod plan;
+mod profile;
 mod read;
 mod tree;
 mod write;
@@ -56,6 +57,14 @@ pub use error::{Error, ErrorKind, Result};
 pub use format::codec_options::CodecOptions;
 pub use format::inode::FileType;
 pub use plan::{Placement, Plan, PlanFile, PlanRules, Storage};
+pub use profile::builder::{Named, ProfileBuilder, Recorded, RootId};
+pub use profile::compare::{PagesOfBoth, ProfileDifference};
+pub use profile::origin::Origin;
+pub use profile::staleness::{FileState, PagesByState, Staleness};
+pub use profile::{
+    Demand, LookUp, PAGE, PageRange, Profile, ProfileDirectory, ProfileFile, Ready, Root, RootKind,
+    Step, Touch,
+};
 pub use read::check::Checked;
 pub use read::dir_reader::{DirEntry, ReadDir};
 pub use read::extractor::{ExtractSummary, Extractor};

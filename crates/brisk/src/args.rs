@@ -37,6 +37,8 @@ pub enum Verb {
     Diff(verbs::diff::Args),
     /// Reads and decodes all of an image, and can make it again.
     Verify(verbs::verify::Args),
+    /// Looks at profiles, which say what a launch asked for, and makes one of several.
+    Profile(verbs::profile::Args),
     /// Starts a program from an image.
     Run(verbs::run::Args),
     /// Mounts an image for everybody.

@@ -261,6 +261,8 @@ fn behind(at: Place, offset: u8) -> Place {
             block,
             offset: start.saturating_add(offset.into()),
         },
+        // Options stand at bytes.
+        Place::Item { .. } | Place::Line { .. } => at,
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod data_block;
 pub(crate) mod dir_listing;
 pub(crate) mod inode;
 pub(crate) mod metadata;
+pub(crate) mod path_rules;
 pub(crate) mod section;
 pub(crate) mod superblock;
 pub(crate) mod table;

@@ -10,6 +10,7 @@ pub mod ls;
 pub mod man;
 pub mod mount;
 pub mod pack;
+pub mod profile;
 pub mod run;
 pub mod stat;
 pub mod umount;

@@ -1,0 +1,277 @@
+//! Where the files of a profile are.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use brisk_io::ReadAt;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
+use rustix::io::Errno;
+
+use super::{Profile, RootKind};
+use crate::error::{Error, Result};
+use crate::read::file_reader::FileReader;
+use crate::read::image::Image;
+use crate::read::inode_reader::InodeKind;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 20;
+
+/// Where the files of a profile are looked for: a directory or an image.
+///
+/// Symbolic links are followed neither at the end of a path nor on the way, as in an image.
+#[derive(Debug)]
+pub struct Origin(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Directory { root: OwnedFd, path: PathBuf },
+    Image(Image),
+}
+
+/// A file of an [`Origin`].
+pub(crate) enum OriginFile {
+    Plain {
+        file: File,
+        metadata: Metadata,
+        path: PathBuf,
+    },
+    Packed {
+        reader: FileReader,
+    },
+}
+
+impl Origin {
+    /// The tree in the directory at `path`.
+    pub fn directory(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, path, flags, Mode::empty())
+            .map_err(|e| Error::io("open the tree", e.into()).with_path(path))?;
+        let path = path.to_owned();
+        Ok(Self(Kind::Directory { root, path }))
+    }
+
+    /// The tree in `image`.
+    pub fn image(image: &Image) -> Self {
+        Self(Kind::Image(image.clone()))
+    }
+
+    /// The directory that `path` is in, and the last name of it; none if that directory is not
+    /// there. `path` has passed the checks of a profile and is not empty.
+    fn parent_of<'a>(
+        root: &OwnedFd,
+        path: &'a Path,
+    ) -> io::Result<Option<(OwnedFd, &'a std::ffi::OsStr)>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut directory = root.try_clone()?;
+        let mut names = path.iter();
+        let Some(name) = names.next_back() else {
+            return Ok(None);
+        };
+        for part in names {
+            directory = match openat(&directory, part, flags, Mode::empty()) {
+                Ok(next) => next,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            };
+        }
+        Ok(Some((directory, name)))
+    }
+
+    /// The regular file at `path`; none if there is none.
+    pub(crate) fn open(&self, path: &Path) -> Result<Option<OriginFile>> {
+        match &self.0 {
+            Kind::Directory {
+                root,
+                path: root_path,
+            } => {
+                let open = || -> io::Result<Option<(File, Metadata)>> {
+                    let Some((directory, name)) = Self::parent_of(root, path)? else {
+                        return Ok(None);
+                    };
+                    // A pipe of that name would wait for its writer.
+                    let flags =
+                        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                    let file = match openat(&directory, name, flags, Mode::empty()) {
+                        Ok(file) => File::from(file),
+                        // A socket, and a device without a driver, are NXIO.
+                        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(None),
+                        Err(e) => return Err(e.into()),
+                    };
+                    let metadata = file.metadata()?;
+                    Ok(metadata.is_file().then_some((file, metadata)))
+                };
+                let path = root_path.join(path);
+                let opened = open().map_err(|e| Error::io("open the file", e).with_path(&path))?;
+                Ok(opened.map(|(file, metadata)| OriginFile::Plain {
+                    file,
+                    metadata,
+                    path,
+                }))
+            }
+            Kind::Image(image) => {
+                let Some(inode) = image.lookup(path)? else {
+                    return Ok(None);
+                };
+                if !matches!(inode.kind(), InodeKind::File(_)) {
+                    return Ok(None);
+                }
+                let reader = image.file(&inode)?;
+                Ok(Some(OriginFile::Packed { reader }))
+            }
+        }
+    }
+
+    /// Bytes of the regular file at `path`; none if there is none.
+    fn len_of(&self, path: &Path) -> Result<Option<u64>> {
+        match &self.0 {
+            Kind::Directory {
+                root,
+                path: root_path,
+            } => {
+                let stat = || -> io::Result<Option<u64>> {
+                    let Some((directory, name)) = Self::parent_of(root, path)? else {
+                        return Ok(None);
+                    };
+                    match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                        Ok(stat) => {
+                            let is_file =
+                                rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+                            Ok(u64::try_from(stat.st_size).ok().filter(|_| is_file))
+                        }
+                        Err(Errno::NOENT) => Ok(None),
+                        Err(e) => Err(e.into()),
+                    }
+                };
+                let named = |e| {
+                    Error::io("read the metadata of the file", e).with_path(root_path.join(path))
+                };
+                stat().map_err(named)
+            }
+            Kind::Image(image) => {
+                let inode = image.lookup(path)?;
+                let is_file = |inode: &crate::Inode| matches!(inode.kind(), InodeKind::File(_));
+                Ok(inode.filter(is_file).map(|inode| inode.len()))
+            }
+        }
+    }
+
+    /// Whether there is something at `path`, whatever it is; the root always is.
+    pub(crate) fn exists(&self, path: &Path) -> Result<bool> {
+        if path.as_os_str().is_empty() {
+            return Ok(true);
+        }
+        match &self.0 {
+            Kind::Directory {
+                root,
+                path: root_path,
+            } => {
+                let stat = || -> io::Result<bool> {
+                    let Some((directory, name)) = Self::parent_of(root, path)? else {
+                        return Ok(false);
+                    };
+                    match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                        Ok(_) => Ok(true),
+                        Err(Errno::NOENT) => Ok(false),
+                        Err(e) => Err(e.into()),
+                    }
+                };
+                let named = |e| {
+                    Error::io("read the metadata of the file", e).with_path(root_path.join(path))
+                };
+                stat().map_err(named)
+            }
+            Kind::Image(image) => Ok(image.lookup(path)?.is_some()),
+        }
+    }
+
+    /// The number of the root of `profile` that this is: the only one, the one at the same path, or
+    /// else the one of whose files most are here with their length, the first of equals.
+    ///
+    /// # Errors
+    ///
+    /// `Input` if the profile has no root but the system.
+    pub fn root_of(&self, profile: &Profile) -> Result<u32> {
+        let roots = (0u32..)
+            .zip(profile.roots())
+            .filter(|(_, root)| root.kind != RootKind::System);
+        let roots: Vec<_> = roots.collect();
+        let (first, _) = match roots.as_slice() {
+            [] => {
+                return Err(Error::input(
+                    "the profile has neither a directory nor an image among its roots, so nothing in it can be looked for here; record one with --tree or an image",
+                ));
+            }
+            [only] => return Ok(only.0),
+            [first, ..] => first,
+        };
+        let place = match &self.0 {
+            Kind::Directory { path, .. } => path.canonicalize().ok(),
+            Kind::Image(image) => image.recorded_place()?,
+        };
+        let same_path = roots
+            .iter()
+            .find(|(_, root)| place.as_ref() == Some(&root.path));
+        if let Some((number, _)) = same_path {
+            return Ok(*number);
+        }
+        let mut here = vec![0u64; profile.roots().len()];
+        for file in profile.files() {
+            if self.len_of(&file.path)? == Some(file.len) {
+                here[file.root as usize] += 1;
+            }
+        }
+        let most = roots
+            .iter()
+            .map(|(number, _)| here[*number as usize])
+            .max()
+            .unwrap_or(0);
+        let best = roots
+            .iter()
+            .find(|(number, _)| here[*number as usize] == most);
+        Ok(best.map_or(*first, |(number, _)| *number))
+    }
+}
+
+impl OriginFile {
+    /// Bytes of the file.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Plain { metadata, .. } => metadata.len(),
+            Self::Packed { reader, .. } => reader.len(),
+        }
+    }
+
+    /// Fills `buf` from `offset`, which the file has.
+    pub(crate) fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Plain { file, path, .. } => ReadAt::read_exact_at(file, offset, buf)
+                .map_err(|e| Error::io("read the file", e).with_path(path)),
+            Self::Packed { reader, .. } => {
+                let n = reader.read_at(offset, buf)?;
+                if n == buf.len() {
+                    return Ok(());
+                }
+                let e = io::ErrorKind::UnexpectedEof.into();
+                Err(Error::io("read the file in the image", e))
+            }
+        }
+    }
+
+    /// BLAKE3 of the contents.
+    pub(crate) fn digest(&self) -> Result<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new();
+        let mut buf = vec![0; CHUNK];
+        let mut at = 0;
+        while at < self.len() {
+            let left = usize::try_from(self.len() - at).unwrap_or(CHUNK);
+            let part = &mut buf[..left.min(CHUNK)];
+            self.read_exact_at(at, part)?;
+            hasher.update(part);
+            at += part.len() as u64;
+        }
+        Ok(*hasher.finalize().as_bytes())
+    }
+}

@@ -1,0 +1,443 @@
+//! `brisk profile`: looks at profiles, and makes one of several.
+
+use std::ffi::OsStr;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use brisk_image::{
+    Demand, FileState, Image, Limits, Origin, PAGE, PagesOfBoth, Profile, ProfileFile, Tree,
+    TreeRules,
+};
+use clap::Subcommand;
+use indicatif::BinaryBytes;
+use serde_json::{Value, json};
+
+use crate::messages::say;
+use crate::names::shown;
+use crate::progress::Progress;
+use crate::{Answer, json};
+
+/// What to do with profiles.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A profile says what a launch asked for: pages of files, and names that were looked up, in the \
+order in which they were first asked for. Pages have 4096 bytes.")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Says what a profile asks for.
+    Show(ShowArgs),
+    /// Says whether a tree or an image is still what the profile was recorded from.
+    Check(CheckArgs),
+    /// Makes one profile of several.
+    Merge(MergeArgs),
+    /// Says what two profiles have in common.
+    Diff(DiffArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    /// The profile.
+    profile: PathBuf,
+
+    /// Says what share of this directory or image it asks for, too.
+    #[arg(value_name = "TREE|IMAGE")]
+    tree: Option<PathBuf>,
+
+    /// Shows this many of the files with the most pages.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Prints a line for each file that is not the same: \"-\" is not there, \"!\" has other contents. \
+Files are compared by length, and by digest where the profile has one.\n\n\
+Exits with 0 if all files are the same, with 1 if one is not, and with 2 after a failure.")]
+struct CheckArgs {
+    /// The profile.
+    profile: PathBuf,
+
+    /// A directory or an image.
+    #[arg(value_name = "TREE|IMAGE")]
+    tree: PathBuf,
+
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Shows no progress.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+What every run needs comes first, in the order of the median time of its first touch, then what \
+fewer and fewer runs do.")]
+struct MergeArgs {
+    /// The profiles.
+    #[arg(required = true, value_name = "PROFILE")]
+    profiles: Vec<PathBuf>,
+
+    /// The profile to write. A file of this name is replaced when the new one is complete.
+    #[arg(short, long, value_name = "PROFILE")]
+    output: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Prints a line for each file of which not the same pages are asked for: \"-\" pages are only in \
+the first, \"+\" only in the second, \"=\" in both.\n\n\
+Exits with 0 if both ask for the same pages, with 1 if not, and with 2 after a failure.")]
+struct DiffArgs {
+    /// A profile.
+    first: PathBuf,
+
+    /// Another one.
+    second: PathBuf,
+
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    match &args.action {
+        Action::Show(args) => show(args),
+        Action::Check(args) => check(args),
+        Action::Merge(args) => merge(args),
+        Action::Diff(args) => diff(args),
+    }
+}
+
+/// The profile in the file at `path`.
+pub fn open(path: &Path) -> anyhow::Result<Profile> {
+    Ok(Profile::open(path, &Limits::default())?)
+}
+
+/// The directory or image at `path`.
+pub fn origin(path: &Path) -> anyhow::Result<Origin> {
+    if path.is_dir() {
+        return Ok(Origin::directory(path)?);
+    }
+    Ok(Origin::image(&Image::open(path)?))
+}
+
+/// Bytes of all files in the directory or image at `path`.
+fn bytes_of_tree(path: &Path) -> anyhow::Result<u64> {
+    let rules = TreeRules::default().xattrs(false);
+    let tree = match path.is_dir() {
+        true => Tree::from_directory(path, &rules)?,
+        false => Tree::from_image(&Image::open(path)?, &rules)?,
+    };
+    Ok(tree.bytes())
+}
+
+/// How many pages of a file, and what part of it that is.
+struct TopFile<'a> {
+    file: &'a ProfileFile,
+    pages: u64,
+    bytes: u64,
+}
+
+fn show(args: &ShowArgs) -> anyhow::Result<Answer> {
+    let profile = open(&args.profile)?;
+    let demand = profile.demand_by_root();
+    let mut share = None;
+    if let Some(path) = &args.tree {
+        let root = origin(path)?.root_of(&profile)?;
+        share = Some((usize::try_from(root)?, bytes_of_tree(path)?));
+    }
+    let mut top: Vec<_> = profile
+        .files()
+        .iter()
+        .zip(profile.demand_by_file())
+        .filter(|(_, (pages, _))| *pages > 0)
+        .map(|(file, (pages, bytes))| TopFile { file, pages, bytes })
+        .collect();
+    // The sort is stable: of equals, what was first asked for comes first.
+    top.sort_by_key(|file| std::cmp::Reverse(file.pages));
+    top.truncate(args.top);
+    if args.json {
+        json::print(&show_json(&profile, &demand, share, &top))?;
+    } else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        writeln!(out, "{}", shown(&args.profile))?;
+        print_show(&mut out, &profile, &demand, share, &top)?;
+        out.flush()?;
+    }
+    Ok(Answer::Yes)
+}
+
+fn print_show(
+    out: &mut impl Write,
+    profile: &Profile,
+    demand: &[Demand],
+    share: Option<(usize, u64)>,
+    top: &[TopFile<'_>],
+) -> io::Result<()> {
+    let command: Vec<_> = profile.command().iter().map(shown).collect();
+    writeln!(out, "  command    {}", command.join(" "))?;
+    writeln!(out, "  runs       {}", profile.runs())?;
+    if let Some(ready) = profile.ready() {
+        writeln!(
+            out,
+            "  cut        after {} ms, at: {}",
+            ready.at / 1000,
+            shown(&ready.by)
+        )?;
+    }
+    writeln!(out, "  brisk      {}", shown(profile.brisk()))?;
+    for (i, (root, demand)) in profile.roots().iter().zip(demand).enumerate() {
+        let Demand {
+            files,
+            pages,
+            bytes,
+            ranges,
+            found,
+            absent,
+            ..
+        } = demand;
+        let outside = match share {
+            Some((known, _)) if known != i => ", outside of the tree",
+            _ => "",
+        };
+        writeln!(
+            out,
+            "\n{} ({}{outside})",
+            shown(&root.path),
+            root.kind.name()
+        )?;
+        writeln!(out, "  files      {files}")?;
+        let of_tree = match share {
+            Some((known, whole)) if known == i => {
+                format!(", {} of the tree", percent(*bytes, whole))
+            }
+            _ => String::new(),
+        };
+        writeln!(out, "  pages      {pages} in {ranges} ranges")?;
+        writeln!(
+            out,
+            "  bytes      {bytes} ({}{of_tree})",
+            BinaryBytes(*bytes)
+        )?;
+        writeln!(out, "  look-ups   {found} found, {absent} absent")?;
+    }
+    if !top.is_empty() {
+        writeln!(out, "\nThe files with the most pages\n")?;
+        writeln!(
+            out,
+            "  {:>10}{:>15}{:>9}  path",
+            "pages", "bytes", "of file"
+        )?;
+        for TopFile { file, pages, bytes } in top {
+            writeln!(
+                out,
+                "  {pages:>10}{bytes:>15}{:>9}  {}",
+                percent(*bytes, file.len),
+                shown(path_of(profile, file))
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// The path of a file as the program saw it.
+fn path_of(profile: &Profile, file: &ProfileFile) -> PathBuf {
+    let root = usize::try_from(file.root)
+        .ok()
+        .and_then(|root| profile.roots().get(root));
+    root.map_or_else(|| file.path.clone(), |root| root.path.join(&file.path))
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        _ => {
+            // 128 bits, as tenths of a percent of 2^64 bytes pass 64.
+            let tenths = u128::from(part) * 1000 / u128::from(whole);
+            format!("{}.{} %", tenths / 10, tenths % 10)
+        }
+    }
+}
+
+/// An object with `path`, and with its bytes if it is no UTF-8.
+fn with_path(path: impl AsRef<OsStr>, mut value: Value) -> Value {
+    let (name, bytes) = json::name(&path);
+    value["path"] = name.into();
+    if let Some(bytes) = bytes {
+        value["path_bytes"] = bytes.into();
+    }
+    value
+}
+
+fn show_json(
+    profile: &Profile,
+    demand: &[Demand],
+    share: Option<(usize, u64)>,
+    top: &[TopFile<'_>],
+) -> Value {
+    let roots = profile.roots().iter().zip(demand).enumerate();
+    let roots = roots.map(|(i, (root, demand))| {
+        let mut value = json!({"kind": root.kind.name(), "demand": demand});
+        if let Some((known, whole)) = share {
+            value["outside"] = (known != i).into();
+            if known == i {
+                value["tree_bytes"] = whole.into();
+            }
+        }
+        with_path(&root.path, value)
+    });
+    let files = top.iter().map(|TopFile { file, pages, bytes }| {
+        let value = json!({"pages": pages, "bytes": bytes, "file_bytes": file.len});
+        with_path(path_of(profile, file), value)
+    });
+    let command = profile.command().iter().map(|word| json::name(word).0);
+    let ready = profile.ready();
+    json!({
+        "brisk": profile.brisk(),
+        "command": command.collect::<Vec<_>>(),
+        "runs": profile.runs(),
+        "ready": ready.map(|ready| json!({"by": ready.by, "microseconds": ready.at})),
+        "steps": profile.steps().len(),
+        "roots": roots.collect::<Vec<_>>(),
+        "top": files.collect::<Vec<_>>(),
+    })
+}
+
+fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
+    let profile = open(&args.profile)?;
+    let origin = origin(&args.tree)?;
+    let threads = std::thread::available_parallelism().map_or(1, Into::into);
+    let progress = Progress::new(None, args.quiet);
+    let staleness = profile.check(&origin, threads, &|bytes| progress.add(bytes))?;
+    drop(progress);
+    let changed: Vec<_> = profile
+        .files()
+        .iter()
+        .zip(&staleness.files)
+        .filter(|(_, state)| !matches!(state, FileState::Same | FileState::Outside))
+        .collect();
+    if args.json {
+        let file = |(file, state): &(&ProfileFile, &FileState)| {
+            let value = match state {
+                FileState::Missing => json!({"state": "missing"}),
+                FileState::Length(now) => {
+                    json!({"state": "changed", "was_bytes": file.len, "is_bytes": now})
+                }
+                _ => json!({"state": "changed"}),
+            };
+            with_path(&file.path, value)
+        };
+        json::print(&json!({
+            "stale": staleness.is_stale(),
+            "pages": staleness.pages,
+            "look_ups": staleness.look_ups,
+            "look_ups_changed": staleness.look_ups_changed,
+            "files": changed.iter().map(file).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        for (file, state) in &changed {
+            let path = shown(&file.path);
+            let line = match state {
+                FileState::Missing => format!("- {path}"),
+                FileState::Length(now) => format!("! {path}: {} bytes -> {now} bytes", file.len),
+                _ => format!("! {path}: other contents"),
+            };
+            writeln!(out, "{line}")?;
+        }
+        let pages = staleness.pages;
+        let here = pages
+            .same
+            .saturating_add(pages.changed)
+            .saturating_add(pages.missing);
+        writeln!(
+            out,
+            "{}: {} of {here} pages ({}) are in files that are the same, {} in changed and {} in missing ones; {} are outside of it",
+            shown(&args.tree),
+            pages.same,
+            percent(pages.same, here),
+            pages.changed,
+            pages.missing,
+            pages.outside
+        )?;
+        if staleness.look_ups > 0 {
+            writeln!(
+                out,
+                "{}: {} of {} look-ups have another answer",
+                shown(&args.tree),
+                staleness.look_ups_changed,
+                staleness.look_ups
+            )?;
+        }
+        out.flush()?;
+    }
+    Ok(match staleness.is_stale() {
+        false => Answer::Yes,
+        true => Answer::No,
+    })
+}
+
+fn merge(args: &MergeArgs) -> anyhow::Result<Answer> {
+    let profiles: anyhow::Result<Vec<_>> = args.profiles.iter().map(|path| open(path)).collect();
+    let merged = Profile::merge(&profiles?)?;
+    merged.write(&args.output)?;
+    let pages = merged
+        .demand_by_root()
+        .into_iter()
+        .map(|demand| demand.pages);
+    let pages = pages.fold(0, u64::saturating_add);
+    let common = merged
+        .ranges()
+        .filter(|(step, _)| step.runs == merged.runs());
+    let common = common
+        .map(|(_, range)| range.count)
+        .fold(0, u64::saturating_add);
+    say(&format!(
+        "{}: {pages} pages ({}), of which each of {} runs needs {common}",
+        args.output.display(),
+        BinaryBytes(pages.saturating_mul(PAGE)),
+        merged.runs()
+    ));
+    Ok(Answer::Yes)
+}
+
+fn diff(args: &DiffArgs) -> anyhow::Result<Answer> {
+    let difference = open(&args.first)?.compare(&open(&args.second)?);
+    if args.json {
+        let file = |(root, path, pages): &(PathBuf, PathBuf, PagesOfBoth)| {
+            with_path(root.join(path), json!({"pages": pages}))
+        };
+        json::print(&json!({
+            "pages": difference.total,
+            "files": difference.files.iter().map(file).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let signs = |pages: &PagesOfBoth| {
+            format!(
+                "-{} +{} ={}",
+                pages.only_first, pages.only_second, pages.both
+            )
+        };
+        for (root, path, pages) in &difference.files {
+            writeln!(out, "{}: {}", shown(root.join(path)), signs(pages))?;
+        }
+        writeln!(out, "pages: {}", signs(&difference.total))?;
+        out.flush()?;
+    }
+    Ok(match difference.files.is_empty() {
+        true => Answer::Yes,
+        false => Answer::No,
+    })
+}
