@@ -5,20 +5,25 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use brisk_image::Image;
-use brisk_mount::{FuseConnection, ServeOptions, Served, ServedCounts, mount_data, serve};
-use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
+use brisk_image::{Image, OpenOptions};
+use brisk_io::Mapping;
+use brisk_mount::{FuseConnection, Owners, ServeOptions, Served, ServedCounts, mount_data, serve};
+use rustix::fs::{
+    Advice, Dir, FileType, Mode, OFlags, XattrFlags, fadvise, getxattr, getxattr_query, listxattr,
+    listxattr_query, makedev, mknodat, open, setxattr, statvfs,
+};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 mod fixture;
@@ -75,10 +80,7 @@ impl Drop for Connected {
         if !late {
             // A test that ended the connection itself has nothing left to unmount.
             let gone = unmount(&self.dir, UnmountFlags::FORCE | UnmountFlags::DETACH);
-            assert!(
-                gone.is_ok() || gone == Err(rustix::io::Errno::INVAL),
-                "{gone:?}"
-            );
+            assert!(gone.is_ok() || gone == Err(Errno::INVAL), "{gone:?}");
         }
         assert!(
             !late || thread::panicking(),
@@ -212,9 +214,20 @@ fn readers_get_their_bytes_though_the_server_is_killed_twenty_times() {
             // Now and then in the middle of its start.
             thread::sleep(Duration::from_millis(round * 7 % 40));
             child.kill().expect("it is ours");
-            child.wait().expect("it is ours");
-            child = server(&connected, &image);
-            connected.connection.resend().expect("the kernel can");
+            let mut dead = std::mem::replace(&mut child, server(&connected, &image));
+            // The dead one can be waiting in a store for the answer to a read, and reads requests
+            // until it is gone. Each time is much later than the one before, as a request that is
+            // sent again while it is answered is not answered.
+            let mut later = Duration::from_millis(25);
+            loop {
+                let gone = dead.try_wait().expect("it is ours").is_some();
+                connected.connection.resend().expect("the kernel can");
+                if gone {
+                    break;
+                }
+                thread::sleep(later);
+                later *= 2;
+            }
         }
         end.store(true, Ordering::Relaxed);
         readers
@@ -243,6 +256,444 @@ fn read_on(fixture: &Fixture, dir: &Path, reader: u64, end: &AtomicBool) -> u64 
         rounds += 1;
     }
     rounds
+}
+
+#[test]
+fn every_codec_is_read_with_shared_blocks_and_without() {
+    let fixture = Fixture::new();
+    for codec in ["gzip", "xz", "lzo", "lz4", "zstd"] {
+        for fragments in ["-always-use-fragments", "-no-fragments"] {
+            let name = format!("{codec}{fragments}");
+            let mount = mounted(&fixture, &name, &["-comp", codec, fragments]);
+            fixture.assert_same(mount.dir());
+            assert_eq!(
+                listing(mount.dir()),
+                listing(&fixture.path("tree")),
+                "{name}"
+            );
+        }
+    }
+    let mount = mounted(&fixture, "raw", &["-noI", "-noD", "-noF", "-noX"]);
+    fixture.assert_same(mount.dir());
+}
+
+#[test]
+fn metadata_are_those_of_the_tree() {
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
+    fs::hard_link(tree.join("plain"), tree.join("sub/linked")).expect("the tree can be made");
+    fs::set_permissions(tree.join("plain"), fs::Permissions::from_mode(0o4751)).expect("ours");
+    std::os::unix::fs::lchown(tree.join("text"), Some(12), Some(345)).expect("root may");
+    for (name, kind, device) in [
+        ("null", FileType::CharacterDevice, makedev(1, 3)),
+        ("disk", FileType::BlockDevice, makedev(259, 0x12345)),
+        ("pipe", FileType::Fifo, 0),
+        ("socket", FileType::Socket, 0),
+    ] {
+        let dir = fs::File::open(&tree).expect("the tree is there");
+        mknodat(dir, name, kind, Mode::RUSR | Mode::WUSR, device).expect("root may");
+    }
+    let mount = mounted(&fixture, "at", &[]);
+    assert_eq!(listing(mount.dir()), listing(&tree));
+    let [plain, linked, text] = ["plain", "sub/linked", "text"]
+        .map(|name| fs::metadata(mount.path(name)).expect("it is there"));
+    assert_eq!(plain.ino(), linked.ino());
+    assert_ne!(plain.ino(), text.ino());
+    assert_eq!((plain.nlink(), plain.mode()), (2, 0o104_751));
+    assert_eq!(text.blocks(), text.len().div_ceil(512));
+    // The mount has nodev.
+    let error = fs::File::open(mount.path("null")).expect_err("it is no device here");
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    // And is read-only.
+    let error = fs::write(mount.path("new"), "").expect_err("nothing can be written");
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    // ".." of a directory is the directory it is in.
+    let numbers = |dir: &str| {
+        let dir = fs::File::open(mount.path(dir)).expect("a directory");
+        let entries = Dir::read_from(dir).expect("a directory");
+        let mut numbers = BTreeMap::new();
+        for entry in entries {
+            let entry = entry.expect("an entry");
+            numbers.insert(entry.file_name().to_owned(), entry.ino());
+        }
+        numbers
+    };
+    let (root, sub) = (numbers("."), numbers("sub"));
+    assert_eq!(root[c".."], root[c"."]);
+    assert_eq!(sub[c".."], root[c"."]);
+    assert_eq!(sub[c"."], root[c"sub"]);
+    assert_eq!(sub[c"linked"], root[c"plain"]);
+}
+
+#[test]
+fn everything_belongs_to_one_owner_if_so_said() {
+    let fixture = Fixture::new();
+    let image = Image::open(fixture.image("app.img", &["-force-uid", "77"])).expect("made");
+    let options = ServeOptions {
+        owners: Owners::Everything { uid: 12, gid: 34 },
+        ..ServeOptions::default()
+    };
+    let mount = Mounted::new(fixture.empty_dir("at"), image, options);
+    for name in [".", "sub", "plain"] {
+        let meta = fs::metadata(mount.path(name)).expect("it is there");
+        assert_eq!((meta.uid(), meta.gid()), (12, 34), "{name}");
+    }
+}
+
+#[test]
+fn a_large_directory_is_listed_whole_and_from_any_place() {
+    let fixture = Fixture::new();
+    let large = fixture.path("tree/large");
+    fs::create_dir(&large).expect("the tree can be made");
+    for n in 0..10_000 {
+        fs::write(large.join(format!("entry-{n:05}")), "").expect("the tree can be made");
+    }
+    let mount = mounted(&fixture, "at", &[]);
+    let dir = || {
+        let dir = fs::File::open(mount.path("large")).expect("a directory");
+        Dir::read_from(dir).expect("a directory")
+    };
+    let all: Vec<_> = dir()
+        .map(|entry| entry.expect("an entry"))
+        .map(|entry| (entry.file_name().to_owned(), entry.offset()))
+        .collect();
+    assert_eq!(all.len(), 10_002);
+    let mut names: Vec<_> = all.iter().skip(2).map(|(name, _)| name.clone()).collect();
+    names.dedup();
+    assert_eq!(names.len(), 10_000);
+    assert!(names.is_sorted());
+    for i in [0, 1, 2, 3, 4_999, 9_000, 10_000] {
+        let mut dir = dir();
+        dir.seek(all[i].1).expect("a place that was told");
+        let next = dir.read().expect("not at the end").expect("an entry");
+        assert_eq!(next.file_name(), all[i + 1].0.as_c_str(), "{i}");
+    }
+    let mut dir = dir();
+    dir.seek(all[10_001].1).expect("a place that was told");
+    assert!(dir.read().is_none());
+    let name = mount.path("large/entry-07777");
+    assert!(fs::metadata(name).expect("it is there").is_file());
+}
+
+#[test]
+fn holes_are_zeros_and_take_no_room() {
+    let fixture = Fixture::new();
+    let path = fixture.path("tree/holes");
+    let file = fs::File::create(&path).expect("the tree can be made");
+    file.write_all_at(b"middle", 3 << 20)
+        .expect("the tree can be made");
+    file.set_len((8 << 20) + 17).expect("the tree can be made");
+    let mount = mounted(&fixture, "at", &[]);
+    let found = fs::read(mount.path("holes")).expect("it can be read");
+    assert!(found == fs::read(&path).expect("it can be read"));
+    let meta = fs::metadata(mount.path("holes")).expect("it is there");
+    assert_eq!(meta.len(), (8 << 20) + 17);
+    assert!(meta.blocks() * 512 <= 256 << 10, "{}", meta.blocks());
+}
+
+#[test]
+fn the_file_system_says_of_itself_what_squashfs_says() {
+    let fixture = Fixture::new();
+    let mount = mounted(&fixture, "at", &[]);
+    let image = Image::open(fixture.path("at.img")).expect("mksquashfs made it");
+    let found = statvfs(mount.dir()).expect("it is mounted");
+    assert_eq!(found.f_bsize, 128 << 10);
+    assert_eq!(found.f_blocks, image.bytes_used().div_ceil(128 << 10));
+    assert_eq!((found.f_bfree, found.f_bavail, found.f_ffree), (0, 0, 0));
+    assert_eq!(found.f_files, u64::from(image.inode_count()));
+    assert_eq!(found.f_namemax, 256);
+}
+
+#[test]
+fn extended_attributes_are_read_and_an_image_without_is_asked_once() {
+    let fixture = Fixture::new();
+    let without = mounted(&fixture, "without", &["-no-xattrs"]);
+    for name in ["plain", "text", "sub"] {
+        let asked = getxattr_query(without.path(name), "user.comment");
+        assert_eq!(asked, Err(Errno::OPNOTSUPP));
+    }
+    assert_eq!(without.counts().xattrs, 1);
+
+    let path = fixture.path("tree/plain");
+    let set = |name: &str, value: &[u8]| {
+        setxattr(&path, name, value, XattrFlags::empty()).expect("the file system takes them");
+    };
+    set("user.comment", b"no program");
+    set("trusted.secret", b"for root");
+    let mount = mounted(&fixture, "with", &[]);
+    let at = mount.path("plain");
+    assert_eq!(getxattr_query(&at, "user.comment"), Ok(10));
+    let mut value = [0; 10];
+    assert_eq!(getxattr(&at, "user.comment", &mut value), Ok(10));
+    assert_eq!(&value, b"no program");
+    let mut small = [0; 9];
+    assert_eq!(getxattr(&at, "user.comment", &mut small), Err(Errno::RANGE));
+    assert_eq!(getxattr_query(&at, "user.none"), Err(Errno::NODATA));
+    assert_eq!(
+        getxattr_query(mount.path("text"), "user.comment"),
+        Err(Errno::NODATA)
+    );
+    let mut names = vec![0; listxattr_query(&at).expect("it has some")];
+    assert_eq!(listxattr(&at, &mut names), Ok(names.len()));
+    let names: std::collections::BTreeSet<_> = names.split(|&b| b == 0).collect();
+    let expected: [&[u8]; 3] = [b"", b"trusted.secret", b"user.comment"];
+    assert_eq!(names, expected.into());
+    assert_eq!(listxattr_query(mount.path("text")), Ok(0));
+}
+
+#[test]
+fn mapped_files_hold_the_same_bytes() {
+    let fixture = Fixture::new();
+    let mount = mounted(&fixture, "at", &[]);
+    for name in ["noise", "text"] {
+        let file = fs::File::open(mount.path(name)).expect("it is there");
+        let mapping = Mapping::shared(&file).expect("it can be mapped");
+        let wanted = fs::read(fixture.path("tree").join(name)).expect("it can be read");
+        // From the end, so that no read-ahead of the kernel has it.
+        let pages = wanted.chunks(4096).zip(mapping.as_slice().chunks(4096));
+        assert!(pages.rev().all(|(wanted, found)| wanted == found), "{name}");
+        assert_eq!(mapping.as_slice().len(), wanted.len());
+    }
+}
+
+#[test]
+fn the_rest_of_a_decoded_block_is_there_before_it_is_asked_for() {
+    let fixture = Fixture::new();
+    let mount = mounted(&fixture, "at", &[]);
+    let file = fs::File::open(mount.path("text")).expect("it is there");
+    // 300,000 bytes: two blocks of 128 KiB, and a tail of 37,856 bytes.
+    fadvise(&file, 0, None, Advice::Random).expect("advice is free");
+    let stored = [(8192, (128 << 10) - 4096), (295_000, 37_856 - 4096)];
+    let mut sum = 0;
+    let mut page = [0; 100];
+    for (offset, rest) in stored {
+        file.read_exact_at(&mut page, offset)
+            .expect("it can be read");
+        sum += rest;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while mount.counts().bytes_stored < sum {
+            assert!(Instant::now() < deadline, "{:?}", mount.counts());
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(mount.counts().bytes_stored, sum);
+    }
+    // The last of the stores is counted when it has ended.
+    let before = mount.counts();
+    let wanted = fs::read(fixture.path("tree/text")).expect("it can be read");
+    for range in [0..128 << 10, 256 << 10..300_000] {
+        let mut found = vec![0; range.len()];
+        let at = range.start as u64;
+        file.read_exact_at(&mut found, at).expect("it can be read");
+        assert!(found == wanted[range]);
+    }
+    assert_eq!(mount.counts(), before);
+    assert_eq!(file.metadata().expect("it is open").len(), 300_000);
+}
+
+/// A source that fails while it is told to.
+struct Failing {
+    bytes: Vec<u8>,
+    fails: Arc<AtomicBool>,
+}
+
+impl brisk_io::ReadAt for Failing {
+    fn len(&self) -> std::io::Result<u64> {
+        brisk_io::ReadAt::len(&self.bytes)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(Errno::IO.into());
+        }
+        brisk_io::ReadAt::read_at(&self.bytes, offset, buf)
+    }
+}
+
+#[test]
+fn a_failing_disk_is_an_error_for_the_reader_until_it_works_again() {
+    let fixture = Fixture::new();
+    let bytes = fs::read(fixture.image("app.img", &[])).expect("made");
+    let fails = Arc::new(AtomicBool::new(false));
+    let source = Failing {
+        bytes,
+        fails: fails.clone(),
+    };
+    let image = Image::from_source(source, &OpenOptions::new()).expect("made");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let options = ServeOptions {
+        on_fault: Arc::new(move |fault| tell.lock().expect("sane").push(fault.to_string())),
+        ..ServeOptions::default()
+    };
+    let mount = Mounted::new(fixture.empty_dir("at"), image, options);
+    assert_eq!(
+        fs::read(mount.path("plain")).expect("it works"),
+        b"no program"
+    );
+    fails.store(true, Ordering::Relaxed);
+    let error = fs::read(mount.path("noise")).expect_err("the disk fails");
+    assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    assert!(!told.lock().expect("sane").is_empty());
+    fails.store(false, Ordering::Relaxed);
+    fixture.assert_same(mount.dir());
+}
+
+#[test]
+fn a_damaged_block_is_an_error_for_its_readers_and_told_once() {
+    let fixture = Fixture::new();
+    let path = fixture.image("app.img", &["-no-fragments", "-comp", "zstd"]);
+    let mut bytes = fs::read(path).expect("made");
+    // The first frame of zstd is a data block: they stand before everything else.
+    let frame = bytes
+        .windows(4)
+        .position(|magic| magic == [0x28, 0xb5, 0x2f, 0xfd]);
+    let at = frame.expect("text can be compressed");
+    bytes[at] ^= 1;
+    let image = Image::from_source(bytes, &OpenOptions::new()).expect("only a block is damaged");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let options = ServeOptions {
+        on_fault: Arc::new(move |fault| tell.lock().expect("sane").push(fault.to_string())),
+        ..ServeOptions::default()
+    };
+    let mount = Mounted::new(fixture.empty_dir("at"), image, options);
+    let failed = || {
+        [
+            "noise",
+            "text",
+            "plain",
+            "sub/inside",
+            "bin/app",
+            "bin/orphan",
+        ]
+        .into_iter()
+        .filter(|name| match fs::read(mount.path(name)) {
+            Ok(found) => {
+                let wanted = fs::read(fixture.path("tree").join(name)).expect("ours");
+                // A block that is stored raw shows its damage to nobody.
+                found != wanted
+            }
+            Err(e) => {
+                assert_eq!(e.raw_os_error(), Some(Errno::IO.raw_os_error()));
+                true
+            }
+        })
+        .count()
+    };
+    assert_eq!(failed(), 1);
+    let first = told.lock().expect("sane").clone();
+    assert_eq!(failed(), 1);
+    assert_eq!(*told.lock().expect("sane"), first);
+    let [fault] = first.as_slice() else {
+        panic!("{first:?}");
+    };
+    assert!(
+        fault.starts_with(&format!("corrupt image at byte {at}: a data block")),
+        "{fault}"
+    );
+}
+
+#[test]
+fn eight_readers_at_once_get_the_same_bytes() {
+    let fixture = Fixture::new();
+    let mount = mounted(&fixture, "at", &["-b", "4096"]);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    fixture.assert_same(mount.dir());
+                    let file = fs::File::open(mount.path("noise")).expect("it is there");
+                    fadvise(&file, 0, None, Advice::DontNeed).expect("advice is free");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_unmount_and_an_abort_end_the_server() {
+    let fixture = Fixture::new();
+    for (name, flags) in [
+        ("unmounted", UnmountFlags::empty()),
+        ("aborted", UnmountFlags::FORCE | UnmountFlags::DETACH),
+    ] {
+        let mut mount = mounted(&fixture, name, &[]);
+        fixture.assert_same(mount.dir());
+        let held = fs::File::open(mount.path("sub")).expect("it is there");
+        if flags.is_empty() {
+            drop(held);
+            unmount(mount.dir(), flags).expect("nobody uses it");
+        } else {
+            // A detached mount lives as long as somebody holds it: the abort is what ends it.
+            unmount(mount.dir(), flags).expect("it is mounted");
+            let path = format!("/proc/self/fd/{}/none", held.as_raw_fd());
+            let error = fs::read(path).expect_err("nobody answers");
+            assert_eq!(error.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+        }
+        let server = mount.server.take().expect("not dropped");
+        let result = server.join().expect("the server does not panic");
+        result.expect("it is the regular end");
+        // For `drop`.
+        mount.server = Some(thread::spawn(|| Ok(())));
+    }
+}
+
+#[test]
+fn an_ordinary_user_is_served_in_a_user_namespace() {
+    let fixture = Fixture::new();
+    let image = fixture.image("app.img", &[]);
+    let at = fixture.empty_dir("at");
+    let program = fixture.path("fuse");
+    fs::copy(example(), &program).expect("the example is built with the tests");
+    for path in [&image, &program] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
+    }
+    // As udev leaves it; in some containers it is root's alone.
+    let device = fs::metadata("/dev/fuse").expect("these tests need /dev/fuse");
+    if device.permissions().mode() & 0o006 != 0o006 {
+        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).expect("root may");
+    }
+    let script = r#"
+        "$1" "$2" "$3" & server=$!
+        while ! test -e "$3/plain"; do sleep 0.01; kill -0 $server || exit 9; done
+        stat -c '%u:%g %a' "$3/plain"
+        cat "$3/sub/inside" && cksum < "$3/noise"
+        umount "$3" && wait $server
+    "#;
+    let output = Command::new("timeout")
+        .args([
+            "-s",
+            "KILL",
+            "40",
+            "setpriv",
+            "--reuid=1000",
+            "--regid=1000",
+            "--clear-groups",
+        ])
+        .args([
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ])
+        .args([&program, &image, &at])
+        .output()
+        .expect("timeout, setpriv and unshare are there");
+    let (out, err) = [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .into();
+    assert!(output.status.success(), "{}: {out}{err}", output.status);
+    let noise = fs::File::open(fixture.path("tree/noise")).expect("ours");
+    let sum = Command::new("cksum")
+        .stdin(noise)
+        .output()
+        .expect("it is there");
+    let sum = String::from_utf8_lossy(&sum.stdout).into_owned();
+    assert_eq!(out, format!("0:0 644\nfrom the image{sum}"));
 }
 
 /// Every path below `dir`, with its metadata.

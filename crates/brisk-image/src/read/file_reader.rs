@@ -322,18 +322,12 @@ impl FileReader {
             .map_err(|e| self.image.name(e))
     }
 
-    /// True if [`FileReader::piece`] has nothing to decode at `offset`: the block is in the cache
-    /// already, a hole, stored raw, or behind the end.
-    pub fn is_decoded(&self, offset: u64) -> bool {
-        let i = usize::try_from(offset / u64::from(self.image.block_size())).unwrap_or(usize::MAX);
-        let block = match (self.blocks.get(i), self.tail) {
-            (Some(block), _) if block.stored.is_raw() => return true,
-            (Some(block), _) => *block,
-            (None, Some(tail)) if offset < self.len => tail.block,
-            (None, _) => return true,
-        };
-        let key = (block.start, block.stored.encode());
-        block.stored.is_sparse() || self.image.inner.blocks.contains_key(&key)
+    /// True if the block that `offset` is in is one of the file's own that is stored raw, so that
+    /// [`FileReader::piece`] reads no more than it is asked for.
+    pub fn is_raw_at(&self, offset: u64) -> bool {
+        let i = usize::try_from(offset / u64::from(self.image.block_size()));
+        let block = i.ok().and_then(|i| self.blocks.get(i));
+        block.is_some_and(|block| block.stored.is_raw())
     }
 
     /// The whole file as a slice of the mapping.
@@ -653,5 +647,122 @@ impl io::Seek for FileStream<'_> {
             )
         })?;
         Ok(self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::image::OpenOptions;
+    use crate::{ImageWriter, InodeRef, Tree, TreeRules};
+
+    const BLOCK: usize = 128 << 10;
+
+    /// An image of files that are compressed, stored raw, with a hole, and in a shared block.
+    fn image() -> Image {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("text"), "brisk ".repeat(50_000)).unwrap();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"noise");
+        let mut noise = vec![0; 200_000];
+        hasher.finalize_xof().fill(&mut noise);
+        std::fs::write(tree.join("noise"), noise).unwrap();
+        let mut holes = vec![0; 3 * BLOCK];
+        holes[..5].copy_from_slice(b"start");
+        holes.extend_from_slice(b"the end");
+        std::fs::write(tree.join("holes"), holes).unwrap();
+        std::fs::write(tree.join("one"), "one").unwrap();
+        std::fs::write(tree.join("two"), "two").unwrap();
+        let tree = Tree::from_directory(&tree, &TreeRules::default()).unwrap();
+        let path = dir.path().join("image");
+        ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        Image::from_source(bytes, &OpenOptions::new()).unwrap()
+    }
+
+    fn file(image: &Image, name: &str) -> FileReader {
+        image.file(&image.lookup(name).unwrap().unwrap()).unwrap()
+    }
+
+    fn bytes(piece: &Piece) -> Vec<u8> {
+        match piece.as_slice() {
+            Some(bytes) => bytes.to_vec(),
+            None => vec![0; piece.len()],
+        }
+    }
+
+    #[test]
+    fn pieces_are_what_reads_return_and_end_with_their_block() {
+        let image = image();
+        for name in ["text", "noise", "holes", "one", "two"] {
+            let file = file(&image, name);
+            let len = usize::try_from(file.len()).unwrap();
+            let mut whole = vec![0; len];
+            assert_eq!(file.read_at(0, &mut whole).unwrap(), len);
+            for (offset, most) in [
+                (0, usize::MAX),
+                (1, 10),
+                (BLOCK - 1, 10),
+                (BLOCK, BLOCK),
+                (BLOCK + 1, BLOCK),
+                (2 * BLOCK + 7, 1),
+                (len - 1, 10),
+            ] {
+                if offset >= len {
+                    continue;
+                }
+                let piece = file.piece(offset as u64, most).unwrap();
+                let end = (offset / BLOCK + 1) * BLOCK;
+                let expected = most.min(end.min(len) - offset);
+                assert_eq!(piece.len(), expected, "{name} at {offset}");
+                assert!(
+                    bytes(&piece) == whole[offset..offset + expected],
+                    "{name} at {offset}"
+                );
+            }
+            for offset in [file.len(), u64::MAX] {
+                assert!(file.piece(offset, 10).unwrap().is_empty());
+            }
+            assert_eq!(file.piece(0, 0).unwrap().len(), 0);
+        }
+    }
+
+    #[test]
+    fn pieces_share_a_decoded_block_with_the_cache() {
+        let image = image();
+        let text = file(&image, "text");
+        let address = |offset| {
+            text.piece(offset, 1)
+                .unwrap()
+                .as_slice()
+                .unwrap()
+                .as_ptr()
+                .addr()
+        };
+        let first = text.piece(0, 1).unwrap();
+        assert_eq!(first.as_slice().unwrap().as_ptr().addr() + 5, address(5));
+        image.set_block_cache(0);
+        assert_ne!(first.as_slice().unwrap().as_ptr().addr() + 5, address(5));
+        // A hole has no bytes to share, and of a raw block the piece alone is read.
+        let holes = file(&image, "holes");
+        assert!(holes.piece(BLOCK as u64, 10).unwrap().as_slice().is_none());
+        assert!(!holes.is_raw_at(BLOCK as u64));
+        let noise = file(&image, "noise");
+        assert!(noise.is_raw_at(0) && noise.is_raw_at(199_999));
+        assert!(!noise.is_raw_at(1 << 40) && !text.is_raw_at(0));
+    }
+
+    #[test]
+    fn a_word_of_a_reference_leads_back_to_its_inode() {
+        let image = image();
+        let inode = image.lookup("text").unwrap().unwrap();
+        let reference = InodeRef::from_word(inode.reference().to_word()).unwrap();
+        assert_eq!(image.inode(reference).unwrap().number(), inode.number());
+        assert_eq!(image.root_reference(), image.root().unwrap().reference());
+        // An offset into a metadata block is below 8192.
+        assert_eq!(InodeRef::from_word(8192), None);
+        assert!(!image.has_xattrs());
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::wire::{InHeader, OutHeader, notify};
+use super::wire::{InHeader, OutHeader, StoreOut, notify};
 
 /// Bytes of the longest request that is taken. The kernel asks for at least 8 KiB, and answers
 /// what does not fit itself; only writes, which no image allows, would.
@@ -83,6 +83,29 @@ impl Channel<'_> {
     pub(super) fn reply_error(self, unique: u64, error: Errno) -> Result<(), Errno> {
         let header = out_header(0, -error.raw_os_error(), unique)?;
         answered(self.write(&[IoSlice::new(header.as_bytes())]))
+    }
+
+    /// Puts `bytes` into the page cache at `offset` of a file, waiting for reads of the same pages
+    /// to be answered. ENOENT if the kernel does not know the node.
+    pub(super) fn store(
+        self,
+        nodeid: u64,
+        offset: u64,
+        bytes: &[IoSlice<'_>],
+    ) -> Result<(), Errno> {
+        let len: usize = bytes.iter().map(|s| s.len()).sum();
+        let store = StoreOut {
+            nodeid,
+            offset,
+            size: u32::try_from(len).map_err(|_| Errno::INVAL)?,
+            padding: 0,
+        };
+        let header = out_header(size_of::<StoreOut>() + len, notify::STORE, 0)?;
+        let mut all = Vec::with_capacity(bytes.len() + 2);
+        all.push(IoSlice::new(header.as_bytes()));
+        all.push(IoSlice::new(store.as_bytes()));
+        all.extend_from_slice(bytes);
+        self.write(&all)
     }
 
     /// Makes the kernel send each unanswered request again.

@@ -116,8 +116,9 @@ impl FuseConnection {
 
     /// Makes the kernel send every unanswered request again.
     ///
-    /// One that a server answers at this moment is sent too, and its second answer ignored. One
-    /// that a dying server reads at this moment is missed: so this is called again a little later.
+    /// One that a dying server reads at this moment is missed: so this is called again later. But
+    /// one that a living server answers at this moment is sent again too, and the answer refused:
+    /// so much later, as after 0.1, 1 and 10 seconds, or no request is ever answered.
     ///
     /// # Errors
     ///

@@ -5,9 +5,11 @@
 //! an inode's place in the image, so that no table of nodes exists: memory stays flat, and a server
 //! that takes the place of a dead one knows every node that the kernel holds.
 //!
-//! [`channel`] carries requests and answers, [`connection`] agrees on the protocol once, and
-//! [`server`] answers on some threads with what [`node`] and [`listing`] say.
+//! [`channel`] carries requests and answers, [`connection`] agrees on the protocol once,
+//! [`server`] answers on some threads with what [`node`] and [`listing`] say, and [`ahead`] has
+//! another thread do what would be asked for next.
 
+pub(crate) mod ahead;
 pub(crate) mod channel;
 pub(crate) mod connection;
 pub(crate) mod listing;

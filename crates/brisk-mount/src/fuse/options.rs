@@ -28,7 +28,7 @@ pub struct ServeOptions {
     pub threads: usize,
     /// Whom the files belong to. As stored.
     pub owners: Owners,
-    /// Decode ahead of readers. Yes.
+    /// Put the rest of each decoded block into the page cache, from a thread more. Yes.
     pub read_ahead: bool,
     /// Bytes of decoded blocks that are kept. 64 MiB.
     pub block_cache: u64,

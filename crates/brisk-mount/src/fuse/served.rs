@@ -8,6 +8,7 @@ pub struct Served {
     requests: [AtomicU64; op::END as usize],
     resent: AtomicU64,
     read: AtomicU64,
+    stored: AtomicU64,
     faults: AtomicU64,
 }
 
@@ -17,6 +18,7 @@ impl Default for Served {
             requests: [const { AtomicU64::new(0) }; op::END as usize],
             resent: AtomicU64::new(0),
             read: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
             faults: AtomicU64::new(0),
         }
     }
@@ -46,6 +48,8 @@ pub struct ServedCounts {
     pub xattrs: u64,
     /// Bytes that reads of files were answered with.
     pub bytes_read: u64,
+    /// Bytes put into the page cache before they were asked for.
+    pub bytes_stored: u64,
     /// Requests answered with EIO, as the image is damaged or cannot be read.
     pub faults: u64,
 }
@@ -69,6 +73,7 @@ impl Served {
             xattrs: of(op::GETXATTR) + of(op::LISTXATTR),
             bytes_read: self.read.load(Ordering::Relaxed),
             resent: self.resent.load(Ordering::Relaxed),
+            bytes_stored: self.stored.load(Ordering::Relaxed),
             faults: self.faults.load(Ordering::Relaxed),
         }
     }
@@ -86,6 +91,10 @@ impl Served {
 
     pub(super) fn read(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn stored(&self, bytes: u64) {
+        self.stored.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn fault(&self) {

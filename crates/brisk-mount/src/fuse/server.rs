@@ -10,6 +10,7 @@ use std::thread;
 use brisk_image::{Image, InodeKind};
 use rustix::io::Errno;
 
+use super::ahead::{Ahead, Answered};
 use super::channel::{Channel, REQUEST, Request};
 use super::connection::FuseConnection;
 use super::listing::Listings;
@@ -54,11 +55,21 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
         options,
         listings: Listings::default(),
         readers: Readers::default(),
+        ahead: options.read_ahead.then(Ahead::default),
         told: Mutex::default(),
     };
     let channels = connection.channels();
     let answer = |i: usize| server.answer(Channel(channels[i % channels.len()].as_fd()));
     let result = thread::scope(|scope| {
+        if let Some(ahead) = &server.ahead {
+            let channel = Channel(connection.channel());
+            let builder = thread::Builder::new().name("brisk-ahead".into());
+            let run = move || ahead.run(channel, &options.served);
+            if builder.spawn_scoped(scope, run).is_err() {
+                // Nobody takes what is queued, so nothing is.
+                ahead.end();
+            }
+        }
         let others: Vec<_> = (1..options.threads)
             .map_while(|i| {
                 let name = format!("brisk-answer-{i}");
@@ -66,11 +77,15 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
                 builder.spawn_scoped(scope, move || answer(i)).ok()
             })
             .collect();
-        others.into_iter().fold(answer(0), |result, other| {
+        let result = others.into_iter().fold(answer(0), |result, other| {
             // Panics of requests are caught, so a thread ends with a result.
             let other = other.join().unwrap_or(Err(Errno::IO));
             result.and(other)
-        })
+        });
+        if let Some(ahead) = &server.ahead {
+            ahead.end();
+        }
+        result
     });
     result.map_err(|e| Error::new(Action::Serve, Cause::io("receive requests", e)))
 }
@@ -81,6 +96,7 @@ struct Server<'a> {
     options: &'a ServeOptions,
     listings: Listings<'a>,
     readers: Readers,
+    ahead: Option<Ahead>,
     /// Faults of the image that were told.
     told: Mutex<HashSet<String>>,
 }
@@ -210,6 +226,14 @@ impl Server<'_> {
         }
         channel.reply_slices(request.header.unique, &slices)?;
         self.options.served.read(end.saturating_sub(offset));
+        if let Some(ahead) = &self.ahead {
+            ahead.follow(Answered {
+                nodeid: request.header.nodeid,
+                reader,
+                range: offset..end,
+                block_size: self.nodes.image.block_size().into(),
+            });
+        }
         Ok(())
     }
 

@@ -57,6 +57,7 @@ pub(super) mod op {
 
 /// The codes of notifications, which the server sends unasked.
 pub(super) mod notify {
+    pub(crate) const STORE: i32 = 4;
     pub(crate) const RESEND: i32 = 7;
 }
 
@@ -203,6 +204,13 @@ wire! {
         namelen: u32,
         kind: u32,
     }
+    /// Whole pages follow, or the last bytes of the file.
+    struct StoreOut {
+        nodeid: u64,
+        offset: u64,
+        size: u32,
+        padding: u32,
+    }
 }
 
 // linux/fuse.h has these sizes.
@@ -215,3 +223,4 @@ const _: () = assert!(size_of::<AttrOut>() == 104);
 const _: () = assert!(size_of::<ReadIn>() == 40);
 const _: () = assert!(size_of::<StatfsOut>() == 80);
 const _: () = assert!(size_of::<Dirent>() == 24);
+const _: () = assert!(size_of::<StoreOut>() == 24);

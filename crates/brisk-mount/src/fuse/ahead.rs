@@ -1,0 +1,190 @@
+//! Having ready what will be asked for next.
+//!
+//! A block has to be decoded whole for any part of it, and programs read what stands close
+//! together: so the rest of a block that was decoded goes into the page cache at once, where it
+//! costs no further request, and a file that is read in order has its next block decoded.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use brisk_image::FileReader;
+use brisk_io::page_size;
+use rustix::io::Errno;
+
+use super::channel::Channel;
+use super::served::Served;
+
+/// Reads that wait to be followed up at most; behind more of them, the oldest are stale.
+const WAITING: usize = 16;
+
+/// Blocks that are remembered as followed up, so that each of the many reads of a block does not
+/// store it again.
+const REMEMBERED: usize = 512;
+
+/// Bytes that one store takes. The pages it is for are locked one after the other while it runs.
+const STORE: u64 = 128 << 10;
+
+/// A read that was answered.
+pub(super) struct Answered {
+    pub(super) nodeid: u64,
+    pub(super) reader: FileReader,
+    /// The bytes that the reader has now.
+    pub(super) range: Range<u64>,
+    pub(super) block_size: u64,
+}
+
+/// The queue between the threads that answer and the one that follows up.
+///
+/// That one never answers requests: a store waits, uninterruptibly, for the answers to reads of the
+/// pages that it is for.
+#[derive(Default)]
+pub(super) struct Ahead {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Answered>,
+    /// Nodes and blocks; the oldest is in front.
+    done: VecDeque<(u64, u64)>,
+    ended: bool,
+}
+
+impl Ahead {
+    /// Takes note of a read.
+    pub(super) fn follow(&self, answered: Answered) {
+        // Most files are small, and read whole: they are not worth waking anybody.
+        if answered.range.is_empty() || answered.rest().iter().all(Range::is_empty) {
+            return;
+        }
+        let block = (answered.nodeid, answered.last_block());
+        let mut queue = self.lock();
+        if queue.ended || queue.done.contains(&block) {
+            return;
+        }
+        if queue.done.len() == REMEMBERED {
+            queue.done.pop_front();
+        }
+        queue.done.push_back(block);
+        if queue.waiting.len() == WAITING {
+            queue.waiting.pop_front();
+        }
+        queue.waiting.push_back(answered);
+        self.changed.notify_one();
+    }
+
+    /// Makes [`Ahead::run`] end.
+    pub(super) fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Follows reads up until [`Ahead::end`].
+    pub(super) fn run(&self, channel: Channel<'_>, served: &Served) {
+        while let Some(answered) = self.next() {
+            // What fails here is asked for and fails again when somebody wants it, and is told
+            // then. A node that the kernel dropped (ENOENT) wants nothing.
+            match answered.store_rest(channel, served) {
+                Ok(()) | Err(Errno::IO | Errno::NOENT | Errno::NOMEM) => {}
+                // The connection has ended, or the kernel takes no stores.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Answered> {
+        let mut queue = self.lock();
+        loop {
+            if queue.ended {
+                return None;
+            }
+            if let Some(answered) = queue.waiting.pop_front() {
+                return Some(answered);
+            }
+            queue = self
+                .changed
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Answered {
+    /// The block with the last byte of the read.
+    fn last_block(&self) -> u64 {
+        self.range.end.saturating_sub(1) / self.block_size
+    }
+
+    /// What the block with the last byte of the read has beside that, in pages: what is behind it,
+    /// as most readers go forwards, then what is before it.
+    fn rest(&self) -> [Range<u64>; 2] {
+        let len = self.reader.len();
+        let start = self.last_block() * self.block_size;
+        let end = start.saturating_add(self.block_size).min(len);
+        if self.reader.is_raw_at(start) {
+            // Nothing was decoded.
+            return [0..0, 0..0];
+        }
+        [self.range.end..end, start..self.range.start]
+            .map(|range| whole_pages(range, len, page_size() as u64))
+    }
+
+    fn store_rest(&self, channel: Channel<'_>, served: &Served) -> Result<(), Errno> {
+        for mut range in self.rest() {
+            while range.start < range.end {
+                let most = usize::try_from(STORE.min(range.end - range.start));
+                let most = most.map_err(|_| Errno::INVAL)?;
+                let piece = self
+                    .reader
+                    .piece(range.start, most)
+                    .map_err(|_| Errno::IO)?;
+                let (Some(bytes), false) = (piece.as_slice(), piece.is_empty()) else {
+                    // Holes are made as quickly as they are asked for.
+                    break;
+                };
+                channel.store(self.nodeid, range.start, &[IoSlice::new(bytes)])?;
+                served.stored(bytes.len() as u64);
+                range.start += bytes.len() as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pages that are wholly in `range`, and the last one of a file of `len` bytes as far as it
+/// goes: a store of less would leave a page that holds nothing yet, one of more lengthen the file.
+fn whole_pages(range: Range<u64>, len: u64, page: u64) -> Range<u64> {
+    let start = range.start.next_multiple_of(page);
+    let end = match range.end {
+        end if end >= len => len,
+        end => end - end % page,
+    };
+    start.min(end)..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_are_whole_pages_within_the_file() {
+        let table = [
+            ((0..8192, 100_000, 4096), 0..8192),
+            ((1..8191, 100_000, 4096), 4096..4096),
+            ((4096..131_072, 10_000, 4096), 4096..10_000),
+            ((4096..10_000, 10_000, 4096), 4096..10_000),
+            ((9000..10_000, 10_000, 4096), 10_000..10_000),
+            ((4096..131_072, 200_000, 65_536), 65_536..131_072),
+        ];
+        for ((range, len, page), stored) in table {
+            assert_eq!(whole_pages(range, len, page), stored);
+        }
+    }
+}
