@@ -202,6 +202,10 @@ fn readers_get_their_bytes_though_the_server_is_killed_twenty_times() {
     let connected = Connected::new(fixture.empty_dir("at"), &ServeOptions::default());
     assert!(connected.connection.can_resend(), "Linux 6.9 is needed");
     let mut child = server(&connected, &image);
+    // The first close of a file waits for an answer that no signal ends the wait for. A server is a
+    // fork of this process, and closes what the readers have open at that moment: so the first
+    // close must be behind us, as it must be for whoever starts servers beside open files.
+    fixture.assert_same(&connected.dir);
     let end = AtomicBool::new(false);
     let read = thread::scope(|scope| {
         let readers: Vec<_> = (0..3)
@@ -490,10 +494,11 @@ fn the_rest_of_a_decoded_block_is_there_before_it_is_asked_for() {
     assert_eq!(file.metadata().expect("it is open").len(), 300_000);
 }
 
-/// A source that fails while it is told to.
+/// A source that fails, or panics, while it is told to.
 struct Failing {
     bytes: Vec<u8>,
     fails: Arc<AtomicBool>,
+    panics: Arc<AtomicBool>,
 }
 
 impl brisk_io::ReadAt for Failing {
@@ -505,6 +510,7 @@ impl brisk_io::ReadAt for Failing {
         if self.fails.load(Ordering::Relaxed) {
             return Err(Errno::IO.into());
         }
+        assert!(!self.panics.load(Ordering::Relaxed), "as the test wants");
         brisk_io::ReadAt::read_at(&self.bytes, offset, buf)
     }
 }
@@ -514,9 +520,11 @@ fn a_failing_disk_is_an_error_for_the_reader_until_it_works_again() {
     let fixture = Fixture::new();
     let bytes = fs::read(fixture.image("app.img", &[])).expect("made");
     let fails = Arc::new(AtomicBool::new(false));
+    let panics = Arc::new(AtomicBool::new(false));
     let source = Failing {
         bytes,
         fails: fails.clone(),
+        panics: panics.clone(),
     };
     let image = Image::from_source(source, &OpenOptions::new()).expect("made");
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -535,6 +543,11 @@ fn a_failing_disk_is_an_error_for_the_reader_until_it_works_again() {
     assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
     assert!(!told.lock().expect("sane").is_empty());
     fails.store(false, Ordering::Relaxed);
+    // A fault of the server's own is no worse.
+    panics.store(true, Ordering::Relaxed);
+    let error = fs::read(mount.path("noise")).expect_err("the server panics");
+    assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    panics.store(false, Ordering::Relaxed);
     fixture.assert_same(mount.dir());
 }
 
@@ -591,6 +604,48 @@ fn a_damaged_block_is_an_error_for_its_readers_and_told_once() {
         fault.starts_with(&format!("corrupt image at byte {at}: a data block")),
         "{fault}"
     );
+}
+
+#[test]
+fn a_damaged_inode_harms_its_own_name_only() {
+    let fixture = Fixture::new();
+    let path = fixture.image("app.img", &["-noI"]);
+    let sound = Image::open(&path).expect("made");
+    let inode = sound.lookup("plain").expect("sound").expect("it is there");
+    let mut bytes = fs::read(path).expect("made");
+    // The inode table starts where bytes 64 to 72 say, with the header of a block that is stored
+    // as it is, and an inode with its type.
+    let word = |at: usize| usize::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
+    let at = word(64) + 2 + usize::try_from(inode.reference().to_word()).expect("one block");
+    bytes[at] = 99;
+    let image = Image::from_source(bytes, &OpenOptions::new()).expect("only an inode is damaged");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let options = ServeOptions {
+        on_fault: Arc::new(move |fault| tell.lock().expect("sane").push(fault.to_string())),
+        ..ServeOptions::default()
+    };
+    let mount = Mounted::new(fixture.empty_dir("at"), image, options);
+    let names = |dir: &Path| {
+        let entries = fs::read_dir(dir).expect("a directory");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(names(mount.dir()), names(&fixture.path("tree")));
+    for _ in 0..2 {
+        let error = fs::metadata(mount.path("plain")).expect_err("it is damaged");
+        assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    }
+    assert!(
+        fs::metadata(mount.path("text"))
+            .expect("it is sound")
+            .is_file()
+    );
+    let told = told.lock().expect("sane");
+    let [fault] = told.as_slice() else {
+        panic!("{told:?}");
+    };
+    assert!(fault.contains("inode type is 99"), "{fault}");
 }
 
 #[test]

@@ -103,7 +103,9 @@ struct Server<'a> {
 
 impl Server<'_> {
     fn answer(&self, channel: Channel<'_>) -> Result<(), Errno> {
-        let mut buf = vec![0; REQUEST];
+        // Written to, so that no page of it is missing: the kernel ends a request with EIO that it
+        // cannot copy, and does not get a missing page for a process that is being killed.
+        let mut buf = vec![1; REQUEST];
         while let Some(request) = channel.receive(&mut buf)? {
             let header = &request.header;
             self.options.served.request(header.opcode, header.unique);
