@@ -9,6 +9,9 @@ that takes the place of the calling process and sees an image that nobody else s
 [`serve`] answers the requests of a [`FuseConnection`], which needs neither root nor a kernel that
 can read the image.
 
+[`Trace`] starts a program from an image and from plain directories, and records what it asks for
+by serving them.
+
 # Example
 
 ```no_run
@@ -56,10 +59,12 @@ mod session;
     reason = "ioctls on loop devices and unshare have no safe wrapper; this file is the only one that may"
 )]
 mod syscalls;
+mod trace;
 
 pub use error::{Error, ErrorKind, Result};
 pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::options::{OnFault, Owners, ServeOptions};
+pub use fuse::recorder::{Recorder, Recording};
 pub use fuse::served::{Served, ServedCounts};
 pub use fuse::server::serve;
 pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
@@ -70,3 +75,4 @@ pub use run::Launch;
 pub use session::{
     ImageStatus, Session, SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
+pub use trace::{Readiness, Trace, Traced};

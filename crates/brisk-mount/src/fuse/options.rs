@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::recorder::Recorder;
 use super::served::Served;
 
 /// Who owns what is in an image, as a mount shows it.
@@ -32,6 +33,9 @@ pub struct ServeOptions {
     pub read_ahead: bool,
     /// Bytes of decoded blocks that are kept. 64 MiB.
     pub block_cache: u64,
+    /// Records what is asked for. The kernel is then to read nothing ahead and to look up each name
+    /// by itself, and nothing is put into the page cache unasked. No.
+    pub recorder: Option<Arc<Recorder>>,
     /// Counts what is done; a clone of the options counts into the same.
     pub served: Arc<Served>,
     /// Told of faults; a reader gets EIO and no more. Prints on standard error.
@@ -45,6 +49,7 @@ impl Default for ServeOptions {
             owners: Owners::AsStored,
             read_ahead: true,
             block_cache: 64 << 20,
+            recorder: None,
             served: Arc::default(),
             on_fault: Arc::new(|fault| {
                 eprintln!("{fault}");
@@ -58,6 +63,13 @@ impl Default for ServeOptions {
     }
 }
 
+impl ServeOptions {
+    /// Whether what was not asked for is put into the page cache.
+    pub(super) fn reads_ahead(&self) -> bool {
+        self.read_ahead && self.recorder.is_none()
+    }
+}
+
 impl fmt::Debug for ServeOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServeOptions")
@@ -65,6 +77,7 @@ impl fmt::Debug for ServeOptions {
             .field("owners", &self.owners)
             .field("read_ahead", &self.read_ahead)
             .field("block_cache", &self.block_cache)
+            .field("recorder", &self.recorder)
             .finish_non_exhaustive()
     }
 }
