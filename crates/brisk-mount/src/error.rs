@@ -170,6 +170,24 @@ pub(crate) enum Cause {
     MountRefused {
         source: io::Error,
     },
+    NoOverlay {
+        source: io::Error,
+    },
+    NoPlace {
+        image: PathBuf,
+    },
+    PlacesOverlap {
+        one: PathBuf,
+        other: PathBuf,
+    },
+    BindSource {
+        source_path: PathBuf,
+        source: io::Error,
+    },
+    BindTarget {
+        target: PathBuf,
+        source: io::Error,
+    },
     SessionDirectory {
         directory: PathBuf,
         found: &'static str,
@@ -226,6 +244,7 @@ impl Cause {
             | Self::NoFusermount
             | Self::NeitherWay { .. }
             | Self::SharedElsewhere { .. }
+            | Self::NoOverlay { .. }
             | Self::MountRefused { .. } => ErrorKind::Unsupported,
             Self::NotSquashfs { .. }
             | Self::Truncated { .. }
@@ -248,6 +267,10 @@ impl Cause {
             | Self::NoSession
             | Self::TracedRoot
             | Self::TracedWithin { .. }
+            | Self::NoPlace { .. }
+            | Self::PlacesOverlap { .. }
+            | Self::BindSource { .. }
+            | Self::BindTarget { .. }
             | Self::WorkingDirectory { .. } => ErrorKind::Place,
             Self::Threads { .. } | Self::NoChannel | Self::NoCommand | Self::NothingToTrace => {
                 ErrorKind::State
@@ -398,6 +421,29 @@ impl fmt::Display for Cause {
             Self::MountRefused { .. } => f.write_str(
                 "the system allows a user namespace but no mount in it; allow brisk to mount \
                  (AppArmor, seccomp), or run it as root",
+            ),
+            Self::NoOverlay { .. } => f.write_str(
+                "the system could not mount an overlay, which --writable and --root need; use \
+                 Linux 5.11 or later, load it with modprobe overlay, or start without them",
+            ),
+            Self::NoPlace { image } => write!(
+                f,
+                "{} records no place to be mounted on; name one with --with IMAGE@DIR",
+                Shown(image)
+            ),
+            Self::PlacesOverlap { one, other } => write!(
+                f,
+                "{} and {} are in each other; name places that are not",
+                Shown(one),
+                Shown(other)
+            ),
+            Self::BindSource { source_path, .. } => {
+                write!(f, "{} cannot be bound; name another", Shown(source_path))
+            }
+            Self::BindTarget { target, .. } => write!(
+                f,
+                "nothing can be bound to {}; name a place of the same kind that exists",
+                Shown(target)
             ),
             Self::SessionDirectory { directory, found } => write!(
                 f,
@@ -556,6 +602,9 @@ impl std::error::Error for Error {
             | Cause::NoUserNamespaces { source }
             | Cause::MountRefused { source }
             | Cause::NeitherWay { source }
+            | Cause::NoOverlay { source }
+            | Cause::BindSource { source, .. }
+            | Cause::BindTarget { source, .. }
             | Cause::WorkingDirectory { source, .. } => Some(source),
             _ => None,
         }

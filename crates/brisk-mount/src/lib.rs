@@ -2,12 +2,11 @@
 Mounts SquashFS images through the kernel, serves them through FUSE, and starts programs from them
 in a mount namespace of their own.
 
-The central types are [`KernelMount`], an image mounted for everybody, and [`Launch`], a program
-that takes the place of the calling process and sees an image that nobody else sees. Both stand on
-[`LoopDevice`]. [`KernelSupport`] says what the running kernel allows.
-
-[`serve`] answers the requests of a [`FuseConnection`], which needs neither root nor a kernel that
-can read the image.
+The central types are [`Session`], a program that takes the place of the calling process and sees an
+image that it shares with the user's other runs, and [`KernelMount`], an image mounted for everybody.
+A session stands on [`serve`], which answers the requests of a [`FuseConnection`] and needs neither
+root nor a kernel that can read the image; [`sessions`] lists them. [`Launch`] starts a program through
+the kernel's mount alone, on a [`LoopDevice`]. [`KernelSupport`] says what the running kernel allows.
 
 [`Trace`] starts a program from an image and from plain directories, and records what it asks for
 by serving them.
@@ -15,16 +14,25 @@ by serving them.
 # Example
 
 ```no_run
-use brisk_mount::{Launch, MountOptions};
+use std::time::Duration;
+
+use brisk_mount::{Session, SessionImage};
 
 # fn main() -> Result<(), brisk_mount::Error> {
-let launch = Launch {
-    image: "app.img".into(),
-    at: Some("/opt/app".into()),
+let session = Session {
+    image: SessionImage {
+        path: "app.img".into(),
+        offset: 0,
+        at: Some("/opt/app".into()),
+    },
+    with: Vec::new(),
+    root: false,
+    binds: Vec::new(),
+    writable: false,
+    linger: Duration::from_secs(300),
     command: vec!["bin/app".into(), "--version".into()],
-    options: MountOptions::default(),
 };
-let never = launch.exec()?;
+let never = session.exec()?;
 # match never {}
 # }
 ```
@@ -56,7 +64,7 @@ mod run;
 mod session;
 #[expect(
     unsafe_code,
-    reason = "ioctls on loop devices and unshare have no safe wrapper; this file is the only one that may"
+    reason = "ioctls, unshare and fork have no safe wrapper; this file is the only one that may"
 )]
 mod syscalls;
 mod trace;
@@ -73,6 +81,6 @@ pub use loop_device::{DirectIo, LoopDevice};
 pub use namespace::enter_private;
 pub use run::Launch;
 pub use session::{
-    ImageStatus, Session, SessionImage, SessionStatus, SharedMount, end_session, sessions,
+    Bind, ImageStatus, Session, SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
 pub use trace::{Readiness, Trace, Traced};

@@ -332,26 +332,6 @@ fn a_place_that_cannot_be_used_is_named() {
     });
 }
 
-/// A process that changed its root may make no user namespace.
-#[test]
-fn refused_namespaces_are_named() {
-    watched(|| {
-        let stage = Stage::new(1000);
-        let output = stage.without_namespaces(&["run", "app.img", "--at", "at", "--", "true"]);
-        let (code, _, err) = said(&output);
-        assert_eq!(code, Some(125), "{err}");
-        assert!(
-            err.starts_with(
-                "brisk: cannot mount app.img: the system refuses user namespaces to this user, \
-                 which mounting without root needs; brisk doctor says what allows them, or run it \
-                 as root"
-            ),
-            "{err}"
-        );
-        stage.assert_nothing_left(Duration::from_secs(1));
-    });
-}
-
 /// Ctrl-C goes to all processes of the terminal, and SIGHUP too when it is closed.
 #[test]
 fn signals_to_the_group_do_not_reach_the_session() {
@@ -400,6 +380,19 @@ fn a_program_can_be_stopped_and_continued() {
     });
 }
 
+/// A server that is not `last`, which was killed.
+fn next_server(stage: &Stage, last: i32) -> i32 {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let servers = stage.processes("brisk-server");
+        if let Some(pid) = servers.into_iter().find(|pid| *pid != last) {
+            return pid;
+        }
+        assert!(Instant::now() < deadline, "no new server: {}", stage.log());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Kills servers under load, `times` times, at moments that are never the same.
 fn kill_servers(stage: &Stage, times: u32) {
     // Reads what nobody has cached, again and again.
@@ -422,18 +415,7 @@ fn kill_servers(stage: &Stage, times: u32) {
     stage.wait_for_program("sh");
     let mut last = 0;
     for round in 0..times {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let server = loop {
-            match stage
-                .processes("brisk-server")
-                .iter()
-                .find(|pid| **pid != last)
-            {
-                Some(pid) => break *pid,
-                None => assert!(Instant::now() < deadline, "no new server in round {round}"),
-            }
-            thread::sleep(Duration::from_millis(1));
-        };
+        let server = next_server(stage, last);
         last = server;
         thread::sleep(Duration::from_micros(u64::from(round) * 7919 % 41_000));
         kill_process(Pid::from_raw(server).unwrap(), Signal::KILL).unwrap();
@@ -541,6 +523,36 @@ fn without_guardian_and_server_readers_get_errors() {
     });
 }
 
+/// Not ended from outside, as far as anybody can tell: it would fail for ever.
+#[test]
+fn a_server_that_fails_again_and_again_is_given_up() {
+    each_user(|stage| {
+        let child = reader(stage);
+        let mut last = 0;
+        for _ in 0..5 {
+            let server = next_server(stage, last);
+            last = server;
+            // By then it no longer starts.
+            thread::sleep(Duration::from_millis(50));
+            kill(&[server], Signal::ABORT);
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !stage.log().contains("the server fails again and again") {
+            assert!(Instant::now() < deadline, "{}", stage.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (code, out, err) = said(&go(child));
+        assert_ne!(code, Some(0));
+        assert_eq!(out, "");
+        assert!(err.contains("not connected"), "{err}");
+        // A later run is not troubled by it.
+        assert_eq!(
+            said(&stage.sh("cmp $BRISK_TREE/noise tree/noise; exit 4")).0,
+            Some(4)
+        );
+    });
+}
+
 #[test]
 fn a_stopped_server_makes_programs_wait_and_they_go_on() {
     each_user(|stage| {
@@ -580,6 +592,47 @@ fn an_image_that_was_cut_gives_errors_where_it_is_gone() {
         let (code, out, err) = said(&go(child));
         assert_ne!(code, Some(0));
         assert_eq!(out, "");
+        assert!(err.contains("Input/output error"), "{err}");
+    });
+}
+
+/// The image is in another image, the session of which dies: each read of it fails. The sessions
+/// are one in the other.
+#[test]
+fn an_image_on_a_failing_disk_gives_errors() {
+    each_user(|stage| {
+        fs::create_dir(stage.path("outer")).unwrap();
+        fs::rename(stage.path("app.img"), stage.path("outer/inner.img")).unwrap();
+        stage.pack_tree("outer", "outer.img");
+        let script = "read go; cmp $BRISK_TREE/noise tree/noise";
+        let brisk = stage.executable();
+        let mut child = stage
+            .brisk(&["run", "outer.img", "--at", "at", "--linger", "600", "--"])
+            .arg(brisk)
+            .args([
+                "run",
+                "at/inner.img",
+                "--at",
+                "home",
+                "--linger",
+                "600",
+                "--",
+            ])
+            .args(["bin/app", "sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        stage.wait_for_program("sh");
+        assert_eq!(stage.processes("brisk-guardian").len(), 2);
+        let outer = stage.sessions_of("outer.img");
+        assert_eq!(outer.len(), 2, "{outer:?}");
+        kill(&outer, Signal::STOP);
+        kill(&outer, Signal::KILL);
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let (code, out, err) = said(&child.wait_with_output().unwrap());
+        assert_eq!((code, out.as_str()), (Some(2), ""));
         assert!(err.contains("Input/output error"), "{err}");
     });
 }
@@ -650,5 +703,401 @@ fn the_first_run_hands_on_standard_streams_that_are_closed() {
             (out.as_str(), child.wait().unwrap().code()),
             ("from the image", Some(0))
         );
+    });
+}
+
+/// The session of the stage, as `brisk stat --json` has it.
+fn stat(stage: &Stage) -> (Option<i32>, serde_json::Value) {
+    let output = stage.brisk(&["stat", "--json"]).output().unwrap();
+    let (code, out, err) = said(&output);
+    assert_eq!(err, "");
+    (code, serde_json::from_str(&out).unwrap())
+}
+
+#[test]
+fn sessions_are_listed_with_what_runs_in_them() {
+    each_user(|stage| {
+        assert_eq!(stat(stage), (Some(1), serde_json::json!([])));
+        let child = reader(stage);
+        let (code, sessions) = stat(stage);
+        assert_eq!(code, Some(0));
+        let session = &sessions[0];
+        assert_eq!(session["guardian"], stage.processes("brisk-guardian")[0]);
+        assert_eq!(session["linger"], 600);
+        assert_eq!(session["left"], serde_json::Value::Null);
+        let image = &session["images"][0];
+        let path = |name: &str| {
+            stage
+                .path(name)
+                .canonicalize()
+                .unwrap()
+                .display()
+                .to_string()
+        };
+        assert_eq!(image["path"], path("app.img"));
+        assert_eq!(image["place"], path("at"));
+        assert_eq!(image["server"], stage.processes("brisk-server")[0]);
+        assert_eq!(image["restarts"], 0);
+        assert!(image["counts"]["lookups"].as_u64().unwrap() > 0, "{image}");
+        let program = serde_json::json!({ "pid": child.id(), "name": "sh" });
+        assert_eq!(session["programs"], serde_json::json!([program]));
+        assert_eq!(said(&go(child)).0, Some(0));
+        // The guardian notices.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while stat(stage).1[0]["left"].is_null() {
+            assert!(Instant::now() < deadline);
+        }
+        let (_, sessions) = stat(stage);
+        assert_eq!(sessions[0]["programs"], serde_json::json!([]));
+        assert!(sessions[0]["left"].as_u64().unwrap() > 500);
+        for (about, listed) in [("app.img", true), ("at", true), ("tree", false)] {
+            let (code, out, err) = said(&stage.brisk(&["stat", about]).output().unwrap());
+            assert_eq!((code == Some(0), err.as_str()), (listed, ""));
+            assert_eq!(out.contains("  guardian    process "), listed, "{out}");
+        }
+    });
+}
+
+#[test]
+fn a_session_is_ended_unless_programs_run_in_it() {
+    each_user(|stage| {
+        let child = reader(stage);
+        let pid = child.id();
+        let busy = said(&stage.brisk(&["umount", "app.img"]).output().unwrap());
+        assert_eq!(
+            busy,
+            (
+                Some(2),
+                String::new(),
+                format!(
+                    "brisk: cannot end the session: programs still run in it: {pid} sh; end them, \
+                     or have it end with them by --lazy\n"
+                )
+            )
+        );
+        assert_eq!(said(&go(child)).1, "same\n");
+        let ended = said(&stage.brisk(&["umount", "at"]).output().unwrap());
+        assert_eq!(ended, (Some(0), String::new(), String::new()));
+        stage.assert_nothing_left(Duration::from_secs(1));
+    });
+}
+
+#[test]
+fn a_session_that_ends_lazily_ends_with_its_programs_and_is_not_joined() {
+    each_user(|stage| {
+        let child = reader(stage);
+        let old = stage.processes("brisk-guardian");
+        let lazy = said(
+            &stage
+                .brisk(&["umount", "--lazy", "app.img"])
+                .output()
+                .unwrap(),
+        );
+        assert_eq!(lazy, (Some(0), String::new(), String::new()));
+        assert_eq!(stat(stage).1, serde_json::json!([]));
+        assert_eq!(said(&stage.sh("exit 0")).0, Some(0));
+        assert_eq!(stage.processes("brisk-guardian").len(), 2);
+        assert_eq!(said(&go(child)).1, "same\n");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while stage.processes("brisk-guardian").contains(&old[0]) {
+            assert!(Instant::now() < deadline, "{}", stage.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+        // The later one was not harmed.
+        assert_eq!(stage.processes("brisk-guardian").len(), 1);
+        let (code, sessions) = stat(stage);
+        assert_eq!(
+            (code, sessions.as_array().map(Vec::len)),
+            (Some(0), Some(1))
+        );
+    });
+}
+
+/// A run of `app.img` with these options, and a script of which stdout and stderr are returned.
+fn run_with(stage: &Stage, options: &[&str], script: &str) -> (Option<i32>, String, String) {
+    let mut command = stage.brisk(&["run", "app.img", "--linger", "600"]);
+    command
+        .args(options)
+        .args(["--", "bin/app", "sh", "-c", script]);
+    said(&command.env("HOME", stage.writable()).output().unwrap())
+}
+
+#[test]
+fn what_a_program_writes_is_in_memory_and_goes_with_the_session() {
+    each_user(|stage| {
+        let options = ["--at", "at", "--writable"];
+        let script = "cd $BRISK_TREE && echo new > sub/new && echo more >> text && rm noise && \
+                      mv many less && chmod 700 bin && ls && ls sub && tail -c 5 text";
+        let expected = "bin\nless\nlink\nsub\ntext\ninside\nnew\nmore\n";
+        assert_eq!(
+            run_with(stage, &options, script),
+            (Some(0), expected.to_owned(), String::new())
+        );
+        // Later runs share it.
+        let later = run_with(
+            stage,
+            &options,
+            "cat $BRISK_TREE/sub/new; cmp $BRISK_TREE/less/7 tree/many/7",
+        );
+        assert_eq!(later, (Some(0), "new\n".to_owned(), String::new()));
+        // Others do not.
+        let other = run_with(
+            stage,
+            &["--at", "at"],
+            "ls $BRISK_TREE/sub; echo x > $BRISK_TREE/sub/new",
+        );
+        assert_eq!((other.0, other.1.as_str()), (Some(2), "inside\n"));
+        assert!(other.2.contains("Read-only file system"), "{other:?}");
+        assert_eq!(
+            said(&stage.brisk(&["umount", "app.img"]).output().unwrap()).0,
+            Some(0)
+        );
+        let again = run_with(stage, &options, "ls $BRISK_TREE/sub");
+        assert_eq!(again, (Some(0), "inside\n".to_owned(), String::new()));
+    });
+}
+
+#[test]
+fn a_killed_server_is_replaced_below_a_writable_layer() {
+    each_user(|stage| {
+        let options = ["--at", "at", "--writable"];
+        assert_eq!(
+            run_with(stage, &options, "echo new > $BRISK_TREE/new").0,
+            Some(0)
+        );
+        kill(&stage.processes("brisk-server"), Signal::KILL);
+        let later = run_with(
+            stage,
+            &options,
+            "cmp $BRISK_TREE/noise tree/noise && cat $BRISK_TREE/new",
+        );
+        assert_eq!(later, (Some(0), "new\n".to_owned(), String::new()));
+    });
+}
+
+#[test]
+fn several_images_have_places_and_servers_of_their_own() {
+    each_user(|stage| {
+        fs::create_dir(stage.path("runtime")).unwrap();
+        let runtime = stage.path("runtime");
+        let with = format!("app.img@{}", runtime.display());
+        let options = ["--at", "at", "--with", &with];
+        let script = "cmp $BRISK_TREE/noise tree/noise && cmp runtime/text tree/text && echo same";
+        for _ in 0..2 {
+            assert_eq!(
+                run_with(stage, &options, script),
+                (Some(0), "same\n".to_owned(), String::new())
+            );
+            assert_eq!(stage.processes("brisk-server").len(), 2);
+            assert_eq!(stage.processes("brisk-guardian").len(), 1);
+            kill(&stage.processes("brisk-server"), Signal::KILL);
+        }
+        fs::create_dir(stage.path("at/in")).unwrap();
+        let overlap = run_with(stage, &["--at", "at", "--with", "app.img@at/in"], "true");
+        assert_eq!(overlap.0, Some(125));
+        assert!(
+            overlap
+                .2
+                .ends_with("at/in are in each other; name places that are not\n"),
+            "{overlap:?}"
+        );
+        let nowhere = run_with(stage, &["--at", "at", "--with", "app.img"], "true");
+        assert_eq!(nowhere.0, Some(125));
+        assert!(
+            nowhere.2.ends_with(
+                "app.img records no place to be mounted on; name one with --with IMAGE@DIR\n"
+            ),
+            "{nowhere:?}"
+        );
+    });
+}
+
+#[test]
+fn files_of_the_system_are_shown_elsewhere() {
+    each_user(|stage| {
+        fs::create_dir(stage.path("shown")).unwrap();
+        let (rw, ro) = (
+            format!("home:{}", stage.path("shown").display()),
+            // In the image.
+            "tree/text:at/sub/inside:ro",
+        );
+        let options = ["--at", "at", "--bind", &rw, "--bind", ro];
+        let script = "echo x > shown/x && cat home/x && cmp tree/text at/sub/inside; \
+                      echo y > at/sub/inside";
+        for _ in 0..2 {
+            let (code, out, err) = run_with(stage, &options, script);
+            assert_eq!((code, out.as_str()), (Some(2), "x\n"), "{err}");
+            assert!(err.contains("Read-only file system"), "{err}");
+        }
+        let missing = run_with(stage, &["--at", "at", "--bind", "none:home"], "true");
+        assert_eq!(missing.0, Some(125));
+        assert!(
+            missing.2.contains("none cannot be bound; name another"),
+            "{missing:?}"
+        );
+        let missing = run_with(stage, &["--at", "at", "--bind", "home:at/none"], "true");
+        assert_eq!(missing.0, Some(125));
+        assert!(
+            missing.2.contains(
+                "nothing can be bound to at/none; name a place of the same kind that exists"
+            ),
+            "{missing:?}"
+        );
+        // That session failed when it had processes already, which leave.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while stage.processes("brisk-guardian").len() > 1 {
+            assert!(Instant::now() < deadline, "{}", stage.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+}
+
+/// An image of the shell and what it needs, in which `/etc` lacks nearly everything.
+fn root_image(stage: &Stage) {
+    let script = "mkdir -p root/bin root/etc root/data && echo image > root/etc/own && \
+                  for p in sh ls cat readlink unshare stat; do cp $(command -v $p) root/bin; done; \
+                  for l in $(ldd root/bin/* | grep -o '/[^ ]*\\.so[^ ]*' | sort -u); do \
+                  mkdir -p root$(dirname $l) && cp -L $l root$l; done; ln -s data root/alias";
+    let made = std::process::Command::new("sh")
+        .args(["-ec", script])
+        .current_dir(stage.path(""))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    stage.pack_tree("root", "root.img");
+}
+
+fn in_root(stage: &Stage, options: &[&str], script: &str) -> (Option<i32>, String, String) {
+    let mut command = stage.brisk(&["run", "root.img", "--root", "--linger", "600"]);
+    command.args(options).args(["--", "/bin/sh", "-c", script]);
+    said(&command.output().unwrap())
+}
+
+#[test]
+fn an_image_is_the_root_directory() {
+    each_user(|stage| {
+        root_image(stage);
+        let script = "cat /etc/own; [ /etc/hosts -ef /proc/self/root/etc/hosts ] && echo hosts; \
+                      ls -d /proc/self /sys/kernel /dev/null /tmp /run /home; \
+                      [ -e /usr/bin/env ] || echo none; echo $BRISK_TREE; pwd; \
+                      echo x > /new; readlink /proc/self/exe";
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            seen.push(in_root(stage, &[], script));
+        }
+        // The working directory is in /tmp, which is the system's.
+        let expected = format!(
+            "image\nhosts\n/dev/null\n/home\n/proc/self\n/run\n/sys/kernel\n/tmp\nnone\n/\n{}\n/bin/readlink\n",
+            stage.path("").canonicalize().unwrap().display()
+        );
+        assert_eq!(
+            (seen[0].0, seen[0].1.as_str()),
+            (Some(0), expected.as_str()),
+            "{seen:?}"
+        );
+        assert!(seen[0].2.contains("Read-only file system"), "{seen:?}");
+        assert_eq!(seen[0], seen[1]);
+        assert_eq!(stage.processes("brisk-guardian").len(), 1);
+        // A sandbox in it can be made, as those of browsers are.
+        let sandbox = in_root(stage, &[], "unshare --user --mount cat /etc/own");
+        assert_eq!(sandbox, (Some(0), "image\n".to_owned(), String::new()));
+        // Another server works there too.
+        kill(&stage.processes("brisk-server"), Signal::KILL);
+        assert_eq!(in_root(stage, &[], "cat /etc/own").1, "image\n");
+    });
+}
+
+#[test]
+fn a_root_directory_has_places_to_bind_to() {
+    each_user(|stage| {
+        root_image(stage);
+        let home = stage.writable().display().to_string();
+        let options = [
+            // There, through a link, in directories that are not there, over a file.
+            &format!("{home}:/data"),
+            &format!("{home}:/alias/../deep/er"),
+            &format!("{}:/etc/own:ro", stage.path("tree/sub/inside").display()),
+        ];
+        let options: Vec<_> = options.iter().flat_map(|bind| ["--bind", bind]).collect();
+        let script = "echo x > /data/x; cat /deep/er/x /etc/own; stat -c %a /deep; ls /";
+        let seen = in_root(stage, &options, script);
+        assert_eq!((seen.0, seen.2.as_str()), (Some(0), ""), "{seen:?}");
+        assert!(
+            seen.1
+                .starts_with("x\nfrom the image755\nalias\nbin\ndata\ndeep\n"),
+            "{seen:?}"
+        );
+        let image = stage.path("app.img").display().to_string();
+        let with = in_root(
+            stage,
+            &["--with", &format!("{image}@/opt/app")],
+            "cat /opt/app/sub/inside",
+        );
+        assert_eq!(with, (Some(0), "from the image".to_owned(), String::new()));
+        let writable = in_root(
+            stage,
+            &["--writable"],
+            "echo x > /new; echo y > /etc/own; cat /new /etc/own",
+        );
+        assert_eq!(writable, (Some(0), "x\ny\n".to_owned(), String::new()));
+        let wrong = in_root(stage, &["--bind", &format!("{home}:/etc/own")], "true");
+        assert_eq!(wrong.0, Some(125));
+        assert!(
+            wrong.2.contains("nothing can be bound to /etc/own"),
+            "{wrong:?}"
+        );
+    });
+}
+
+/// A process in a copy of the namespace counts, as that of a sandbox.
+#[test]
+fn a_sandbox_keeps_the_session() {
+    watched(|| {
+        let stage = Stage::new(1000);
+        let script = "unshare --user --mount sh -c 'sleep 1; cat $BRISK_TREE/sub/inside > $HOME/out' \
+                      </dev/null >/dev/null 2>&1 &";
+        let output = stage
+            .lingering("0", &["bin/app", "sh", "-c", script])
+            .env("HOME", stage.writable())
+            .output()
+            .unwrap();
+        assert_eq!(said(&output), (Some(0), String::new(), String::new()));
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(stage.processes("brisk-guardian").len(), 1);
+        stage.assert_nothing_left(Duration::from_secs(10));
+    });
+}
+
+/// Without the device, or without the right to open it. In a /dev of its own, for the test alone.
+#[test]
+fn a_missing_or_closed_fuse_device_is_named() {
+    watched(|| {
+        for (make, cure) in [
+            (
+                "true",
+                "there is no /dev/fuse; load it with modprobe fuse, or give a container /dev/fuse \
+                 (--device /dev/fuse)",
+            ),
+            (
+                "mknod -m 600 /dev/fuse c 10 229",
+                "/dev/fuse may not be opened by this user; allow it with chmod 666 /dev/fuse, as \
+                 udev does: Permission denied (os error 13)",
+            ),
+        ] {
+            let stage = Stage::new(1000);
+            let script = format!("mount -t tmpfs none /dev && {make} && exec \"$@\"");
+            let brisk = stage.brisk(&["run", "app.img", "--at", "at", "--", "true"]);
+            let output = std::process::Command::new("unshare")
+                .args(["--mount", "sh", "-c", &script, "sh"])
+                .arg(brisk.get_program())
+                .args(brisk.get_args())
+                .current_dir(stage.path(""))
+                .env("XDG_RUNTIME_DIR", stage.runtime())
+                .output()
+                .unwrap();
+            let expected = format!("brisk: cannot mount app.img: {cure}\n");
+            assert_eq!(said(&output), (Some(125), String::new(), expected));
+            stage.assert_nothing_left(Duration::from_secs(1));
+        }
     });
 }

@@ -122,7 +122,7 @@ impl Stage {
     }
 
     /// The command where the kernel allows no user namespaces: below a change of root.
-    fn without_namespaces(&self, arguments: &[&str]) -> Said {
+    fn without_namespaces(&self, program: &str, arguments: &[&str]) -> Said {
         let root = self.path("root");
         if !root.exists() {
             fs::create_dir(&root).unwrap();
@@ -130,7 +130,7 @@ impl Stage {
         let script = "mount --rbind / root && here=$PWD && shift 0 && \
                       exec chroot root sh -c 'cd \"$0\" && exec \"$@\"' \"$here\" \"$@\"";
         let before = ["unshare", "--mount", "sh", "-c", script, "sh"];
-        let mut command = self.wrapped(&before, USER, "./brisk", arguments);
+        let mut command = self.wrapped(&before, USER, program, arguments);
         command.output().unwrap().into()
     }
 
@@ -367,7 +367,7 @@ fn where_namespaces_are_refused_fusermount_mounts() {
         arguments.extend(options);
         arguments.extend(["--", "bin/app"]);
         arguments.extend(program);
-        stage.without_namespaces(&arguments)
+        stage.without_namespaces("./brisk", &arguments)
     };
     // The second joins the first.
     for _ in 0..2 {
@@ -392,6 +392,27 @@ fn where_namespaces_are_refused_fusermount_mounts() {
         outcome.out.starts_with(&runtime.display().to_string())
             && outcome.out.ends_with(".mnt\nfrom the image"),
         "{outcome:?}"
+    );
+    let refused = run(&["--writable"]);
+    assert_eq!(
+        refused,
+        said(
+            125,
+            "",
+            "brisk: cannot mount a.img: --writable needs a user namespace, which the system refuses \
+             to this user; brisk doctor says what allows it\n"
+        )
+    );
+    let alone = ["PATH=/none", "./brisk", "run", "a.img", "--", "bin/app"];
+    assert_eq!(
+        stage.without_namespaces("env", &alone),
+        said(
+            125,
+            "",
+            "brisk: cannot mount a.img: the system refuses user namespaces to this user and has no \
+             fusermount3; install the package fuse3, or see brisk doctor for what allows \
+             namespaces: Operation not permitted (os error 1)\n"
+        )
     );
     stage.assert_nothing_left(USER);
 }

@@ -38,7 +38,7 @@ const RESEND_AFTER: [Duration; 4] = [
 /// Servers that may fail by themselves, and be ended from outside, within [`DEATHS_WITHIN`]. Beyond
 /// that the connection is given up, so that programs get errors and do not wait for ever.
 const FAILURES: usize = 5;
-const DEATHS: usize = 100;
+const DEATHS: usize = 1000;
 const DEATHS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long servers may take to notice that their connection has ended, before they are killed.
@@ -198,14 +198,15 @@ struct State {
     dying: Vec<(usize, Pid)>,
 }
 
-/// What became readable. The numbers are indices of peers and images.
+/// What became readable. The numbers are indices of peers and images. A server is named by its
+/// process too: the first of several signs of its death lets another take its place.
 #[derive(Clone, Copy)]
 enum Source {
     Listener,
     Peer(usize),
     Program,
-    ServerSocket(usize),
-    ServerDeath(usize),
+    ServerSocket(usize, Pid),
+    ServerDeath(usize, Pid),
 }
 
 impl State {
@@ -231,8 +232,8 @@ impl State {
                     self.program = None;
                     self.look = true;
                 }
-                Source::ServerSocket(index) => self.hear_server(index, now),
-                Source::ServerDeath(index) => self.bury_server(index, now),
+                Source::ServerSocket(index, pid) => self.hear_server(index, pid, now),
+                Source::ServerDeath(index, pid) => self.bury_server(index, pid, now),
             }
         }
         // From the last, so that the other numbers stay right.
@@ -266,13 +267,13 @@ impl State {
         watched.extend(self.program.iter().map(|fd| (fd, Source::Program)));
         for (index, image) in self.images.iter().enumerate() {
             if let Some(server) = &image.watch.server {
-                watched.push((&server.socket, Source::ServerSocket(index)));
-                watched.push((&server.process, Source::ServerDeath(index)));
+                watched.push((&server.socket, Source::ServerSocket(index, server.pid)));
+                watched.push((&server.process, Source::ServerDeath(index, server.pid)));
                 watched.extend(
                     server
                         .thread
                         .iter()
-                        .map(|thread| (thread, Source::ServerDeath(index))),
+                        .map(|thread| (thread, Source::ServerDeath(index, server.pid))),
                 );
             }
         }
@@ -481,14 +482,14 @@ impl State {
         }
     }
 
-    fn hear_server(&mut self, index: usize, now: Instant) {
+    fn hear_server(&mut self, index: usize, pid: Pid, now: Instant) {
         let server = self.images.get(index).and_then(|i| i.watch.server.as_ref());
-        let Some(server) = server else {
+        let Some(server) = server.filter(|server| server.pid == pid) else {
             return;
         };
         match receive(&server.socket) {
             Ok(Some(message)) => self.note(index, message.verb(), message.field(1)),
-            _ => self.bury_server(index, now),
+            _ => self.bury_server(index, pid, now),
         }
     }
 
@@ -539,12 +540,12 @@ impl State {
 
     /// A server is dead, though threads of it may still hang: another takes its place, if the
     /// kernel can send it what the dead one left.
-    fn bury_server(&mut self, index: usize, now: Instant) {
+    fn bury_server(&mut self, index: usize, pid: Pid, now: Instant) {
         let Some(image) = self.images.get_mut(index) else {
             return;
         };
         let watch = &mut image.watch;
-        let Some(server) = watch.server.take() else {
+        let Some(server) = watch.server.take_if(|server| server.pid == pid) else {
             return;
         };
         self.dying.push((index, server.pid));

@@ -31,9 +31,11 @@ pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<Entered>,
     let shared = answer.verb() == b"shared";
     let (place, descriptors) = (answer.fields.pop(), answer.descriptors);
     if let (Some(place), true) = (&place, shared) {
+        let place = PathBuf::from(OsString::from_vec(place.clone()));
         return Ok(Some(Entered {
-            tree: PathBuf::from(OsString::from_vec(place.clone())),
+            tree: place.clone(),
             joined: false,
+            covered: vec![place],
             guardian: socket,
         }));
     }
@@ -45,6 +47,7 @@ pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<Entered>,
     Ok(Some(Entered {
         tree: PathBuf::from(OsString::from_vec(place)),
         joined: true,
+        covered: Vec::new(),
         guardian: socket,
     }))
 }

@@ -20,6 +20,8 @@ mod guardian;
 mod join;
 mod key;
 mod members;
+mod overlay;
+mod root;
 mod server;
 mod set_up;
 mod shared;
@@ -46,7 +48,7 @@ use rustix::process::fchdir;
 use self::directory::Directory;
 use self::key::Key;
 use crate::error::{Action, Cause, Error, Result};
-use crate::run::{become_program, default_place};
+use crate::run::become_program;
 
 /// How often a session may end at the moment it is joined. Each time another run was quicker.
 const TRIES: u32 = 10;
@@ -58,6 +60,17 @@ const TRIES: u32 = 10;
 pub struct Session {
     /// The image that the program is started from.
     pub image: SessionImage,
+    /// More images, each with a place of its own.
+    pub with: Vec<SessionImage>,
+    /// Makes the image the program's root directory, with the system's `/proc`, `/sys`, `/dev`,
+    /// `/run`, `/tmp` and `/home` in it, and the files of `/etc` that say where it is and who.
+    /// [`SessionImage::at`] of `image` counts for nothing then, and the other places are in it.
+    pub root: bool,
+    /// What the program sees elsewhere too.
+    pub binds: Vec<Bind>,
+    /// Lets the program write to the image's place. What it writes is kept in memory, and lost with
+    /// the session.
+    pub writable: bool,
     /// How long the session stays after its last program has ended. That of the latest run counts.
     pub linger: Duration,
     /// The program and its arguments. An absolute program is taken as it is, one with a slash from
@@ -77,12 +90,25 @@ pub struct SessionImage {
     pub at: Option<PathBuf>,
 }
 
+/// A file or directory of the system that a [`Session`] shows at another place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    /// The file or directory.
+    pub source: PathBuf,
+    /// Where it is shown. It must exist, except in a root directory or in what is writable.
+    pub target: PathBuf,
+    /// Nothing can be written there.
+    pub read_only: bool,
+}
+
 /// Where a run is before it becomes its program.
 struct Entered {
     /// What `BRISK_TREE` says.
     tree: PathBuf,
     /// The session was there already.
     joined: bool,
+    /// What mounts cover, if it was not.
+    covered: Vec<PathBuf>,
     /// Open until the program is executed, or this process ends.
     guardian: OwnedFd,
 }
@@ -138,9 +164,9 @@ impl Session {
     }
 
     fn enter_namespaces(&self) -> Result<Entered, Cause> {
-        let image = OpenImage::open(&self.image)?;
+        let images = self.open()?;
         let key = self
-            .key(&image)
+            .key(&images)
             .map_err(|e| Cause::io("identify the image", e))?;
         let directory = Directory::open()?;
         let failed = |e| Cause::io("look for a session", e);
@@ -154,7 +180,7 @@ impl Session {
             let lock = directory.lock(&key).map_err(failed)?;
             // Another run may have made it while this one waited.
             let Some(socket) = directory.connect(&key).map_err(failed)? else {
-                return set_up::set_up(self, image, directory, &key, lock);
+                return set_up::set_up(self, images, directory, &key, lock);
             };
             // The guardian may need the lock before it can answer.
             lock.release().map_err(failed)?;
@@ -165,10 +191,41 @@ impl Session {
         Err(Cause::SessionLost { tries: TRIES })
     }
 
-    fn key(&self, image: &OpenImage) -> std::io::Result<String> {
+    /// The images, the program's first.
+    fn open(&self) -> Result<Vec<OpenImage>, Cause> {
+        let mut images = vec![OpenImage::open(&self.image, self.root)?];
+        for with in &self.with {
+            let image = OpenImage::open(with, self.root)?;
+            let Some(at) = &image.at else {
+                return Err(Cause::NoPlace { image: image.path });
+            };
+            // In a root directory, all places are below that of the first.
+            let mut others = images.iter().filter_map(|image| image.at.as_ref());
+            if let Some(other) = others.find(|o| o.starts_with(at) || at.starts_with(o)) {
+                return Err(Cause::PlacesOverlap {
+                    one: other.clone(),
+                    other: at.clone(),
+                });
+            }
+            images.push(image);
+        }
+        Ok(images)
+    }
+
+    fn key(&self, images: &[OpenImage]) -> std::io::Result<String> {
         let mut key = Key::new()?;
-        key.add_image(&image.file, image.offset)?;
-        key.add_path(image.at.as_deref());
+        for image in images {
+            key.add_image(&image.file, image.offset)?;
+            key.add_path(image.at.as_deref());
+        }
+        key.add_number(self.root.into());
+        key.add_number(self.writable.into());
+        for bind in &self.binds {
+            // What the same name means from elsewhere is something else.
+            key.add_path(Some(&std::path::absolute(&bind.source)?));
+            key.add_path(Some(&std::path::absolute(&bind.target)?));
+            key.add_number(bind.read_only.into());
+        }
         Ok(key.name())
     }
 }
@@ -183,7 +240,8 @@ struct OpenImage {
 }
 
 impl OpenImage {
-    fn open(image: &SessionImage) -> Result<Self, Cause> {
+    /// `in_root`: places are in a root directory that is not there yet.
+    fn open(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
         let file = File::open(&image.path).map_err(|e| Cause::io("open the image", e))?;
         Ok(Self {
             path: image
@@ -192,13 +250,12 @@ impl OpenImage {
                 .map_err(|e| Cause::io("resolve the image's name", e))?,
             file,
             offset: image.offset,
-            at: image.at.as_deref().map(place).transpose()?,
+            at: match &image.at {
+                Some(at) if in_root => Some(Path::new("/").join(at)),
+                Some(at) => Some(place(at)?),
+                None => None,
+            },
         })
-    }
-
-    /// Where it is to be mounted.
-    fn place(&self) -> Result<PathBuf, Cause> {
-        self.at.clone().map_or_else(default_place, Ok)
     }
 }
 
@@ -230,21 +287,30 @@ impl WorkingDirectory {
         }
     }
 
-    /// Goes back to it, from the root directory if the session was joined.
+    /// Goes back to it, where it is not the working directory any more: in a session that was
+    /// joined, below a place that a mount covers, and in another root directory, which may have
+    /// none of that name.
     fn restore(self, entered: &Entered) -> Result<(), Cause> {
+        let new_root = entered.tree == Path::new("/");
         let Some(path) = self.path else {
             // Removed, or out of reach: a name would not lead to it.
             return match self.held {
-                Some(held) if entered.joined => {
+                Some(held) if entered.joined && !new_root => {
                     fchdir(held).map_err(|e| Cause::io("go back to its directory", e))
                 }
                 _ => Ok(()),
             };
         };
-        if !entered.joined && !path.starts_with(&entered.tree) {
+        let covered = entered.covered.iter().any(|place| path.starts_with(place));
+        if !entered.joined && !covered {
             return Ok(());
         }
-        env::set_current_dir(&path).map_err(|source| Cause::WorkingDirectory { cwd: path, source })
+        match env::set_current_dir(&path) {
+            Err(_) if new_root => {
+                env::set_current_dir("/").map_err(|e| Cause::io("enter the root directory", e))
+            }
+            result => result.map_err(|source| Cause::WorkingDirectory { cwd: path, source }),
+        }
     }
 }
 

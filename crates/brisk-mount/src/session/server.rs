@@ -130,6 +130,7 @@ fn answer_guardian(socket: &OwnedFd, served: &Served) {
             ("lookups", counts.lookups),
             ("reads", counts.reads),
             ("bytes_read", counts.bytes_read),
+            ("bytes_stored", counts.bytes_stored),
             ("faults", counts.faults),
         ];
         let mut fields = vec!["counts".to_owned()];

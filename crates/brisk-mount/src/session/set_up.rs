@@ -6,25 +6,34 @@
 //! alone before anything in the mount is touched: a process that has both cannot end while a
 //! request is unanswered.
 
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brisk_image::{Image, OpenOptions};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxFlags, openat, statvfs, statx,
+};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{
+    MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_remount, move_mount, open_tree,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{getegid, geteuid};
+use rustix::process::{fchdir, getegid, geteuid};
 
 use super::directory::{Directory, Lock};
 use super::guardian::{Guardian, Served, Watch};
 use super::members::Members;
+use super::overlay::Layers;
+use super::root::Root;
 use super::shared::Handle;
 use super::wire::send;
 use super::{Entered, OpenImage, Session, say};
 use crate::error::{Cause, Error};
 use crate::namespace::{Entry, enter_session};
+use crate::run::default_place;
 use crate::syscalls::start_detached;
 use crate::{FuseConnection, Owners, ServeOptions, mount_data};
 
@@ -41,7 +50,7 @@ struct Mounted {
 /// Makes the session `key`, whose `lock` is held, and enters it.
 pub(super) fn set_up(
     session: &Session,
-    image: OpenImage,
+    images: Vec<OpenImage>,
     directory: Directory,
     key: &str,
     lock: Lock,
@@ -49,7 +58,7 @@ pub(super) fn set_up(
     let files = directory
         .try_clone()
         .map_err(|e| Cause::io("hold the directory of sessions", e))?;
-    match build(session, image, directory, key, &lock) {
+    match build(session, images, directory, key, &lock) {
         Ok(entered) => {
             lock.release()
                 .map_err(|e| Cause::io("let others join the session", e))?;
@@ -68,13 +77,17 @@ pub(super) fn set_up(
 
 fn build(
     session: &Session,
-    image: OpenImage,
+    images: Vec<OpenImage>,
     directory: Directory,
     key: &str,
     lock: &Lock,
 ) -> Result<Entered, Cause> {
     let failed = |step: &'static str| move |e: std::io::Error| Cause::io(step, e);
-    let tree = image.place()?;
+    let tree = match images.first().and_then(|image| image.at.clone()) {
+        _ if session.root => PathBuf::from("/"),
+        Some(at) => at,
+        None => default_place()?,
+    };
     let log = directory
         .log(key)
         .map_err(failed("make the session's log"))?;
@@ -100,7 +113,25 @@ fn build(
             gid: getegid().as_raw(),
         },
     };
-    let mounted = vec![mount_image(image, &tree)?];
+    let here = open_directory(Path::new("."))?;
+    // What is bound is got before anything covers it.
+    let binds = session
+        .binds
+        .iter()
+        .map(|bind| BoundTree::open(&bind.source, &bind.target, bind.read_only))
+        .collect::<Result<Vec<_>, _>>()?;
+    let layout = Layout::prepare(session, &tree)?;
+    let mut mounted = Vec::new();
+    for (index, image) in images.into_iter().enumerate() {
+        let place = match &image.at {
+            _ if index == 0 => tree.clone(),
+            Some(at) => at.clone(),
+            None => return Err(Cause::NoPlace { image: image.path }),
+        };
+        let on = layout.image_place(index, &place);
+        mounted.push(mount_image(image, place, &on)?);
+    }
+    let places: Vec<_> = mounted.iter().map(|image| image.place.clone()).collect();
 
     let mut kept = vec![
         theirs.as_raw_fd(),
@@ -123,10 +154,18 @@ fn build(
     // The copies of the channels in this process go away with `guard`.
     start_detached(&kept, log.as_fd(), guard).map_err(failed("start the session's guardian"))?;
 
+    // From here on somebody answers for the images, and this process holds no channel.
+    layout.finish(entry, &places, &binds)?;
+    if !session.root {
+        // Building it may have needed another directory. There is nothing to go back to in another
+        // root.
+        fchdir(&here).map_err(|e| Cause::io("go back to the working directory", e))?;
+    }
     send(&ours, &["ready"], &[]).map_err(|e| Cause::io("reach the session's guardian", e))?;
     Ok(Entered {
         tree,
         joined: false,
+        covered: places,
         guardian: ours,
     })
 }
@@ -200,6 +239,130 @@ impl Mounted {
     }
 }
 
+/// How the images get to their places.
+enum Layout {
+    /// Each is mounted there.
+    Places,
+    /// The first is below a layer that can be written to.
+    Writable(Layers),
+    /// The first is the root directory.
+    Root(Root),
+}
+
+impl Layout {
+    fn prepare(session: &Session, tree: &Path) -> Result<Self, Cause> {
+        Ok(if session.root {
+            let images = 1 + session.with.len();
+            Self::Root(Root::prepare(images, session.writable)?)
+        } else if session.writable {
+            Self::Writable(Layers::prepare(tree)?)
+        } else {
+            Self::Places
+        })
+    }
+
+    /// Where the image of this number, which belongs to `place`, is mounted.
+    fn image_place(&self, index: usize, place: &Path) -> PathBuf {
+        match self {
+            Self::Root(root) => root.image_place(index),
+            Self::Writable(layers) if index == 0 => layers.lower(),
+            _ => place.to_owned(),
+        }
+    }
+
+    /// Does what needs the images' servers.
+    fn finish(self, entry: Entry, places: &[PathBuf], binds: &[BoundTree]) -> Result<(), Cause> {
+        match self {
+            Self::Places => {}
+            Self::Writable(layers) => layers.cover(entry)?,
+            Self::Root(root) => return root.enter(entry, places, binds),
+        }
+        binds.iter().try_for_each(|bind| bind.mount(&bind.target))
+    }
+}
+
+/// A file or directory with what is mounted in it, to be shown at another place.
+pub(super) struct BoundTree {
+    tree: OwnedFd,
+    pub(super) target: PathBuf,
+    pub(super) is_dir: bool,
+    read_only: bool,
+}
+
+impl BoundTree {
+    pub(super) fn open(source: &Path, target: &Path, read_only: bool) -> Result<Self, Cause> {
+        let unusable = |source_error: io::Error| Cause::BindSource {
+            source_path: source.to_owned(),
+            source: source_error,
+        };
+        let metadata = source.metadata().map_err(unusable)?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE;
+        Ok(Self {
+            tree: open_tree(CWD, source, flags).map_err(|e| unusable(e.into()))?,
+            target: target.to_owned(),
+            is_dir: metadata.is_dir(),
+            read_only,
+        })
+    }
+
+    /// Shows it at `place`, which is made if it does not exist and can be made.
+    pub(super) fn mount(&self, place: &Path) -> Result<(), Cause> {
+        let refused = |source| Cause::BindTarget {
+            target: self.target.clone(),
+            source,
+        };
+        if !place.exists() {
+            self.make(place).map_err(refused)?;
+        }
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
+        move_mount(&self.tree, "", CWD, place, flags).map_err(|e| refused(e.into()))?;
+        if self.read_only {
+            make_read_only(place).map_err(|e| refused(e.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Makes something of the same kind to be covered.
+    pub(super) fn make(&self, place: &Path) -> io::Result<()> {
+        if self.is_dir {
+            return fs::create_dir_all(place);
+        }
+        if let Some(parent) = place.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        File::create(place).map(drop)
+    }
+}
+
+/// Makes what is mounted on `place` read-only. A user namespace may not take away restrictions that
+/// it inherited, so they are stated again.
+fn make_read_only(place: &Path) -> rustix::io::Result<()> {
+    let has = statvfs(place)?.f_flag;
+    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
+    for (mount, flag) in [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ] {
+        if has.contains(mount) {
+            flags |= flag;
+        }
+    }
+    mount_remount(place, flags, "")
+}
+
+/// A directory as a path only.
+pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty())
+        .map_err(|e| Cause::io(format!("open {}", path.display()), e))
+}
+
 /// Opens `/dev/fuse`.
 pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -210,15 +373,15 @@ pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
     })
 }
 
-/// Mounts `image` on the directory `place`. Nobody answers for it yet, so nothing in it may be
+/// Mounts `image`, which belongs to `place`, on the directory `on`. Nobody answers for it yet, so nothing in it may be
 /// looked at.
-fn mount_image(image: OpenImage, place: &Path) -> Result<Mounted, Cause> {
+fn mount_image(image: OpenImage, place: PathBuf, on: &Path) -> Result<Mounted, Cause> {
     let channel = open_channel()?;
     let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
     let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
     mount(
         &image.path,
-        place,
+        on,
         "fuse.brisk",
         MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV,
         Some(data.as_c_str()),
@@ -229,15 +392,13 @@ fn mount_image(image: OpenImage, place: &Path) -> Result<Mounted, Cause> {
         e => Cause::io("mount a FUSE file system", e),
     })?;
     // As a path only: that asks the server nothing, and closing it does not either.
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = openat(CWD, place, flags, Mode::empty())
-        .map_err(|e| Cause::io(format!("open {}", place.display()), e))?;
+    let root = open_directory(on)?;
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(&root, "", how, StatxFlags::empty())
-        .map_err(|e| Cause::io(format!("examine {}", place.display()), e))?;
+        .map_err(|e| Cause::io(format!("examine {}", on.display()), e))?;
     Ok(Mounted {
         image,
-        place: place.to_owned(),
+        place,
         channel,
         root,
         device: format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor),

@@ -91,11 +91,12 @@ impl SharedMount {
     }
 
     fn start(&self, until: Until) -> Result<(PathBuf, OwnedFd), Cause> {
-        let OpenImage { path, file, .. } = OpenImage::open(&SessionImage {
+        let image = SessionImage {
             path: self.image.clone(),
             offset: self.offset,
             at: None,
-        })?;
+        };
+        let OpenImage { path, file, .. } = OpenImage::open(&image, false)?;
         let target = super::place(&self.target)?;
         let mounted = mounted_on(&target);
         let mounted = mounted.map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
@@ -133,7 +134,16 @@ impl SharedMount {
 /// Enters what a session is where namespaces are refused with `refused`: a mount by `fusermount3`
 /// that runs of the same image share.
 pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Cause> {
-    let image = OpenImage::open(&session.image)?;
+    let needs_namespace = [
+        ("--root", session.root),
+        ("--with", !session.with.is_empty()),
+        ("--bind", !session.binds.is_empty()),
+        ("--writable", session.writable),
+    ];
+    if let Some((option, _)) = needs_namespace.into_iter().find(|(_, given)| *given) {
+        return Err(Cause::SharedElsewhere { option });
+    }
+    let image = OpenImage::open(&session.image, false)?;
     let identify = |e| Cause::io("identify the image", e);
     let mut key = Key::new().map_err(identify)?;
     key.add_image(&image.file, image.offset).map_err(identify)?;
@@ -175,8 +185,9 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
         cause => cause,
     })?;
     Ok(Entered {
-        tree: target,
+        tree: target.clone(),
         joined: false,
+        covered: vec![target],
         guardian,
     })
 }

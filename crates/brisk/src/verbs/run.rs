@@ -1,12 +1,13 @@
 //! `brisk run`: starts a program from an image, in a session that its user's runs share.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use brisk_image::Image;
-use brisk_mount::{ErrorKind, Launch, Session, SessionImage};
+use brisk_mount::{Bind, ErrorKind, Launch, Session, SessionImage};
 
 use super::mount;
 use crate::Answer;
@@ -33,6 +34,26 @@ pub struct Args {
     /// empty]
     #[arg(long, value_name = "DIR")]
     at: Option<PathBuf>,
+
+    /// Makes the image the program's root directory, with the system's /proc, /sys, /dev, /run,
+    /// /tmp, /home and /root in it, and of /etc: resolv.conf, hosts, passwd, group, machine-id and
+    /// localtime.
+    #[arg(long, conflicts_with_all = ["at", "kernel"])]
+    root: bool,
+
+    /// Shows a file or directory of the system at another place, for the program only; with :ro at
+    /// the end, nothing can be written there. May be repeated.
+    #[arg(long, value_name = "SRC:DST[:ro]", value_parser = bind, conflicts_with = "kernel")]
+    bind: Vec<Bind>,
+
+    /// Mounts another image too, on the directory that it records, or on DIR. May be repeated.
+    #[arg(long, value_name = "IMAGE[@DIR]", conflicts_with = "kernel")]
+    with: Vec<OsString>,
+
+    /// Lets programs write where the image is. What they write is kept in memory, and lost when the
+    /// session ends.
+    #[arg(long, conflicts_with = "kernel")]
+    writable: bool,
 
     /// How long the image stays in memory after the last program that was started from it has
     /// ended; 0 leaves nothing. That of the latest run counts.
@@ -61,13 +82,14 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let image = args.image.open()?;
     let recorded = match args.at {
         Some(_) => None,
+        None if args.root => None,
         None => image.recorded_place()?,
     };
     let at = args.at.clone().or_else(|| recorded.clone());
     let result = if args.kernel {
         launch(args, at, &image).exec()
     } else {
-        session(args, at, &image).exec(|place| {
+        session(args, at, &image)?.exec(|place| {
             say(&format!(
                 "the system refuses user namespaces: the image is mounted on {}, where all your \
                  programs see it",
@@ -96,15 +118,63 @@ fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
     }
 }
 
-fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> Session {
-    Session {
+fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Session> {
+    Ok(Session {
         image: SessionImage {
             path: args.image.image.clone(),
             offset: image.offset(),
             at,
         },
+        with: args.with.iter().map(with).collect::<Result<_, _>>()?,
+        root: args.root,
+        binds: args.bind.clone(),
+        writable: args.writable,
         linger: Duration::from_secs(args.linger.into()),
         command: args.command.clone(),
+    })
+}
+
+/// `IMAGE`, or `IMAGE@DIR` if there is no file of that name.
+fn with(text: &OsString) -> anyhow::Result<SessionImage> {
+    let bytes = text.as_bytes();
+    let split = match Path::new(text).exists() {
+        true => None,
+        false => bytes.iter().rposition(|byte| *byte == b'@'),
+    };
+    let (path, at) = match split.map(|at| bytes.split_at(at)) {
+        Some((path, at)) => {
+            let at = at.strip_prefix(b"@").unwrap_or(at);
+            (
+                OsStr::from_bytes(path),
+                Some(PathBuf::from(OsStr::from_bytes(at))),
+            )
+        }
+        None => (text.as_os_str(), None),
+    };
+    let image = Image::open(path)?;
+    Ok(SessionImage {
+        path: path.into(),
+        offset: image.offset(),
+        at: match at {
+            Some(at) => Some(at),
+            None => image.recorded_place()?,
+        },
+    })
+}
+
+/// `SRC:DST` or `SRC:DST:ro`.
+fn bind(text: &str) -> Result<Bind, String> {
+    let (text, read_only) = match text.strip_suffix(":ro") {
+        Some(text) => (text, true),
+        None => (text, false),
+    };
+    match text.split_once(':') {
+        Some((source, target)) if !source.is_empty() && !target.is_empty() => Ok(Bind {
+            source: source.into(),
+            target: target.into(),
+            read_only,
+        }),
+        _ => Err("allowed is SRC:DST or SRC:DST:ro".to_owned()),
     }
 }
 

@@ -3,7 +3,7 @@
 // Each test binary uses a part of it.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -18,14 +18,24 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a test may take. What hangs after that is ended from outside.
 const LIMIT: Duration = Duration::from_secs(50);
 
-/// Does `test` as root and as an ordinary user.
+/// Does `test` as root and as an ordinary user, at once.
 pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
-    for user in [0, 1000] {
+    let name = thread::current().name().unwrap_or("test").to_owned();
+    let users = [0, 1000].map(|user| {
         let test = test.clone();
-        watched(move || {
-            let stage = Stage::new(user);
-            test(&stage);
-        });
+        let watched = move || {
+            watched(move || {
+                let stage = Stage::new(user);
+                test(&stage);
+            });
+        };
+        let thread = thread::Builder::new().name(format!("{name} as {user}"));
+        thread.spawn(watched).expect("a thread")
+    });
+    for result in users.map(thread::JoinHandle::join) {
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 
@@ -100,17 +110,31 @@ impl Stage {
         }
         symlink("bin/app", stage.path("tree/link")).unwrap();
         stage.pack("app.img");
-        // Others may not look into the directory that cargo builds in.
-        let brisk = stage.path("brisk");
-        fs::hard_link(env!("CARGO_BIN_EXE_brisk"), &brisk)
-            .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_brisk"), &brisk).map(drop))
-            .unwrap();
+        let built = Path::new(env!("CARGO_BIN_EXE_brisk"));
+        if !everybody_reaches(built) {
+            fs::hard_link(built, stage.path("brisk"))
+                .or_else(|_| fs::copy(built, stage.path("brisk")).map(drop))
+                .unwrap();
+        }
         stage
+    }
+
+    /// The command's file, which the user can execute.
+    pub fn executable(&self) -> PathBuf {
+        let own = self.path("brisk");
+        match own.exists() {
+            true => own,
+            false => env!("CARGO_BIN_EXE_brisk").into(),
+        }
     }
 
     /// Packs the tree.
     pub fn pack(&self, image: &str) {
-        let tree = Tree::from_directory(self.path("tree"), &TreeRules::default());
+        self.pack_tree("tree", image);
+    }
+
+    pub fn pack_tree(&self, tree: &str, image: &str) {
+        let tree = Tree::from_directory(self.path(tree), &TreeRules::default());
         ImageWriter::new()
             .write(&tree.unwrap(), self.path(image), &|_| {})
             .unwrap();
@@ -137,7 +161,7 @@ impl Stage {
             .arg(format!("--reuid={}", self.user))
             .arg(format!("--regid={}", self.user))
             .arg("--clear-groups")
-            .arg(self.path("brisk"))
+            .arg(self.executable())
             .args(arguments)
             .current_dir(self.dir.path())
             .env("XDG_RUNTIME_DIR", self.runtime());
@@ -172,22 +196,6 @@ impl Stage {
         self.run(&["bin/app", "sh", "-c", script]).output().unwrap()
     }
 
-    /// The command, as the user, where the kernel allows no user namespaces.
-    pub fn without_namespaces(&self, arguments: &[&str]) -> Output {
-        // A process that changed its root may make none.
-        let script = "mount --rbind / /mnt && exec chroot /mnt sh -c 'cd $0 && exec \"$@\"' \"$@\"";
-        let brisk = self.brisk(arguments);
-        Command::new("unshare")
-            .args(["--mount", "sh", "-c", script, "sh"])
-            .arg(self.dir.path())
-            .arg(brisk.get_program())
-            .args(brisk.get_args())
-            .current_dir(self.dir.path())
-            .env("XDG_RUNTIME_DIR", self.runtime())
-            .output()
-            .unwrap()
-    }
-
     /// The processes of this name in this stage's sessions, in order.
     pub fn processes(&self, name: &str) -> Vec<i32> {
         processes(self.dir.path())
@@ -195,6 +203,19 @@ impl Stage {
             .filter(|(_, comm)| comm == name)
             .map(|(pid, _)| pid)
             .collect()
+    }
+
+    /// The guardian and the servers of the session of this image alone: they see one mount.
+    pub fn sessions_of(&self, image: &str) -> Vec<i32> {
+        let mut mounts: BTreeMap<i32, Vec<String>> = BTreeMap::new();
+        for_each_process(|pid, comm, line| {
+            if comm.starts_with("brisk-") && is_ours(line, self.dir.path()) {
+                mounts.entry(pid).or_default().push(line.to_owned());
+            }
+        });
+        let path = self.path(image);
+        mounts.retain(|_, lines| lines.len() == 1 && is_ours(&lines[0], &path));
+        mounts.into_keys().collect()
     }
 
     pub fn wait_for_program(&self, name: &str) {
@@ -255,6 +276,13 @@ impl Stage {
             .filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok())
             .collect()
     }
+}
+
+/// Whether an ordinary user may enter all directories on the way.
+fn everybody_reaches(path: &Path) -> bool {
+    path.ancestors()
+        .skip(1)
+        .all(|dir| fs::metadata(dir).is_ok_and(|m| m.permissions().mode() & 0o001 != 0))
 }
 
 impl Drop for Stage {

@@ -1,0 +1,100 @@
+//! A layer in memory over an image, so that programs can write where it is.
+
+use std::ffi::CString;
+use std::fs::{self, DirBuilder};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, mount};
+use rustix::process::fchdir;
+
+use super::set_up::open_directory;
+use crate::error::Cause;
+use crate::namespace::Entry;
+
+/// The directories of the layers, by names that need no escape in the options of an overlay.
+const LOWER: &str = "lower";
+const UPPER: &str = "upper";
+const WORK: &str = "work";
+
+/// A file system in memory that covers the image's place, with a directory for each layer. The
+/// overlay of them covers it in turn.
+pub(super) struct Layers {
+    place: PathBuf,
+    memory: OwnedFd,
+}
+
+impl Layers {
+    pub(super) fn prepare(place: &Path) -> Result<Self, Cause> {
+        let memory = mount_memory(place)?;
+        for name in [LOWER, UPPER, WORK] {
+            make_directory(&place.join(name))?;
+        }
+        Ok(Self {
+            place: place.to_owned(),
+            memory,
+        })
+    }
+
+    /// Where the image is to be mounted.
+    pub(super) fn lower(&self) -> PathBuf {
+        self.place.join(LOWER)
+    }
+
+    /// Mounts the overlay, for which the image's server has to be there. Leaves the process in
+    /// another working directory.
+    pub(super) fn cover(self, entry: Entry) -> Result<(), Cause> {
+        copy_owner_and_mode(&self.lower(), &self.place.join(UPPER))?;
+        fchdir(&self.memory).map_err(|e| Cause::io("enter the layers", e))?;
+        mount_overlay(Path::new("."), LOWER, Some((UPPER, WORK)), entry)
+    }
+}
+
+/// Mounts a file system in memory on `place`, and gives its root.
+pub(super) fn mount_memory(place: &Path) -> Result<OwnedFd, Cause> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("brisk", place, "tmpfs", flags, Some(c"mode=755"))
+        .map_err(|e| Cause::io("mount a file system in memory", e))?;
+    open_directory(place)
+}
+
+pub(super) fn make_directory(path: &Path) -> Result<(), Cause> {
+    DirBuilder::new()
+        .mode(0o755)
+        .create(path)
+        .map_err(|e| Cause::io(format!("make {}", path.display()), e))
+}
+
+/// Directories that are merged look like the upper one.
+pub(super) fn copy_owner_and_mode(from: &Path, to: &Path) -> Result<(), Cause> {
+    let copy = || {
+        let metadata = fs::metadata(from)?;
+        chown(to, Some(metadata.uid()), Some(metadata.gid()))?;
+        fs::set_permissions(to, metadata.permissions())
+    };
+    copy().map_err(|e| Cause::io(format!("make {} like the image's", to.display()), e))
+}
+
+/// Mounts an overlay on `place`. The layers' names are relative to the working directory, and need
+/// no escape.
+pub(super) fn mount_overlay(
+    place: &Path,
+    lower: &str,
+    upper_and_work: Option<(&str, &str)>,
+    entry: Entry,
+) -> Result<(), Cause> {
+    let mut options = format!("lowerdir={lower}");
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    match upper_and_work {
+        Some((upper, work)) => options += &format!(",upperdir={upper},workdir={work}"),
+        None => flags |= MountFlags::RDONLY,
+    }
+    // Other attributes than its own, which only root may use.
+    if entry == Entry::UserNamespace {
+        options += ",userxattr";
+    }
+    let options = CString::new(options).map_err(|e| Cause::io("name the layers", e))?;
+    mount("brisk", place, "overlay", flags, Some(options.as_c_str()))
+        .map_err(|e| Cause::NoOverlay { source: e.into() })
+}

@@ -1,0 +1,341 @@
+//! An image as the program's root directory.
+//!
+//! The root is an overlay: the image, and above it a layer in memory that holds what the image
+//! lacks of the places to mount on. Directories of the image in which nothing is mounted are bound
+//! over it, so that most of what a program reads does not pass the overlay. The process enters it by
+//! `pivot_root`: in a changed root (`chroot`) the kernel would allow no user namespaces, which
+//! sandboxes of browsers need.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::CWD;
+use rustix::mount::{MoveMountFlags, UnmountFlags, mount_bind, move_mount, unmount};
+use rustix::process::{chdir, pivot_root};
+
+use super::overlay::{copy_owner_and_mode, make_directory, mount_memory, mount_overlay};
+use super::set_up::BoundTree;
+use crate::error::Cause;
+use crate::namespace::Entry;
+
+/// A directory that every system has, to build the root on. What it holds is covered meanwhile.
+const SITE: &str = "/tmp";
+
+/// Where the images themselves are, in the root too: whoever ends a connection reaches it there.
+const IMAGES: &str = ".brisk";
+
+/// Of the system's, where it has them: devices and the kernel's own, and what is outside the
+/// program whatever it is started from: sockets (X11, D-Bus, Wayland), files to work on.
+const DIRECTORIES: [&str; 7] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/home", "/root"];
+
+/// The same of single files: the network, the users, the machine, the time zone.
+const FILES: [&str; 6] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/machine-id",
+    "/etc/localtime",
+];
+
+/// Symbolic links to be followed in one name, as in the kernel.
+const LINKS: usize = 40;
+
+pub(super) struct Root {
+    system: Vec<BoundTree>,
+    writable: bool,
+}
+
+/// The layer above the image.
+struct Skeleton {
+    image: PathBuf,
+    layer: PathBuf,
+    /// The first components of all places, from the root of the image.
+    touched: BTreeSet<OsString>,
+}
+
+impl Root {
+    /// Prepares to mount so many images.
+    pub(super) fn prepare(images: usize, writable: bool) -> Result<Self, Cause> {
+        let mut system = Vec::new();
+        for name in DIRECTORIES.into_iter().chain(FILES).map(Path::new) {
+            // What the system lacks or hides, the program does without.
+            if name.exists()
+                && let Ok(tree) = BoundTree::open(name, name, false)
+            {
+                system.push(tree);
+            }
+        }
+        mount_memory(Path::new(SITE))?;
+        let site = Path::new(SITE);
+        for name in ["root", "layer", "upper", "work", IMAGES] {
+            make_directory(&site.join(name))?;
+        }
+        let root = Self { system, writable };
+        for index in 0..images {
+            make_directory(&root.image_place(index))?;
+        }
+        Ok(root)
+    }
+
+    pub(super) fn image_place(&self, index: usize) -> PathBuf {
+        Path::new(SITE).join(IMAGES).join(index.to_string())
+    }
+
+    /// Builds the root and makes it the process's. `places` are those of the images, of which the
+    /// first is the root.
+    pub(super) fn enter(
+        self,
+        entry: Entry,
+        places: &[PathBuf],
+        binds: &[BoundTree],
+    ) -> Result<(), Cause> {
+        let site = Path::new(SITE);
+        let root = site.join("root");
+        let mut skeleton = Skeleton {
+            image: self.image_place(0),
+            layer: site.join("layer"),
+            touched: BTreeSet::new(),
+        };
+        copy_owner_and_mode(&skeleton.image, &skeleton.layer)?;
+        let mut mounts = Vec::new();
+        for tree in &self.system {
+            // Where the image has something else there, it knows better.
+            if let Ok(place) = skeleton.provide(&tree.target, |path| tree.make(path), tree.is_dir)
+                && !mounts
+                    .iter()
+                    .any(|(_, other): &(_, PathBuf)| place.starts_with(other))
+            {
+                mounts.push((tree, place));
+            }
+        }
+        let mut images = Vec::new();
+        for index in 0..places.len() {
+            let own = Path::new("/").join(IMAGES).join(index.to_string());
+            let at = match places.get(index) {
+                Some(place) if index > 0 => Some(
+                    skeleton
+                        .provide(place, |path| fs::create_dir_all(path), true)
+                        .map_err(|source| Cause::BindTarget {
+                            target: place.clone(),
+                            source,
+                        })?,
+                ),
+                _ => None,
+            };
+            let own = skeleton
+                .provide(&own, |path| fs::create_dir_all(path), true)
+                .map_err(|e| Cause::io("make room for the images", e))?;
+            images.push((index, own, at));
+        }
+        let hidden: Vec<_> = mounts.iter().map(|(_, place)| place.clone()).collect();
+        for bind in binds {
+            let refused = |source| Cause::BindTarget {
+                target: bind.target.clone(),
+                source,
+            };
+            let below_other = |place: &Path| hidden.iter().any(|other| place.starts_with(other));
+            let place = skeleton.resolve(&bind.target).map_err(refused)?;
+            if !below_other(&place) {
+                skeleton
+                    .provide(&bind.target, |path| bind.make(path), bind.is_dir)
+                    .map_err(refused)?;
+            }
+            mounts.push((bind, place));
+        }
+
+        chdir(site).map_err(|e| Cause::io("enter the layers", e))?;
+        let lower = format!("layer:{IMAGES}/0");
+        let upper = if self.writable {
+            copy_owner_and_mode(&skeleton.image, &site.join("upper"))?;
+            Some(("upper", "work"))
+        } else {
+            None
+        };
+        mount_overlay(&root, &lower, upper, entry)?;
+        if !self.writable {
+            skeleton.bind_untouched(&root)?;
+        }
+        for (index, own, at) in images {
+            let from = self.image_place(index);
+            if let Some(at) = at {
+                mount_bind(&from, root.join(at))
+                    .map_err(|e| Cause::io("bind an image to its place", e))?;
+            }
+            move_mount(CWD, &from, CWD, root.join(own), MoveMountFlags::empty())
+                .map_err(|e| Cause::io("move an image into the root", e))?;
+        }
+        for (tree, place) in mounts {
+            tree.mount(&root.join(place))?;
+        }
+        let enter = || {
+            chdir(&root)?;
+            // The old root on top of the new one, and away with it.
+            pivot_root(".", ".")?;
+            unmount(".", UnmountFlags::DETACH)?;
+            chdir("/")
+        };
+        enter().map_err(|e| Cause::io("make the image the root directory", e))
+    }
+}
+
+impl Skeleton {
+    /// Sees to it that there is something of the right kind at `place`, by `make` in the layer if
+    /// the image has nothing there. Returns its name relative to the root, without symbolic links.
+    fn provide(
+        &mut self,
+        place: &Path,
+        make: impl FnOnce(&Path) -> io::Result<()>,
+        is_dir: bool,
+    ) -> io::Result<PathBuf> {
+        let name = self.resolve(place)?;
+        let first = name.components().next();
+        self.touched
+            .extend(first.map(|first| first.as_os_str().to_owned()));
+        match fs::symlink_metadata(self.image.join(&name)) {
+            Ok(metadata) if metadata.is_dir() == is_dir => return Ok(name),
+            Ok(_) if is_dir => return Err(io::ErrorKind::NotADirectory.into()),
+            Ok(_) => return Err(io::ErrorKind::IsADirectory.into()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        // The directories on the way that the image has keep their looks.
+        let mut way = PathBuf::new();
+        for part in name.parent().into_iter().flat_map(Path::components) {
+            way.push(part);
+            let (there, here) = (self.image.join(&way), self.layer.join(&way));
+            if !here.exists() {
+                fs::create_dir(&here)?;
+                if there.is_dir() {
+                    copy_owner_and_mode(&there, &here)
+                        .map_err(|e| io::Error::other(e.to_string()))?;
+                }
+            }
+        }
+        if !self.layer.join(&name).exists() {
+            make(&self.layer.join(&name))?;
+        }
+        Ok(name)
+    }
+
+    /// The name of `place` relative to the root, with the image's symbolic links followed: they are
+    /// meant from the image's root.
+    fn resolve(&self, place: &Path) -> io::Result<PathBuf> {
+        let mut rest: VecDeque<OsString> = parts(place);
+        let mut name = PathBuf::new();
+        let mut links = 0;
+        while let Some(part) = rest.pop_front() {
+            if part == ".." {
+                name.pop();
+                continue;
+            }
+            name.push(&part);
+            let path = self.image.join(&name);
+            let is_link = fs::symlink_metadata(&path).is_ok_and(|m| m.file_type().is_symlink());
+            if !is_link {
+                continue;
+            }
+            links += 1;
+            if links > LINKS {
+                return Err(rustix::io::Errno::LOOP.into());
+            }
+            let target = fs::read_link(&path)?;
+            if target.is_absolute() {
+                name.clear();
+            } else {
+                name.pop();
+            }
+            let mut parts = parts(&target);
+            parts.append(&mut rest);
+            rest = parts;
+        }
+        Ok(name)
+    }
+
+    /// Shows the image's own directories where nothing else is mounted in them.
+    fn bind_untouched(&self, root: &Path) -> Result<(), Cause> {
+        let failed = |e| Cause::io("list the image's root", e);
+        for entry in fs::read_dir(&self.image).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if entry.file_type().map_err(failed)?.is_dir() && !self.touched.contains(&name) {
+                mount_bind(entry.path(), root.join(&name))
+                    .map_err(|e| Cause::io(format!("bind {}", entry.path().display()), e))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The components of a path that lead somewhere.
+fn parts(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
+        .map(|part| part.as_os_str().to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn skeleton(dir: &Path) -> Skeleton {
+        let (image, layer) = (dir.join("image"), dir.join("layer"));
+        fs::create_dir_all(image.join("usr/lib")).expect("room");
+        fs::create_dir(&layer).expect("room");
+        fs::write(image.join("usr/file"), "").expect("room");
+        symlink("/usr/lib", image.join("lib")).expect("room");
+        symlink("../lib", image.join("usr/up")).expect("room");
+        symlink("round", image.join("round")).expect("room");
+        symlink("/../../etc", image.join("out")).expect("room");
+        Skeleton {
+            image,
+            layer,
+            touched: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn links_are_those_of_the_image() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let skeleton = skeleton(dir.path());
+        let resolve = |name: &str| skeleton.resolve(Path::new(name));
+        for (name, found) in [
+            ("/lib/a/b", "usr/lib/a/b"),
+            ("/usr/up/../x", "usr/x"),
+            ("/none/../usr", "usr"),
+            ("/out/passwd", "etc/passwd"),
+            ("/", ""),
+        ] {
+            assert_eq!(resolve(name).ok(), Some(PathBuf::from(found)), "{name}");
+        }
+        let error = resolve("/round/x").expect_err("it leads nowhere");
+        assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
+    }
+
+    #[test]
+    fn the_layer_holds_what_the_image_lacks() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut skeleton = skeleton(dir.path());
+        let mut provide = |name: &str, is_dir| {
+            skeleton
+                .provide(Path::new(name), |path| fs::create_dir(path), is_dir)
+                .map_err(|e| e.kind())
+        };
+        assert_eq!(provide("/usr/lib", true), Ok("usr/lib".into()));
+        assert_eq!(provide("/lib/new/dir", true), Ok("usr/lib/new/dir".into()));
+        assert_eq!(
+            provide("/usr/file", true),
+            Err(io::ErrorKind::NotADirectory)
+        );
+        assert_eq!(provide("/usr/lib", false), Err(io::ErrorKind::IsADirectory));
+        let layer = dir.path().join("layer");
+        assert!(layer.join("usr/lib/new/dir").is_dir());
+        assert!(!layer.join("usr/file").exists());
+        assert_eq!(skeleton.touched, BTreeSet::from(["usr".into()]));
+    }
+}
