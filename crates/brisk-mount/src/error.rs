@@ -201,10 +201,6 @@ pub(crate) enum Cause {
     },
     NothingToTrace,
     TracedRoot,
-    TracedWithin {
-        inner: PathBuf,
-        outer: PathBuf,
-    },
     /// The process that records said nothing, or what cannot be read.
     TracerLost,
     /// A whole failure, in the words of the process that records.
@@ -266,7 +262,6 @@ impl Cause {
             | Self::SessionDirectory { .. }
             | Self::NoSession
             | Self::TracedRoot
-            | Self::TracedWithin { .. }
             | Self::NoPlace { .. }
             | Self::PlacesOverlap { .. }
             | Self::BindSource { .. }
@@ -467,16 +462,6 @@ impl fmt::Display for Cause {
             Self::TracedRoot => f.write_str(
                 "the root directory cannot be traced as a tree; name the directories that the \
                  program starts from, each with --tree",
-            ),
-            Self::TracedWithin { inner, outer } if inner == outer => {
-                write!(f, "{} is named twice; name each place once", Shown(inner))
-            }
-            Self::TracedWithin { inner, outer } => write!(
-                f,
-                "{} is in {}, which is traced too; name the outer one alone, or trace them one \
-                 after the other",
-                Shown(inner),
-                Shown(outer)
             ),
             Self::TracerLost => f.write_str(
                 "the process that records ended before it could report; look for the reason in \

@@ -28,6 +28,7 @@ mod shared;
 mod wire;
 
 pub use control::{ImageStatus, SessionStatus, end_session, sessions};
+pub(crate) use overlay::Layers;
 pub(crate) use set_up::open_channel;
 pub use shared::SharedMount;
 pub(crate) use shared::{FS_TYPE, is_privileged};

@@ -45,6 +45,9 @@ pub struct Trace {
     /// Directories, which the program sees where they are. None is in another, or in the image's
     /// place.
     pub trees: Vec<PathBuf>,
+    /// Lets the program write to the trees and the image's place. What it writes is kept in memory,
+    /// and lost when it ends.
+    pub writable: bool,
     /// When to cut the recording.
     pub ready: Readiness,
     /// The program and its arguments. An absolute program is taken as it is, a bare name from
@@ -76,6 +79,7 @@ struct Plan {
     image: Option<PlannedImage>,
     /// Canonical.
     trees: Vec<PathBuf>,
+    writable: bool,
     ready: Readiness,
     command: Vec<OsString>,
     /// The command as it was asked for.
@@ -139,6 +143,7 @@ impl Trace {
         Ok(Plan {
             image,
             trees,
+            writable: self.writable,
             ready: self.ready.in_directory(cwd.as_deref()),
             command,
             asked: self.command.clone(),
@@ -174,14 +179,10 @@ fn apart(trees: &[PathBuf], at: Option<&Path>) -> Result<(), Cause> {
             return Err(Cause::TracedRoot);
         }
         for other in &places[..i] {
-            let (inner, outer) = match place.starts_with(other) {
-                true => (place, other),
-                false => (other, place),
-            };
-            if inner.starts_with(outer) {
-                return Err(Cause::TracedWithin {
-                    inner: inner.to_path_buf(),
-                    outer: outer.to_path_buf(),
+            if place.starts_with(other) || other.starts_with(place) {
+                return Err(Cause::PlacesOverlap {
+                    one: other.to_path_buf(),
+                    other: place.to_path_buf(),
                 });
             }
         }

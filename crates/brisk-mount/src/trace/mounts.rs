@@ -17,7 +17,7 @@ use super::Plan;
 use crate::error::{Action, Cause, Error};
 use crate::fuse::directory::ServedDirectory;
 use crate::fuse::server::serve_directory;
-use crate::session::open_channel;
+use crate::session::{Layers, open_channel};
 use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, mount_data, serve};
 
 /// Something that is mounted, and waits for its server. The descriptors in here must be nowhere
@@ -33,8 +33,16 @@ enum What {
     Tree { root: OwnedFd },
 }
 
+/// All that is mounted.
+#[derive(Default)]
+pub(super) struct Mounts {
+    pub(super) mounted: Vec<Mounted>,
+    /// What is still to be done so that the program can write: it needs servers.
+    pub(super) layers: Vec<Layers>,
+}
+
 /// Mounts all that is planned.
-pub(super) fn mount_all(plan: &Plan) -> Result<Vec<Mounted>, Cause> {
+pub(super) fn mount_all(plan: &Plan) -> Result<Mounts, Cause> {
     // The trees are opened before anything covers them.
     let mut sources = Vec::new();
     for tree in &plan.trees {
@@ -51,14 +59,24 @@ pub(super) fn mount_all(plan: &Plan) -> Result<Vec<Mounted>, Cause> {
         let offset = image.offset;
         sources.push((&image.path, &image.at, What::Image { file, offset }));
     }
-    let mounted = sources.into_iter().map(|(source, at, what)| {
-        Ok(Mounted {
+    let mut mounts = Mounts::default();
+    for (source, at, what) in sources {
+        let on = match plan.writable {
+            false => at.clone(),
+            true => {
+                let layers = Layers::prepare(at)?;
+                let on = layers.lower();
+                mounts.layers.push(layers);
+                on
+            }
+        };
+        mounts.mounted.push(Mounted {
             at: at.clone(),
-            channel: mount_one(source, at)?,
+            channel: mount_one(source, &on)?,
             what,
-        })
-    });
-    mounted.collect()
+        });
+    }
+    Ok(mounts)
 }
 
 fn mount_one(source: &Path, at: &Path) -> Result<OwnedFd, Cause> {

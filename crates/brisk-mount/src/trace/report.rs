@@ -2,7 +2,7 @@
 //! the profile or of the failure.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -62,9 +62,9 @@ impl Failure {
 
 impl Report {
     pub(super) fn write(to: OwnedFd, result: &Result<Traced, Failure>) -> io::Result<()> {
-        let mut to = File::from(to);
+        let mut to = BufWriter::new(File::from(to));
         match result {
-            Err(Failure { exit_code, text }) => write!(to, "{FAILED} {exit_code}\n{text}"),
+            Err(Failure { exit_code, text }) => write!(to, "{FAILED} {exit_code}\n{text}")?,
             Ok(traced) => {
                 let status = traced
                     .status
@@ -80,9 +80,10 @@ impl Report {
                     to,
                     "{TRACED} {was_ready} {status} {left} {unnamed} {dropped}"
                 )?;
-                to.write_all(&traced.profile.to_text())
+                to.write_all(&traced.profile.to_text())?;
             }
         }
+        to.flush()
     }
 
     pub(super) fn parse(bytes: &[u8]) -> Result<Traced, Cause> {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -13,10 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpid, pidfd_open,
-    set_child_subreaper, set_parent_process_death_signal, waitpid,
+    set_child_subreaper, set_parent_process_death_signal, wait,
 };
 
-use super::mounts::mount_all;
+use super::mounts::{Mounts, mount_all};
 use super::program::{Program, descendants, send};
 use super::readiness::{Readiness, Search};
 use super::report::{Failure, Report};
@@ -97,12 +98,12 @@ impl<'a> Tracer<'a> {
         // Daemons become this process's children, so that none is missed at the end.
         set_child_subreaper(Some(getpid()))
             .map_err(|e| failed(Cause::io("adopt what the program leaves", e)))?;
-        let mut mounted = Some(mount_all(plan).map_err(failed)?);
+        let mut mounts = mount_all(plan).map_err(failed)?;
         let recording = Recording::start();
         let lookout = match plan.ready.is_looked_for() {
             false => None,
             true => Some(
-                start_lookout(&plan.ready, || mounted = None)
+                start_lookout(&plan.ready, || mounts = Mounts::default())
                     .map_err(io("start the process that looks whether it is ready"))?,
             ),
         };
@@ -110,8 +111,11 @@ impl<'a> Tracer<'a> {
             Readiness::Line(text) => Some(text),
             _ => None,
         };
-        let program = Program::start(plan, line.is_some(), || mounted = None)
-            .map_err(io("start the program"))?;
+        let program = Program::start(plan, line.is_some(), entry, || {
+            let Mounts { layers, .. } = mem::take(&mut mounts);
+            layers
+        })
+        .map_err(io("start the program"))?;
         let program_fd = pidfd_open(program.pid, PidfdFlags::empty())
             .map_err(|e| failed(Cause::io("watch the program", e)))?;
         let mut tracer = Self {
@@ -129,8 +133,8 @@ impl<'a> Tracer<'a> {
             tracer.pass_on(err, Box::new(io::stderr()), Search::new(text));
         }
         // No process is made from here on: this one has threads.
-        let served = mounted
-            .unwrap_or_default()
+        let served = mounts
+            .mounted
             .into_iter()
             .try_for_each(|mounted| mounted.serve(&recording, owners));
         if let Err(e) = served {
@@ -257,30 +261,40 @@ impl<'a> Tracer<'a> {
     /// Takes the statuses of ended processes. False if no process is left but the lookout.
     fn reap(&mut self) -> bool {
         loop {
-            match waitpid(None, WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.program => {
-                    self.status = Some(ExitStatus::from_raw(status.as_raw()));
-                }
-                Ok(Some((pid, _))) => {
-                    if self
-                        .lookout
-                        .as_ref()
-                        .is_some_and(|(known, _)| *known == pid)
-                    {
-                        // It ends when it has seen what it looks for; its descriptor says so.
-                        continue;
-                    }
-                }
-                Ok(None) => break,
-                Err(Errno::INTR) => {}
-                Err(_) => return false,
+            if !self.take_statuses().0 {
+                return false;
+            }
+            let Some((lookout, _)) = &self.lookout else {
+                return true;
+            };
+            // Who else there is only shows by looking.
+            if descendants().map_or(true, |all| all.iter().any(|(pid, _)| pid != lookout)) {
+                return true;
+            }
+            // A process that was started after its parent was looked at, which ended then, was
+            // missed. So one of this process's children has ended meanwhile, or nobody was.
+            if self.take_statuses().1 == 0 {
+                return false;
             }
         }
-        if self.status.is_none() {
-            return true;
+    }
+
+    /// Whether there are children, and how many statuses were taken.
+    fn take_statuses(&mut self) -> (bool, u64) {
+        let mut taken = 0;
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    taken += 1;
+                    if pid == self.program {
+                        self.status = Some(ExitStatus::from_raw(status.as_raw()));
+                    }
+                }
+                Ok(None) => return (true, taken),
+                Err(Errno::INTR) => {}
+                Err(_) => return (false, taken),
+            }
         }
-        let lookout = self.lookout.as_ref().map(|(pid, _)| *pid);
-        descendants().map_or(true, |all| all.iter().any(|(pid, _)| Some(*pid) != lookout))
     }
 
     /// Ends all processes, first with `signal`. Returns how many there were.

@@ -21,7 +21,8 @@ use crate::progress::Progress;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The image, and each tree at its own place, are served to the command and what it starts, to \
-nobody else, and nothing of them is in memory at first. They are read-only. The system's other \
+nobody else, and nothing of them is in memory at first. They are \
+read-only without --writable. The system's other \
 files are not recorded. Whatever the command leaves running when the recording is cut is ended.\n\n\
 The environment has the place of the image, or of the first tree, in BRISK_TREE.\n\n\
 A launch can be ready:\n  \
@@ -49,6 +50,11 @@ pub struct Args {
     /// empty]
     #[arg(long, value_name = "DIR", requires = "image")]
     at: Option<PathBuf>,
+
+    /// Lets the command write to the trees and to the image's place. What it writes is kept in
+    /// memory, and lost when it ends.
+    #[arg(long)]
+    writable: bool,
 
     /// The profile to write. [default: IMAGE.profile, or DIR.profile of the only tree, or
     /// trace.profile]
@@ -122,6 +128,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
                 at: args.at.clone().or_else(|| recorded.clone()),
             }),
         trees: args.trees.clone(),
+        writable: args.writable,
         ready: args.ready.clone(),
         command: args.command.clone(),
     };
