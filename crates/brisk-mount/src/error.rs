@@ -49,6 +49,7 @@ pub(crate) enum Action {
     Look,
     End,
     Fill,
+    Trace,
 }
 
 impl Action {
@@ -64,6 +65,7 @@ impl Action {
             Self::Look => "look for sessions",
             Self::End => "end the session",
             Self::Fill => "fill from the hot pack of",
+            Self::Trace => "trace a launch from",
         }
     }
 }
@@ -208,6 +210,15 @@ pub(crate) enum Cause {
     SessionBusy {
         programs: Vec<String>,
     },
+    NothingToTrace,
+    TracedRoot,
+    /// The process that records said nothing, or what cannot be read.
+    TracerLost,
+    /// A whole failure, in the words of the process that records.
+    Told {
+        exit_code: u8,
+        text: String,
+    },
     NoCommand,
     CommandMissing,
     CommandNotInPath,
@@ -264,12 +275,21 @@ impl Cause {
             | Self::NoDefaultPlace { .. }
             | Self::SessionDirectory { .. }
             | Self::NoSession
+            | Self::TracedRoot
             | Self::NoPlace { .. }
             | Self::PlacesOverlap { .. }
             | Self::BindSource { .. }
             | Self::BindTarget { .. }
             | Self::WorkingDirectory { .. } => ErrorKind::Place,
-            Self::Threads { .. } | Self::NoChannel | Self::NoCommand => ErrorKind::State,
+            Self::Threads { .. } | Self::NoChannel | Self::NoCommand | Self::NothingToTrace => {
+                ErrorKind::State
+            }
+            Self::TracerLost => ErrorKind::Io,
+            Self::Told { exit_code, .. } => match exit_code {
+                127 => ErrorKind::CommandNotFound,
+                126 => ErrorKind::CommandNotExecutable,
+                _ => ErrorKind::Io,
+            },
             Self::CommandMissing | Self::CommandNotInPath => ErrorKind::CommandNotFound,
             Self::CommandNotExecutable { .. } => ErrorKind::CommandNotExecutable,
         }
@@ -456,6 +476,19 @@ impl fmt::Display for Cause {
                 "programs still run in it: {}; end them, or have it end with them by --lazy",
                 Text(&programs.join(", "))
             ),
+            Self::NothingToTrace => f.write_str(
+                "there is neither an image nor a tree to trace; name an image, or a directory \
+                 with --tree",
+            ),
+            Self::TracedRoot => f.write_str(
+                "the root directory cannot be traced as a tree; name the directories that the \
+                 program starts from, each with --tree",
+            ),
+            Self::TracerLost => f.write_str(
+                "the process that records ended before it could report; look for the reason in \
+                 the system's log (out of memory, killed), and try again",
+            ),
+            Self::Told { text, .. } => write!(f, "{}", Text(text)),
             Self::NoCommand => f.write_str("there is no command to run; name one after --"),
             Self::CommandMissing => f.write_str("no such file"),
             Self::CommandNotInPath => f.write_str(
@@ -549,6 +582,9 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Cause::Told { .. } = self.0.cause {
+            return self.0.cause.fmt(f);
+        }
         write!(f, "cannot {}", self.0.action.phrase())?;
         if let Some(path) = &self.0.path {
             write!(f, " {}", Shown(path))?;

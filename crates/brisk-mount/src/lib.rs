@@ -8,6 +8,9 @@ A session stands on [`serve`], which answers the requests of a [`FuseConnection`
 root nor a kernel that can read the image; [`sessions`] lists them. [`Launch`] starts a program through
 the kernel's mount alone, on a [`LoopDevice`]. [`KernelSupport`] says what the running kernel allows.
 
+[`Trace`] starts a program from an image and from plain directories, and records what it asks for
+by serving them.
+
 # Example
 
 ```no_run
@@ -65,11 +68,13 @@ mod session;
     reason = "ioctls, unshare and fork have no safe wrapper; this file is the only one that may"
 )]
 mod syscalls;
+mod trace;
 
 pub use error::{Error, ErrorKind, Result};
 pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::fill::{Fill, FillRoot, PackPlace};
 pub use fuse::options::{OnFault, Owners, ServeOptions};
+pub use fuse::recorder::{Recorder, Recording};
 pub use fuse::served::{FillCounts, Percentiles, Served, ServedCounts};
 pub use fuse::server::serve;
 pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
@@ -81,3 +86,4 @@ pub use session::{
     Bind, ImageStatus, Session, SessionFill, SessionImage, SessionStatus, SharedMount, end_session,
     sessions,
 };
+pub use trace::{Readiness, Trace, Traced};

@@ -11,7 +11,7 @@ use crate::verbs;
 ///
 /// Exit codes: 0 done; 1 the answer is no, as when two images differ; 2 wrong usage or a failure.
 /// `brisk run` exits as its program does, or with 125 if brisk failed, 126 if the program cannot
-/// be executed and 127 if there is none.
+/// be executed and 127 if there is none; `brisk trace` exits with 0, or with these.
 #[derive(Debug, Parser)]
 #[command(name = "brisk", version, max_term_width = 100)]
 pub struct Brisk {
@@ -39,6 +39,8 @@ pub enum Verb {
     Verify(verbs::verify::Args),
     /// Looks at profiles, which say what a launch asked for, and makes one of several.
     Profile(verbs::profile::Args),
+    /// Records what a launch asks for, as a profile.
+    Trace(verbs::trace::Args),
     /// Starts a program from an image.
     Run(verbs::run::Args),
     /// Mounts an image for everybody.

@@ -36,7 +36,7 @@ const FAILED: u8 = 2;
 fn main() -> ExitCode {
     let verb = Brisk::parse().verb;
     let code_of = match verb {
-        Verb::Run(_) => verbs::run::exit_code,
+        Verb::Run(_) | Verb::Trace(_) => verbs::run::exit_code,
         _ => |_: &anyhow::Error| FAILED,
     };
     match run(verb) {
@@ -62,6 +62,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Diff(args) => verbs::diff::run(&args),
         Verb::Profile(args) => verbs::profile::run(&args),
         Verb::Verify(args) => verbs::verify::run(&args),
+        Verb::Trace(args) => verbs::trace::run(&args),
         Verb::Run(args) => verbs::run::run(&args),
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Stat(args) => verbs::stat::run(&args),

@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod compare;
+pub(crate) mod digests;
 pub(crate) mod merge;
 pub(crate) mod origin;
 pub(crate) mod page_set;

@@ -25,6 +25,10 @@ const WANTED: u64 = can::ASYNC_READ
     | can::INIT_EXT
     | can::HAS_RESEND;
 
+/// What is not asked for while a launch is recorded: whatever makes the kernel ask for more than the
+/// program does, or in another order.
+const UNRECORDED: u64 = can::ASYNC_READ | can::DO_READDIRPLUS | can::READDIRPLUS_AUTO;
+
 /// Pages of one READ: 1 MiB. The read-ahead of the mount bounds them too: 128 KiB, unless root
 /// raises it in /sys/class/bdi.
 const MAX_PAGES: u16 = 256;
@@ -67,7 +71,8 @@ impl FuseConnection {
     /// `Unsupported` if the kernel is older than Linux 5.4, and `Io` if `channel` belongs to no
     /// mount or INIT was answered already.
     pub fn establish(channel: OwnedFd, options: &ServeOptions) -> Result<Self> {
-        let agreed = init(channel.as_fd()).map_err(|cause| Error::new(Action::Serve, cause))?;
+        let agreed = init(channel.as_fd(), options.recorder.is_some())
+            .map_err(|cause| Error::new(Action::Serve, cause))?;
         let mut channels = vec![channel];
         while channels.len() < options.threads {
             match clone_fuse_channel(channels[0].as_fd()) {
@@ -151,7 +156,7 @@ pub fn mount_data(channel: BorrowedFd<'_>, uid: u32, gid: u32) -> String {
 }
 
 /// Reads INIT, answers it, and returns the flags of the answer.
-fn init(channel: BorrowedFd<'_>) -> Result<u64, Cause> {
+fn init(channel: BorrowedFd<'_>, recorded: bool) -> Result<u64, Cause> {
     let channel = Channel(channel);
     let io = |e| Cause::io("agree with the kernel on the FUSE protocol", e);
     let mut buf = vec![0; REQUEST];
@@ -176,11 +181,17 @@ fn init(channel: BorrowedFd<'_>) -> Result<u64, Cause> {
         let (flags2, _) = u32::read_from_prefix(rest).map_err(|_| io(Errno::PROTO))?;
         offered |= u64::from(flags2) << 32;
     }
-    let agreed = offered & WANTED;
+    let wanted = if recorded {
+        WANTED & !UNRECORDED
+    } else {
+        WANTED
+    };
+    let agreed = offered & wanted;
     let out = InitOut {
         major: MAJOR,
         minor: MINOR,
-        max_readahead: init.max_readahead,
+        // Without any, each READ is for what was asked for.
+        max_readahead: if recorded { 0 } else { init.max_readahead },
         // The two halves; nothing is lost.
         flags: (agreed & u64::from(u32::MAX)) as u32,
         flags2: (agreed >> 32) as u32,

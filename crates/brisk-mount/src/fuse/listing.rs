@@ -148,16 +148,16 @@ fn parent_number(nodes: Nodes<'_>, directory: &Inode) -> u64 {
 }
 
 /// A part of a listing as it grows.
-struct Part {
-    bytes: Vec<u8>,
-    size: usize,
-    plus: bool,
+pub(super) struct Part {
+    pub(super) bytes: Vec<u8>,
+    pub(super) size: usize,
+    pub(super) plus: bool,
 }
 
 impl Part {
     /// Adds an entry; false if there is no room for it. `next` is the place behind it, and `kind`
     /// its type as in `st_mode`.
-    fn push(
+    pub(super) fn push(
         &mut self,
         name: &[u8],
         ino: u64,

@@ -6,17 +6,24 @@
 //! that takes the place of a dead one knows every node that the kernel holds.
 //!
 //! [`channel`] carries requests and answers, [`connection`] agrees on the protocol once,
-//! [`server`] answers on some threads with what [`node`] and [`listing`] say, and [`ahead`] has
-//! another thread do what would be asked for next. [`fill`] does so from a hot pack.
+//! [`server`] answers on some threads with what a [`file_system`] says, and [`recorder`] takes note
+//! of it where a launch is recorded. [`image`] is the file system, with [`node`] and [`listing`];
+//! [`ahead`] has another thread do what would be asked for next, and [`fill`] does so from a hot
+//! pack. [`directory`] is another file system, for recording what a launch from a plain tree asks
+//! for.
 
 pub(crate) mod ahead;
 pub(crate) mod channel;
 pub(crate) mod connection;
+pub(crate) mod directory;
+pub(crate) mod file_system;
 pub(crate) mod fill;
+pub(crate) mod image;
 pub(crate) mod listing;
 pub(crate) mod node;
 pub(crate) mod options;
 pub(crate) mod readers;
+pub(crate) mod recorder;
 pub(crate) mod served;
 pub(crate) mod server;
 mod wire;

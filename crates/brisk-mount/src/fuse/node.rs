@@ -9,7 +9,7 @@ use super::options::Owners;
 use super::wire::{Attr, AttrOut, EntryOut, ROOT};
 
 /// Seconds that mean for ever.
-const FOR_EVER: u64 = u64::MAX;
+pub(super) const FOR_EVER: u64 = u64::MAX;
 
 /// Bytes of what the kernel's SquashFS adds to the length of each listing, for "." and "..".
 const UNSTORED: u64 = 3;
@@ -83,14 +83,6 @@ impl Nodes<'_> {
         }
     }
 
-    /// The entry that says that a name is absent, and that this stays so.
-    pub(super) fn no_entry() -> EntryOut {
-        EntryOut {
-            entry_valid: FOR_EVER,
-            ..EntryOut::new_zeroed()
-        }
-    }
-
     pub(super) fn attr_out(&self, inode: &Inode) -> AttrOut {
         AttrOut {
             attr_valid: FOR_EVER,
@@ -140,9 +132,17 @@ impl Nodes<'_> {
     }
 }
 
+/// The entry that says that a name is absent, and that this stays so.
+pub(super) fn no_entry() -> EntryOut {
+    EntryOut {
+        entry_valid: FOR_EVER,
+        ..EntryOut::new_zeroed()
+    }
+}
+
 /// The device's numbers as the kernel packs them into 32 bits (`new_encode_dev`): numbers that do
 /// not fit belong to no device.
-fn wire_rdev(device: Device) -> u32 {
+pub(super) fn wire_rdev(device: Device) -> u32 {
     // The lower half of glibc's form is the kernel's.
     (makedev(device.major, device.minor) & u64::from(u32::MAX)) as u32
 }

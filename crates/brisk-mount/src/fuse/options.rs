@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::fill::Fill;
+use super::recorder::Recorder;
 use super::served::Served;
 
 /// Who owns what is in an image, as a mount shows it.
@@ -35,6 +36,9 @@ pub struct ServeOptions {
     pub block_cache: u64,
     /// Puts the pages of a hot pack into the page cache, from threads more. None.
     pub fill: Option<Arc<Fill>>,
+    /// Records what is asked for. The kernel is then to read nothing ahead and to look up each name
+    /// by itself, and nothing is put into the page cache unasked. No.
+    pub recorder: Option<Arc<Recorder>>,
     /// Counts what is done; a clone of the options counts into the same.
     pub served: Arc<Served>,
     /// Told of faults; a reader gets EIO and no more. Prints on standard error.
@@ -49,6 +53,7 @@ impl Default for ServeOptions {
             read_ahead: true,
             block_cache: 64 << 20,
             fill: None,
+            recorder: None,
             served: Arc::default(),
             on_fault: Arc::new(|fault| {
                 eprintln!("{fault}");
@@ -62,6 +67,13 @@ impl Default for ServeOptions {
     }
 }
 
+impl ServeOptions {
+    /// Whether what was not asked for is put into the page cache.
+    pub(super) fn reads_ahead(&self) -> bool {
+        self.read_ahead && self.recorder.is_none()
+    }
+}
+
 impl fmt::Debug for ServeOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServeOptions")
@@ -70,6 +82,7 @@ impl fmt::Debug for ServeOptions {
             .field("read_ahead", &self.read_ahead)
             .field("block_cache", &self.block_cache)
             .field("fill", &self.fill)
+            .field("recorder", &self.recorder)
             .finish_non_exhaustive()
     }
 }

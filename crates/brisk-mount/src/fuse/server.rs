@@ -1,25 +1,23 @@
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use brisk_image::{Image, InodeKind};
+use brisk_image::Image;
 use rustix::io::Errno;
 
-use super::ahead::{Ahead, Answered};
 use super::channel::{Channel, REQUEST, Request};
 use super::connection::FuseConnection;
-use super::listing::Listings;
-use super::node::{Fail, Nodes};
+use super::directory::ServedDirectory;
+use super::file_system::FileSystem;
+use super::image::ServedImage;
+use super::node::{Fail, no_entry};
 use super::options::ServeOptions;
-use super::readers::Readers;
 use super::wire::{
-    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, OpenOut, ReadIn, StatfsOut, can, op,
+    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, OpenOut, ReadIn, can, op,
 };
 use crate::error::{Action, Cause, Error, Result};
 
@@ -28,9 +26,6 @@ const MAX_NAME: usize = 256;
 
 /// Different faults that are told at most.
 const MAX_FAULTS: usize = 64;
-
-/// Zeros of holes; longer ones are made of several.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Answers requests until the file system is unmounted or the connection aborted.
 ///
@@ -47,22 +42,9 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// `Io` if requests can no longer be received: the file system then has no server.
 pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions) -> Result<()> {
     image.set_block_cache(options.block_cache);
-    let server = Server {
-        nodes: Nodes {
-            image,
-            owners: options.owners,
-        },
-        connection,
-        options,
-        listings: Listings::default(),
-        readers: Readers::default(),
-        ahead: options.read_ahead.then(Ahead::default),
-        told: Mutex::default(),
-    };
-    let channels = connection.channels();
-    let answer = |i: usize| server.answer(Channel(channels[i % channels.len()].as_fd()));
-    let result = thread::scope(|scope| {
-        if let Some(ahead) = &server.ahead {
+    let served = ServedImage::new(image, options);
+    thread::scope(|scope| {
+        if let Some(ahead) = &served.ahead {
             let channel = Channel(connection.channel());
             let builder = thread::Builder::new().name("brisk-ahead".into());
             let run = move || ahead.run(channel, &options.served);
@@ -80,6 +62,41 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
                 fill.end();
             }
         }
+        let result = answer_all(connection, &served, options);
+        if let Some(ahead) = &served.ahead {
+            ahead.end();
+        }
+        if let Some(fill) = &options.fill {
+            fill.end();
+        }
+        result
+    })
+}
+
+/// As [`serve`], from the directory that `directory` holds. It must not have been mounted on when
+/// it was opened.
+pub(crate) fn serve_directory(
+    connection: &FuseConnection,
+    directory: &ServedDirectory,
+    options: &ServeOptions,
+) -> Result<()> {
+    answer_all(connection, directory, options)
+}
+
+fn answer_all(
+    connection: &FuseConnection,
+    tree: &impl FileSystem,
+    options: &ServeOptions,
+) -> Result<()> {
+    let server = Server {
+        tree,
+        connection,
+        options,
+        told: Mutex::default(),
+    };
+    let channels = connection.channels();
+    let answer = |i: usize| server.answer(Channel(channels[i % channels.len()].as_fd()));
+    let result = thread::scope(|scope| {
         let others: Vec<_> = (1..options.threads)
             .map_while(|i| {
                 let name = format!("brisk-answer-{i}");
@@ -87,34 +104,24 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
                 builder.spawn_scoped(scope, move || answer(i)).ok()
             })
             .collect();
-        let result = others.into_iter().fold(answer(0), |result, other| {
+        others.into_iter().fold(answer(0), |result, other| {
             // Panics of requests are caught, so a thread ends with a result.
             let other = other.join().unwrap_or(Err(Errno::IO));
             result.and(other)
-        });
-        if let Some(ahead) = &server.ahead {
-            ahead.end();
-        }
-        if let Some(fill) = &options.fill {
-            fill.end();
-        }
-        result
+        })
     });
     result.map_err(|e| Error::new(Action::Serve, Cause::io("receive requests", e)))
 }
 
-struct Server<'a> {
-    nodes: Nodes<'a>,
+struct Server<'a, T> {
+    tree: &'a T,
     connection: &'a FuseConnection,
     options: &'a ServeOptions,
-    listings: Listings<'a>,
-    readers: Readers,
-    ahead: Option<Ahead>,
     /// Faults of the image that were told.
     told: Mutex<HashSet<String>>,
 }
 
-impl Server<'_> {
+impl<T: FileSystem> Server<'_, T> {
     fn answer(&self, channel: Channel<'_>) -> Result<(), Errno> {
         // Written to, so that no page of it is missing: the kernel ends a request with EIO that it
         // cannot copy, and does not get a missing page for a process that is being killed.
@@ -150,13 +157,9 @@ impl Server<'_> {
             // answered as soon as any other. None of these has an answer.
             op::FORGET | op::BATCH_FORGET | op::INTERRUPT => {}
             op::GETATTR => {
-                let inode = self.nodes.inode(node)?;
-                channel.reply(unique, &self.nodes.attr_out(&inode))?;
+                channel.reply(unique, &self.tree.attributes(node)?)?;
             }
-            op::READLINK => match self.nodes.inode(node)?.kind() {
-                InodeKind::Symlink(target) => channel.reply_bytes(unique, target.as_bytes())?,
-                _ => return Err(Errno::INVAL.into()),
-            },
+            op::READLINK => channel.reply_bytes(unique, &self.tree.link(node)?)?,
             op::OPEN if !self.connection.agrees(can::NO_OPEN) => {
                 channel.reply(unique, &opened(FOPEN_KEEP_CACHE))?;
             }
@@ -168,10 +171,10 @@ impl Server<'_> {
                 let plus = request.header.opcode == op::READDIRPLUS;
                 let ReadIn { offset, size, .. } = request.read()?;
                 let size = size as usize;
-                let part = self.listings.read(self.nodes, node, offset, size, plus)?;
+                let part = self.tree.list(node, offset, size, plus)?;
                 channel.reply_bytes(unique, &part)?;
             }
-            op::STATFS => channel.reply(unique, &self.statfs())?,
+            op::STATFS => channel.reply(unique, &self.tree.statistics()?)?,
             op::RELEASE | op::RELEASEDIR | op::DESTROY => channel.reply_bytes(unique, &[])?,
             op::GETXATTR => self.getxattr(channel, request)?,
             op::LISTXATTR => self.listxattr(channel, request)?,
@@ -204,107 +207,46 @@ impl Server<'_> {
         if name.len() > MAX_NAME {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let directory = self.nodes.directory(request.header.nodeid)?;
-        let image = self.nodes.image;
-        let entry = match image.lookup_in(&directory, OsStr::from_bytes(name))? {
-            Some(entry) => self.nodes.entry(&image.entry_inode(&entry)?),
-            None => Nodes::no_entry(),
-        };
+        let directory = request.header.nodeid;
+        let entry = self.tree.look_up(directory, name)?;
+        if let Some(recorder) = &self.options.recorder {
+            recorder.looked_up(directory, name, entry.as_ref());
+        }
+        let entry = entry.unwrap_or_else(no_entry);
         Ok(channel.reply(request.header.unique, &entry)?)
     }
 
-    /// Answers with slices of decoded blocks. A short answer would mean the end of the file, so
-    /// there is all of it or EIO.
     fn read(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
         let ReadIn { offset, size, .. } = request.read()?;
+        let node = request.header.nodeid;
+        if let Some(recorder) = &self.options.recorder {
+            recorder.read(node, offset, size);
+        }
         if let Some(fill) = &self.options.fill {
-            fill.asked(&self.options.served, request.header.nodeid, offset, size);
+            fill.asked(&self.options.served, node, offset, size);
         }
-        let reader = self.readers.get(self.nodes, request.header.nodeid)?;
-        let end = offset.saturating_add(size.into()).min(reader.len());
-        let mut pieces = Vec::new();
-        let mut at = offset;
-        while at < end {
-            // At most `size`, which is 32 bits.
-            let piece = reader.piece(at, (end - at) as usize)?;
-            at += piece.len() as u64;
-            pieces.push(piece);
-        }
-        let mut slices = Vec::with_capacity(pieces.len());
-        for piece in &pieces {
-            match piece.as_slice() {
-                Some(bytes) => slices.push(IoSlice::new(bytes)),
-                None => {
-                    let mut left = piece.len();
-                    while left > 0 {
-                        let zeros = &ZEROS[..left.min(ZEROS.len())];
-                        slices.push(IoSlice::new(zeros));
-                        left -= zeros.len();
-                    }
-                }
-            }
-        }
-        channel.reply_slices(request.header.unique, &slices)?;
-        self.options.served.read(end.saturating_sub(offset));
-        if let Some(ahead) = &self.ahead {
-            ahead.follow(Answered {
-                nodeid: request.header.nodeid,
-                reader,
-                range: offset..end,
-                block_size: self.nodes.image.block_size().into(),
-            });
-        }
+        let mut answer = |bytes: &[IoSlice<'_>]| channel.reply_slices(request.header.unique, bytes);
+        let len = self.tree.read(node, offset, size, &mut answer)?;
+        self.options.served.read(len);
         Ok(())
     }
 
-    /// What the kernel's SquashFS says: all blocks are in use.
-    fn statfs(&self) -> StatfsOut {
-        let image = self.nodes.image;
-        let block_size = image.block_size();
-        StatfsOut {
-            blocks: image.bytes_used().div_ceil(block_size.into()),
-            bfree: 0,
-            bavail: 0,
-            files: image.inode_count().into(),
-            ffree: 0,
-            bsize: block_size,
-            namelen: MAX_NAME as u32,
-            frsize: block_size,
-            padding: 0,
-            spare: [0; 6],
-        }
-    }
-
     fn getxattr(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
-        let image = self.nodes.image;
-        if !image.has_xattrs() {
-            // The kernel asks no second time.
-            return Err(Errno::NOSYS.into());
-        }
         let GetxattrIn { size, .. } = request.read()?;
         let name = request.name(size_of::<GetxattrIn>())?;
-        let inode = self.nodes.inode(request.header.nodeid)?;
-        let xattrs = image.xattrs(&inode)?;
-        let found = xattrs.iter().find(|xattr| xattr.name().as_bytes() == name);
-        let value = found.ok_or(Errno::NODATA)?.value();
-        reply_sized(channel, request, size, value)
+        let value = self.tree.xattr(request.header.nodeid, name)?;
+        reply_sized(channel, request, size, &value)
     }
 
     /// Names of `trusted.` are for root only, as in every file system.
     fn listxattr(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
-        let image = self.nodes.image;
-        if !image.has_xattrs() {
-            return Err(Errno::NOSYS.into());
-        }
         let GetxattrIn { size, .. } = request.read()?;
-        let inode = self.nodes.inode(request.header.nodeid)?;
-        let mut names = Vec::new();
-        for xattr in image.xattrs(&inode)? {
-            let name = xattr.name().as_bytes();
-            if request.header.uid == 0 || !name.starts_with(b"trusted.") {
-                names.extend_from_slice(name);
-                names.push(0);
-            }
+        let mut names = self.tree.xattr_names(request.header.nodeid)?;
+        if request.header.uid != 0 {
+            let allowed = names
+                .split_inclusive(|&b| b == 0)
+                .filter(|name| !name.starts_with(b"trusted."));
+            names = allowed.flatten().copied().collect();
         }
         reply_sized(channel, request, size, &names)
     }
@@ -336,7 +278,7 @@ fn reply_sized(
     value: &[u8],
 ) -> Result<(), Fail> {
     let unique = request.header.unique;
-    // The image's reader bounds values and lists of names to 64 KiB.
+    // The image's reader bounds values and lists of names to 64 KiB, and so does the kernel.
     let size = u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?;
     if room == 0 {
         channel.reply(unique, &GetxattrOut { size, padding: 0 })?;

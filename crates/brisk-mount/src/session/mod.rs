@@ -30,6 +30,8 @@ mod wire;
 
 pub use control::{ImageStatus, SessionStatus, end_session, sessions};
 pub use hot::SessionFill;
+pub(crate) use overlay::Layers;
+pub(crate) use set_up::open_channel;
 pub use shared::SharedMount;
 pub(crate) use shared::{FS_TYPE, is_privileged};
 
@@ -263,7 +265,7 @@ impl OpenImage {
 }
 
 /// The directory `at` by the name that the kernel knows.
-fn place(at: &Path) -> Result<PathBuf, Cause> {
+pub(crate) fn place(at: &Path) -> Result<PathBuf, Cause> {
     let path = at.canonicalize().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Cause::TargetMissing {
             target: at.to_owned(),

@@ -20,13 +20,13 @@ const WORK: &str = "work";
 
 /// A file system in memory that covers the image's place, with a directory for each layer. The
 /// overlay of them covers it in turn.
-pub(super) struct Layers {
+pub(crate) struct Layers {
     place: PathBuf,
     memory: OwnedFd,
 }
 
 impl Layers {
-    pub(super) fn prepare(place: &Path) -> Result<Self, Cause> {
+    pub(crate) fn prepare(place: &Path) -> Result<Self, Cause> {
         let memory = mount_memory(place)?;
         for name in [LOWER, UPPER, WORK] {
             make_directory(&place.join(name))?;
@@ -38,13 +38,13 @@ impl Layers {
     }
 
     /// Where the image is to be mounted.
-    pub(super) fn lower(&self) -> PathBuf {
+    pub(crate) fn lower(&self) -> PathBuf {
         self.place.join(LOWER)
     }
 
     /// Mounts the overlay, for which the image's server has to be there. Leaves the process in
     /// another working directory.
-    pub(super) fn cover(self, entry: Entry) -> Result<(), Cause> {
+    pub(crate) fn cover(self, entry: Entry) -> Result<(), Cause> {
         copy_owner_and_mode(&self.lower(), &self.place.join(UPPER))?;
         fchdir(&self.memory).map_err(|e| Cause::io("enter the layers", e))?;
         mount_overlay(Path::new("."), LOWER, Some((UPPER, WORK)), entry)

@@ -381,7 +381,7 @@ pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
 }
 
 /// Opens `/dev/fuse`.
-pub(super) fn open_channel() -> Result<OwnedFd, Cause> {
+pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     openat(CWD, "/dev/fuse", flags, Mode::empty()).map_err(|e| match e {
         Errno::NOENT | Errno::NXIO | Errno::NODEV => Cause::NoFuse,

@@ -13,5 +13,6 @@ pub mod pack;
 pub mod profile;
 pub mod run;
 pub mod stat;
+pub mod trace;
 pub mod umount;
 pub mod verify;

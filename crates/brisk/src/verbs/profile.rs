@@ -259,7 +259,7 @@ fn path_of(profile: &Profile, file: &ProfileFile) -> PathBuf {
     root.map_or_else(|| file.path.clone(), |root| root.path.join(&file.path))
 }
 
-fn percent(part: u64, whole: u64) -> String {
+pub(super) fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
         _ => {

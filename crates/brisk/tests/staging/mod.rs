@@ -119,6 +119,10 @@ impl Stage {
         stage
     }
 
+    pub fn is_root(&self) -> bool {
+        self.user == 0
+    }
+
     /// The command's file, which the user can execute.
     pub fn executable(&self) -> PathBuf {
         let own = self.path("brisk");

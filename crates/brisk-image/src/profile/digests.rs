@@ -1,0 +1,55 @@
+//! Digests of the files that were read.
+
+use super::Profile;
+use super::origin::Origin;
+use crate::error::Result;
+use crate::ordered;
+
+impl Profile {
+    /// Adds the digests of the files of the root `root` as they are in `origin`, reading all of each
+    /// on `threads` threads. Returns how many files are left without one: they cannot be read, or
+    /// are not as long as they were.
+    ///
+    /// `progress` is told the bytes of files that were dealt with.
+    ///
+    /// # Errors
+    ///
+    /// `Io` and `Corrupt` if a file that could be opened cannot be read.
+    pub fn add_digests(
+        &mut self,
+        root: u32,
+        origin: &Origin,
+        threads: usize,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<u64> {
+        let mut digests = Vec::with_capacity(self.files.len());
+        ordered::for_each(
+            threads,
+            threads.saturating_mul(8),
+            self.files.iter(),
+            || (),
+            |(), file| {
+                if file.root != root {
+                    return Ok(file.digest);
+                }
+                // A program may execute what it cannot read.
+                let digest = match origin.open(&file.path) {
+                    Ok(Some(found)) if found.len() == file.len => Some(found.digest()?),
+                    Ok(_) | Err(_) => None,
+                };
+                progress(file.len);
+                Ok(digest)
+            },
+            |digest: Result<_>| {
+                digests.push(digest?);
+                Ok(())
+            },
+        )?;
+        let mut without = 0;
+        for (file, digest) in self.files.iter_mut().zip(digests) {
+            file.digest = digest;
+            without += u64::from(file.root == root && digest.is_none());
+        }
+        Ok(without)
+    }
+}

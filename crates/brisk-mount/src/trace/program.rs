@@ -1,0 +1,188 @@
+//! The program that is traced: starting it, and ending all that became of it.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, fchdir, getpid, kill_process, set_parent_process_death_signal};
+
+use super::Plan;
+use super::report::Failure;
+use crate::error::{Action, Cause, Error};
+use crate::namespace::Entry;
+use crate::run::become_program;
+use crate::session::Layers;
+use crate::syscalls::start_child;
+
+/// A program that was started.
+pub(super) struct Program {
+    pub(super) pid: Pid,
+    /// What it writes to, if that was asked for: standard output and standard error.
+    pub(super) output: Option<[OwnedFd; 2]>,
+    /// Its end without a byte means that the program is there, and a [`Failure`] that it is not.
+    pub(super) started: OwnedFd,
+}
+
+impl Program {
+    /// Starts it. `let_go` drops, in the new process, what it must not hold: channels. It gives what
+    /// is left to be done for the program to write where it is.
+    pub(super) fn start(
+        plan: &Plan,
+        piped: bool,
+        entry: Entry,
+        let_go: impl FnOnce() -> Vec<Layers>,
+    ) -> io::Result<Self> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC);
+        let (started, starts) = pipe()?;
+        let mut ours = None;
+        let mut theirs = None;
+        if piped {
+            let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
+            ours = Some([out, err]);
+            theirs = Some([out_end, err_end]);
+        }
+        let pid = start_child(|| {
+            let layers = let_go();
+            let failure = Failure::new(&become_it(plan, theirs.as_ref(), layers, entry));
+            // If nobody reads it, nobody waits for it either.
+            File::from(starts).write_all(&failure.to_bytes()).ok();
+            i32::from(failure.exit_code)
+        })?;
+        Ok(Self {
+            pid,
+            output: ours,
+            started,
+        })
+    }
+
+    /// Waits until the program is there, for which its files have to be served.
+    pub(super) fn wait_for_start(started: OwnedFd) -> Result<(), Failure> {
+        let mut bytes = Vec::new();
+        // An error here is an end: the program's own will be seen.
+        File::from(started).read_to_end(&mut bytes).ok();
+        Failure::from_bytes(&bytes).map_or(Ok(()), Err)
+    }
+}
+
+/// Becomes the program, or returns why not.
+fn become_it(
+    plan: &Plan,
+    output: Option<&[OwnedFd; 2]>,
+    layers: Vec<Layers>,
+    entry: Entry,
+) -> Error {
+    let failed = |cause| Error::new(Action::Run, cause);
+    // Nobody answers for its files once the tracer is gone.
+    if let Err(e) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return failed(Cause::io("bind the program to the process that records", e));
+    }
+    if let Some([out, err]) = output {
+        let redirected =
+            rustix::stdio::dup2_stdout(out).and_then(|()| rustix::stdio::dup2_stderr(err));
+        if let Err(e) = redirected {
+            return failed(Cause::io("redirect the program's output", e));
+        }
+    }
+    if let Err(cause) = cover(layers, entry) {
+        return Error::new(Action::Mount, cause);
+    }
+    let places = plan
+        .trees
+        .iter()
+        .chain(plan.image.iter().map(|image| &image.at));
+    if let Some(cwd) = &plan.cwd
+        && places.into_iter().any(|place| cwd.starts_with(place))
+        && let Err(source) = std::env::set_current_dir(cwd)
+    {
+        let cwd = cwd.clone();
+        return failed(Cause::WorkingDirectory { cwd, source });
+    }
+    become_program(&plan.command, &plan.tree)
+}
+
+/// Lets the program write, for which what is below has to be served.
+fn cover(layers: Vec<Layers>, entry: Entry) -> Result<(), Cause> {
+    if layers.is_empty() {
+        return Ok(());
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let here = openat(CWD, ".", flags, Mode::empty())
+        .map_err(|e| Cause::io("hold the working directory", e))?;
+    layers
+        .into_iter()
+        .try_for_each(|layers| layers.cover(entry))?;
+    fchdir(here).map_err(|e| Cause::io("go back to the working directory", e))
+}
+
+/// The processes that descend from this one, and their parents.
+pub(super) fn descendants() -> io::Result<Vec<(Pid, Pid)>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let pid = name
+            .to_str()
+            .and_then(|name| name.parse().ok())
+            .and_then(Pid::from_raw);
+        // One that has ended meanwhile is no descendant.
+        if let Some(pid) = pid
+            && let Ok(stat) = fs::read_to_string(Path::new("/proc").join(&name).join("stat"))
+            && let Some(parent) = parent_of(&stat)
+        {
+            all.push((pid, parent));
+        }
+    }
+    let mut found = vec![getpid()];
+    let mut descendants = Vec::new();
+    let mut next = 0;
+    while let Some(&at) = found.get(next) {
+        for &(pid, parent) in all.iter().filter(|(_, parent)| *parent == at) {
+            found.push(pid);
+            descendants.push((pid, parent));
+        }
+        next += 1;
+    }
+    Ok(descendants)
+}
+
+/// The parent in the text of `/proc/PID/stat`, in which only the program's name holds brackets.
+/// None for a process that has ended.
+fn parent_of(stat: &str) -> Option<Pid> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    match fields.next()? {
+        "Z" | "X" => None,
+        _ => Pid::from_raw(fields.next()?.parse().ok()?),
+    }
+}
+
+/// Sends `signal` to a process, which may have ended.
+pub(super) fn send(pid: Pid, signal: Signal) {
+    // Of another user, as a program with a set-user-ID bit outside of the trees is: it ends by
+    // itself, or stays.
+    kill_process(pid, signal).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_are_found_whatever_a_program_is_called() {
+        for (stat, parent) in [
+            ("12 (sh) S 7 12 12 0", Some(7)),
+            ("12 (a) b) R) S 1 12 12 0", Some(1)),
+            ("2 (kthreadd) S 0 0 0 0", None),
+            ("12 (sh", None),
+            ("12 (sh) Z 7 12 12 0", None),
+        ] {
+            assert_eq!(
+                parent_of(stat).map(Pid::as_raw_nonzero).map(i32::from),
+                parent,
+                "{stat}"
+            );
+        }
+    }
+}

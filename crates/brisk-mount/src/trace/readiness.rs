@@ -1,0 +1,119 @@
+//! When a program is ready.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// How often a file or socket is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// When a program counts as ready, so that the recording is cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    /// It has exited.
+    Exit,
+    /// So much time has passed since it was started.
+    After(Duration),
+    /// There is something at this path.
+    File(PathBuf),
+    /// A Unix socket at this path accepts a connection.
+    Socket(PathBuf),
+    /// It has written this to its standard output or standard error, in one line. Both are pipes
+    /// then, and passed on.
+    Line(OsString),
+}
+
+impl Readiness {
+    /// For people and profiles: `socket /run/app`.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Exit => "exit".to_owned(),
+            Self::After(time) => format!("after {} s", time.as_secs_f64()),
+            Self::File(path) => format!("file {}", path.display()),
+            Self::Socket(path) => format!("socket {}", path.display()),
+            Self::Line(text) => format!("line {}", text.display()),
+        }
+    }
+
+    /// The same with an absolute path.
+    pub(super) fn in_directory(&self, cwd: Option<&Path>) -> Self {
+        let absolute = |path: &Path| cwd.map_or(path.to_owned(), |cwd| cwd.join(path));
+        match self {
+            Self::File(path) => Self::File(absolute(path)),
+            Self::Socket(path) => Self::Socket(absolute(path)),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether it is seen from outside, by looking again and again.
+    pub(super) fn is_looked_for(&self) -> bool {
+        matches!(self, Self::File(_) | Self::Socket(_))
+    }
+
+    /// Looks until it is there. For a process that does nothing else, and does not serve: the path
+    /// may lead into what is served.
+    pub(super) fn look(&self) {
+        loop {
+            let is_there = match self {
+                Self::File(path) => path.symlink_metadata().is_ok(),
+                Self::Socket(path) => UnixStream::connect(path).is_ok(),
+                Self::Exit | Self::After(_) | Self::Line(_) => return,
+            };
+            if is_there {
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Looks for a text in a stream.
+pub(super) struct Search {
+    text: Vec<u8>,
+    /// The last bytes of what was looked at, with which the text may start.
+    end: Vec<u8>,
+}
+
+impl Search {
+    pub(super) fn new(text: &OsStr) -> Self {
+        Self {
+            text: text.as_bytes().to_vec(),
+            end: Vec::new(),
+        }
+    }
+
+    /// Whether the text ends in `bytes`, which follow what was looked at before.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+        self.end.extend_from_slice(bytes);
+        let len = self.text.len();
+        let found = len == 0 || self.end.windows(len).any(|window| window == self.text);
+        let keep = len.saturating_sub(1).min(self.end.len());
+        self.end.drain(..self.end.len() - keep);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_found_across_pieces() {
+        for (text, pieces, found_at) in [
+            ("ready", &["ready\n"][..], Some(0)),
+            ("ready", &["I am re", "ad", "y now"], Some(2)),
+            ("aab", &["aa", "ab"], Some(1)),
+            ("ready", &["rea", "", "d\ny"], None),
+            ("r", &["", "never", "later"], Some(1)),
+        ] {
+            let mut search = Search::new(text.as_ref());
+            let found = pieces
+                .iter()
+                .position(|piece| search.push(piece.as_bytes()));
+            assert_eq!(found, found_at, "{text} in {pieces:?}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a tracer tells the process that started it, through a pipe: one line, and then the text of
+//! the profile or of the failure.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use brisk_image::{Limits, Profile};
+
+use super::Traced;
+use crate::error::{Cause, Error};
+
+/// How the line starts.
+const TRACED: &str = "traced";
+const FAILED: &str = "failed";
+
+/// In the place of a status that there is none of.
+const NONE: &str = "-";
+
+/// The pipe.
+pub(super) struct Report;
+
+/// What a failed tracer tells.
+pub(super) struct Failure {
+    pub(super) exit_code: u8,
+    pub(super) text: String,
+}
+
+impl Failure {
+    /// The failure, with its causes.
+    pub(super) fn new(error: &Error) -> Self {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            text += &format!(": {error}");
+            cause = error.source();
+        }
+        Self {
+            exit_code: error.exit_code(),
+            text,
+        }
+    }
+
+    /// As bytes, for a pipe.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![self.exit_code];
+        bytes.extend_from_slice(self.text.as_bytes());
+        bytes
+    }
+
+    /// None if there was no failure.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (exit_code, text) = bytes.split_first()?;
+        Some(Self {
+            exit_code: *exit_code,
+            text: String::from_utf8_lossy(text).into_owned(),
+        })
+    }
+}
+
+impl Report {
+    pub(super) fn write(to: OwnedFd, result: &Result<Traced, Failure>) -> io::Result<()> {
+        let mut to = BufWriter::new(File::from(to));
+        match result {
+            Err(Failure { exit_code, text }) => write!(to, "{FAILED} {exit_code}\n{text}")?,
+            Ok(traced) => {
+                let status = traced
+                    .status
+                    .map_or(NONE.to_owned(), |status| status.into_raw().to_string());
+                let Traced {
+                    was_ready,
+                    left,
+                    unnamed,
+                    dropped,
+                    ..
+                } = traced;
+                writeln!(
+                    to,
+                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped}"
+                )?;
+                to.write_all(&traced.profile.to_text())?;
+            }
+        }
+        to.flush()
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Result<Traced, Cause> {
+        let end = bytes.iter().position(|&b| b == b'\n');
+        let (line, text) = bytes.split_at(end.ok_or(Cause::TracerLost)?);
+        let line = std::str::from_utf8(line).map_err(|_| Cause::TracerLost)?;
+        let text = text.get(1..).ok_or(Cause::TracerLost)?;
+        let fields: Vec<_> = line.split(' ').collect();
+        match *fields {
+            [FAILED, exit_code] => Err(Cause::Told {
+                exit_code: number(exit_code)?,
+                text: String::from_utf8_lossy(text).into_owned(),
+            }),
+            [TRACED, was_ready, status, left, unnamed, dropped] => Ok(Traced {
+                profile: Profile::from_text(text, &Limits::default())
+                    .map_err(|e| Cause::io("read what was recorded", io::Error::other(e)))?,
+                was_ready: number(was_ready)?,
+                status: match status {
+                    NONE => None,
+                    raw => Some(ExitStatus::from_raw(number(raw)?)),
+                },
+                left: number(left)?,
+                unnamed: number(unnamed)?,
+                dropped: number(dropped)?,
+            }),
+            _ => Err(Cause::TracerLost),
+        }
+    }
+}
+
+fn number<T: std::str::FromStr>(field: &str) -> Result<T, Cause> {
+    field.parse().map_err(|_| Cause::TracerLost)
+}

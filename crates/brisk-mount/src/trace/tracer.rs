@@ -1,0 +1,372 @@
+//! The process that mounts, serves, starts the program and watches it.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use brisk_image::Recorded;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpid, pidfd_open,
+    set_child_subreaper, set_parent_process_death_signal, wait,
+};
+
+use super::mounts::{Mounts, mount_all};
+use super::program::{Program, descendants, send};
+use super::readiness::{Readiness, Search};
+use super::report::{Failure, Report};
+use super::{Plan, Traced};
+use crate::error::{Action, Cause, Error};
+use crate::namespace::{Entry, enter_session};
+use crate::syscalls::start_child;
+use crate::{Owners, Recording};
+
+/// How long the program may take to end when it is asked to, and when it is killed.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often ended processes are looked for while the program is ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How often it is seen whether a program that has exited has left others that live.
+const LEFT_EVERY: Duration = Duration::from_millis(50);
+
+/// Bytes of output that are passed on at once.
+const OUTPUT: usize = 64 << 10;
+
+struct Tracer<'a> {
+    plan: &'a Plan,
+    /// Where the report goes; in error if nobody waits for it any more.
+    report: &'a OwnedFd,
+    program: Pid,
+    program_fd: OwnedFd,
+    /// How the program ended.
+    status: Option<ExitStatus>,
+    /// The process that looks for a file or socket, and its descriptor.
+    lookout: Option<(Pid, OwnedFd)>,
+    /// What the program writes, and where that is passed on to.
+    output: Vec<Output>,
+    /// Whether the text that is waited for was written.
+    line_seen: bool,
+}
+
+struct Output {
+    from: File,
+    to: Box<dyn Write>,
+    search: Search,
+    /// Nobody reads it any more.
+    closed: bool,
+}
+
+/// Why a recording is cut.
+enum Cut {
+    Ready,
+    /// All processes have ended before.
+    Ended,
+}
+
+/// Does all, and reports. Returns the exit status.
+pub(super) fn run(plan: &Plan, report: OwnedFd) -> i32 {
+    let result = Tracer::trace(plan, &report).map_err(|e| Failure::new(&e));
+    let result = result.and_then(|result| result);
+    // If nobody waits for it any more, nobody needs to know.
+    match Report::write(report, &result) {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}
+
+impl<'a> Tracer<'a> {
+    /// The inner result is that of starting the program.
+    fn trace(plan: &'a Plan, report: &'a OwnedFd) -> Result<Result<Traced, Failure>, Error> {
+        let failed = |cause| Error::new(Action::Trace, cause);
+        let io =
+            |step: &'static str| move |e: io::Error| Error::new(Action::Trace, Cause::io(step, e));
+        let entry = enter_session(geteuid(), getegid()).map_err(failed)?;
+        let owners = match entry {
+            Entry::Privileged => Owners::AsStored,
+            Entry::UserNamespace => Owners::Everything {
+                uid: geteuid().as_raw(),
+                gid: getegid().as_raw(),
+            },
+        };
+        // Daemons become this process's children, so that none is missed at the end.
+        set_child_subreaper(Some(getpid()))
+            .map_err(|e| failed(Cause::io("adopt what the program leaves", e)))?;
+        let mut mounts = mount_all(plan).map_err(failed)?;
+        let recording = Recording::start();
+        let lookout = match plan.ready.is_looked_for() {
+            false => None,
+            true => Some(
+                start_lookout(&plan.ready, || mounts = Mounts::default())
+                    .map_err(io("start the process that looks whether it is ready"))?,
+            ),
+        };
+        let line = match &plan.ready {
+            Readiness::Line(text) => Some(text),
+            _ => None,
+        };
+        let program = Program::start(plan, line.is_some(), entry, || {
+            let Mounts { layers, .. } = mem::take(&mut mounts);
+            layers
+        })
+        .map_err(io("start the program"))?;
+        let program_fd = pidfd_open(program.pid, PidfdFlags::empty())
+            .map_err(|e| failed(Cause::io("watch the program", e)))?;
+        let mut tracer = Self {
+            plan,
+            report,
+            program: program.pid,
+            program_fd,
+            status: None,
+            lookout,
+            output: Vec::new(),
+            line_seen: false,
+        };
+        if let (Some([out, err]), Some(text)) = (program.output, line) {
+            tracer.pass_on(out, Box::new(io::stdout()), Search::new(text));
+            tracer.pass_on(err, Box::new(io::stderr()), Search::new(text));
+        }
+        // No process is made from here on: this one has threads.
+        let served = mounts
+            .mounted
+            .into_iter()
+            .try_for_each(|mounted| mounted.serve(&recording, owners));
+        if let Err(e) = served {
+            tracer.end(Signal::KILL);
+            return Err(e);
+        }
+        if let Err(failure) = Program::wait_for_start(program.started) {
+            tracer.end(Signal::KILL);
+            return Ok(Err(failure));
+        }
+        let cut = tracer.watch();
+        let recorded = recording.cut(plan.asked.clone(), plan.ready.describe());
+        // Whether the program failed is seen before it is made to end.
+        let status = tracer.status;
+        let left = tracer.end(Signal::TERM);
+        let recorded = match recorded {
+            Ok(Some(recorded)) => recorded,
+            Ok(None) => return Err(failed(Cause::TracerLost)),
+            Err(e) => return Err(io("make a profile")(io::Error::other(e))),
+        };
+        let Recorded {
+            profile,
+            unnamed,
+            dropped,
+            ..
+        } = recorded;
+        Ok(Ok(Traced {
+            profile,
+            was_ready: matches!(cut, Cut::Ready),
+            status,
+            left: match plan.ready {
+                Readiness::Exit => left,
+                _ => 0,
+            },
+            unnamed,
+            dropped,
+        }))
+    }
+
+    fn pass_on(&mut self, from: OwnedFd, to: Box<dyn Write>, search: Search) {
+        self.output.push(Output {
+            from: from.into(),
+            to,
+            search,
+            closed: false,
+        });
+    }
+
+    /// Returns when the recording is to be cut.
+    fn watch(&mut self) -> Cut {
+        let started = Instant::now();
+        loop {
+            let alive = self.reap();
+            if self.status.is_some() && self.plan.ready == Readiness::Exit {
+                return Cut::Ready;
+            }
+            if self.line_seen {
+                return Cut::Ready;
+            }
+            let mut timeout = None;
+            if let Readiness::After(time) = self.plan.ready {
+                let left = time.saturating_sub(started.elapsed());
+                if left.is_zero() {
+                    return Cut::Ready;
+                }
+                timeout = Some(left);
+            }
+            if self.status.is_some() {
+                // Nothing tells that the last of its descendants ends.
+                timeout = Some(timeout.map_or(LEFT_EVERY, |timeout| timeout.min(LEFT_EVERY)));
+            }
+            match self.wait(timeout) {
+                Event::Ready => return Cut::Ready,
+                Event::Abandoned => return Cut::Ended,
+                Event::Other => {}
+            }
+            // What it wrote before it ended was read by now.
+            if !alive && self.output.is_empty() && !self.line_seen {
+                return Cut::Ended;
+            }
+        }
+    }
+
+    /// Waits until something happens, and passes output on.
+    fn wait(&mut self, timeout: Option<Duration>) -> Event {
+        let mut fds = vec![PollFd::new(self.report, PollFlags::empty())];
+        for output in &self.output {
+            fds.push(PollFd::new(&output.from, PollFlags::IN));
+        }
+        let outputs = fds.len();
+        if let Some((_, lookout)) = &self.lookout {
+            fds.push(PollFd::new(lookout, PollFlags::IN));
+        }
+        let others = fds.len();
+        if self.status.is_none() {
+            fds.push(PollFd::new(&self.program_fd, PollFlags::IN));
+        }
+        let timeout = timeout.map(|timeout| Timespec {
+            // Seconds of a time that somebody waits for.
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            // A signal, or too little memory for a moment: the caller looks at all again.
+            Err(_) => return Event::Other,
+        }
+        let happened: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if happened.first() == Some(&true) {
+            return Event::Abandoned;
+        }
+        for (output, happened) in self.output.iter_mut().zip(&happened[1..outputs]) {
+            if *happened {
+                self.line_seen |= output.pass_on();
+            }
+        }
+        self.output.retain(|output| !output.closed);
+        match happened[outputs..others].contains(&true) {
+            true => Event::Ready,
+            false => Event::Other,
+        }
+    }
+
+    /// Takes the statuses of ended processes. False if no process is left but the lookout.
+    fn reap(&mut self) -> bool {
+        loop {
+            if !self.take_statuses().0 {
+                return false;
+            }
+            let Some((lookout, _)) = &self.lookout else {
+                return true;
+            };
+            // Who else there is only shows by looking.
+            if descendants().map_or(true, |all| all.iter().any(|(pid, _)| pid != lookout)) {
+                return true;
+            }
+            // A process that was started after its parent was looked at, which ended then, was
+            // missed. So one of this process's children has ended meanwhile, or nobody was.
+            if self.take_statuses().1 == 0 {
+                return false;
+            }
+        }
+    }
+
+    /// Whether there are children, and how many statuses were taken.
+    fn take_statuses(&mut self) -> (bool, u64) {
+        let mut taken = 0;
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    taken += 1;
+                    if pid == self.program {
+                        self.status = Some(ExitStatus::from_raw(status.as_raw()));
+                    }
+                }
+                Ok(None) => return (true, taken),
+                Err(Errno::INTR) => {}
+                Err(_) => return (false, taken),
+            }
+        }
+    }
+
+    /// Ends all processes, first with `signal`. Returns how many there were.
+    fn end(&mut self, signal: Signal) -> u64 {
+        if let Some((lookout, _)) = self.lookout.take() {
+            send(lookout, Signal::KILL);
+        }
+        let mut asked = HashSet::new();
+        let started = Instant::now();
+        loop {
+            let alive = self.reap();
+            let waited = started.elapsed();
+            if !alive || waited > 2 * ENDS_WITHIN {
+                return asked.len() as u64;
+            }
+            for (pid, parent) in descendants().unwrap_or_default() {
+                if waited > ENDS_WITHIN {
+                    send(pid, Signal::KILL);
+                } else if parent == getpid() && asked.insert(pid) {
+                    // Those that these have started are theirs to end, or come here.
+                    send(pid, signal);
+                }
+            }
+            self.wait(Some(LOOK_EVERY));
+        }
+    }
+}
+
+/// What has happened.
+enum Event {
+    /// The lookout has seen what it looks for.
+    Ready,
+    /// Nobody waits for the report any more.
+    Abandoned,
+    Other,
+}
+
+impl Output {
+    /// Passes on what is there. Whether the text was in it.
+    fn pass_on(&mut self) -> bool {
+        let mut bytes = vec![0; OUTPUT];
+        match self.from.read(&mut bytes) {
+            Ok(0) => {
+                self.closed = true;
+                false
+            }
+            Ok(n) => {
+                let bytes = bytes.get(..n).unwrap_or(&[]);
+                // If whoever read it went away, the program goes on all the same.
+                self.to.write_all(bytes).and_then(|()| self.to.flush()).ok();
+                self.search.push(bytes)
+            }
+            Err(e) => {
+                self.closed = e.kind() != io::ErrorKind::Interrupted;
+                false
+            }
+        }
+    }
+}
+
+/// Starts the process that looks for a file or socket, and ends when it is there. `let_go` drops
+/// what it must not hold: channels.
+fn start_lookout(ready: &Readiness, let_go: impl FnOnce()) -> io::Result<(Pid, OwnedFd)> {
+    let pid = start_child(|| {
+        let_go();
+        match set_parent_process_death_signal(Some(Signal::KILL)) {
+            Ok(()) => {
+                ready.look();
+                0
+            }
+            Err(_) => 1,
+        }
+    })?;
+    Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
+}

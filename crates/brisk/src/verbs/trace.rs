@@ -1,0 +1,287 @@
+//! `brisk trace`: records what a launch asks for, as a profile.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use brisk_image::{Image, OpenOptions, Origin, Profile, Tree, TreeRules};
+use brisk_mount::{ErrorKind, Readiness, SessionImage, Trace, Traced};
+use clap::builder::TypedValueParser as _;
+use indicatif::BinaryBytes;
+
+use super::profile::percent;
+use crate::Answer;
+use crate::messages::{say, warn};
+use crate::progress::Progress;
+
+/// What to record.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The image, and each tree at its own place, are served to the command and what it starts, to \
+nobody else, and nothing of them is in memory at first. They are \
+read-only without --writable. The system's other \
+files are not recorded. Whatever the command leaves running when the recording is cut is ended.\n\n\
+The environment has the place of the image, or of the first tree, in BRISK_TREE.\n\n\
+A launch can be ready:\n  \
+  exit           when the command exits\n  \
+  after:SECONDS  after a time\n  \
+  file:PATH      when there is a file\n  \
+  socket:PATH    when a Unix socket accepts a connection\n  \
+  line:TEXT      when the text is in a line of its standard output or standard error\n\n\
+Exits with 0 if the profile was written, whatever the command exited with, or with 125 if brisk \
+failed, 126 if the command cannot be executed and 127 if there is none.")]
+pub struct Args {
+    /// The image to start from, or a program that carries one, such as an AppImage.
+    image: Option<PathBuf>,
+
+    /// The byte at which the image starts in its file. [default: found by itself]
+    #[arg(long, value_name = "BYTES", requires = "image")]
+    offset: Option<u64>,
+
+    /// A directory that the command reads from; may be given several times.
+    #[arg(long = "tree", value_name = "DIR")]
+    trees: Vec<PathBuf>,
+
+    /// The directory to mount the image on; what it holds is covered, for the command only.
+    /// [default: the place that the image records, else the first of /mnt, /media and /srv that is
+    /// empty]
+    #[arg(long, value_name = "DIR", requires = "image")]
+    at: Option<PathBuf>,
+
+    /// Lets the command write to the trees and to the image's place. What it writes is kept in
+    /// memory, and lost when it ends.
+    #[arg(long)]
+    writable: bool,
+
+    /// The profile to write. [default: IMAGE.profile, or DIR.profile of the only tree, or
+    /// trace.profile]
+    #[arg(short, long, value_name = "PROFILE")]
+    output: Option<PathBuf>,
+
+    /// How often to run the command. The profile has what every run asks for first.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// When the launch is over; what is asked for later is not recorded.
+    #[arg(long, value_name = "WHEN", default_value = "exit",
+          value_parser = clap::builder::OsStringValueParser::new().try_map(parse_ready))]
+    ready: Readiness,
+
+    /// No progress bar.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The command and its arguments. A program with a slash is taken from the image (bin/app), one
+    /// that starts with a slash as it is, and a bare name from PATH.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+fn parse_ready(text: OsString) -> anyhow::Result<Readiness> {
+    let bytes = text.as_bytes();
+    let split = bytes.iter().position(|&b| b == b':');
+    let (kind, value) = match split {
+        Some(at) => (&bytes[..at], &bytes[at + 1..]),
+        None => (bytes, &b""[..]),
+    };
+    let path = || PathBuf::from(OsStr::from_bytes(value));
+    Ok(match (kind, value.is_empty()) {
+        (b"exit", true) if split.is_none() => Readiness::Exit,
+        (b"after", false) => {
+            let seconds = std::str::from_utf8(value).ok().and_then(|s| s.parse().ok());
+            let time = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+            Readiness::After(time.context("allowed is a number of seconds, such as after:1.5")?)
+        }
+        (b"file", false) => Readiness::File(path()),
+        (b"socket", false) => Readiness::Socket(path()),
+        (b"line", false) if value.contains(&b'\n') => {
+            bail!("allowed is a text without a line end")
+        }
+        (b"line", false) => Readiness::Line(OsString::from_vec(value.to_vec())),
+        _ => bail!("allowed are exit, after:SECONDS, file:PATH, socket:PATH and line:TEXT"),
+    })
+}
+
+/// Runs the command, and writes the profile.
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    // Opening an image and asking it starts no thread, and what records needs there to be one only.
+    let image = args.image.as_deref().map(|path| open(path, args.offset));
+    let image = image.transpose()?;
+    let recorded = match (&image, &args.at) {
+        (Some(image), None) => image.recorded_place()?,
+        _ => None,
+    };
+    let output = args.output.clone().unwrap_or_else(|| default_output(args));
+    check_output(&output)?;
+    let trace = Trace {
+        image: args
+            .image
+            .as_ref()
+            .zip(image.as_ref())
+            .map(|(path, image)| SessionImage {
+                path: path.clone(),
+                offset: image.offset(),
+                at: args.at.clone().or_else(|| recorded.clone()),
+            }),
+        trees: args.trees.clone(),
+        writable: args.writable,
+        ready: args.ready.clone(),
+        command: args.command.clone(),
+    };
+    let mut profiles = Vec::new();
+    for _ in 0..args.runs {
+        let traced = trace.record();
+        let traced = match traced {
+            Err(error) if recorded.is_some() && error.kind() == ErrorKind::Place => {
+                return Err(error)
+                    .context("at the place that the image records; --at DIR names another");
+            }
+            traced => traced?,
+        };
+        tell(&traced, args);
+        profiles.push(traced.profile);
+    }
+    let mut profile = match <[Profile; 1]>::try_from(profiles) {
+        Ok([profile]) => profile,
+        Err(profiles) => Profile::merge(&profiles)?,
+    };
+    add_digests(&mut profile, image.as_ref(), args.quiet)?;
+    profile.write(&output)?;
+    say(&summary(&profile, &output, image.as_ref()));
+    Ok(Answer::Yes)
+}
+
+fn open(path: &Path, offset: Option<u64>) -> anyhow::Result<Image> {
+    let mut options = OpenOptions::new();
+    if let Some(bytes) = offset {
+        options = options.offset(bytes);
+    }
+    Ok(Image::open_with(path, &options)?)
+}
+
+fn default_output(args: &Args) -> PathBuf {
+    let mut name = match (&args.image, &*args.trees) {
+        (Some(image), _) => image.clone(),
+        // Without the slash at its end.
+        (None, [tree]) => tree.components().collect(),
+        (None, _) => PathBuf::from("trace"),
+    }
+    .into_os_string();
+    name.push(".profile");
+    name.into()
+}
+
+/// Finds out before the command runs what can be known.
+fn check_output(output: &Path) -> anyhow::Result<()> {
+    let directory = match output.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(directory, access).with_context(|| {
+        format!(
+            "cannot write {}: name a file in a directory of yours with -o",
+            output.display()
+        )
+    })
+}
+
+/// Says what is odd about a run.
+fn tell(traced: &Traced, args: &Args) {
+    if !traced.was_ready {
+        warn(&format!(
+            "the command ended before it was ready ({}); all that it asked for is recorded",
+            args.ready.describe()
+        ));
+    }
+    if let Some(status) = traced.status.filter(|status| !status.success()) {
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exited with {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) => status.to_string(),
+        };
+        warn(&format!(
+            "the command {how}; the profile has what it asked for until then"
+        ));
+    }
+    if traced.left > 0 {
+        warn(&format!(
+            "{} of the command's processes were still running when it exited, and were ended; \
+             --ready after:SECONDS, file:PATH or socket:PATH records such a launch",
+            traced.left
+        ));
+    }
+    if traced.dropped > 0 {
+        warn(&format!(
+            "{} requests are missing, as the recording was full; cut it earlier with --ready",
+            traced.dropped
+        ));
+    }
+    if traced.unnamed > 0 {
+        warn(&format!(
+            "{} requests are missing, as what they were for has no name",
+            traced.unnamed
+        ));
+    }
+}
+
+/// Adds the digests of what was read; the files are asked for what they are now.
+fn add_digests(profile: &mut Profile, image: Option<&Image>, quiet: bool) -> anyhow::Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, Into::into);
+    let bytes = profile.files().iter().map(|file| file.len).sum();
+    let progress = Progress::new(Some(bytes), quiet);
+    let roots: Vec<_> = (0u32..).zip(profile.roots().to_vec()).collect();
+    let mut without = 0;
+    for (number, root) in roots {
+        let origin = match (root.kind, image) {
+            (brisk_image::RootKind::Image, Some(image)) => Origin::image(image),
+            _ => Origin::directory(&root.path)?,
+        };
+        without += profile.add_digests(number, &origin, threads, &|bytes| progress.add(bytes))?;
+    }
+    drop(progress);
+    if without > 0 {
+        warn(&format!(
+            "{without} files changed, or cannot be read, and have no digest in the profile"
+        ));
+    }
+    Ok(())
+}
+
+fn summary(profile: &Profile, output: &Path, image: Option<&Image>) -> String {
+    let (mut files, mut pages, mut bytes, mut found, mut absent) = (0u64, 0u64, 0u64, 0u64, 0u64);
+    for demand in profile.demand_by_root() {
+        files = files.saturating_add(demand.files);
+        pages = pages.saturating_add(demand.pages);
+        bytes = bytes.saturating_add(demand.bytes);
+        found = found.saturating_add(demand.found);
+        absent = absent.saturating_add(demand.absent);
+    }
+    // Directories that may not be entered have no size.
+    let share = match bytes_of_roots(profile, image) {
+        Ok(whole) => format!(", {} of the whole", percent(bytes, whole)),
+        Err(_) => String::new(),
+    };
+    format!(
+        "{}: {files} files, {pages} pages ({}{share}), look-ups: {found} found, {absent} absent",
+        output.display(),
+        BinaryBytes(bytes)
+    )
+}
+
+fn bytes_of_roots(profile: &Profile, image: Option<&Image>) -> anyhow::Result<u64> {
+    let rules = TreeRules::default().xattrs(false);
+    let mut bytes = 0u64;
+    for root in profile.roots() {
+        let tree = match (root.kind, image) {
+            (brisk_image::RootKind::Image, Some(image)) => Tree::from_image(image, &rules)?,
+            _ => Tree::from_directory(&root.path, &rules)?,
+        };
+        bytes = bytes.saturating_add(tree.bytes());
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,527 @@
+//! `brisk trace`: what is recorded, when it is cut, and that nothing is left.
+//!
+//! Most run twice: as root, and as an ordinary user in a user namespace.
+
+mod staging;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brisk_image::{Limits, Profile, Touch};
+use staging::{Stage, each_user};
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// What is traced.
+const IMAGE: &[&str] = &["app.img", "--at", "at"];
+const TREE: &[&str] = &["--tree", "tree"];
+
+/// The command line of a trace of a script, whose profile is `home/profile`.
+fn tracing(stage: &Stage, what: &[&str], script: &str) -> Command {
+    let profile = stage.writable().join("profile");
+    let mut arguments = vec!["trace", "-o", profile.to_str().unwrap()];
+    arguments.extend(what);
+    arguments.extend(["--", "sh", "-c", script]);
+    stage.brisk(&arguments)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn profile(stage: &Stage) -> Profile {
+    Profile::open(stage.writable().join("profile"), &Limits::default()).unwrap()
+}
+
+/// Traces, and checks that nothing of it stays.
+fn trace(stage: &Stage, what: &[&str], script: &str) -> (Profile, Output) {
+    let output = tracing(stage, what, script).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    stage.assert_nothing_left(SOON);
+    (profile(stage), output)
+}
+
+/// The steps, in order: `noise 100+3`, `sub/inside found`, `nothing absent`; with more than one
+/// root, the last name of its path and a colon are in front.
+fn steps(profile: &Profile) -> Vec<String> {
+    let root = |number: u32| match profile.roots() {
+        [_] => String::new(),
+        roots => {
+            let name = roots[number as usize].path.file_name().unwrap();
+            format!("{}:", name.display())
+        }
+    };
+    let step = |touch: &Touch| match touch {
+        Touch::Pages(range) => {
+            let file = &profile.files()[range.file as usize];
+            let (path, first, count) = (file.path.display(), range.first, range.count);
+            format!("{}{path} {first}+{count}", root(file.root))
+        }
+        Touch::LookUp(look_up) => {
+            let directory = &profile.directories()[look_up.directory as usize];
+            let path = directory.path.join(&look_up.name);
+            let answer = if look_up.found { "found" } else { "absent" };
+            format!("{}{} {answer}", root(directory.root), path.display())
+        }
+    };
+    profile
+        .steps()
+        .iter()
+        .map(|step_| step(&step_.touch))
+        .collect()
+}
+
+#[test]
+fn reads_and_look_ups_are_recorded_exactly_and_in_order() {
+    each_user(|stage| {
+        let script = "cd $BRISK_TREE; \
+            dd if=noise of=/dev/null bs=4096 skip=100 count=3 status=none; \
+            dd if=noise of=/dev/null bs=4096 skip=7 count=2 status=none; \
+            dd if=noise of=/dev/null bs=4096 skip=101 count=1 status=none; \
+            test -e sub/nothing; test -e sub/nothing; cat sub/inside";
+        for what in [IMAGE, TREE] {
+            let (profile, output) = trace(stage, what, script);
+            assert_eq!(text(&output.stdout), "from the image");
+            let expected = [
+                "noise found",
+                "noise 100+3",
+                "noise 7+2",
+                "sub found",
+                "sub/nothing absent",
+                "sub/inside found",
+                "sub/inside 0+1",
+            ];
+            assert_eq!(steps(&profile), expected, "{what:?}");
+            let summary = "2 files, 6 pages (20.01 KiB, ";
+            assert!(text(&output.stderr).contains(summary), "{output:?}");
+            assert!(
+                text(&output.stderr).ends_with(" of the whole), look-ups: 3 found, 1 absent\n"),
+                "{output:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn the_profile_is_that_of_the_tree() {
+    each_user(|stage| {
+        for what in [IMAGE, TREE] {
+            trace(
+                stage,
+                what,
+                "cat $BRISK_TREE/many/1* > /dev/null; ls -l $BRISK_TREE/many",
+            );
+            let profile = stage.writable().join("profile");
+            let check = |tree: &Path| {
+                let arguments = [
+                    "profile",
+                    "check",
+                    profile.to_str().unwrap(),
+                    tree.to_str().unwrap(),
+                ];
+                stage.brisk(&arguments).output().unwrap()
+            };
+            for tree in ["tree", "app.img"] {
+                let output = check(&stage.path(tree));
+                assert_eq!(output.status.code(), Some(0), "{output:?}");
+            }
+            let files = self::profile(stage);
+            assert_eq!(files.files().len(), 111);
+            assert!(files.files().iter().all(|file| file.digest.is_some()));
+        }
+    });
+}
+
+/// Its loader, program and library are mapped, not read.
+#[test]
+fn programs_and_libraries_are_recorded() {
+    each_user(|stage| {
+        let tree = stage.path("tree");
+        fs::copy("/bin/cat", tree.join("bin/cat")).unwrap();
+        let library = fs::read_to_string("/proc/self/maps").unwrap();
+        let library = library
+            .split_whitespace()
+            .find(|word| word.ends_with("/libc.so.6"));
+        fs::create_dir(tree.join("lib")).unwrap();
+        fs::copy(library.unwrap(), tree.join("lib/libc.so.6")).unwrap();
+        stage.pack("app.img");
+        let script = "export LD_LIBRARY_PATH=$BRISK_TREE/lib; exec $BRISK_TREE/bin/cat $BRISK_TREE/sub/inside";
+        for what in [IMAGE, TREE] {
+            let (profile, output) = trace(stage, what, script);
+            assert_eq!(text(&output.stdout), "from the image");
+            let steps = steps(&profile);
+            assert_eq!(steps[..3], ["bin found", "bin/cat found", "bin/cat 0+1"]);
+            assert!(steps.contains(&"lib/libc.so.6 0+1".to_owned()), "{steps:?}");
+            assert!(
+                steps
+                    .iter()
+                    .any(|step| step.starts_with("lib/") && step.ends_with(" absent"))
+            );
+            assert!(steps.contains(&"sub/inside 0+1".to_owned()), "{steps:?}");
+            for (file, (pages, _)) in profile.files().iter().zip(profile.demand_by_file()) {
+                let whole = file.len.div_ceil(4096);
+                assert!(
+                    (1..whole).contains(&pages) || whole == 1,
+                    "{file:?}: {pages} of {whole}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_served_tree_is_as_the_tree_is() {
+    each_user(|stage| {
+        let tree = stage.path("tree");
+        fs::write(stage.path("outside"), "outside").unwrap();
+        symlink("../outside", tree.join("out")).unwrap();
+        fs::hard_link(tree.join("text"), tree.join("sub/again")).unwrap();
+        let pipe = Command::new("mkfifo")
+            .arg(tree.join("pipe"))
+            .status()
+            .unwrap();
+        assert!(pipe.success());
+        let look = "cd tree && find . -printf '%p %y %m %s %l %n %T@ %b\\n' | sort && \
+                    find . -type f | sort | xargs sha256sum && cat out";
+        let plain = Command::new("sh")
+            .args(["-c", look])
+            .current_dir(stage.path(""))
+            .output();
+        let plain = plain.unwrap();
+        assert!(plain.status.success(), "{plain:?}");
+        let (profile, output) = trace(stage, TREE, look);
+        assert_eq!(text(&output.stdout), text(&plain.stdout));
+        // One file by two names has its pages once.
+        let pages = |path: &str| {
+            steps(&profile)
+                .iter()
+                .any(|s| s.starts_with(&format!("{path} 0+")))
+        };
+        assert!(pages("text") != pages("sub/again"));
+        assert!(!pages("out"));
+        let refused = tracing(stage, TREE, "echo > tree/new").output().unwrap();
+        assert!(
+            text(&refused.stderr).contains("Read-only file system"),
+            "{refused:?}"
+        );
+    });
+}
+
+#[test]
+fn trees_and_an_image_are_traced_at_once() {
+    each_user(|stage| {
+        fs::create_dir(stage.path("other")).unwrap();
+        fs::write(stage.path("other/file"), "other").unwrap();
+        let what = ["app.img", "--at", "at", "--tree", "tree", "--tree", "other"];
+        let script = "cat other/file at/sub/inside tree/sub/inside; echo; echo $BRISK_TREE";
+        let (profile, output) = trace(stage, &what, script);
+        let tree = stage.path("at");
+        let expected = format!("otherfrom the imagefrom the image\n{}\n", tree.display());
+        assert_eq!(text(&output.stdout), expected);
+        let expected = [
+            "other:file found",
+            "other:file 0+1",
+            "at:sub found",
+            "at:sub/inside found",
+            "at:sub/inside 0+1",
+            "tree:sub found",
+            "tree:sub/inside found",
+            "tree:sub/inside 0+1",
+        ];
+        assert_eq!(steps(&profile), expected);
+        assert!(profile.files().iter().all(|file| file.digest.is_some()));
+    });
+}
+
+#[test]
+fn places_in_each_other_are_refused() {
+    each_user(|stage| {
+        for what in [
+            &["--tree", "tree", "--tree", "tree/sub"][..],
+            &["--tree", "tree/sub", "--tree", "tree"],
+            &["--tree", "tree", "--tree", "tree/"],
+            &["app.img", "--at", "tree/sub", "--tree", "tree"],
+            &["--tree", "/"],
+            &[],
+        ] {
+            let output = tracing(stage, what, "true").output().unwrap();
+            assert_eq!(output.status.code(), Some(125), "{output:?}");
+            assert!(!stage.writable().join("profile").exists());
+        }
+        stage.assert_nothing_left(SOON);
+    });
+}
+
+#[test]
+fn several_runs_are_merged() {
+    each_user(|stage| {
+        let script = "cat tree/many/1 > /dev/null; \
+            if test -e home/second; then cat tree/many/2; else cat tree/many/3; fi > /dev/null; \
+            touch home/second";
+        let (profile, _) = trace(stage, &["--tree", "tree", "--runs", "2"], script);
+        assert_eq!(profile.runs(), 2);
+        let common: Vec<_> = profile
+            .steps()
+            .iter()
+            .zip(steps(&profile))
+            .map(|(step, text)| (step.runs, text))
+            .collect();
+        let size = |name: &str| fs::metadata(stage.path(name)).unwrap().len().div_ceil(4096);
+        let pages = |n: u32| format!("many/{n} 0+{}", size(&format!("tree/many/{n}")));
+        // From cold each time: the second run reads what the first has read.
+        assert_eq!(common[0], (2, "many found".to_owned()));
+        assert_eq!(common[1], (2, "many/1 found".to_owned()));
+        assert_eq!(common[2], (2, pages(1)));
+        assert!(common.contains(&(1, pages(2))), "{common:?}");
+        assert!(common.contains(&(1, pages(3))), "{common:?}");
+    });
+}
+
+/// What a script reads before and after it is ready.
+fn ready_by(stage: &Stage, ready: &str, makes_ready: &str) -> Output {
+    let started = Instant::now();
+    let script = format!(
+        "cat tree/many/1 > /dev/null; {makes_ready}; sleep 0.5; cat tree/many/2 > /dev/null; sleep 40"
+    );
+    let (profile, output) = trace(stage, &["--tree", "tree", "--ready", ready], &script);
+    let steps = steps(&profile);
+    assert_eq!(steps[..2], ["many found", "many/1 found"]);
+    assert_eq!(steps.len(), 3, "{ready}: {steps:?}");
+    let (by, at) = profile
+        .ready()
+        .map(|ready| (ready.by.clone(), ready.at))
+        .unwrap();
+    assert!(by.starts_with(ready.split_once(':').unwrap().0), "{by}");
+    assert!((1..5_000_000).contains(&at), "{at}");
+    // It is ended, not waited for.
+    assert!(started.elapsed() < Duration::from_secs(20));
+    output
+}
+
+#[test]
+fn readiness_cuts_and_ends_the_program() {
+    each_user(|stage| {
+        let output = ready_by(stage, "line:I am up", "echo not yet; echo '> I am up <'");
+        assert_eq!(text(&output.stdout), "not yet\n> I am up <\n");
+        let output = ready_by(stage, "line:I am up", "echo 'I am up' >&2");
+        assert!(text(&output.stderr).starts_with("I am up\n"), "{output:?}");
+        ready_by(stage, "file:home/up", "touch home/up");
+        ready_by(stage, "after:0.2", "true");
+        let listener = UnixListener::bind(stage.path("socket")).unwrap();
+        rustix::fs::chmod(stage.path("socket"), rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
+        fs::rename(stage.path("socket"), stage.path("later")).unwrap();
+        let (later, socket) = (stage.path("later"), stage.path("socket"));
+        let appears = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            fs::rename(later, socket).unwrap();
+        });
+        ready_by(stage, "socket:socket", "true");
+        appears.join().unwrap();
+        drop(listener);
+    });
+}
+
+#[test]
+fn a_program_that_is_never_ready_is_recorded_with_a_warning() {
+    each_user(|stage| {
+        for ready in ["file:home/never", "line:never", "after:30"] {
+            let what = ["--tree", "tree", "--ready", ready];
+            let (profile, output) = trace(stage, &what, "cat tree/sub/inside");
+            assert_eq!(text(&output.stdout), "from the image");
+            assert_eq!(steps(&profile).last().unwrap(), "sub/inside 0+1");
+            let warning = "brisk: warning: the command ended before it was ready (";
+            assert!(text(&output.stderr).starts_with(warning), "{output:?}");
+        }
+    });
+}
+
+#[test]
+fn a_daemon_is_recorded_until_it_is_ready_and_then_ended() {
+    each_user(|stage| {
+        let daemon = "(setsid sh -c 'sleep 0.3; cat tree/sub/inside > home/out; touch home/up; \
+                      exec sleep 40' </dev/null >/dev/null 2>&1 &) &";
+        let (profile, _) = trace(
+            stage,
+            &["--tree", "tree", "--ready", "file:home/up"],
+            daemon,
+        );
+        assert_eq!(steps(&profile).last().unwrap(), "sub/inside 0+1");
+        let out = fs::read_to_string(stage.writable().join("out")).unwrap();
+        assert_eq!(out, "from the image");
+        // Without a readiness of its own, it is ended when the command exits.
+        let (profile, output) = trace(stage, TREE, daemon);
+        assert_eq!(steps(&profile), Vec::<String>::new());
+        assert!(
+            text(&output.stderr).contains("were still running"),
+            "{output:?}"
+        );
+    });
+}
+
+/// SIGTERM is not enough.
+#[test]
+fn a_program_that_does_not_end_is_killed() {
+    each_user(|stage| {
+        let script = "trap '' TERM; echo up; while :; do sleep 1; done";
+        let started = Instant::now();
+        trace(stage, &["--tree", "tree", "--ready", "line:up"], script);
+        let took = started.elapsed();
+        assert!((5..15).contains(&took.as_secs()), "{took:?}");
+    });
+}
+
+#[test]
+fn a_command_that_fails_is_recorded_with_a_warning() {
+    each_user(|stage| {
+        let (profile, output) = trace(stage, TREE, "cat tree/sub/inside; exit 7");
+        assert_eq!(steps(&profile).len(), 3);
+        let warning = "brisk: warning: the command exited with 7; the profile has what it asked for \
+                       until then\n";
+        assert!(text(&output.stderr).starts_with(warning), "{output:?}");
+        let (_, output) = trace(stage, TREE, "kill -KILL $$");
+        let warning = "brisk: warning: the command was ended by signal 9; ";
+        assert!(text(&output.stderr).starts_with(warning), "{output:?}");
+    });
+}
+
+#[test]
+fn a_command_that_cannot_be_started_leaves_no_profile() {
+    each_user(|stage| {
+        let profile = stage.writable().join("profile");
+        let profile = profile.to_str().unwrap();
+        for (program, code, said) in [
+            ("bin/none", 127, "bin/none: no such file\n"),
+            (
+                "sub/inside",
+                126,
+                "it may not be executed; give it the x permission before packing\n",
+            ),
+        ] {
+            let output = stage
+                .brisk(&[
+                    "trace", "app.img", "--at", "at", "-o", profile, "--", program,
+                ])
+                .output()
+                .unwrap();
+            assert_eq!(output.status.code(), Some(code), "{output:?}");
+            let stderr = text(&output.stderr);
+            assert!(
+                stderr.starts_with("brisk: cannot run ") && stderr.ends_with(said),
+                "{stderr}"
+            );
+            assert!(!Path::new(profile).exists());
+        }
+        stage.assert_nothing_left(SOON);
+    });
+}
+
+#[test]
+fn a_program_can_write_where_it_is() {
+    each_user(|stage| {
+        let owner = if stage.is_root() { 0 } else { 1000 };
+        for name in ["tree", "tree/sub", "tree/sub/inside"] {
+            std::os::unix::fs::chown(stage.path(name), Some(owner), Some(owner)).unwrap();
+        }
+        stage.pack("app.img");
+        let script =
+            "cd $BRISK_TREE && echo > new && ls && echo more >> sub/inside && cat sub/inside";
+        for what in [IMAGE, TREE] {
+            let mut what = what.to_vec();
+            what.push("--writable");
+            let (profile, output) = trace(stage, &what, script);
+            let expected = "bin\nlink\nmany\nnew\nnoise\nsub\ntext\nfrom the imagemore\n";
+            assert_eq!(text(&output.stdout), expected, "{output:?}");
+            assert!(steps(&profile).contains(&"sub/inside 0+1".to_owned()));
+            assert!(!stage.path("tree/new").exists());
+        }
+    });
+}
+
+#[test]
+fn nothing_is_left_when_brisk_is_killed() {
+    each_user(|stage| {
+        let script = "cat tree/sub/inside; echo; exec sleep 40";
+        let mut brisk = tracing(stage, TREE, script)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        stage.wait_for_program("sleep");
+        // setpriv has become brisk.
+        brisk.kill().unwrap();
+        brisk.wait().unwrap();
+        stage.assert_nothing_left(SOON);
+        assert!(!stage.writable().join("profile").exists());
+    });
+}
+
+#[test]
+fn many_processes_at_once_are_recorded() {
+    each_user(|stage| {
+        let script = "for i in $(seq 0 199); do cat tree/many/$i & done > /dev/null; wait";
+        let (profile, _) = trace(stage, TREE, script);
+        assert_eq!(profile.files().len(), 200);
+        let pages: u64 = profile
+            .demand_by_file()
+            .iter()
+            .map(|(pages, _)| pages)
+            .sum();
+        let whole: u64 = profile
+            .files()
+            .iter()
+            .map(|file| file.len.div_ceil(4096))
+            .sum();
+        assert_eq!(pages, whole);
+    });
+}
+
+#[test]
+fn the_profile_has_a_name_of_its_own() {
+    each_user(|stage| {
+        let default = |what: &[&str]| {
+            let mut arguments = vec!["trace"];
+            arguments.extend(what);
+            arguments.extend(["--", "true"]);
+            stage
+                .brisk(&arguments)
+                .current_dir(stage.writable())
+                .output()
+                .unwrap()
+        };
+        let tree = stage.writable().join("own");
+        for name in ["own", "second"] {
+            fs::create_dir(stage.writable().join(name)).unwrap();
+        }
+        fs::copy(stage.path("app.img"), stage.writable().join("own.img")).unwrap();
+        let at = stage.path("at");
+        for (what, name) in [
+            (vec!["--tree", "own/"], "own.profile"),
+            (vec!["--tree", "own", "--tree", "second"], "trace.profile"),
+            (
+                vec!["own.img", "--at", at.to_str().unwrap()],
+                "own.img.profile",
+            ),
+        ] {
+            let output = default(&what);
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            assert!(tree.with_file_name(name).exists(), "{name}: {output:?}");
+        }
+        let output = stage
+            .brisk(&[
+                "trace",
+                "--tree",
+                "tree",
+                "-o",
+                "/proc/none/profile",
+                "--",
+                "true",
+            ])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+    });
+}
