@@ -14,7 +14,6 @@ use super::{
 };
 use crate::error::{Corrupt, Error, Place, Result, Unsupported};
 use crate::read::limits::Limits;
-use crate::write::output::OutputFile;
 
 /// The version of the text that is written, and the only one that is read.
 const VERSION: u64 = 1;
@@ -124,14 +123,6 @@ impl Profile {
             });
         line(format_args!("{}\n}}\n", list("steps", steps)));
         out
-    }
-
-    /// Writes the text to a new file at `path`, which replaces a file of that name when it is
-    /// complete.
-    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        let mut out = OutputFile::create(path.as_ref())?;
-        out.append(&self.to_text())?;
-        out.finish()
     }
 }
 
