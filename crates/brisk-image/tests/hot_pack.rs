@@ -336,15 +336,15 @@ fn a_pack_behind_an_image_changes_nothing_before_it() {
 #[test]
 fn linux_mounts_an_image_with_a_pack_behind_it() {
     support::expect_root();
-    let place = Place::new();
-    place.pack(
-        &ImageWriter::new().hot_pack(profile(), Prefer::Speed),
-        "hot.img",
-    );
-    support::mounted(&place.path("hot.img"), |root| {
-        for (path, bytes) in files() {
-            assert!(fs::read(root.join(path)).unwrap() == bytes, "{path}");
-        }
+    support::alone_in_namespace("linux_mounts_an_image_with_a_pack_behind_it", || {
+        let place = Place::new();
+        let writer = ImageWriter::new().hot_pack(profile(), Prefer::Speed);
+        place.pack(&writer, "hot.img");
+        support::mounted(&place.path("hot.img"), |root| {
+            for (path, bytes) in files() {
+                assert!(fs::read(root.join(path)).unwrap() == bytes, "{path}");
+            }
+        });
     });
 }
 

@@ -1,5 +1,7 @@
 //! Profiles: their text, what breaks it, and what a tree still has of them.
 
+mod support;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -272,7 +274,7 @@ fn what_a_profile_may_take_is_bounded() {
     assert_eq!(
         e.to_string(),
         format!(
-            "{}: a profile needs 1040, which passes the limit of 1024",
+            "{}: a profile needs 1056, which passes the limit of 1024",
             path.display()
         )
     );
@@ -419,4 +421,49 @@ fn the_example_of_the_page_is_a_profile() {
     let (example, _) = behind.split_once("```").unwrap();
     let profile = parse(example).unwrap();
     assert_eq!(String::from_utf8(profile.to_text()).unwrap(), example);
+}
+
+/// The shortest entries of each list, as many as a text may have.
+#[test]
+fn reading_takes_no_more_memory_than_is_said() {
+    support::in_own_process("reading_takes_no_more_memory_than_is_said", || {
+        const TEXT: usize = 8 << 20;
+        let lists: [(&str, fn(usize) -> String); 5] = [
+            ("command", |_| "\"\"".to_owned()),
+            ("roots", |n| format!("[\"/{n}\",\"image\"]")),
+            ("files", |n| format!("[0,\"{n}\",1,null]")),
+            ("directories", |n| format!("[0,\"{n}\"]")),
+            ("steps", |n| format!("[\"found\",0,\"{n}\",0,1]")),
+        ];
+        let mut text = String::with_capacity(TEXT + 100);
+        for (list, entry) in lists {
+            text.clear();
+            text.push_str("{\"brisk_profile\":1,\"brisk\":\"\",\"runs\":1");
+            for (other, _) in lists.iter().filter(|other| other.0 != list) {
+                let entries = match *other {
+                    "roots" => "[\"/\",\"image\"]",
+                    "directories" => "[0,\"\"]",
+                    _ => "",
+                };
+                text.push_str(&format!(",\"{other}\":[{entries}]"));
+            }
+            text.push_str(&format!(",\"{list}\":[{}", entry(0)));
+            for n in 1.. {
+                let entry = entry(n);
+                if text.len() + entry.len() + 3 > TEXT {
+                    break;
+                }
+                text.push(',');
+                text.push_str(&entry);
+            }
+            text.push_str("]}");
+            // Sets the peak to what is there now: proc(5).
+            fs::write("/proc/self/clear_refs", "5").unwrap();
+            let before = support::vm_hwm();
+            parse(&text).unwrap();
+            let factor = ((support::vm_hwm() - before) << 10) as f64 / text.len() as f64;
+            println!("{list}: {factor:.1} bytes for each");
+            assert!(factor <= 32.0, "{list}: {factor:.1}");
+        }
+    });
 }

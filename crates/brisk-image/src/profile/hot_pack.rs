@@ -14,7 +14,7 @@ use twox_hash::XxHash3_64;
 use super::PageRange;
 use super::origin::{Origin, Stamp};
 use crate::codec::{Codec, Decoder};
-use crate::error::{Corrupt, Error, ErrorKind, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, ErrorKind, Place, Result};
 use crate::format::hot_pack::{self as format, Header, Table};
 use crate::format::section::SectionKind;
 use crate::ordered;
@@ -150,7 +150,16 @@ impl Image {
 
     fn hot_section(&self) -> Result<Option<Section>> {
         let mut sections = self.inner.sections()?.into_iter();
-        Ok(sections.find(|section| section.kind == SectionKind::HOT_PACK))
+        let found = sections.find(|section| section.kind == SectionKind::HOT_PACK);
+        match found {
+            Some(Section { version, start, .. }) if version != 1 => {
+                let header = crate::format::section::HEADER as u64;
+                let at = Place::Byte(start.saturating_sub(header).saturating_add(12));
+                let allowed = Allowed::Only(1);
+                Err(Error::field(at, "version of a section", version, allowed))
+            }
+            found => Ok(found),
+        }
     }
 
     /// What a hot pack knows this image by: a digest of the superblock and of all tables.

@@ -18,9 +18,10 @@ use crate::read::limits::Limits;
 /// The version of the text that is written, and the only one that is read.
 const VERSION: u64 = 1;
 
-/// Bytes in memory, at most, for each byte of the text: the shortest step, of 14 bytes, takes 56 and
-/// a place in two indexes, and a list that grows takes up to three times its length.
-const GROWTH: u64 = 16;
+/// Bytes in memory, at most, for each byte of the text. The shortest directory has 8 bytes of text,
+/// and takes 32 in a list that has up to three times its length while it grows, 32 for its name, and
+/// a place in an index.
+const GROWTH: u64 = 32;
 
 impl Profile {
     /// Reads the profile in the file at `path`.
