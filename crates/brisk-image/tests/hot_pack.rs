@@ -437,8 +437,8 @@ fn what_changed_is_left_out_and_said() {
     assert_eq!(
         summary.left_out().unwrap(),
         format!(
-            "{stale} pages of 2 files that changed or are gone and 1 look-ups with another answer \
-                 are left out of the hot pack; record the profile again to have them"
+            "left out of the hot pack: {stale} pages of 2 files that changed or are gone, \
+             1 look-up with another answer; record the profile again to have them"
         )
     );
     assert_eq!(summary.pages, whole.pages - stale);

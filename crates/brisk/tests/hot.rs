@@ -116,7 +116,7 @@ fn an_image_carries_a_pack_and_is_sound() {
         "{row}"
     );
     assert!(
-        row.ends_with(" stored as zstd in 1 frames; 1 look-ups found, 1 absent"),
+        row.ends_with(" stored as zstd in 1 frame; look-ups: 1 found, 1 absent"),
         "{row}"
     );
     let json: Value =
@@ -134,7 +134,7 @@ fn an_image_carries_a_pack_and_is_sound() {
     assert_eq!(
         lines[1..],
         [
-            "app.img: the hot pack has 1 frames (81932 bytes) of what the image has".to_owned(),
+            "app.img: the hot pack has 1 frame (81932 bytes) of what the image has".to_owned(),
             format!("app.img: made again, the same {start} bytes"),
             "app.img: sound".to_owned()
         ]
@@ -168,7 +168,7 @@ fn verify_finds_damage_in_a_pack() {
 fn what_is_stale_is_left_out_with_one_line() {
     let sandbox = with_profile();
     sandbox.file("app/etc/app.conf", b"colour = yes\n");
-    let warning = "brisk: warning: 1 pages of 1 file that changed or is gone are left out of the hot pack; \
+    let warning = "brisk: warning: left out of the hot pack: 1 page of 1 file that changed or is gone; \
                    record the profile again to have them\n";
     let outcome = |args: &[&str]| {
         let Outcome { code, stderr, .. } = sandbox.run(args);

@@ -11,7 +11,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use super::pack::check_output;
+use super::pack::{check_output, count};
 use super::profile::{open, origin};
 use crate::Answer;
 use crate::messages::{say, warn};
@@ -149,12 +149,12 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 pub fn summary_text(summary: &HotSummary) -> String {
     let outside = match summary.outside_pages {
         0 => String::new(),
-        n => format!("; {n} pages of the profile are of other roots"),
+        n => format!("; of other roots: {}", count(n, "page", "pages")),
     };
     format!(
-        "{} pages of {} files, {} in, {} out; {} look-ups found, {} absent{outside}",
-        summary.pages,
-        summary.files,
+        "{} of {}, {} in, {} out; look-ups: {} found, {} absent{outside}",
+        count(summary.pages, "page", "pages"),
+        count(summary.files, "file", "files"),
         BinaryBytes(summary.bytes),
         BinaryBytes(summary.file_bytes),
         summary.found,

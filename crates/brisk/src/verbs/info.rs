@@ -6,6 +6,7 @@ use anyhow::Context;
 use brisk_image::{CodecOptions, HotPack, Image, LargeFile, Recipe, SizeStep, Usage};
 use serde_json::{Value, json};
 
+use super::pack::count;
 use crate::args::ImageArgs;
 use crate::names::{printable, shown};
 use crate::{Answer, json};
@@ -300,13 +301,13 @@ fn look_ups(pack: &HotPack) -> (usize, usize) {
 fn hot_text(pack: &HotPack) -> String {
     let (found, absent) = look_ups(pack);
     format!(
-        "{} pages ({}) of {} files, {} stored as {} in {} frames; {found} look-ups found, {absent} absent",
-        pack.pages(),
+        "{} ({}) of {}, {} stored as {} in {}; look-ups: {found} found, {absent} absent",
+        count(pack.pages(), "page", "pages"),
         indicatif::BinaryBytes(pack.data_len()),
-        pack.files().len(),
+        count(pack.files().len() as u64, "file", "files"),
         indicatif::BinaryBytes(pack.data_stored()),
         pack.codec(),
-        pack.frame_count()
+        count(pack.frame_count() as u64, "frame", "frames")
     )
 }
 

@@ -357,7 +357,8 @@ fn summary_text(output: &Path, summary: &Summary, seconds: f64) -> String {
     text + &format!("; {seconds:.1} s on {threads}")
 }
 
-fn count(n: u64, one: &str, many: &str) -> String {
+/// A number of things.
+pub fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 

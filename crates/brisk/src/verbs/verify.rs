@@ -201,8 +201,9 @@ fn print(image: &str, report: &Report) -> io::Result<()> {
     if let Some(checked) = &report.hot_pack {
         writeln!(
             out,
-            "{image}: the hot pack has {} frames ({} bytes) of what the image has",
-            checked.frames, checked.bytes
+            "{image}: the hot pack has {} ({} bytes) of what the image has",
+            super::pack::count(checked.frames, "frame", "frames"),
+            checked.bytes
         )?;
     }
     match report.rebuilt {
