@@ -39,6 +39,7 @@ bench: all
 SECONDS ?= 1800
 fuzz: deps
 	fuzz/run read $(SECONDS)
+	fuzz/run launch $(SECONDS)
 	fuzz/run round_trip $(SECONDS)
 
 install: all

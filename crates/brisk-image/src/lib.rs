@@ -4,6 +4,7 @@ Reads and writes SquashFS 4.0 images.
 The central type is [`Image`], a checked view of an image: from it come inodes ([`Inode`]), the
 entries of directories ([`Image::read_dir`]) and the contents of files ([`FileReader`]).
 [`ImageWriter`] makes an image of a [`Tree`], which is a directory, a tar archive or another image.
+A [`Profile`] says which pages of it a launch asks for, and a [`HotPack`] holds them in that order.
 
 # Example
 
@@ -59,6 +60,7 @@ pub use format::inode::FileType;
 pub use plan::{Placement, Plan, PlanFile, PlanRules, Storage};
 pub use profile::builder::{Named, ProfileBuilder, Recorded, RootId};
 pub use profile::compare::{PagesOfBoth, ProfileDifference};
+pub use profile::hot_pack::{FrameReader, HotChecked, HotFile, HotFrame, HotLookUp, HotPack};
 pub use profile::origin::Origin;
 pub use profile::staleness::{FileState, PagesByState, Staleness};
 pub use profile::{
@@ -69,7 +71,6 @@ pub use read::check::Checked;
 pub use read::dir_reader::{DirEntry, ReadDir};
 pub use read::extractor::{ExtractSummary, Extractor};
 pub use read::file_reader::{FileReader, FileStream, Piece, StoredAs};
-pub use read::hot_pack::{FrameReader, HotChecked, HotFile, HotFrame, HotLookUp, HotPack};
 pub use read::image::{Image, OpenOptions};
 pub use read::inode_reader::{Device, Directory, File, Inode, InodeKind, InodeRef};
 pub use read::limits::Limits;

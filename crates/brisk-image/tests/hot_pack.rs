@@ -115,8 +115,11 @@ fn open(path: &Path) -> brisk_image::Result<HotPack> {
     HotPack::open(path, &Limits::default())
 }
 
-/// All pages of a pack, in order: path, number and bytes. A frame that is damaged is left out.
-fn pages(pack: &HotPack) -> Vec<(PathBuf, u64, Vec<u8>)> {
+/// Path, number and bytes.
+type Page = (PathBuf, u64, Vec<u8>);
+
+/// All pages of a pack, in order. A frame that is damaged is left out.
+fn pages(pack: &HotPack) -> Vec<Page> {
     let mut reader = pack.frame_reader();
     let mut pages = Vec::new();
     for number in 0..pack.frame_count() {
@@ -134,7 +137,7 @@ fn pages(pack: &HotPack) -> Vec<(PathBuf, u64, Vec<u8>)> {
 }
 
 /// The same, as the profile and the files have it.
-fn expected_pages() -> Vec<(PathBuf, u64, Vec<u8>)> {
+fn expected_pages() -> Vec<Page> {
     let (profile, files) = (profile(), files());
     let mut pages = Vec::new();
     for (_, range) in profile.ranges() {
@@ -333,15 +336,15 @@ fn a_pack_behind_an_image_changes_nothing_before_it() {
 #[test]
 fn linux_mounts_an_image_with_a_pack_behind_it() {
     support::expect_root();
-    let place = Place::new();
-    place.pack(
-        &ImageWriter::new().hot_pack(profile(), Prefer::Speed),
-        "hot.img",
-    );
-    support::mounted(&place.path("hot.img"), |root| {
-        for (path, bytes) in files() {
-            assert!(fs::read(root.join(path)).unwrap() == bytes, "{path}");
-        }
+    support::alone_in_namespace("linux_mounts_an_image_with_a_pack_behind_it", || {
+        let place = Place::new();
+        let writer = ImageWriter::new().hot_pack(profile(), Prefer::Speed);
+        place.pack(&writer, "hot.img");
+        support::mounted(&place.path("hot.img"), |root| {
+            for (path, bytes) in files() {
+                assert!(fs::read(root.join(path)).unwrap() == bytes, "{path}");
+            }
+        });
     });
 }
 
@@ -434,8 +437,8 @@ fn what_changed_is_left_out_and_said() {
     assert_eq!(
         summary.left_out().unwrap(),
         format!(
-            "{stale} pages of 2 files that changed or are gone and 1 look-ups with another answer \
-                 are left out of the hot pack; record the profile again to have them"
+            "left out of the hot pack: {stale} pages of 2 files that changed or are gone, \
+             1 look-up with another answer; record the profile again to have them"
         )
     );
     assert_eq!(summary.pages, whole.pages - stale);
@@ -518,7 +521,7 @@ fn a_pack_is_not_taken_for_that_of_another_tree_or_image() {
     let mut faults = Vec::new();
     of_image
         .verify(&Origin::image(&other), 1, &|_| {}, &mut |e| {
-            faults.push(e.to_string())
+            faults.push(e.to_string());
         })
         .unwrap();
     assert_eq!(
@@ -535,7 +538,7 @@ fn a_pack_is_not_taken_for_that_of_another_tree_or_image() {
 }
 
 /// A pack small enough to try every byte of it.
-fn small(dir: &Path) -> (Vec<u8>, Vec<(PathBuf, u64, Vec<u8>)>) {
+fn small(dir: &Path) -> (Vec<u8>, Vec<Page>) {
     fs::create_dir(dir.join("tree")).unwrap();
     fs::write(dir.join("tree/words"), text(5, 9000)).unwrap();
     fs::write(dir.join("tree/noise"), noise(6, 300)).unwrap();
@@ -754,4 +757,112 @@ fn no_table_is_a_panic() {
     }
     // Digests, times and inode numbers can be anything.
     assert!(accepted > 1000, "{accepted}");
+}
+
+/// Files of the first version of both formats, which are never made again.
+#[test]
+fn the_first_version_is_read() {
+    let path = |name: &str| {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("testdata/compat")
+            .join(name)
+    };
+    let profile = Profile::open(path("v0.1.profile"), &Limits::default()).unwrap();
+    assert_eq!(profile.to_text(), fs::read(path("v0.1.profile")).unwrap());
+    assert_eq!((profile.runs(), profile.steps().len()), (2, 6));
+    let image = Image::open(path("v0.1.img")).unwrap();
+    let pack = open(&path("v0.1.hot")).unwrap();
+    assert!(pack.is_of(&image).unwrap());
+    let ranges: Vec<_> = (0..pack.range_count())
+        .map(|number| {
+            let range = pack.range(number).unwrap();
+            let file = pack.file(range.file as usize).unwrap();
+            (file.path().to_str().unwrap(), range.first, range.count)
+        })
+        .collect();
+    assert_eq!(
+        ranges,
+        [
+            ("app/bin/run", 1, 2),
+            ("app/map", 0, 1),
+            ("app/bin/run", 0, 1)
+        ]
+    );
+    let look_ups: Vec<_> = pack
+        .look_ups()
+        .map(|l| {
+            (
+                l.directory.to_str().unwrap(),
+                l.name.to_str().unwrap(),
+                l.found,
+                l.before,
+            )
+        })
+        .collect();
+    assert_eq!(
+        look_ups,
+        [("app", "bin", true, 0), ("app/bin", "run.cfg", false, 1)]
+    );
+    let checked = pack
+        .verify(&Origin::image(&image), 1, &|_| {}, &mut |e| panic!("{e}"))
+        .unwrap();
+    assert_eq!((checked.frames, checked.bytes), (1, 9000 + 4096));
+}
+
+#[test]
+fn threads_decode_from_windows() {
+    let place = Place::new();
+    let writer = HotPackWriter::new().frame_size(16 << 10);
+    writer
+        .write(&profile(), &place.tree(), place.path("hot"), &|_| {})
+        .unwrap();
+    let pack = open(&place.path("hot")).unwrap();
+    let frames = pack.frame_count();
+    assert!(frames > 20);
+    let windows: Vec<_> = (0..frames)
+        .step_by(7)
+        .map(|first| first..frames.min(first + 7))
+        .collect();
+    let decoded: Vec<Vec<Page>> = std::thread::scope(|scope| {
+        let threads = windows.iter().map(|window| {
+            let pack = pack.clone();
+            scope.spawn(move || {
+                let (mut reader, mut stored, mut pages) =
+                    (pack.frame_reader(), Vec::new(), Vec::new());
+                pack.read_stored(window.clone(), &mut stored).unwrap();
+                let start = pack.frame(window.start).unwrap().stored.start;
+                for number in window.clone() {
+                    let place = pack.frame(number).unwrap().stored;
+                    let bytes =
+                        &stored[(place.start - start) as usize..(place.end - start) as usize];
+                    for (range, bytes) in reader.decode(number, bytes).unwrap() {
+                        let path = pack.file(range.file as usize).unwrap().path();
+                        for (page, bytes) in
+                            (range.first..range.end()).zip(bytes.chunks(PAGE as usize))
+                        {
+                            pages.push((path.to_owned(), page, bytes.to_owned()));
+                        }
+                    }
+                    let e = reader.decode(number, &bytes[1..]).err().unwrap();
+                    assert_eq!(e.kind(), ErrorKind::Corrupt);
+                }
+                pages
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    assert!(decoded.concat() == expected_pages());
+    let mut out = vec![1];
+    pack.read_stored(frames..frames, &mut out).unwrap();
+    assert!(out.is_empty());
+    assert_eq!(
+        pack.read_stored(0..frames + 1, &mut out)
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Input
+    );
 }

@@ -1,5 +1,7 @@
 //! Profiles: their text, what breaks it, and what a tree still has of them.
 
+mod support;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -272,7 +274,7 @@ fn what_a_profile_may_take_is_bounded() {
     assert_eq!(
         e.to_string(),
         format!(
-            "{}: a profile needs 1040, which passes the limit of 1024",
+            "{}: a profile needs 1056, which passes the limit of 1024",
             path.display()
         )
     );
@@ -419,4 +421,126 @@ fn the_example_of_the_page_is_a_profile() {
     let (example, _) = behind.split_once("```").unwrap();
     let profile = parse(example).unwrap();
     assert_eq!(String::from_utf8(profile.to_text()).unwrap(), example);
+}
+
+#[test]
+fn the_root_of_a_tree_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().canonicalize().unwrap();
+    for (name, len) in [("app", 5), ("runtime", 6), ("elsewhere", 6)] {
+        fs::create_dir(place.join(name)).unwrap();
+        fs::write(place.join(name).join("file"), vec![b'x'; len]).unwrap();
+    }
+    let of = |roots: &[(&str, &str)]| {
+        let (root, file): (Vec<_>, Vec<_>) = roots
+            .iter()
+            .zip(5..)
+            .enumerate()
+            .map(|(n, ((path, kind), len))| {
+                (
+                    format!("[\"{path}\",\"{kind}\"]"),
+                    format!("[{n},\"file\",{len},null]"),
+                )
+            })
+            .unzip();
+        parse(&format!(
+            "{{\"brisk_profile\":1,\"brisk\":\"\",\"command\":[],\"runs\":1,\"roots\":[{}],\"files\":[{}],\
+             \"directories\":[],\"steps\":[]}}",
+            root.join(","),
+            file.join(",")
+        ))
+        .unwrap()
+    };
+    let root = |profile: &Profile, name: &str| {
+        Origin::directory(place.join(name))
+            .unwrap()
+            .root_of(profile)
+    };
+    let app = place.join("app");
+    let app = app.to_str().unwrap();
+    let two = of(&[
+        ("/opt/app", "directory"),
+        ("/opt/runtime", "image"),
+        ("/", "system"),
+    ]);
+    // By the length of their files.
+    assert_eq!(root(&two, "app").unwrap(), 0);
+    assert_eq!(root(&two, "elsewhere").unwrap(), 1);
+    // By path, whatever the files are.
+    let two = of(&[("/opt/app", "directory"), (app, "directory")]);
+    assert_eq!(root(&two, "app").unwrap(), 1);
+    // The only one.
+    let one = of(&[("/", "system"), ("/opt/app", "directory")]);
+    assert_eq!(root(&one, "runtime").unwrap(), 1);
+    assert_eq!(root(&one, "/").unwrap(), 0);
+    let none = of(&[("/", "system")]);
+    assert_eq!(
+        root(&none, "app").unwrap_err().to_string(),
+        "the profile was recorded from neither a directory nor an image, so nothing in it can be \
+         looked for here; record one with --tree or an image"
+    );
+}
+
+/// Reads a text of the shortest entries of one list, as many as it may have, in a process of its own.
+fn check_memory(name: &str, list: &str, entry: fn(usize) -> String) {
+    const TEXT: usize = 8 << 20;
+    support::in_own_process(name, || {
+        let mut text = String::with_capacity(TEXT);
+        text.push_str("{\"brisk_profile\":1,\"brisk\":\"\",\"runs\":1");
+        for other in ["command", "roots", "files", "directories", "steps"] {
+            let entries = match other {
+                "roots" => "[\"/\",\"image\"]",
+                "directories" => "[0,\"\"]",
+                _ => "",
+            };
+            if other != list {
+                text.push_str(&format!(",\"{other}\":[{entries}]"));
+            }
+        }
+        text.push_str(&format!(",\"{list}\":[{}", entry(0)));
+        for n in 1.. {
+            let entry = entry(n);
+            if text.len() + entry.len() + 3 > TEXT {
+                break;
+            }
+            text.push(',');
+            text.push_str(&entry);
+        }
+        text.push_str("]}");
+        let before = support::vm_hwm();
+        parse(&text).unwrap();
+        let factor = ((support::vm_hwm() - before) << 10) as f64 / text.len() as f64;
+        println!("peak memory for {list}: {factor:.1} bytes for each of the text");
+        assert!(factor <= 32.0, "{list}: {factor:.1}");
+    });
+}
+
+#[test]
+fn the_memory_for_a_command_is_bounded() {
+    let name = "the_memory_for_a_command_is_bounded";
+    check_memory(name, "command", |_| "\"\"".to_owned());
+}
+
+#[test]
+fn the_memory_for_roots_is_bounded() {
+    let name = "the_memory_for_roots_is_bounded";
+    check_memory(name, "roots", |n| format!("[\"/{n}\",\"image\"]"));
+}
+
+#[test]
+fn the_memory_for_files_is_bounded() {
+    let name = "the_memory_for_files_is_bounded";
+    check_memory(name, "files", |n| format!("[0,\"{n}\",1,null]"));
+}
+
+#[test]
+fn the_memory_for_directories_is_bounded() {
+    let name = "the_memory_for_directories_is_bounded";
+    check_memory(name, "directories", |n| format!("[0,\"{n}\"]"));
+}
+
+#[test]
+fn the_memory_for_steps_is_bounded() {
+    let name = "the_memory_for_steps_is_bounded";
+    check_memory(name, "steps", |n| format!("[\"found\",0,\"{n}\",0,1]"));
 }

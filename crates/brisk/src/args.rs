@@ -25,6 +25,8 @@ pub struct Brisk {
 pub enum Verb {
     /// Makes an image of a directory or a tar archive.
     Pack(Box<verbs::pack::Args>),
+    /// Makes a new image of an old one, such as a snap or what an AppImage carries.
+    Repack(Box<verbs::repack::Args>),
     /// Lists what is in an image.
     Ls(verbs::ls::Args),
     /// Writes the contents of files in an image to stdout.
@@ -37,6 +39,8 @@ pub enum Verb {
     Diff(verbs::diff::Args),
     /// Reads and decodes all of an image, and can make it again.
     Verify(verbs::verify::Args),
+    /// Writes the pages that a launch asks for beside a directory or an image.
+    Hot(verbs::hot::Args),
     /// Looks at profiles, which say what a launch asked for, and makes one of several.
     Profile(verbs::profile::Args),
     /// Records what a launch asks for, as a profile.

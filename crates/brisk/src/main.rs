@@ -60,6 +60,8 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Man(args) => verbs::man::run(&args),
         Verb::Info(args) => verbs::info::run(&args),
         Verb::Diff(args) => verbs::diff::run(&args),
+        Verb::Repack(args) => verbs::repack::run(&args),
+        Verb::Hot(args) => verbs::hot::run(&args),
         Verb::Profile(args) => verbs::profile::run(&args),
         Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Trace(args) => verbs::trace::run(&args),

@@ -1,8 +1,9 @@
-//! What a launch asked for.
+//! What a launch asked for: the list of it, where its files are, and the pack of its pages.
 
 pub(crate) mod builder;
 pub(crate) mod compare;
 pub(crate) mod digests;
+pub(crate) mod hot_pack;
 pub(crate) mod merge;
 pub(crate) mod origin;
 pub(crate) mod page_set;

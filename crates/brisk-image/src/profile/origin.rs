@@ -235,36 +235,35 @@ impl Origin {
         }
     }
 
-    /// The number of the root of `profile` that this is: the only one, the one at the same path, or
-    /// else the one of whose files most are here with their length, the first of equals.
+    /// The number of the root of `profile` that this is: the one at the same path, the only one but
+    /// for the system, or else the one of whose files most are here with their length, the first of
+    /// equals.
     ///
     /// # Errors
     ///
-    /// `Input` if the profile has no root but the system.
+    /// `Input` if the profile has no root but the system, and that is elsewhere.
     pub fn root_of(&self, profile: &Profile) -> Result<u32> {
-        let roots = (0u32..)
-            .zip(profile.roots())
-            .filter(|(_, root)| root.kind != RootKind::System);
-        let roots: Vec<_> = roots.collect();
-        let (first, _) = match roots.as_slice() {
-            [] => {
-                return Err(Error::input(
-                    "the profile has neither a directory nor an image among its roots, so nothing in it can be looked for here; record one with --tree or an image",
-                ));
-            }
-            [only] => return Ok(only.0),
-            [first, ..] => first,
-        };
         let place = match &self.0 {
             Kind::Directory { path, .. } => path.canonicalize().ok(),
             Kind::Image(image) => image.recorded_place()?,
         };
-        let same_path = roots
-            .iter()
-            .find(|(_, root)| place.as_ref() == Some(&root.path));
-        if let Some((number, _)) = same_path {
-            return Ok(*number);
+        let all = || (0u32..).zip(profile.roots());
+        if let Some((number, _)) = all().find(|(_, root)| place.as_ref() == Some(&root.path)) {
+            return Ok(number);
         }
+        let roots: Vec<_> = all()
+            .filter(|(_, root)| root.kind != RootKind::System)
+            .collect();
+        let first = match roots.as_slice() {
+            [] => {
+                return Err(Error::input(
+                    "the profile was recorded from neither a directory nor an image, so nothing in it \
+                     can be looked for here; record one with --tree or an image",
+                ));
+            }
+            [(only, _)] => return Ok(*only),
+            [(first, _), ..] => *first,
+        };
         let mut here = vec![0u64; profile.roots().len()];
         for file in profile.files() {
             if self.len_of(&file.path)? == Some(file.len) {
@@ -279,7 +278,7 @@ impl Origin {
         let best = roots
             .iter()
             .find(|(number, _)| here[*number as usize] == most);
-        Ok(best.map_or(*first, |(number, _)| *number))
+        Ok(best.map_or(first, |(number, _)| *number))
     }
 
     /// The error about this origin.

@@ -14,14 +14,14 @@ use super::{
 };
 use crate::error::{Corrupt, Error, Place, Result, Unsupported};
 use crate::read::limits::Limits;
-use crate::write::output::OutputFile;
 
 /// The version of the text that is written, and the only one that is read.
 const VERSION: u64 = 1;
 
-/// Bytes in memory, at most, for each byte of the text: the shortest step, of 14 bytes, takes 56 and
-/// a place in two indexes, and a list that grows takes up to three times its length.
-const GROWTH: u64 = 16;
+/// Bytes in memory, at most, for each byte of the text. The shortest directory has 8 bytes of text,
+/// and takes 32 in a list that has up to three times its length while it grows, 32 for its name, and
+/// a place in an index.
+const GROWTH: u64 = 32;
 
 impl Profile {
     /// Reads the profile in the file at `path`.
@@ -124,14 +124,6 @@ impl Profile {
             });
         line(format_args!("{}\n}}\n", list("steps", steps)));
         out
-    }
-
-    /// Writes the text to a new file at `path`, which replaces a file of that name when it is
-    /// complete.
-    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        let mut out = OutputFile::create(path.as_ref())?;
-        out.append(&self.to_text())?;
-        out.finish()
     }
 }
 

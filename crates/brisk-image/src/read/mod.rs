@@ -4,7 +4,6 @@ pub(crate) mod check;
 pub(crate) mod dir_reader;
 pub(crate) mod extractor;
 pub(crate) mod file_reader;
-pub(crate) mod hot_pack;
 pub(crate) mod image;
 pub(crate) mod inode_reader;
 pub(crate) mod limits;

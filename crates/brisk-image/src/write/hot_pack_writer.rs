@@ -113,25 +113,31 @@ pub struct HotSummary {
 impl HotSummary {
     /// What is left out, as a sentence for a person; none if nothing is.
     pub fn left_out(&self) -> Option<String> {
+        let count = |n: u64, one: &str, many: &str| match n {
+            1 => format!("1 {one}"),
+            n => format!("{n} {many}"),
+        };
         let mut parts = Vec::new();
         if self.stale_pages > 0 {
-            let files = match self.stale_files {
-                1 => "1 file that changed or is gone".to_owned(),
-                n => format!("{n} files that changed or are gone"),
-            };
-            parts.push(format!("{} pages of {files}", self.stale_pages));
+            parts.push(format!(
+                "{} of {}",
+                count(self.stale_pages, "page", "pages"),
+                count(
+                    self.stale_files,
+                    "file that changed or is gone",
+                    "files that changed or are gone"
+                )
+            ));
         }
         if self.stale_look_ups > 0 {
-            parts.push(format!(
-                "{} look-ups with another answer",
-                self.stale_look_ups
-            ));
+            let look_ups = count(self.stale_look_ups, "look-up", "look-ups");
+            parts.push(format!("{look_ups} with another answer"));
         }
         match parts.is_empty() {
             true => None,
             false => Some(format!(
-                "{} are left out of the hot pack; record the profile again to have them",
-                parts.join(" and ")
+                "left out of the hot pack: {}; record the profile again to have them",
+                parts.join(", ")
             )),
         }
     }
@@ -252,16 +258,12 @@ impl HotPackWriter {
             self.threads,
             self.threads.saturating_mul(4),
             jobs,
-            || {
-                (
-                    Encoder::new(&compression, format::MAX_FRAME as u32),
-                    Vec::new(),
-                )
-            },
+            || (None, Vec::new()),
             |(encoder, decoded), ranges| {
-                let encoder = encoder
-                    .as_mut()
-                    .map_err(|_| Error::input("the codec cannot be set up"))?;
+                let encoder = match encoder {
+                    Some(encoder) => encoder,
+                    None => encoder.insert(Encoder::new(&compression, format::MAX_FRAME as u32)?),
+                };
                 read_ranges(origin, files, ranges, decoded)?;
                 let mut stored = Vec::new();
                 let is_raw = !encoder.encode(decoded, &mut stored)?;

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::plan::{PlanFile, PlanRules};
 use crate::profile::Profile;
 use crate::profile::origin::Origin;
 use crate::read::image::{Image, OpenOptions};
-use crate::tree::Tree;
+use crate::tree::{Tree, TreeInode, TreeKind};
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
 const PADDING: u64 = 4096;
@@ -257,6 +258,7 @@ impl ImageWriter {
         }
 
         let files = tree.files();
+        self.check_profile(tree).map_err(|e| e.with_path(path))?;
         let plan = self.rules.plan(
             files
                 .iter()
@@ -354,19 +356,38 @@ impl ImageWriter {
         out.pad_to(PADDING)?;
         let file_bytes = out.len();
         out.finish()?;
-        let count = |is: fn(&crate::tree::TreeKind) -> bool| {
-            tree.inodes.iter().filter(|i| is(&i.kind)).count() as u64
-        };
+        let count =
+            |is: fn(&TreeKind) -> bool| tree.inodes.iter().filter(|i| is(&i.kind)).count() as u64;
         Ok(Summary {
             inodes: tree.inodes.len() as u64,
-            files: count(|kind| matches!(kind, crate::tree::TreeKind::File { .. })),
-            directories: count(|kind| matches!(kind, crate::tree::TreeKind::Directory(_))),
+            files: count(|kind| matches!(kind, TreeKind::File { .. })),
+            directories: count(|kind| matches!(kind, TreeKind::Directory(_))),
             data: data.tally,
             bytes_used,
             file_bytes,
             threads: self.threads,
             hot_pack,
         })
+    }
+
+    /// Checks that the hot pack can have something, as far as lengths tell: packing may take long.
+    fn check_profile(&self, tree: &Tree) -> Result<()> {
+        let Some((profile, _)) = &self.hot_pack else {
+            return Ok(());
+        };
+        // Names are no help: a file has any of its hard links'.
+        let len = |inode: &TreeInode| match inode.kind {
+            TreeKind::File { len, .. } => Some(len),
+            _ => None,
+        };
+        let known: HashSet<_> = tree.inodes.iter().filter_map(len).collect();
+        match profile.files().iter().any(|file| known.contains(&file.len)) {
+            true => Ok(()),
+            false => Err(Error::input(
+                "none of the files of the profile is in the tree with the same length; \
+                 record it again",
+            )),
+        }
     }
 
     /// Appends the hot pack of the image that `out` has.

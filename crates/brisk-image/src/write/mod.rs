@@ -7,5 +7,6 @@ pub(crate) mod image_writer;
 pub(crate) mod inode_writer;
 pub(crate) mod metadata_writer;
 pub(crate) mod output;
+pub(crate) mod profile_writer;
 pub(crate) mod recipe;
 pub(crate) mod xattr_writer;

@@ -3,9 +3,10 @@
 use std::io::{self, BufWriter, Write};
 
 use anyhow::Context;
-use brisk_image::{CodecOptions, Image, LargeFile, Recipe, SizeStep, Usage};
+use brisk_image::{CodecOptions, HotPack, Image, LargeFile, Recipe, SizeStep, Usage};
 use serde_json::{Value, json};
 
+use super::pack::count;
 use crate::args::ImageArgs;
 use crate::names::{printable, shown};
 use crate::{Answer, json};
@@ -36,6 +37,7 @@ struct Info {
     file_bytes: u64,
     place: Option<std::path::PathBuf>,
     recipe: Option<Recipe>,
+    hot_pack: Option<HotPack>,
     usage: Usage,
 }
 
@@ -47,6 +49,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         file_bytes: file.with_context(|| format!("{}: cannot read its length", path.display()))?,
         place: image.recorded_place()?,
         recipe: image.recipe()?,
+        hot_pack: image.hot_pack()?,
         usage: image.usage(args.top)?,
         image,
     };
@@ -108,6 +111,9 @@ impl Info {
                 }
             },
         )?;
+        if let Some(pack) = &self.hot_pack {
+            row("hot pack", hot_text(pack))?;
+        }
         print_classes(out, usage)?;
         print_largest(out, &usage.largest)?;
         Ok(())
@@ -163,6 +169,9 @@ impl Info {
             "largest": usage.largest.iter().map(large).collect::<Vec<_>>(),
             "curve": usage.sizes,
         });
+        if let Some(pack) = &self.hot_pack {
+            value["hot_pack"] = hot_json(pack);
+        }
         if let Some(bytes) = place_bytes.flatten() {
             value["place_bytes"] = bytes.into();
         }
@@ -281,6 +290,39 @@ fn recipe_text(recipe: Option<&Recipe>) -> anyhow::Result<String> {
         return Ok("none recorded".to_owned());
     };
     Ok(serde_json::to_string(recipe)?)
+}
+
+/// Look-ups of names that are there, and of those that are not.
+fn look_ups(pack: &HotPack) -> (usize, usize) {
+    let found = pack.look_ups().filter(|look_up| look_up.found).count();
+    (found, pack.look_ups().len() - found)
+}
+
+fn hot_text(pack: &HotPack) -> String {
+    let (found, absent) = look_ups(pack);
+    format!(
+        "{} ({}) of {}, {} stored as {} in {}; look-ups: {found} found, {absent} absent",
+        count(pack.pages(), "page", "pages"),
+        indicatif::BinaryBytes(pack.data_len()),
+        count(pack.files().len() as u64, "file", "files"),
+        indicatif::BinaryBytes(pack.data_stored()),
+        pack.codec(),
+        count(pack.frame_count() as u64, "frame", "frames")
+    )
+}
+
+fn hot_json(pack: &HotPack) -> Value {
+    let (found, absent) = look_ups(pack);
+    json!({
+        "codec": pack.codec().name(),
+        "pages": pack.pages(),
+        "bytes": pack.data_len(),
+        "stored": pack.data_stored(),
+        "files": pack.files().len(),
+        "ranges": pack.range_count(),
+        "frames": pack.frame_count(),
+        "look_ups": {"found": found, "absent": absent},
+    })
 }
 
 fn options_text(image: &Image) -> String {

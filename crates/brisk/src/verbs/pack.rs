@@ -9,12 +9,14 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use brisk_image::{
-    Bcj, Compression, ImageWriter, ModeChange, PlanRules, Summary, Times, Tree, TreeRules,
+    Bcj, Compression, HotSummary, ImageWriter, ModeChange, PlanRules, Summary, Times, Tree,
+    TreeRules,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
+use super::hot::{self, BehindArgs};
 use crate::Answer;
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
 use crate::messages::{say, warn};
@@ -69,13 +71,16 @@ pub struct Args {
     layout: LayoutArgs,
 
     #[command(flatten)]
+    hot: BehindArgs,
+
+    #[command(flatten)]
     rules: RuleArgs,
 }
 
 /// How to compress.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Compression")]
-struct CodecArgs {
+pub struct CodecArgs {
     /// The compressor.
     #[arg(
         long,
@@ -113,7 +118,7 @@ struct CodecArgs {
 /// What stands where in the image.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Layout")]
-struct LayoutArgs {
+pub struct LayoutArgs {
     /// Gives every file blocks of its own.
     #[arg(long)]
     no_fragments: bool,
@@ -272,21 +277,58 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         writer.write(&tree, &args.output, &|bytes| progress.add(bytes))?
     };
 
-    let seconds = started.elapsed().as_secs_f64();
-    if args.json {
+    report(&Written {
+        output: &args.output,
+        summary: &summary,
+        seconds: started.elapsed().as_secs_f64(),
+        warnings: &warnings,
+        json: args.json,
+        quiet: args.quiet,
+    })?;
+    Ok(Answer::Yes)
+}
+
+/// An image that was written, and how to say so.
+pub struct Written<'a> {
+    pub output: &'a Path,
+    pub summary: &'a Summary,
+    pub seconds: f64,
+    /// What was warned of already.
+    pub warnings: &'a [String],
+    pub json: bool,
+    pub quiet: bool,
+}
+
+/// Says what became of a tree.
+pub fn report(written: &Written<'_>) -> anyhow::Result<()> {
+    let Written {
+        output,
+        summary,
+        seconds,
+        ..
+    } = *written;
+    let mut warnings = written.warnings.to_vec();
+    if let Some(text) = summary.hot_pack.as_ref().and_then(HotSummary::left_out) {
+        warn(&text);
+        warnings.push(text);
+    }
+    if written.json {
         let report = Report {
-            image: args.output.to_string_lossy(),
-            summary: &summary,
+            image: output.to_string_lossy(),
+            summary,
             seconds,
             warnings: &warnings,
         };
         let mut line = serde_json::to_vec(&report)?;
         line.push(b'\n');
         io::stdout().lock().write_all(&line)?;
-    } else if !args.quiet {
-        say(&summary_text(&args.output, &summary, seconds));
+    } else if !written.quiet {
+        say(&summary_text(output, summary, seconds));
+        if let Some(pack) = &summary.hot_pack {
+            say(&format!("hot pack: {}", hot::summary_text(pack)));
+        }
     }
-    Ok(Answer::Yes)
+    Ok(())
 }
 
 fn summary_text(output: &Path, summary: &Summary, seconds: f64) -> String {
@@ -315,12 +357,13 @@ fn summary_text(output: &Path, summary: &Summary, seconds: f64) -> String {
     text + &format!("; {seconds:.1} s on {threads}")
 }
 
-fn count(n: u64, one: &str, many: &str) -> String {
+/// A number of things.
+pub fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
 /// Checks that the image can be put at `output` without harm.
-fn check_output(tree: &Path, output: &Path, rules: &TreeRules) -> anyhow::Result<()> {
+pub fn check_output(tree: &Path, output: &Path, rules: &TreeRules) -> anyhow::Result<()> {
     if let Some(inside) = path_inside(tree, output)
         && !rules.leaves_out(&inside, false)
     {
@@ -377,28 +420,15 @@ impl Args {
     }
 
     fn writer(&self) -> anyhow::Result<ImageWriter> {
-        let layout = &self.layout;
-        let compression = self.codec.compression()?;
-        let mut writer = ImageWriter::new()
-            .compression(compression)
-            .block_size(self.codec.block_size)
-            .fragments(!layout.no_fragments)
-            .tails(layout.tails)
-            .deduplicate(!layout.no_deduplicate)
-            .export(!layout.no_export)
-            .recipe(!layout.no_recipe)
-            .rules(PlanRules::new(layout.order_lines()?, layout.raw.clone())?);
+        let mut writer = self.codec.writer(&self.layout)?;
         if let Some(threads) = self.threads {
             writer = writer.threads(threads.get());
-        }
-        if let Some(place) = &layout.at {
-            writer = writer.place(place.clone());
         }
         if let Times::AtMost(time) | Times::All(time) = self.times()? {
             writer = writer.time(time);
         }
         writer.check()?;
-        Ok(writer)
+        self.hot.apply(writer)
     }
 
     fn times(&self) -> anyhow::Result<Times> {
@@ -439,6 +469,23 @@ impl Args {
 }
 
 impl CodecArgs {
+    /// A writer that compresses like this, and puts what it writes where `layout` says.
+    pub fn writer(&self, layout: &LayoutArgs) -> anyhow::Result<ImageWriter> {
+        let writer = ImageWriter::new()
+            .compression(self.compression()?)
+            .block_size(self.block_size)
+            .fragments(!layout.no_fragments)
+            .tails(layout.tails)
+            .deduplicate(!layout.no_deduplicate)
+            .export(!layout.no_export)
+            .recipe(!layout.no_recipe)
+            .rules(PlanRules::new(layout.order_lines()?, layout.raw.clone())?);
+        Ok(match &layout.at {
+            Some(place) => writer.place(place.clone()),
+            None => writer,
+        })
+    }
+
     fn compression(&self) -> anyhow::Result<Compression> {
         let mut compression = match self.level {
             Some(level) => self.codec.with_level(level)?,
@@ -478,6 +525,11 @@ impl CodecArgs {
 }
 
 impl LayoutArgs {
+    /// True if a directory for the tree is recorded.
+    pub fn has_place(&self) -> bool {
+        self.at.is_some()
+    }
+
     fn order_lines(&self) -> anyhow::Result<Vec<String>> {
         match &self.order {
             Some(path) => Ok(PlanRules::parse_order(&read_lines(path, "order")?)),

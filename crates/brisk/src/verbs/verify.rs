@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use brisk_image::{Checked, ErrorKind, Image, ImageWriter, Recipe, Tree, TreeRules};
+use brisk_image::{
+    Checked, ErrorKind, HotChecked, Image, ImageWriter, Origin, Recipe, Tree, TreeRules,
+};
 use brisk_io::ReadAt;
 use serde::Serialize;
 
@@ -51,6 +53,8 @@ struct Report {
     faults: Vec<Fault>,
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<Checked>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot_pack: Option<HotChecked>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rebuilt: Option<Rebuilt>,
 }
@@ -131,6 +135,12 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
         }
         faults.push(Fault::new(path, &e));
     })?;
+    let hot_pack = check_hot_pack(image, threads, &mut |e| {
+        if !args.json && written.is_ok() {
+            written = writeln!(io::stdout().lock(), "{}", printable(&e.to_string()));
+        }
+        faults.push(Fault::new(None, &e));
+    })?;
     drop(progress);
     written?;
     let rebuilt = match rebuild {
@@ -141,8 +151,28 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
         sound: faults.is_empty() && rebuilt.is_none_or(|r| r.first_difference.is_none()),
         faults,
         checked: Some(checked),
+        hot_pack,
         rebuilt,
     })
+}
+
+/// Compares the hot pack behind the image, if there is one, with the contents of the image.
+fn check_hot_pack(
+    image: &Image,
+    threads: usize,
+    on_fault: &mut dyn FnMut(brisk_image::Error),
+) -> anyhow::Result<Option<HotChecked>> {
+    let pack = match image.hot_pack() {
+        Ok(Some(pack)) => pack,
+        Ok(None) => return Ok(None),
+        Err(e) if e.kind() == ErrorKind::Corrupt => {
+            on_fault(e);
+            return Ok(None);
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let origin = Origin::image(image);
+    Ok(Some(pack.verify(&origin, threads, &|_| {}, on_fault)?))
 }
 
 fn print(image: &str, report: &Report) -> io::Result<()> {
@@ -167,6 +197,14 @@ fn print(image: &str, report: &Report) -> io::Result<()> {
         if !checked.whole_tree {
             writeln!(out, "{image}: the rest of the tree could not be reached")?;
         }
+    }
+    if let Some(checked) = &report.hot_pack {
+        writeln!(
+            out,
+            "{image}: the hot pack has {} ({} bytes) of what the image has",
+            super::pack::count(checked.frames, "frame", "frames"),
+            checked.bytes
+        )?;
     }
     match report.rebuilt {
         Some(Rebuilt {
@@ -230,7 +268,9 @@ impl<'a> Rebuild<'a> {
             File::open(path).with_context(|| format!("{}: cannot open it", path.display()))
         };
         let (old, new) = (open(self.path)?, open(&path)?);
-        compare(&old, image.offset(), &new).with_context(|| {
+        // The hot pack is behind all that the recipe says, and was compared with the contents.
+        let end = image.hot_pack_start()?;
+        compare(&old, image.offset(), end, &new).with_context(|| {
             format!(
                 "{}: cannot compare it with the new one",
                 self.path.display()
@@ -273,10 +313,11 @@ fn temporary_directory(image: &Path) -> anyhow::Result<tempfile::TempDir> {
         .context("cannot make a temporary directory; set TMPDIR to one with room for the image")
 }
 
-/// Compares what is in `old` from byte `start` on with `new`.
-fn compare(old: &File, start: u64, new: &File) -> io::Result<Rebuilt> {
+/// Compares what is in `old` from byte `start` on, at most `most` bytes, with `new`.
+fn compare(old: &File, start: u64, most: Option<u64>, new: &File) -> io::Result<Rebuilt> {
     const CHUNK: usize = 1 << 20;
     let image_bytes = ReadAt::len(old)?.saturating_sub(start);
+    let image_bytes = most.map_or(image_bytes, |most| most.min(image_bytes));
     let rebuilt_bytes = ReadAt::len(new)?;
     let common = image_bytes.min(rebuilt_bytes);
     let (mut a, mut b) = (vec![0; CHUNK], vec![0; CHUNK]);

@@ -11,16 +11,16 @@ use std::sync::Arc;
 use brisk_io::ReadAt;
 use twox_hash::XxHash3_64;
 
-use super::image::Image;
-use super::inode_reader::InodeRef;
-use super::limits::Limits;
+use super::PageRange;
+use super::origin::{Origin, Stamp};
 use crate::codec::{Codec, Decoder};
-use crate::error::{Corrupt, Error, ErrorKind, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, ErrorKind, Place, Result};
 use crate::format::hot_pack::{self as format, Header, Table};
 use crate::format::section::SectionKind;
 use crate::ordered;
-use crate::profile::PageRange;
-use crate::profile::origin::{Origin, Stamp};
+use crate::read::image::Image;
+use crate::read::inode_reader::InodeRef;
+use crate::read::limits::Limits;
 use crate::read::sections::Section;
 
 /// The pages that a launch asks for, in the order in which it does, with its look-ups: beside the
@@ -150,7 +150,16 @@ impl Image {
 
     fn hot_section(&self) -> Result<Option<Section>> {
         let mut sections = self.inner.sections()?.into_iter();
-        Ok(sections.find(|section| section.kind == SectionKind::HOT_PACK))
+        let found = sections.find(|section| section.kind == SectionKind::HOT_PACK);
+        match found {
+            Some(Section { version, start, .. }) if version != 1 => {
+                let header = crate::format::section::HEADER as u64;
+                let at = Place::Byte(start.saturating_sub(header).saturating_add(12));
+                let allowed = Allowed::Only(1);
+                Err(Error::field(at, "version of a section", version, allowed))
+            }
+            found => Ok(found),
+        }
     }
 
     /// What a hot pack knows this image by: a digest of the superblock and of all tables.
@@ -342,6 +351,29 @@ impl HotPack {
             stored: frame.start..frame.start.saturating_add(frame.stored as u64),
             len: frame.len,
         })
+    }
+
+    /// Reads the stored bytes of several frames at once into `out`, whatever that held: a window for
+    /// [`FrameReader::decode`]. Its first byte is the first of the first frame.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if they cannot be read, and `Input` if there are no such frames.
+    pub fn read_stored(&self, frames: Range<usize>, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        if frames.is_empty() {
+            return Ok(());
+        }
+        let (first, last) = (self.frame_at(frames.start)?, self.frame_at(frames.end - 1)?);
+        // Invariant 4 of the table: one follows the other, and all are in the file.
+        let end = last.start.saturating_add(last.stored as u64);
+        let len = usize::try_from(end.saturating_sub(first.start))
+            .map_err(|_| Error::limit("the stored frames", end, usize::MAX as u64))?;
+        out.resize(len, 0);
+        let source = &self.inner.source;
+        source
+            .read_exact_at(first.start, out)
+            .map_err(|e| self.name(Error::io("read the hot pack", e)))
     }
 
     /// A reader of frames, for one thread.

@@ -1,0 +1,170 @@
+//! `brisk hot`: writes a hot pack beside a tree or an image.
+
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::bail;
+use brisk_image::{HotPackWriter, HotSummary, ImageWriter, Prefer, TreeRules};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use indicatif::BinaryBytes;
+use serde::Serialize;
+
+use super::pack::{check_output, count};
+use super::profile::{open, origin};
+use crate::Answer;
+use crate::messages::{say, warn};
+use crate::progress::Progress;
+
+/// Of what to take the pages, and where to put them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A hot pack holds the pages that a profile asks for, in the order in which the launch does. It belongs \
+to the contents: the directory or image stays as it is, and the pack is not used for another one. \
+Files that are not what they were when the profile was recorded are left out.\n\n\
+brisk pack --profile puts a hot pack behind a new image, and brisk repack behind a copy of an old one.")]
+pub struct Args {
+    /// A directory or an image.
+    #[arg(value_name = "TREE|IMAGE")]
+    tree: PathBuf,
+
+    /// The profile.
+    #[arg(long, value_name = "PROFILE")]
+    profile: PathBuf,
+
+    /// The hot pack to write, such as app.img.hot. A file of this name is replaced when the new one is
+    /// complete.
+    #[arg(short, long, value_name = "HOT")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    prefer: PreferArg,
+
+    /// Threads that read and compress; the pack is the same with any number. [default: one for each
+    /// processor]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZero<usize>>,
+
+    /// Prints what became of the profile as one JSON object.
+    #[arg(long)]
+    json: bool,
+
+    /// Shows no progress and no summary; warnings are still shown.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What a hot pack is made for.
+#[derive(Debug, clap::Args)]
+pub struct PreferArg {
+    /// Makes the hot pack for fast disks (speed: lz4), or for slow disks and small downloads (size:
+    /// zstd).
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "speed",
+        requires = "profile",
+        value_parser = PossibleValuesParser::new(["speed", "size"])
+            .try_map(|name| name.parse::<Prefer>())
+    )]
+    prefer: Prefer,
+}
+
+/// The hot pack behind an image that is written.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Hot pack")]
+pub struct BehindArgs {
+    /// Puts the pages that this profile asks for behind the image, once more, in the order in which
+    /// the launch does.
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<PathBuf>,
+
+    #[command(flatten)]
+    prefer: PreferArg,
+}
+
+impl BehindArgs {
+    /// `writer`, with the hot pack that is asked for.
+    pub fn apply(&self, writer: ImageWriter) -> anyhow::Result<ImageWriter> {
+        Ok(match &self.profile {
+            Some(path) => writer.hot_pack(open(path)?, self.prefer.prefer),
+            None => writer,
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    hot_pack: std::borrow::Cow<'a, str>,
+    #[serde(flatten)]
+    summary: &'a HotSummary,
+    seconds: f64,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let started = Instant::now();
+    let profile = open(&args.profile)?;
+    let origin = origin(&args.tree)?;
+    if args.tree.is_dir() {
+        check_output(&args.tree, &args.output, &TreeRules::default())?;
+    } else if is_same(&args.tree, &args.output) {
+        bail!(
+            "{}: the output would replace the image; name another file",
+            args.output.display()
+        );
+    }
+    let mut writer = HotPackWriter::new().prefer(args.prefer.prefer);
+    if let Some(threads) = args.threads {
+        writer = writer.threads(threads.get());
+    }
+    let progress = Progress::new(None, args.quiet);
+    let add = |bytes| progress.add(bytes);
+    let summary = writer.write(&profile, &origin, &args.output, &add)?;
+    drop(progress);
+    if let Some(text) = summary.left_out() {
+        warn(&text);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    if args.json {
+        let report = Report {
+            hot_pack: args.output.to_string_lossy(),
+            summary: &summary,
+            seconds,
+        };
+        let mut line = serde_json::to_vec(&report)?;
+        line.push(b'\n');
+        io::stdout().lock().write_all(&line)?;
+    } else if !args.quiet {
+        say(&format!(
+            "{}: {}; {seconds:.1} s",
+            args.output.display(),
+            summary_text(&summary)
+        ));
+    }
+    Ok(Answer::Yes)
+}
+
+/// What is in a hot pack, for people.
+pub fn summary_text(summary: &HotSummary) -> String {
+    let outside = match summary.outside_pages {
+        0 => String::new(),
+        n => format!("; of other roots: {}", count(n, "page", "pages")),
+    };
+    format!(
+        "{} of {}, {} in, {} out; look-ups: {} found, {} absent{outside}",
+        count(summary.pages, "page", "pages"),
+        count(summary.files, "file", "files"),
+        BinaryBytes(summary.bytes),
+        BinaryBytes(summary.file_bytes),
+        summary.found,
+        summary.absent
+    )
+}
+
+/// Whether both are there, and one file.
+fn is_same(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    id(a).is_some_and(|a| id(b) == Some(a))
+}
