@@ -523,6 +523,62 @@ fn without_guardian_and_server_readers_get_errors() {
     });
 }
 
+/// Reading an address is no system call that could fail: the program gets a signal.
+#[test]
+fn mapped_pages_that_nobody_can_read_any_more_are_a_signal() {
+    each_user(|stage| {
+        // Others may not look into the directory that cargo builds in.
+        let exe = stage.path("maps");
+        fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+        let program = [
+            exe.to_str().unwrap(),
+            "--exact",
+            "the_program_that_maps",
+            "--ignored",
+            "--nocapture",
+        ];
+        let mut child = stage
+            .run(&program)
+            .env("BRISK_TEST_MAP", "noise")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = child.stdout.take().unwrap();
+        let mut said = String::new();
+        while !said.contains("mapped") {
+            let mut byte = [0];
+            out.read_exact(&mut byte).unwrap();
+            said.push(byte[0].into());
+        }
+        let guardians = stage.processes("brisk-guardian");
+        kill(&guardians, Signal::STOP);
+        kill(&stage.processes("brisk-server"), Signal::KILL);
+        kill(&guardians, Signal::KILL);
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::BUS.as_raw()), "{status}");
+        stage.assert_no_process(Duration::from_secs(10));
+    });
+}
+
+/// Maps a file of its tree, says so, and reads all of it when it is told.
+#[test]
+#[ignore = "the program of another test"]
+fn the_program_that_maps() {
+    let Some(name) = std::env::var_os("BRISK_TEST_MAP") else {
+        return;
+    };
+    let tree = std::env::var_os("BRISK_TREE").unwrap();
+    let file = fs::File::open(std::path::Path::new(&tree).join(name)).unwrap();
+    let mapping = brisk_io::Mapping::shared(&file).unwrap();
+    println!("mapped");
+    std::io::stdin().read_exact(&mut [0; 3]).unwrap();
+    let sum: u64 = mapping.as_slice().iter().copied().map(u64::from).sum();
+    println!("{sum}");
+}
+
 /// Not ended from outside, as far as anybody can tell: it would fail for ever.
 #[test]
 fn a_server_that_fails_again_and_again_is_given_up() {

@@ -57,7 +57,7 @@ pub(crate) fn measure(bench: &mut Bench, world: &World) -> Result<()> {
             break;
         }
     }
-    run(world.brisk(As::Root, &["umount"]).arg(&world.mount_point))?;
+    world.unmount()?;
     result
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn cold(bench: &mut Bench, world: &World, application: &Application) 
         let command = world.chroot(mount_point, &application.command);
         let elapsed = time_one(world, application, As::Root, command);
         world.unfurnish(mount_point)?;
-        run(world.brisk(As::Root, &["umount"]).arg(mount_point))?;
+        world.unmount()?;
         elapsed
     };
     let brisk = || -> Result<Duration> {

@@ -24,7 +24,7 @@ pub(crate) fn measure(bench: &mut Bench, world: &World, application: &Applicatio
         let start = Instant::now();
         let found = digest(&world.mount_point);
         let elapsed = start.elapsed();
-        run(world.brisk(As::Root, &["umount"]).arg(&world.mount_point))?;
+        world.unmount()?;
         ensure!(
             found? == expected,
             "the mount holds other bytes than the tree"

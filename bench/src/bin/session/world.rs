@@ -6,8 +6,13 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+
+/// How long processes that a program leaves behind may take to end.
+const STRAGGLERS: Duration = Duration::from_secs(10);
 
 /// The ordinary user of the figures; nobody has to know it.
 const USER: u32 = 1000;
@@ -117,12 +122,14 @@ impl World {
     }
 
     pub(crate) fn unfurnish(&self, root: &Path) -> Result<()> {
-        for name in ["proc", "dev", "tmp"] {
-            run(Command::new("umount")
-                .arg("--recursive")
-                .arg(root.join(name)))?;
-        }
-        Ok(())
+        ["proc", "dev", "tmp"]
+            .iter()
+            .try_for_each(|name| until_free(|| umount_all(&root.join(name))))
+    }
+
+    /// Unmounts what `brisk mount` has mounted.
+    pub(crate) fn unmount(&self) -> Result<()> {
+        until_free(|| run(self.brisk(As::Root, &["umount"]).arg(&self.mount_point)))
     }
 
     /// `command` with `root` as its root directory, by chroot.
@@ -147,7 +154,7 @@ impl World {
 
     /// Ends the sessions of `image` that `who` has.
     pub(crate) fn end_sessions(&self, who: As, image: &Path) -> Result<()> {
-        run(self.brisk(who, &["umount"]).arg(image))
+        until_free(|| run(self.brisk(who, &["umount"]).arg(image)))
     }
 
     fn launch(&self, who: As, program: &Path) -> Command {
@@ -155,7 +162,7 @@ impl World {
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
-            .env("HOME", "/nonexistent")
+            .env("HOME", "/tmp")
             .env("LC_ALL", "C.UTF-8")
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("MPLCONFIGDIR", "/tmp/mpl")
@@ -172,6 +179,21 @@ impl Drop for World {
     fn drop(&mut self) {
         if let Err(e) = run(Command::new("umount").arg(&self.scratch)) {
             eprintln!("session: {e:#}");
+        }
+    }
+}
+
+fn umount_all(place: &Path) -> Result<()> {
+    run(Command::new("umount").arg("--recursive").arg(place))
+}
+
+/// Does `end` again for a while if it fails: helpers of a browser outlive it by a moment.
+fn until_free(end: impl Fn() -> Result<()>) -> Result<()> {
+    let deadline = Instant::now() + STRAGGLERS;
+    loop {
+        match end() {
+            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(50)),
+            result => return result,
         }
     }
 }

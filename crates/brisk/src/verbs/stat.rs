@@ -60,7 +60,7 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
         writeln!(out, "  server      {server}")?;
         for (name, count) in &image.counts {
             let name = printable(name).replace('_', " ");
-            writeln!(out, "  {name:<12}{count}")?;
+            writeln!(out, "  {name:<14}{count}")?;
         }
     }
     writeln!(out, "  guardian    process {}", session.guardian)?;
