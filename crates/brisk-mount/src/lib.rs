@@ -32,7 +32,7 @@ let session = Session {
     linger: Duration::from_secs(300),
     command: vec!["bin/app".into(), "--version".into()],
 };
-let never = session.exec()?;
+let never = session.exec(|place| eprintln!("mounted for all on {}", place.display()))?;
 # match never {}
 # }
 ```
