@@ -33,7 +33,7 @@ let session = Session {
     fill: Some(SessionFill::default()),
     command: vec!["bin/app".into(), "--version".into()],
 };
-let never = session.exec()?;
+let never = session.exec(|place| eprintln!("mounted for all on {}", place.display()))?;
 # match never {}
 # }
 ```

@@ -4,15 +4,16 @@
 
 mod staging;
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_image::{Limits, Profile, Touch};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use staging::{Stage, each_user};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -286,7 +287,7 @@ fn several_runs_are_merged() {
 fn ready_by(stage: &Stage, ready: &str, makes_ready: &str) -> Output {
     let started = Instant::now();
     let script = format!(
-        "cat tree/many/1 > /dev/null; {makes_ready}; sleep 0.5; cat tree/many/2 > /dev/null; sleep 40"
+        "cat tree/many/1 > /dev/null; {makes_ready}; sleep 10; cat tree/many/2 > /dev/null; sleep 40"
     );
     let (profile, output) = trace(stage, &["--tree", "tree", "--ready", ready], &script);
     let steps = steps(&profile);
@@ -311,17 +312,11 @@ fn readiness_cuts_and_ends_the_program() {
         let output = ready_by(stage, "line:I am up", "echo 'I am up' >&2");
         assert!(text(&output.stderr).starts_with("I am up\n"), "{output:?}");
         ready_by(stage, "file:home/up", "touch home/up");
-        ready_by(stage, "after:0.2", "true");
-        let listener = UnixListener::bind(stage.path("socket")).unwrap();
-        rustix::fs::chmod(stage.path("socket"), rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
-        fs::rename(stage.path("socket"), stage.path("later")).unwrap();
-        let (later, socket) = (stage.path("later"), stage.path("socket"));
-        let appears = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(200));
-            fs::rename(later, socket).unwrap();
-        });
-        ready_by(stage, "socket:socket", "true");
-        appears.join().unwrap();
+        ready_by(stage, "after:2", "true");
+        let socket = stage.writable().join("later");
+        let listener = UnixListener::bind(&socket).unwrap();
+        fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+        ready_by(stage, "socket:home/socket", "mv home/later home/socket");
         drop(listener);
     });
 }
@@ -454,6 +449,42 @@ fn nothing_is_left_when_brisk_is_killed() {
         // setpriv has become brisk.
         brisk.kill().unwrap();
         brisk.wait().unwrap();
+        stage.assert_nothing_left(SOON);
+        assert!(!stage.writable().join("profile").exists());
+    });
+}
+
+/// The terminal interrupts the whole process group, and a daemon is not in it.
+#[test]
+fn an_interrupt_ends_all_and_writes_nothing() {
+    each_user(|stage| {
+        let script = "(setsid sleep 40 &) ; sleep 40";
+        let mut brisk = tracing(stage, TREE, script);
+        let mut brisk = brisk.process_group(0).spawn().unwrap();
+        stage.wait_for_program("sleep");
+        let group = Pid::from_child(&brisk);
+        kill_process_group(group, Signal::INT).unwrap();
+        brisk.wait().unwrap();
+        stage.assert_nothing_left(SOON);
+        assert!(!stage.writable().join("profile").exists());
+    });
+}
+
+#[test]
+fn a_killed_tracer_is_an_error() {
+    each_user(|stage| {
+        let brisk = tracing(stage, TREE, "exec sleep 40")
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        stage.wait_for_program("sleep");
+        for tracer in stage.processes("brisk") {
+            kill_process(Pid::from_raw(tracer).unwrap(), Signal::KILL).unwrap();
+        }
+        let output = brisk.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        let said = "the process that records ended before it could report";
+        assert!(text(&output.stderr).contains(said), "{output:?}");
         stage.assert_nothing_left(SOON);
         assert!(!stage.writable().join("profile").exists());
     });

@@ -13,8 +13,8 @@ use brisk_image::Recorded;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpid, pidfd_open,
-    set_child_subreaper, set_parent_process_death_signal, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpgrp, getpid, pidfd_open,
+    set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
 };
 
 use super::mounts::{Mounts, mount_all};
@@ -95,6 +95,10 @@ impl<'a> Tracer<'a> {
                 gid: getegid().as_raw(),
             },
         };
+        // What the terminal sends reaches the program and the process that waits for the report. This
+        // one outlives both, and ends what is left.
+        let group = getpgrp();
+        setpgid(None, None).map_err(|e| failed(Cause::io("leave the process group", e)))?;
         // Daemons become this process's children, so that none is missed at the end.
         set_child_subreaper(Some(getpid()))
             .map_err(|e| failed(Cause::io("adopt what the program leaves", e)))?;
@@ -111,7 +115,7 @@ impl<'a> Tracer<'a> {
             Readiness::Line(text) => Some(text),
             _ => None,
         };
-        let program = Program::start(plan, line.is_some(), entry, || {
+        let program = Program::start(plan, line.is_some(), (entry, group), || {
             let Mounts { layers, .. } = mem::take(&mut mounts);
             layers
         })

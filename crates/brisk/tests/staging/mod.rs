@@ -58,7 +58,7 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
     match wait.recv_timeout(limit) {
         Err(RecvTimeoutError::Timeout) => {
             eprintln!("{name} hangs: its sessions are ended by force");
-            end_by_force(&std::env::temp_dir().join("brisk-session-"));
+            end_by_force(&std::env::temp_dir().join(prefix()));
             std::process::exit(1);
         }
         Ok(()) | Err(RecvTimeoutError::Disconnected) => {
@@ -67,6 +67,11 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
             }
         }
     }
+}
+
+/// What the names of this process's stages start with: those of other tests are not ours to end.
+fn prefix() -> String {
+    format!("brisk-session-{}-", std::process::id())
 }
 
 /// A directory with a tree, an image of it, a place to mount it on, and a user.
@@ -84,7 +89,7 @@ impl Stage {
         // As udev has it.
         fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666))
             .expect("these tests need FUSE: load it with modprobe fuse");
-        let dir = tempfile::Builder::new().prefix("brisk-session-").tempdir();
+        let dir = tempfile::Builder::new().prefix(&prefix()).tempdir();
         let stage = Self {
             dir: dir.expect("a temporary directory"),
             user,
