@@ -24,6 +24,7 @@ pub struct TreeRules {
     xattr_exclude: Gitignore,
     xattrs: bool,
     time: Times,
+    threads: usize,
 }
 
 /// What modification times become.
@@ -49,6 +50,7 @@ impl Default for TreeRules {
             xattr_exclude: Gitignore::empty(),
             xattrs: true,
             time: Times::Keep,
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
         }
     }
 }
@@ -95,6 +97,17 @@ impl TreeRules {
     pub fn times(mut self, times: Times) -> Self {
         self.time = times;
         self
+    }
+
+    /// Threads that list directories, which change nothing else; without, one for each processor.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    pub(crate) fn listing_threads(&self) -> usize {
+        self.threads
     }
 
     /// True if what is at `path` is left out, by itself or with a directory that it is in.
