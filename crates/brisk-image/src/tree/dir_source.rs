@@ -555,4 +555,55 @@ mod tests {
         assert_eq!(paths, [Path::new("keep/a"), Path::new("keep/d.tmp")]);
         assert_eq!(tree.inode_count(), 4);
     }
+
+    #[test]
+    fn a_linked_file_has_the_same_first_name_at_any_number_of_threads() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, linked) in [("a", "z/deep/f"), ("k", "a/f"), ("z/deep", "a/f")] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
+            let (name, linked) = (dir.path().join(name).join("f"), dir.path().join(linked));
+            if linked.exists() {
+                std::fs::hard_link(linked, name).unwrap();
+            } else {
+                std::fs::write(name, "x").unwrap();
+            }
+        }
+        for threads in [1, 2, 7] {
+            let rules = TreeRules::default()
+                .owner("/a/", Some(1), None)
+                .and_then(|rules| rules.owner("/k/", Some(2), None))
+                .and_then(|rules| rules.owner("/z/", Some(3), None))
+                .unwrap()
+                .threads(threads);
+            let tree = Tree::from_directory(dir.path(), &rules).unwrap();
+            let files = tree.files();
+            assert_eq!(files.len(), 1);
+            assert_eq!(tree.inodes[files[0].1].attributes.uid, 3, "{threads}");
+        }
+    }
+
+    #[test]
+    fn the_same_fault_is_told_at_any_number_of_threads() {
+        let dir = tempfile::tempdir().unwrap();
+        // Deeper than a path may be long.
+        let long = "n".repeat(250);
+        for top in ["a", "k", "z"] {
+            let mut at = File::open(dir.path()).unwrap();
+            for name in std::iter::once(top).chain(std::iter::repeat_n(long.as_str(), 17)) {
+                rustix::fs::mkdirat(&at, name, rustix::fs::Mode::RWXU).unwrap();
+                let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+                at = rustix::fs::openat(&at, name, flags, rustix::fs::Mode::empty())
+                    .unwrap()
+                    .into();
+            }
+        }
+        for threads in [1, 2, 7] {
+            let rules = TreeRules::default().threads(threads);
+            let e = Tree::from_directory(dir.path(), &rules).unwrap_err();
+            let text = e.to_string();
+            let (path, what) = text.split_once(": ").unwrap();
+            assert!(Path::new(path).starts_with(dir.path().join("z")));
+            assert_eq!(what, "cannot read the metadata of the file", "{threads}");
+        }
+    }
 }
