@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use brisk_io::ReadAt;
 use rustix::fs::{OFlags, SeekFrom};
@@ -17,7 +19,6 @@ use super::{
     Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind, check_name,
 };
 use crate::error::{Error, Result};
-use crate::ordered;
 use crate::read::inode_reader::Device;
 use crate::read::xattr_reader::Xattr;
 
@@ -100,7 +101,73 @@ struct Lister<'a> {
     rules: &'a TreeRules,
 }
 
+/// Directories that are to be listed, by any thread in any order.
+struct Queue {
+    state: Mutex<QueueState>,
+    /// Told when there is a directory for another thread, or nothing ever again.
+    changed: Condvar,
+}
+
+/// 1. `listings` has an element for each directory that was found; it is empty until the directory
+///    was listed.
+/// 2. `todo` has the numbers of listings and the paths of those that no thread took.
+/// 3. `busy` threads took one and are not done with it.
+struct QueueState {
+    todo: Vec<(usize, PathBuf)>,
+    listings: Vec<Listing>,
+    busy: usize,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A directory to be listed, or none when all are.
+    fn next(&self) -> Option<(usize, PathBuf)> {
+        let mut state = self.lock();
+        while state.todo.is_empty() && state.busy > 0 {
+            let woken = self.changed.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        let next = state.todo.pop();
+        state.busy += usize::from(next.is_some());
+        next
+    }
+
+    /// Takes in the listing of a directory, and has those in it listed.
+    fn add(&self, number: usize, mut listing: Listing) {
+        let mut state = self.lock();
+        for found in &mut listing.entries {
+            if let Ok(details) = &mut found.details
+                && let Kind::Directory(number) = &mut details.kind
+            {
+                let new = state.listings.len();
+                *number = Some(new);
+                state.listings.push(Listing::default());
+                state.todo.push((new, found.path.clone()));
+                self.changed.notify_one();
+            }
+        }
+        state.listings[number] = listing;
+    }
+}
+
+/// A thread that lists a directory; also one that panics is done with it, so that nobody waits.
+struct Busy<'a>(&'a Queue);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.busy -= 1;
+        if state.busy == 0 && state.todo.is_empty() {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
 /// What a directory holds, in the order of names.
+#[derive(Default)]
 struct Listing {
     entries: Vec<Found>,
     /// Why there are no more.
@@ -139,40 +206,36 @@ enum Kind {
 }
 
 impl Lister<'_> {
-    /// Lists the tree level by level: the listing of the root is the first.
+    /// Lists the whole tree: the listing of the root is the first.
     ///
     /// What cannot be listed is in the listings, because what is first at fault is known only when
     /// they are put together.
     fn list_all(&self) -> Vec<Listing> {
-        let mut listings = Vec::new();
-        let mut level = vec![PathBuf::new()];
-        while !level.is_empty() {
-            let later = listings.len() + level.len();
-            let mut next = Vec::new();
-            let number = |mut listing: Listing| {
-                for found in &mut listing.entries {
-                    if let Ok(details) = &mut found.details
-                        && let Kind::Directory(number) = &mut details.kind
-                    {
-                        *number = Some(later + next.len());
-                        next.push(found.path.clone());
-                    }
-                }
-                listings.push(listing);
-                Ok::<_, std::convert::Infallible>(())
-            };
-            let threads = self.rules.listing_threads().min(level.len());
-            let Ok(()) = ordered::for_each(
-                threads,
-                threads * 64,
-                level.into_iter(),
-                || (),
-                |(), path| self.list(&path),
-                number,
-            );
-            level = next;
+        let queue = Queue {
+            state: Mutex::new(QueueState {
+                todo: vec![(0, PathBuf::new())],
+                listings: vec![Listing::default()],
+                busy: 0,
+            }),
+            changed: Condvar::new(),
+        };
+        thread::scope(|scope| {
+            for _ in 1..self.rules.listing_threads() {
+                scope.spawn(|| self.work_on(&queue));
+            }
+            self.work_on(&queue);
+        });
+        let state = queue.state.into_inner();
+        state.unwrap_or_else(PoisonError::into_inner).listings
+    }
+
+    fn work_on(&self, queue: &Queue) {
+        while let Some((number, path)) = queue.next() {
+            let busy = Busy(queue);
+            let listing = self.list(&path);
+            queue.add(number, listing);
+            drop(busy);
         }
-        listings
     }
 
     fn list(&self, path: &Path) -> Listing {
@@ -308,14 +371,11 @@ impl Assembly {
         })
     }
 
-    fn run(mut self, root: &Path, listings: Vec<Listing>) -> Result<Tree> {
-        let mut listings: Vec<_> = listings.into_iter().map(Some).collect();
+    fn run(mut self, root: &Path, mut listings: Vec<Listing>) -> Result<Tree> {
         let mut open = vec![(0, 0)];
         while let Some((listing, directory)) = open.pop() {
-            let Some(Listing { entries, fault }) = listings.get_mut(listing).and_then(Option::take)
-            else {
-                continue;
-            };
+            // Each is needed once, and its memory again.
+            let Listing { entries, fault } = std::mem::take(&mut listings[listing]);
             for found in entries {
                 let name = found.name.as_bytes().to_owned();
                 let (inode, listing) = self.add(found, root)?;

@@ -27,6 +27,10 @@ pub struct TreeRules {
     threads: usize,
 }
 
+/// Threads that list directories where nobody says how many: a small tree is listed in less time
+/// than it takes to start more.
+const LISTING_THREADS: usize = 16;
+
 /// What modification times become.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Times {
@@ -50,7 +54,9 @@ impl Default for TreeRules {
             xattr_exclude: Gitignore::empty(),
             xattrs: true,
             time: Times::Keep,
-            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            threads: std::thread::available_parallelism()
+                .map_or(1, Into::into)
+                .min(LISTING_THREADS),
         }
     }
 }
@@ -99,7 +105,8 @@ impl TreeRules {
         self
     }
 
-    /// Threads that list directories, which change nothing else; without, one for each processor.
+    /// Threads that list directories, which change nothing else; without, one for each processor,
+    /// and at most 16.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
