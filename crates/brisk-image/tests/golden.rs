@@ -65,9 +65,10 @@ fn writer(compression: Compression, threads: usize) -> ImageWriter {
         .recipe(false)
 }
 
-fn packed(root: &Path, image: &Path, writer: &ImageWriter) -> String {
-    let tree = Tree::from_directory(root, &rules()).expect("the tree can be listed");
-    writer
+fn packed(root: &Path, image: &Path, compression: Compression, threads: usize) -> String {
+    let rules = rules().threads(threads);
+    let tree = Tree::from_directory(root, &rules).expect("the tree can be listed");
+    writer(compression, threads)
         .write(&tree, image, &|_| {})
         .expect("the tree can be packed");
     let sum = run("sha256sum", [image]).stdout;
@@ -115,13 +116,9 @@ fn the_same_tree_is_the_same_image() {
     copy_backwards(disk.path(), memory.path());
     let out = tempfile::tempdir().expect("a temporary directory");
     for (name, compression) in compressions() {
-        let expected = packed(disk.path(), &out.path().join(name), &writer(compression, 1));
+        let expected = packed(disk.path(), &out.path().join(name), compression, 1);
         for (root, threads) in [(&disk, 2), (&disk, 5), (&memory, 1), (&memory, 5)] {
-            let found = packed(
-                root.path(),
-                &out.path().join("again"),
-                &writer(compression, threads),
-            );
+            let found = packed(root.path(), &out.path().join("again"), compression, threads);
             assert_eq!(
                 found,
                 expected,
@@ -140,7 +137,7 @@ fn images_are_those_of_the_last_version() {
     build(&tree, SHAPE);
     let image = dir.path().join("image");
     let lines = compressions().into_iter().map(|(name, compression)| {
-        let sum = packed(&tree, &image, &writer(compression, 2));
+        let sum = packed(&tree, &image, compression, 2);
         format!("{sum}  {name}\n")
     });
     let found: String = lines.collect();

@@ -30,15 +30,21 @@ impl Losses {
 
     /// True if `rules` and SquashFS keep the attribute `name` of the file at `path`.
     pub(in crate::tree) fn keeps(&mut self, rules: &TreeRules, path: &Path, name: &OsStr) -> bool {
-        let e = match rules.keeps_xattr(name) {
-            Ok(keeps) => return keeps,
-            Err(e) => e,
-        };
+        match rules.keeps_xattr(name) {
+            Ok(keeps) => keeps,
+            Err(e) => {
+                self.xattr(path, name, e);
+                false
+            }
+        }
+    }
+
+    /// Counts the attribute `name` of the file at `path`, which is not kept for the reason `e`.
+    pub(in crate::tree) fn xattr(&mut self, path: &Path, name: &OsStr, e: Error) {
         match self.xattrs.iter_mut().find(|(known, ..)| known == name) {
             Some((_, count, ..)) => *count += 1,
             None => self.xattrs.push((name.to_owned(), 1, path.to_owned(), e)),
         }
-        false
     }
 
     /// A sentence for each kind of loss.

@@ -164,29 +164,11 @@ impl TreeBuilder {
         }))
     }
 
-    /// Replaces the attributes of an inode.
-    pub(crate) fn set_attributes(
-        &mut self,
-        inode: InodeId,
-        attributes: Attributes,
-        xattrs: Vec<Xattr>,
-    ) -> Result<()> {
-        let xattrs = self.xattr_set(xattrs)?;
-        let inode = &mut self.inodes[inode];
-        inode.attributes = attributes;
-        inode.xattrs = xattrs;
-        Ok(())
-    }
-
     /// Gives `inode` a name in `directory`; names may come in any order.
     pub(crate) fn link(&mut self, directory: InodeId, name: &[u8], inode: InodeId) {
         if let TreeKind::Directory(entries) = &mut self.inodes[directory].kind {
             entries.push((name.into(), inode));
         }
-    }
-
-    pub(crate) fn is_directory(&self, inode: InodeId) -> bool {
-        matches!(self.inodes[inode].kind, TreeKind::Directory(_))
     }
 
     pub(crate) fn finish(mut self, source: Box<dyn FileSource>) -> Tree {

@@ -24,7 +24,12 @@ pub struct TreeRules {
     xattr_exclude: Gitignore,
     xattrs: bool,
     time: Times,
+    threads: usize,
 }
+
+/// Threads that list directories where nobody says how many: a small tree is listed in less time
+/// than it takes to start more.
+const LISTING_THREADS: usize = 16;
 
 /// What modification times become.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,6 +54,9 @@ impl Default for TreeRules {
             xattr_exclude: Gitignore::empty(),
             xattrs: true,
             time: Times::Keep,
+            threads: std::thread::available_parallelism()
+                .map_or(1, Into::into)
+                .min(LISTING_THREADS),
         }
     }
 }
@@ -95,6 +103,18 @@ impl TreeRules {
     pub fn times(mut self, times: Times) -> Self {
         self.time = times;
         self
+    }
+
+    /// Threads that list directories, which change nothing else; without, one for each processor,
+    /// and at most 16.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    pub(crate) fn listing_threads(&self) -> usize {
+        self.threads
     }
 
     /// True if what is at `path` is left out, by itself or with a directory that it is in.

@@ -12,6 +12,10 @@ const PREFIX: u64 = 4096;
 /// Bytes read at once.
 const CHUNK: usize = 256 << 10;
 
+/// Files that are given to a thread at once, if they are not longer than [`CHUNK`] together: a
+/// prefix is hashed in less time than it takes to hand it over.
+const BATCH: usize = 32;
+
 /// For each of `files`, in their order, the first of them with the same contents, if an earlier
 /// one has.
 ///
@@ -26,17 +30,13 @@ pub(crate) fn find(
         _ => None,
     };
     let by_len = groups(files.iter().filter_map(file), |c| c.len);
-    let prefixes = hashed(tree, by_len, PREFIX, threads)?;
+    let prefixes = hashed(tree, &by_len, PREFIX, threads)?;
     let by_prefix = groups(prefixes, |(c, digest)| (c.len, *digest));
     // A file that is its prefix was read whole.
     let (whole, longer): (Vec<_>, Vec<_>) =
         by_prefix.into_iter().partition(|(c, _)| c.len <= PREFIX);
-    let longer = hashed(
-        tree,
-        longer.into_iter().map(|(c, _)| c).collect(),
-        u64::MAX,
-        threads,
-    )?;
+    let longer: Vec<_> = longer.into_iter().map(|(c, _)| c).collect();
+    let longer = hashed(tree, &longer, u64::MAX, threads)?;
     let mut first = HashMap::new();
     let mut duplicates = HashMap::new();
     let position: HashMap<InodeId, usize> = files.iter().copied().zip(0..).collect();
@@ -81,7 +81,7 @@ fn groups<T: Clone, K: std::hash::Hash + Eq>(
 /// The digest of the first `most` bytes of each candidate.
 fn hashed(
     tree: &Tree,
-    candidates: Vec<Candidate>,
+    candidates: &[Candidate],
     most: u64,
     threads: usize,
 ) -> Result<Vec<(Candidate, Digest)>> {
@@ -89,15 +89,37 @@ fn hashed(
     ordered::for_each(
         threads,
         threads * 64,
-        candidates.into_iter(),
+        batches(candidates, most),
         || vec![0; CHUNK],
-        |buf, candidate| Ok((candidate, digest(tree, candidate, most, buf)?)),
-        |hashed: Result<_>| {
-            digests.push(hashed?);
+        |buf, batch| {
+            let hashed = batch
+                .iter()
+                .map(|&candidate| Ok((candidate, digest(tree, candidate, most, buf)?)));
+            hashed.collect()
+        },
+        |hashed: Result<Vec<_>>| {
+            digests.extend(hashed?);
             Ok(())
         },
     )?;
     Ok(digests)
+}
+
+/// `candidates` in their order, in parts that take about as long as each other where the first
+/// `most` bytes of each are read.
+fn batches(mut candidates: &[Candidate], most: u64) -> impl Iterator<Item = &[Candidate]> + Send {
+    std::iter::from_fn(move || {
+        let mut bytes = 0u64;
+        let fit = candidates.iter().take(BATCH).take_while(|candidate| {
+            bytes = bytes.saturating_add(candidate.len.min(most));
+            bytes <= CHUNK as u64
+        });
+        // A file that does not fit is a batch of its own.
+        let n = fit.count().max(1).min(candidates.len());
+        let (batch, later) = candidates.split_at(n);
+        candidates = later;
+        (!batch.is_empty()).then_some(batch)
+    })
 }
 
 fn digest(tree: &Tree, candidate: Candidate, most: u64, buf: &mut [u8]) -> Result<Digest> {
@@ -120,4 +142,36 @@ fn digest(tree: &Tree, candidate: Candidate, most: u64, buf: &mut [u8]) -> Resul
     }
     file.check_unchanged()?;
     Ok(*hasher.finalize().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_hold_every_candidate_once_and_in_order() {
+        let chunk = CHUNK as u64;
+        let table: &[(&[u64], u64, &[usize])] = &[
+            (&[], u64::MAX, &[]),
+            (&[9 * chunk, 1, u64::MAX, u64::MAX], u64::MAX, &[1, 1, 1, 1]),
+            (&[chunk / 2, chunk / 2, 1], u64::MAX, &[2, 1]),
+            (&[1; BATCH + 1], u64::MAX, &[BATCH, 1]),
+            (&[u64::MAX; BATCH + 1], PREFIX, &[BATCH, 1]),
+        ];
+        for &(lens, most, expected) in table {
+            let candidates: Vec<_> = (0..)
+                .zip(lens)
+                .map(|(inode, &len)| Candidate {
+                    inode,
+                    source: 0,
+                    len,
+                })
+                .collect();
+            let got: Vec<_> = batches(&candidates, most).collect();
+            let sizes: Vec<_> = got.iter().map(|batch| batch.len()).collect();
+            assert_eq!(sizes, expected);
+            let inodes = got.concat().into_iter().map(|c| c.inode);
+            assert!(inodes.eq(0..lens.len()));
+        }
+    }
 }

@@ -455,6 +455,9 @@ impl Args {
             .xattrs(!args.no_xattrs)
             .xattr_names(&args.xattrs_include, &args.xattrs_exclude)?
             .times(self.times()?);
+        if let Some(threads) = self.threads {
+            rules = rules.threads(threads.get());
+        }
         if let Some(Owner { uid, gid }) = args.owner {
             rules = rules.owner("*", uid, gid)?;
         }
