@@ -29,7 +29,10 @@ fn hot_pack(bytes: Vec<u8>, limits: &Limits) {
     let Ok(pack) = HotPack::from_source(bytes, limits) else {
         return;
     };
-    assert!(pack.look_ups().all(|look_up| look_up.before <= pack.range_count()));
+    assert!(
+        pack.look_ups()
+            .all(|look_up| look_up.before <= pack.range_count())
+    );
     let mut reader = pack.frame_reader();
     for number in 0..pack.frame_count() {
         let Ok(pieces) = reader.read(number) else {
