@@ -329,6 +329,17 @@ pub(crate) fn start_child(main: impl FnOnce() -> i32) -> io::Result<Pid> {
     }
 }
 
+/// The process session that `pid` is in; 0 if its leader is outside of the caller's process
+/// namespace, as it is for what is started in a container from without. rustix's `getsid` takes that
+/// for a fault.
+pub(crate) fn process_session(pid: Pid) -> io::Result<i32> {
+    // SAFETY: the call takes any number and gives one.
+    match unsafe { libc::getsid(pid.as_raw_nonzero().get()) } {
+        -1 => Err(io::Error::last_os_error()),
+        session => Ok(session),
+    }
+}
+
 /// The child's id, or none in the child.
 fn fork() -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {

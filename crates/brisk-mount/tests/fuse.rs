@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 mod fixture;
-use fixture::Fixture;
+use fixture::{Fixture, unmounted};
 
 /// How long a mount may be there.
 const PATIENCE: Duration = Duration::from_secs(50);
@@ -240,7 +240,7 @@ fn readers_get_their_bytes_though_the_server_is_killed_twenty_times() {
             .sum::<u64>()
     });
     assert!(read > 0);
-    unmount(&connected.dir, UnmountFlags::empty()).expect("nobody uses it");
+    unmounted(|| unmount(&connected.dir, UnmountFlags::empty()));
     let status = child.wait().expect("it is ours");
     assert!(status.success(), "{status}");
 }
@@ -677,7 +677,7 @@ fn an_unmount_and_an_abort_end_the_server() {
         let held = fs::File::open(mount.path("sub")).expect("it is there");
         if flags.is_empty() {
             drop(held);
-            unmount(mount.dir(), flags).expect("nobody uses it");
+            unmounted(|| unmount(mount.dir(), flags));
         } else {
             // A detached mount lives as long as somebody holds it: the abort is what ends it.
             unmount(mount.dir(), flags).expect("it is mounted");

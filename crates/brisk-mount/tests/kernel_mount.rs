@@ -7,12 +7,13 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use brisk_mount::{
     Backing, DirectIo, Error, ErrorKind, KernelMount, KernelSupport, LoopDevice, MountOptions,
     Support, read_ahead, unmount,
 };
-use fixture::{Fixture, runner};
+use fixture::{Fixture, runner, unmounted};
 
 /// Unmounts when a test fails between.
 struct Mounted(KernelMount);
@@ -32,8 +33,10 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Err(e) = unmount(self.0.target(), false) {
-            eprintln!("{e}");
+        if thread::panicking() {
+            unmount(self.0.target(), true).ok();
+        } else {
+            unmounted(|| unmount(self.0.target(), false));
         }
     }
 }

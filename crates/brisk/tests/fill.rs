@@ -122,7 +122,7 @@ fn make_pack(stage: &Stage, image: &str, files: &[String], hot: &str) -> HotPack
 fn count(stage: &Stage, name: &str) -> Option<u64> {
     let output = stage.brisk(&["stat", "--json"]).output().unwrap();
     let (code, out, err) = said(&output);
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{}", stage.log());
     let sessions: serde_json::Value = serde_json::from_str(&out).unwrap();
     sessions[0]["images"][0]["counts"][name].as_u64()
 }

@@ -1124,6 +1124,22 @@ fn a_sandbox_keeps_the_session() {
     });
 }
 
+#[test]
+fn programs_whose_process_session_has_no_number_are_seen() {
+    each_user(|stage| {
+        let brisk = stage.executable();
+        let script = format!("{} stat --json && exec true", brisk.display());
+        let run = stage.lingering("0", &["sh", "-c", &script]);
+        let (code, out, err) = said(&stage.contained(&run).output().unwrap());
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{}", stage.log());
+        let sessions: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let programs = sessions[0]["programs"].as_array().unwrap();
+        let names: Vec<_> = programs.iter().map(|program| &program["name"]).collect();
+        assert_eq!(names, ["sh", "brisk"]);
+        assert_eq!(stage.log(), "");
+    });
+}
+
 /// Without the device, or without the right to open it. In a /dev of its own, for the test alone.
 #[test]
 fn a_missing_or_closed_fuse_device_is_named() {

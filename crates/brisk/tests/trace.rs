@@ -78,6 +78,18 @@ fn steps(profile: &Profile) -> Vec<String> {
 }
 
 #[test]
+fn a_program_whose_process_group_has_no_number_is_traced() {
+    each_user(|stage| {
+        let tracing = tracing(stage, IMAGE, "cat at/sub/inside");
+        let output = stage.contained(&tracing).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(text(&output.stdout), "from the image");
+        stage.assert_nothing_left(SOON);
+        assert!(steps(&profile(stage)).contains(&"sub/inside 0+1".to_owned()));
+    });
+}
+
+#[test]
 fn reads_and_look_ups_are_recorded_exactly_and_in_order() {
     each_user(|stage| {
         let script = "cd $BRISK_TREE; \

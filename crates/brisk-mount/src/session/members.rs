@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::{fs, io};
 
-use rustix::process::{Pid, PidfdFlags, getsid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+use crate::syscalls::process_session;
 
 /// What tells the processes of a session from others.
 ///
@@ -27,7 +29,7 @@ pub(super) struct Namespace {
     namespace: PathBuf,
     /// The images' device numbers, as `/proc/PID/mountinfo` has them: `0:45`.
     devices: Vec<String>,
-    own: Pid,
+    own: i32,
 }
 
 impl Members {
@@ -36,7 +38,7 @@ impl Members {
         Ok(Self::Namespace(Namespace {
             namespace: fs::read_link("/proc/self/ns/mnt")?,
             devices,
-            own: getsid(None)?,
+            own: process_session(getpid())?,
         }))
     }
 
@@ -130,7 +132,7 @@ impl Namespace {
             || *known.entry(namespace).or_insert_with(|| {
                 fs::read(format!("{process}/mountinfo")).is_ok_and(|table| self.is_in(&table))
             });
-        inside && !getsid(Some(pid)).is_ok_and(|session| session == self.own)
+        inside && !process_session(pid).is_ok_and(|session| session == self.own)
     }
 
     /// Whether a mount table lists one of the images.

@@ -7,9 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, Signal, fchdir, getpid, kill_process, set_parent_process_death_signal, setpgid,
-};
+use rustix::process::{Pid, Signal, fchdir, getpid, kill_process, set_parent_process_death_signal};
 
 use super::Plan;
 use super::report::Failure;
@@ -29,12 +27,12 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts it in the process group `group`. `let_go` drops, in the new process, what it must not hold: channels. It gives what
+    /// Starts it. `let_go` drops, in the new process, what it must not hold: channels. It gives what
     /// is left to be done for the program to write where it is.
     pub(super) fn start(
         plan: &Plan,
         piped: bool,
-        (entry, group): (Entry, Pid),
+        entry: Entry,
         let_go: impl FnOnce() -> Vec<Layers>,
     ) -> io::Result<Self> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC);
@@ -48,13 +46,7 @@ impl Program {
         }
         let pid = start_child(|| {
             let layers = let_go();
-            let error = match setpgid(None, Some(group)) {
-                Ok(()) => become_it(plan, theirs.as_ref(), layers, entry),
-                Err(e) => Error::new(
-                    Action::Run,
-                    Cause::io("put the program into its process group", e),
-                ),
-            };
+            let error = become_it(plan, theirs.as_ref(), layers, entry);
             let failure = Failure::new(&error);
             // If nobody reads it, nobody waits for it either.
             File::from(starts).write_all(&failure.to_bytes()).ok();

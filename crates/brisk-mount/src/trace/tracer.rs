@@ -13,7 +13,7 @@ use brisk_image::Recorded;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpgrp, getpid, pidfd_open,
+    Pid, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpid, pidfd_open,
     set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
 };
 
@@ -95,10 +95,6 @@ impl<'a> Tracer<'a> {
                 gid: getegid().as_raw(),
             },
         };
-        // What the terminal sends reaches the program and the process that waits for the report. This
-        // one outlives both, and ends what is left.
-        let group = getpgrp();
-        setpgid(None, None).map_err(|e| failed(Cause::io("leave the process group", e)))?;
         // Daemons become this process's children, so that none is missed at the end.
         set_child_subreaper(Some(getpid()))
             .map_err(|e| failed(Cause::io("adopt what the program leaves", e)))?;
@@ -115,11 +111,15 @@ impl<'a> Tracer<'a> {
             Readiness::Line(text) => Some(text),
             _ => None,
         };
-        let program = Program::start(plan, line.is_some(), (entry, group), || {
+        let program = Program::start(plan, line.is_some(), entry, || {
             let Mounts { layers, .. } = mem::take(&mut mounts);
             layers
         })
         .map_err(io("start the program"))?;
+        // What the terminal sends reaches the program and the process that waits for the report. This
+        // one outlives both, and ends what is left. The program could not leave a group and come
+        // back: where that of a container's programs is from outside, it has no number inside.
+        setpgid(None, None).map_err(|e| failed(Cause::io("leave the process group", e)))?;
         let program_fd = pidfd_open(program.pid, PidfdFlags::empty())
             .map_err(|e| failed(Cause::io("watch the program", e)))?;
         let mut tracer = Self {
@@ -364,7 +364,9 @@ impl Output {
 fn start_lookout(ready: &Readiness, let_go: impl FnOnce()) -> io::Result<(Pid, OwnedFd)> {
     let pid = start_child(|| {
         let_go();
-        match set_parent_process_death_signal(Some(Signal::KILL)) {
+        let bound = set_parent_process_death_signal(Some(Signal::KILL));
+        // It looks on though the terminal interrupts the program.
+        match bound.and_then(|()| setpgid(None, None)) {
             Ok(()) => {
                 ready.look();
                 0

@@ -177,6 +177,21 @@ impl Stage {
         command
     }
 
+    /// The command in a process namespace of its own, in which its process session and process group
+    /// have no numbers: as what a container runtime starts in a container.
+    pub fn contained(&self, command: &Command) -> Command {
+        let mut contained = Command::new("unshare");
+        // A shell is the first process, and collects what is left to it.
+        contained
+            .args(["--pid", "--fork", "--kill-child", "--mount-proc"])
+            .args(["sh", "-c", "\"$@\"; status=$?; wait; exit $status", "sh"])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .current_dir(self.dir.path())
+            .env("XDG_RUNTIME_DIR", self.runtime());
+        contained
+    }
+
     /// Another program, as the user.
     pub fn plainly(&self, program: &[&str]) -> Output {
         let brisk = self.brisk(&[]);
