@@ -1063,6 +1063,23 @@ fn an_image_is_the_root_directory() {
     });
 }
 
+/// Python asks it of every file that it opens, and the kernel asks a FUSE server each time.
+#[test]
+fn whether_a_file_of_a_root_directory_is_a_terminal_is_not_asked() {
+    each_user(|stage| {
+        root_image(stage);
+        let script = "for i in 1 2 3 4 5 6 7 8 9 10; do for f in /bin/* /etc/own; do \
+                      [ -t 0 ] < $f && echo terminal; done; done; cat /etc/own";
+        let requests = || {
+            assert_eq!(in_root(stage, &[], script).1, "image\n");
+            let counts = &stat(stage).1[0]["images"][0]["counts"];
+            counts["requests"].as_u64().unwrap()
+        };
+        let first = requests();
+        assert_eq!(requests(), first);
+    });
+}
+
 #[test]
 fn a_root_directory_has_places_to_bind_to() {
     each_user(|stage| {

@@ -1,12 +1,12 @@
 //! An image as the program's root directory.
 //!
 //! The root is an overlay: the image, and above it a layer in memory that holds what the image
-//! lacks of the places to mount on. Directories of the image in which nothing is mounted are bound
-//! over it, so that most of what a program reads does not pass the overlay. The process enters it by
-//! `pivot_root`: in a changed root (`chroot`) the kernel would allow no user namespaces, which
-//! sandboxes of browsers need.
+//! lacks of the places to mount on. All that a program asks for passes the overlay, which answers by
+//! itself what the kernel would ask a FUSE server each time: whether a file is a terminal. Python
+//! asks that of every file that it opens. The process enters the root by `pivot_root`: in a changed
+//! root (`chroot`) the kernel would allow no user namespaces, which sandboxes of browsers need.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -53,8 +53,6 @@ pub(super) struct Root {
 struct Skeleton {
     image: PathBuf,
     layer: PathBuf,
-    /// The first components of all places, from the root of the image.
-    touched: BTreeSet<OsString>,
 }
 
 impl Root {
@@ -95,10 +93,9 @@ impl Root {
     ) -> Result<(), Cause> {
         let site = Path::new(SITE);
         let root = site.join("root");
-        let mut skeleton = Skeleton {
+        let skeleton = Skeleton {
             image: self.image_place(0),
             layer: site.join("layer"),
-            touched: BTreeSet::new(),
         };
         copy_owner_and_mode(&skeleton.image, &skeleton.layer)?;
         let mut mounts = Vec::new();
@@ -156,9 +153,6 @@ impl Root {
             None
         };
         mount_overlay(&root, &lower, upper, entry)?;
-        if !self.writable {
-            skeleton.bind_untouched(&root)?;
-        }
         for (index, own, at) in images {
             let from = self.image_place(index);
             if let Some(at) = at {
@@ -186,15 +180,12 @@ impl Skeleton {
     /// Sees to it that there is something of the right kind at `place`, by `make` in the layer if
     /// the image has nothing there. Returns its name relative to the root, without symbolic links.
     fn provide(
-        &mut self,
+        &self,
         place: &Path,
         make: impl FnOnce(&Path) -> io::Result<()>,
         is_dir: bool,
     ) -> io::Result<PathBuf> {
         let name = self.resolve(place)?;
-        let first = name.components().next();
-        self.touched
-            .extend(first.map(|first| first.as_os_str().to_owned()));
         match fs::symlink_metadata(self.image.join(&name)) {
             Ok(metadata) if metadata.is_dir() == is_dir => return Ok(name),
             Ok(_) if is_dir => return Err(io::ErrorKind::NotADirectory.into()),
@@ -254,20 +245,6 @@ impl Skeleton {
         }
         Ok(name)
     }
-
-    /// Shows the image's own directories where nothing else is mounted in them.
-    fn bind_untouched(&self, root: &Path) -> Result<(), Cause> {
-        let failed = |e| Cause::io("list the image's root", e);
-        for entry in fs::read_dir(&self.image).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name();
-            if entry.file_type().map_err(failed)?.is_dir() && !self.touched.contains(&name) {
-                mount_bind(entry.path(), root.join(&name))
-                    .map_err(|e| Cause::io(format!("bind {}", entry.path().display()), e))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The components of a path that lead somewhere.
@@ -292,11 +269,7 @@ mod tests {
         symlink("../lib", image.join("usr/up")).expect("room");
         symlink("round", image.join("round")).expect("room");
         symlink("/../../etc", image.join("out")).expect("room");
-        Skeleton {
-            image,
-            layer,
-            touched: BTreeSet::new(),
-        }
+        Skeleton { image, layer }
     }
 
     #[test]
@@ -320,8 +293,8 @@ mod tests {
     #[test]
     fn the_layer_holds_what_the_image_lacks() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut skeleton = skeleton(dir.path());
-        let mut provide = |name: &str, is_dir| {
+        let skeleton = skeleton(dir.path());
+        let provide = |name: &str, is_dir| {
             skeleton
                 .provide(Path::new(name), |path| fs::create_dir(path), is_dir)
                 .map_err(|e| e.kind())
@@ -336,6 +309,5 @@ mod tests {
         let layer = dir.path().join("layer");
         assert!(layer.join("usr/lib/new/dir").is_dir());
         assert!(!layer.join("usr/file").exists());
-        assert_eq!(skeleton.touched, BTreeSet::from(["usr".into()]));
     }
 }
