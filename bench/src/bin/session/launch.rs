@@ -26,7 +26,7 @@ pub(crate) const AT_ONCE: usize = 8;
 /// Runs that join a session, beside the plain directory.
 pub(crate) fn warm(bench: &mut Bench, world: &World, application: &Application) -> Result<()> {
     world.furnish(&application.tree)?;
-    let directory = || world.chroot(&application.tree, &application.command);
+    let directory = || world.chroot(As::Root, &application.tree, &application.command);
     let brisk = || world.brisk_run(As::Root, &application.image, &application.command);
     // The first run of each brings everything into the page cache.
     time_one(world, application, As::Root, directory())?;
@@ -52,15 +52,60 @@ pub(crate) fn warm(bench: &mut Bench, world: &World, application: &Application) 
     result
 }
 
-/// Runs of an ordinary user beside runs of root, each joining a session of its own.
+/// Runs of an ordinary user beside runs of root, each joining a session of its own; and beside
+/// launches of the user from the plain directory, as a program may be slower as a user by itself.
 pub(crate) fn user(bench: &mut Bench, world: &World, application: &Application) -> Result<()> {
+    world.furnish(&application.tree)?;
     let launch = |who| {
         let command = world.brisk_run(who, &application.image, &application.command);
         time_one(world, application, who, command)
     };
+    let directory = |who| {
+        let command = world.chroot(who, &application.tree, &application.command);
+        time_one(world, application, who, command)
+    };
     launch(As::Root)?;
     launch(As::User)?;
-    let result = bench.compare(
+    directory(As::User)?;
+    let result = bench
+        .compare(
+            "warm launch as a user",
+            application.name,
+            "everything, by a launch before",
+            Timed {
+                name: "directory",
+                work: Box::new(|| directory(As::User)),
+            },
+            vec![
+                (
+                    Timed {
+                        name: "brisk run",
+                        work: Box::new(|| launch(As::User)),
+                    },
+                    Some(GOAL_WARM),
+                ),
+                (
+                    Timed {
+                        name: "directory, as root",
+                        work: Box::new(|| directory(As::Root)),
+                    },
+                    None,
+                ),
+            ],
+        )
+        .and_then(|()| user_and_root(bench, application, &launch));
+    world.end_sessions(As::Root, &application.image)?;
+    world.end_sessions(As::User, &application.image)?;
+    world.unfurnish(&application.tree)?;
+    result
+}
+
+fn user_and_root(
+    bench: &mut Bench,
+    application: &Application,
+    launch: &dyn Fn(As) -> Result<Duration>,
+) -> Result<()> {
+    bench.compare(
         "without root",
         application.name,
         "everything, by a launch before",
@@ -75,10 +120,7 @@ pub(crate) fn user(bench: &mut Bench, world: &World, application: &Application) 
             },
             Some(GOAL_USER),
         )],
-    );
-    world.end_sessions(As::Root, &application.image)?;
-    world.end_sessions(As::User, &application.image)?;
-    result
+    )
 }
 
 /// First runs with nothing cached, beside the kernel's SquashFS, which is mounted before the clock
@@ -92,7 +134,7 @@ pub(crate) fn cold(bench: &mut Bench, world: &World, application: &Application) 
             .arg(&application.image)
             .arg(mount_point))?;
         world.furnish(mount_point)?;
-        let command = world.chroot(mount_point, &application.command);
+        let command = world.chroot(As::Root, mount_point, &application.command);
         let elapsed = time_one(world, application, As::Root, command);
         world.unfurnish(mount_point)?;
         world.unmount()?;
@@ -108,7 +150,7 @@ pub(crate) fn cold(bench: &mut Bench, world: &World, application: &Application) 
     world.furnish(&application.tree)?;
     let directory = || -> Result<Duration> {
         page_cache::drop_all()?;
-        let command = world.chroot(&application.tree, &application.command);
+        let command = world.chroot(As::Root, &application.tree, &application.command);
         time_one(world, application, As::Root, command)
     };
     let result = bench
@@ -162,7 +204,7 @@ fn cold_and_hot(
     };
     let directory = || -> Result<Duration> {
         page_cache::drop_all()?;
-        let command = world.chroot(&application.tree, &application.command);
+        let command = world.chroot(As::Root, &application.tree, &application.command);
         time_one(world, application, As::Root, command)
     };
     let goal = match application.name {
@@ -190,7 +232,7 @@ fn cold_and_hot(
 /// Eight runs at once that join one session, beside eight from the plain directory.
 pub(crate) fn eight(bench: &mut Bench, world: &World, application: &Application) -> Result<()> {
     world.furnish(&application.tree)?;
-    let directory = || world.chroot(&application.tree, &application.command);
+    let directory = || world.chroot(As::Root, &application.tree, &application.command);
     let brisk = || world.brisk_run(As::Root, &application.image, &application.command);
     time_one(world, application, As::Root, directory())?;
     time_one(world, application, As::Root, brisk())?;

@@ -29,7 +29,9 @@ pub(crate) fn measure(
     world.furnish(&application.tree)?;
     let (mut directory, mut brisk) = (Vec::new(), Vec::new());
     for _ in 0..runs.min(5) {
-        directory.push(in_use(world, &|| world.chroot(&application.tree, waiting))?);
+        directory.push(in_use(world, &|| {
+            world.chroot(As::Root, &application.tree, waiting)
+        })?);
         brisk.push(in_use(world, &|| {
             world.brisk_run(As::Root, &application.image, waiting)
         })?);

@@ -133,8 +133,13 @@ impl World {
     }
 
     /// `command` with `root` as its root directory, by chroot.
-    pub(crate) fn chroot(&self, root: &Path, command: &[&str]) -> Command {
+    pub(crate) fn chroot(&self, who: As, root: &Path, command: &[&str]) -> Command {
         let mut chroot = self.launch(As::Root, Path::new("chroot"));
+        if who == As::User {
+            chroot
+                .arg(format!("--userspec={USER}:{USER}"))
+                .env("XDG_RUNTIME_DIR", self.runtime_dir(who));
+        }
         chroot.arg(root).args(command);
         chroot
     }
