@@ -86,4 +86,4 @@ pub use session::{
     Bind, ImageStatus, Session, SessionFill, SessionImage, SessionStatus, SharedMount, end_session,
     sessions,
 };
-pub use trace::{Readiness, Trace, Traced};
+pub use trace::{Readiness, Trace, TraceSource, Traced};

@@ -12,6 +12,7 @@ mod messages;
 mod names;
 mod progress;
 mod size;
+mod surroundings;
 mod verbs;
 
 use std::io;

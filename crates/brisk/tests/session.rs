@@ -1008,21 +1008,6 @@ fn files_of_the_system_are_shown_elsewhere() {
     });
 }
 
-/// An image of the shell and what it needs, in which `/etc` lacks nearly everything.
-fn root_image(stage: &Stage) {
-    let script = "mkdir -p root/bin root/etc root/data && echo image > root/etc/own && \
-                  for p in sh ls cat readlink unshare stat; do cp $(command -v $p) root/bin; done; \
-                  for l in $(ldd root/bin/* | grep -o '/[^ ]*\\.so[^ ]*' | sort -u); do \
-                  mkdir -p root$(dirname $l) && cp -L $l root$l; done; ln -s data root/alias";
-    let made = std::process::Command::new("sh")
-        .args(["-ec", script])
-        .current_dir(stage.path(""))
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
-    stage.pack_tree("root", "root.img");
-}
-
 fn in_root(stage: &Stage, options: &[&str], script: &str) -> (Option<i32>, String, String) {
     let mut command = stage.brisk(&["run", "root.img", "--root", "--linger", "600"]);
     command.args(options).args(["--", "/bin/sh", "-c", script]);
@@ -1032,7 +1017,7 @@ fn in_root(stage: &Stage, options: &[&str], script: &str) -> (Option<i32>, Strin
 #[test]
 fn an_image_is_the_root_directory() {
     each_user(|stage| {
-        root_image(stage);
+        stage.pack_root();
         let script = "cat /etc/own; [ /etc/hosts -ef /proc/self/root/etc/hosts ] && echo hosts; \
                       ls -d /proc/self /sys/kernel /dev/null /tmp /run /home; \
                       [ -e /usr/bin/env ] || echo none; echo $BRISK_TREE; pwd; \
@@ -1083,7 +1068,7 @@ fn whether_a_file_of_a_root_directory_is_a_terminal_is_not_asked() {
 #[test]
 fn a_root_directory_has_places_to_bind_to() {
     each_user(|stage| {
-        root_image(stage);
+        stage.pack_root();
         let home = stage.writable().display().to_string();
         let options = [
             // There, through a link, in directories that are not there, over a file.

@@ -259,7 +259,9 @@ fn places_in_each_other_are_refused() {
             &["--tree", "tree/sub", "--tree", "tree"],
             &["--tree", "tree", "--tree", "tree/"],
             &["app.img", "--at", "tree/sub", "--tree", "tree"],
+            &["--tree", "tree", "--with", "app.img@tree/sub"],
             &["--tree", "/"],
+            &["--tree", "/", "--root"],
             &[],
         ] {
             let output = tracing(stage, what, "true").output().unwrap();
@@ -267,6 +269,153 @@ fn places_in_each_other_are_refused() {
             assert!(!stage.writable().join("profile").exists());
         }
         stage.assert_nothing_left(SOON);
+    });
+}
+
+#[test]
+fn a_root_directory_is_traced_and_packed() {
+    each_user(|stage| {
+        stage.pack_root();
+        let script = "cat /etc/own; [ -e /etc/none ] || echo none; echo $BRISK_TREE; pwd";
+        let mut packs = Vec::new();
+        for what in [
+            ["root.img", "--root"].as_slice(),
+            &["--tree", "root", "--root"],
+        ] {
+            let (profile, output) = trace(stage, what, script);
+            let here = stage.path("").canonicalize().unwrap();
+            let expected = format!("image\nnone\n/\n{}\n", here.display());
+            assert_eq!(text(&output.stdout), expected, "{output:?}");
+            assert_eq!(profile.roots().len(), 1);
+            assert_eq!(profile.roots()[0].path, Path::new("/"));
+            let steps = steps(&profile);
+            for step in ["bin/sh 0+1", "etc/own 0+1", "etc/none absent"] {
+                assert!(
+                    steps.iter().any(|s| s.starts_with(step)),
+                    "{step}: {steps:?}"
+                );
+            }
+            assert!(profile.files().iter().all(|file| file.digest.is_some()));
+            // It is used for the tree and for the image, whichever it is of.
+            for tree in ["root", "root.img"] {
+                let arguments = [
+                    "hot",
+                    tree,
+                    "--profile",
+                    "home/profile",
+                    "-o",
+                    "home/hot",
+                    "--json",
+                ];
+                let hot = stage.brisk(&arguments).output().unwrap();
+                assert_eq!(hot.status.code(), Some(0), "{hot:?}");
+                let hot: serde_json::Value = serde_json::from_slice(&hot.stdout).unwrap();
+                packs.push((hot["pages"].clone(), hot["files"].clone()));
+            }
+        }
+        assert!(packs[0].0.as_u64() > Some(20), "{packs:?}");
+        assert!(packs.iter().all(|pack| *pack == packs[0]), "{packs:?}");
+    });
+}
+
+#[test]
+fn a_traced_root_directory_has_what_is_bound_and_mounted_too() {
+    each_user(|stage| {
+        stage.pack_root();
+        let bind = format!("{}:/alias/new", stage.writable().display());
+        for what in [
+            ["root.img", "--root"].as_slice(),
+            &["--tree", "root", "--root"],
+        ] {
+            let mut what = what.to_vec();
+            what.extend([
+                "--bind",
+                &bind,
+                "--with",
+                "app.img@/opt/app",
+                "--tree",
+                "tree",
+            ]);
+            // As the command sees it.
+            what.extend(["--ready", "file:/data/new/up"]);
+            let tree = stage.path("tree").canonicalize().unwrap();
+            let script = format!(
+                "cat /opt/app/sub/inside {}/sub/inside; : > /data/new/up; \
+                 while :; do cat /etc/own; done",
+                tree.display()
+            );
+            let (profile, output) = trace(stage, &what, &script);
+            assert!(
+                text(&output.stdout).starts_with("from the imagefrom the image"),
+                "{output:?}"
+            );
+            assert!(!text(&output.stderr).contains("warning"), "{output:?}");
+            let mut roots: Vec<_> = profile.roots().iter().map(|root| &*root.path).collect();
+            roots.sort();
+            let mut expected = [Path::new("/"), Path::new("/opt/app"), &tree];
+            expected.sort();
+            assert_eq!(roots, expected);
+            let files = profile.files().iter();
+            let inside = files.filter(|file| file.path == Path::new("sub/inside"));
+            assert!(inside.clone().all(|file| file.digest.is_some()));
+            assert_eq!(inside.count(), 2);
+            fs::remove_file(stage.writable().join("up")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_traced_root_directory_can_be_written_to() {
+    each_user(|stage| {
+        let owner = if stage.is_root() { 0 } else { 1000 };
+        stage.pack_root();
+        for name in ["root", "root/etc", "root/etc/own"] {
+            std::os::unix::fs::chown(stage.path(name), Some(owner), Some(owner)).unwrap();
+        }
+        stage.pack_tree("root", "root.img");
+        for what in [
+            ["root.img", "--root"].as_slice(),
+            &["--tree", "root", "--root"],
+        ] {
+            let mut what = what.to_vec();
+            what.push("--writable");
+            let (_, output) = trace(
+                stage,
+                &what,
+                "echo x > /new; echo y >> /etc/own; cat /new /etc/own",
+            );
+            assert_eq!(text(&output.stdout), "x\nimage\ny\n", "{output:?}");
+            assert!(!stage.path("root/new").exists());
+        }
+    });
+}
+
+#[test]
+fn what_is_bound_elsewhere_is_seen_in_a_trace() {
+    each_user(|stage| {
+        let bind = format!(
+            "{}:{}",
+            stage.path("tree/many").display(),
+            stage.path("at").display()
+        );
+        let what = ["--tree", "tree", "--bind", &bind];
+        let (profile, output) = trace(stage, &what, "cat at/7 tree/sub/inside");
+        assert!(
+            text(&output.stdout).ends_with("from the image"),
+            "{output:?}"
+        );
+        // It is not of the tree's place.
+        assert_eq!(profile.files().len(), 1);
+    });
+}
+
+/// The C library and Python fill buffers of the size that the file names as good. What they read ahead
+/// by that is demanded: of an image no more than of a directory.
+#[test]
+fn buffers_for_files_of_an_image_are_pages() {
+    each_user(|stage| {
+        let (_, output) = trace(stage, IMAGE, "stat -c %o $BRISK_TREE/text");
+        assert_eq!(text(&output.stdout), "4096\n", "{output:?}");
     });
 }
 

@@ -92,7 +92,8 @@ impl Nodes<'_> {
         }
     }
 
-    /// The attributes, as the kernel's SquashFS shows them.
+    /// The attributes, as the kernel's SquashFS shows them but for the size of blocks: programs fill
+    /// buffers of that size, and a launch would ask for whole blocks where it needs their start.
     fn attr(&self, inode: &Inode) -> Attr {
         let (uid, gid) = match self.owners {
             Owners::AsStored => (inode.uid(), inode.gid()),
@@ -126,11 +127,14 @@ impl Nodes<'_> {
             uid,
             gid,
             rdev,
-            blksize: self.image.block_size(),
+            blksize: BUFFER,
             flags: 0,
         }
     }
 }
+
+/// Bytes that programs are to read at once at least: a page, as on other file systems.
+const BUFFER: u32 = 4096;
 
 /// The entry that says that a name is absent, and that this stays so.
 pub(super) fn no_entry() -> EntryOut {

@@ -20,6 +20,7 @@ mod guardian;
 mod hot;
 mod join;
 mod key;
+mod layout;
 mod members;
 mod overlay;
 mod root;
@@ -30,8 +31,8 @@ mod wire;
 
 pub use control::{ImageStatus, SessionStatus, end_session, sessions};
 pub use hot::SessionFill;
-pub(crate) use overlay::Layers;
-pub(crate) use set_up::open_channel;
+pub(crate) use layout::Layout;
+pub(crate) use set_up::mount_channel;
 pub use shared::SharedMount;
 pub(crate) use shared::{FS_TYPE, is_privileged};
 
@@ -119,7 +120,7 @@ struct Entered {
 }
 
 /// The working directory before a session is entered.
-struct WorkingDirectory {
+pub(crate) struct WorkingDirectory {
     /// None if it was removed.
     path: Option<PathBuf>,
     /// None if it cannot be held.
@@ -148,7 +149,11 @@ impl Session {
         let cwd = WorkingDirectory::now();
         let entered = self
             .enter(instead)
-            .and_then(|entered| cwd.restore(&entered).map(|()| entered))
+            .and_then(|entered| {
+                let Entered { tree, joined, .. } = &entered;
+                cwd.restore(*joined, &entered.covered, tree == Path::new("/"))?;
+                Ok(entered)
+            })
             .map_err(|cause| Error::new(Action::Mount, cause).with_path(&self.image.path))?;
         let error = become_program(&self.command, &entered.tree);
         // Only now: the session must not end before the program is in it.
@@ -236,17 +241,17 @@ impl Session {
 }
 
 /// An image whose file is open.
-struct OpenImage {
-    path: PathBuf,
-    file: File,
-    offset: u64,
+pub(crate) struct OpenImage {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    pub(crate) offset: u64,
     /// Canonical, and a directory.
-    at: Option<PathBuf>,
+    pub(crate) at: Option<PathBuf>,
 }
 
 impl OpenImage {
     /// `in_root`: places are in a root directory that is not there yet.
-    fn open(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
+    pub(crate) fn open(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
         let file = File::open(&image.path).map_err(|e| Cause::io("open the image", e))?;
         Ok(Self {
             path: image
@@ -284,7 +289,7 @@ pub(crate) fn place(at: &Path) -> Result<PathBuf, Cause> {
 }
 
 impl WorkingDirectory {
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self {
             path: env::current_dir().ok(),
@@ -292,29 +297,41 @@ impl WorkingDirectory {
         }
     }
 
+    /// None if it was removed.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// Goes back to it, where it is not the working directory any more: in a session that was
-    /// joined, below a place that a mount covers, and in another root directory, which may have
-    /// none of that name.
-    fn restore(self, entered: &Entered) -> Result<(), Cause> {
-        let new_root = entered.tree == Path::new("/");
-        let Some(path) = self.path else {
+    /// `joined`, below a place that a mount has `covered`, and in another root directory
+    /// (`new_root`), which may have none of that name.
+    pub(crate) fn restore(
+        &self,
+        joined: bool,
+        covered: &[PathBuf],
+        new_root: bool,
+    ) -> Result<(), Cause> {
+        let Some(path) = &self.path else {
             // Removed, or out of reach: a name would not lead to it.
-            return match self.held {
-                Some(held) if entered.joined && !new_root => {
+            return match &self.held {
+                Some(held) if joined && !new_root => {
                     fchdir(held).map_err(|e| Cause::io("go back to its directory", e))
                 }
                 _ => Ok(()),
             };
         };
-        let covered = entered.covered.iter().any(|place| path.starts_with(place));
-        if !entered.joined && !covered {
+        let is_covered = covered.iter().any(|place| path.starts_with(place));
+        if !joined && !is_covered {
             return Ok(());
         }
-        match env::set_current_dir(&path) {
+        match env::set_current_dir(path) {
             Err(_) if new_root => {
                 env::set_current_dir("/").map_err(|e| Cause::io("enter the root directory", e))
             }
-            result => result.map_err(|source| Cause::WorkingDirectory { cwd: path, source }),
+            result => result.map_err(|source| Cause::WorkingDirectory {
+                cwd: path.clone(),
+                source,
+            }),
         }
     }
 }

@@ -16,8 +16,8 @@ use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, UnmountFlags, mount_bind, move_mount, unmount};
 use rustix::process::{chdir, pivot_root};
 
+use super::layout::BoundTree;
 use super::overlay::{copy_owner_and_mode, make_directory, mount_memory, mount_overlay};
-use super::set_up::BoundTree;
 use crate::error::Cause;
 use crate::namespace::Entry;
 
@@ -109,32 +109,38 @@ impl Root {
                 mounts.push((tree, place));
             }
         }
+        let hidden: Vec<_> = mounts.iter().map(|(_, place)| place.clone()).collect();
+        let below_other = |place: &Path| hidden.iter().any(|other| place.starts_with(other));
         let mut images = Vec::new();
-        for index in 0..places.len() {
+        // Of images whose places are in what is the system's.
+        let mut later = Vec::new();
+        for (index, place) in places.iter().enumerate() {
             let own = Path::new("/").join(IMAGES).join(index.to_string());
-            let at = match places.get(index) {
-                Some(place) if index > 0 => Some(
-                    skeleton
-                        .provide(place, |path| fs::create_dir_all(path), true)
-                        .map_err(|source| Cause::BindTarget {
-                            target: place.clone(),
-                            source,
-                        })?,
-                ),
-                _ => None,
-            };
+            let mut at = None;
+            if index > 0 {
+                let refused = |source| Cause::BindTarget {
+                    target: place.clone(),
+                    source,
+                };
+                let name = skeleton.resolve(place).map_err(refused)?;
+                if below_other(&name) {
+                    later.push((index, place, name));
+                } else {
+                    let make = |path: &Path| fs::create_dir_all(path);
+                    at = Some(skeleton.provide(place, make, true).map_err(refused)?);
+                }
+            }
             let own = skeleton
                 .provide(&own, |path| fs::create_dir_all(path), true)
                 .map_err(|e| Cause::io("make room for the images", e))?;
             images.push((index, own, at));
         }
-        let hidden: Vec<_> = mounts.iter().map(|(_, place)| place.clone()).collect();
+        let system = mounts.len();
         for bind in binds {
             let refused = |source| Cause::BindTarget {
                 target: bind.target.clone(),
                 source,
             };
-            let below_other = |place: &Path| hidden.iter().any(|other| place.starts_with(other));
             let place = skeleton.resolve(&bind.target).map_err(refused)?;
             if !below_other(&place) {
                 skeleton
@@ -162,7 +168,18 @@ impl Root {
             move_mount(CWD, &from, CWD, root.join(own), MoveMountFlags::empty())
                 .map_err(|e| Cause::io("move an image into the root", e))?;
         }
+        let binds = mounts.split_off(system);
         for (tree, place) in mounts {
+            tree.mount(&root.join(place))?;
+        }
+        for (index, place, name) in later {
+            let own = root.join(IMAGES).join(index.to_string());
+            mount_bind(own, root.join(name)).map_err(|e| Cause::BindTarget {
+                target: place.clone(),
+                source: e.into(),
+            })?;
+        }
+        for (tree, place) in binds {
             tree.mount(&root.join(place))?;
         }
         let enter = || {

@@ -6,32 +6,25 @@
 //! alone before anything in the mount is touched: a process that has both cannot end while a
 //! request is unanswered.
 
-use std::fs::{self, File};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brisk_image::{Image, OpenOptions};
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxFlags, openat, statvfs, statx,
-};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::io::Errno;
-use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_remount, move_mount, open_tree,
-};
+use rustix::mount::{MountFlags, mount};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{fchdir, getegid, geteuid};
+use rustix::process::{getegid, geteuid};
 
 use super::directory::{Directory, Lock};
 use super::guardian::{Guardian, Served, Watch};
 use super::hot::Packs;
+use super::layout::Layout;
 use super::members::Members;
-use super::overlay::Layers;
-use super::root::Root;
 use super::shared::Handle;
 use super::wire::send;
-use super::{Entered, OpenImage, Session, say};
+use super::{Entered, FS_TYPE, OpenImage, Session, say};
 use crate::error::{Cause, Error};
 use crate::fuse::fill::FillRoot;
 use crate::namespace::{Entry, enter_session};
@@ -123,25 +116,25 @@ fn build(
             gid: getegid().as_raw(),
         },
     };
-    let here = open_directory(Path::new("."))?;
-    // What is bound is got before anything covers it.
-    let binds = session
-        .binds
-        .iter()
-        .map(|bind| BoundTree::open(&bind.source, &bind.target, bind.read_only))
-        .collect::<Result<Vec<_>, _>>()?;
-    let layout = Layout::prepare(session, &tree)?;
+    let mut places = vec![tree.clone()];
+    for image in images.iter().skip(1) {
+        let at = image.at.clone();
+        places.push(at.ok_or_else(|| Cause::NoPlace {
+            image: image.path.clone(),
+        })?);
+    }
+    let writable = usize::from(session.writable);
+    let layout = Layout::prepare(places.clone(), session.root, writable, &session.binds)?;
     let mut mounted = Vec::new();
     for (index, (image, packs)) in images.into_iter().zip(packs).enumerate() {
-        let place = match &image.at {
-            _ if index == 0 => tree.clone(),
-            Some(at) => at.clone(),
-            None => return Err(Cause::NoPlace { image: image.path }),
-        };
-        let on = layout.image_place(index, &place);
-        mounted.push(mount_image(image, packs, place, &on)?);
+        let place = places.get(index).cloned().unwrap_or_default();
+        mounted.push(mount_image(
+            image,
+            packs,
+            place,
+            &layout.image_place(index),
+        )?);
     }
-    let places: Vec<_> = mounted.iter().map(|image| image.place.clone()).collect();
 
     let mut kept = vec![
         theirs.as_raw_fd(),
@@ -166,12 +159,7 @@ fn build(
     start_detached(&kept, log.as_fd(), guard).map_err(failed("start the session's guardian"))?;
 
     // From here on somebody answers for the images, and this process holds no channel.
-    layout.finish(entry, &places, &binds)?;
-    if !session.root {
-        // Building it may have needed another directory. There is nothing to go back to in another
-        // root.
-        fchdir(&here).map_err(|e| Cause::io("go back to the working directory", e))?;
-    }
+    layout.finish(entry)?;
     send(&ours, &["ready"], &[]).map_err(|e| Cause::io("reach the session's guardian", e))?;
     Ok(Entered {
         tree,
@@ -256,123 +244,6 @@ impl Mounted {
     }
 }
 
-/// How the images get to their places.
-enum Layout {
-    /// Each is mounted there.
-    Places,
-    /// The first is below a layer that can be written to.
-    Writable(Layers),
-    /// The first is the root directory.
-    Root(Root),
-}
-
-impl Layout {
-    fn prepare(session: &Session, tree: &Path) -> Result<Self, Cause> {
-        Ok(if session.root {
-            let images = 1 + session.with.len();
-            Self::Root(Root::prepare(images, session.writable)?)
-        } else if session.writable {
-            Self::Writable(Layers::prepare(tree)?)
-        } else {
-            Self::Places
-        })
-    }
-
-    /// Where the image of this number, which belongs to `place`, is mounted.
-    fn image_place(&self, index: usize, place: &Path) -> PathBuf {
-        match self {
-            Self::Root(root) => root.image_place(index),
-            Self::Writable(layers) if index == 0 => layers.lower(),
-            _ => place.to_owned(),
-        }
-    }
-
-    /// Does what needs the images' servers.
-    fn finish(self, entry: Entry, places: &[PathBuf], binds: &[BoundTree]) -> Result<(), Cause> {
-        match self {
-            Self::Places => {}
-            Self::Writable(layers) => layers.cover(entry)?,
-            Self::Root(root) => return root.enter(entry, places, binds),
-        }
-        binds.iter().try_for_each(|bind| bind.mount(&bind.target))
-    }
-}
-
-/// A file or directory with what is mounted in it, to be shown at another place.
-pub(super) struct BoundTree {
-    tree: OwnedFd,
-    pub(super) target: PathBuf,
-    pub(super) is_dir: bool,
-    read_only: bool,
-}
-
-impl BoundTree {
-    pub(super) fn open(source: &Path, target: &Path, read_only: bool) -> Result<Self, Cause> {
-        let unusable = |source_error: io::Error| Cause::BindSource {
-            source_path: source.to_owned(),
-            source: source_error,
-        };
-        let metadata = source.metadata().map_err(unusable)?;
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE;
-        Ok(Self {
-            tree: open_tree(CWD, source, flags).map_err(|e| unusable(e.into()))?,
-            target: target.to_owned(),
-            is_dir: metadata.is_dir(),
-            read_only,
-        })
-    }
-
-    /// Shows it at `place`, which is made if it does not exist and can be made.
-    pub(super) fn mount(&self, place: &Path) -> Result<(), Cause> {
-        let refused = |source| Cause::BindTarget {
-            target: self.target.clone(),
-            source,
-        };
-        if !place.exists() {
-            self.make(place).map_err(refused)?;
-        }
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
-        move_mount(&self.tree, "", CWD, place, flags).map_err(|e| refused(e.into()))?;
-        if self.read_only {
-            make_read_only(place).map_err(|e| refused(e.into()))?;
-        }
-        Ok(())
-    }
-
-    /// Makes something of the same kind to be covered.
-    pub(super) fn make(&self, place: &Path) -> io::Result<()> {
-        if self.is_dir {
-            return fs::create_dir_all(place);
-        }
-        if let Some(parent) = place.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        File::create(place).map(drop)
-    }
-}
-
-/// Makes what is mounted on `place` read-only. A user namespace may not take away restrictions that
-/// it inherited, so they are stated again.
-fn make_read_only(place: &Path) -> rustix::io::Result<()> {
-    let has = statvfs(place)?.f_flag;
-    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
-    for (mount, flag) in [
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
-        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
-    ] {
-        if has.contains(mount) {
-            flags |= flag;
-        }
-    }
-    mount_remount(place, flags, "")
-}
-
 /// A directory as a path only.
 pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -390,29 +261,29 @@ pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
     })
 }
 
-/// Mounts `image`, which belongs to `place`, on the directory `on`. Nobody answers for it yet, so nothing in it may be
-/// looked at.
+/// Mounts what has this name on the directory `on`, and gives the channel to the kernel. Nobody
+/// answers yet, so nothing in it may be looked at.
+pub(crate) fn mount_channel(name: &Path, on: &Path) -> Result<OwnedFd, Cause> {
+    let channel = open_channel()?;
+    let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
+    let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount(name, on, FS_TYPE, flags, Some(data.as_c_str())).map_err(|e| match e {
+        Errno::NODEV => Cause::NoFuse,
+        Errno::PERM | Errno::ACCESS => Cause::MountRefused { source: e.into() },
+        e => Cause::io(format!("mount on {}", on.display()), e),
+    })?;
+    Ok(channel)
+}
+
+/// Mounts `image`, which belongs to `place`, on the directory `on`.
 fn mount_image(
     image: OpenImage,
     packs: Option<Packs>,
     place: PathBuf,
     on: &Path,
 ) -> Result<Mounted, Cause> {
-    let channel = open_channel()?;
-    let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
-    let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
-    mount(
-        &image.path,
-        on,
-        "fuse.brisk",
-        MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV,
-        Some(data.as_c_str()),
-    )
-    .map_err(|e| match e {
-        Errno::NODEV => Cause::NoFuse,
-        Errno::PERM | Errno::ACCESS => Cause::MountRefused { source: e.into() },
-        e => Cause::io("mount a FUSE file system", e),
-    })?;
+    let channel = mount_channel(&image.path, on)?;
     // As a path only: that asks the server nothing, and closing it does not either.
     let root = open_directory(on)?;
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

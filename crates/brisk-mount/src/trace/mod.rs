@@ -17,12 +17,11 @@ mod readiness;
 mod report;
 mod tracer;
 
-use std::env;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use brisk_image::Profile;
@@ -34,7 +33,7 @@ pub use self::readiness::Readiness;
 use self::report::Report;
 use crate::error::{Action, Cause, Error, Result};
 use crate::run::default_place;
-use crate::session::{SessionImage, place};
+use crate::session::{Bind, OpenImage, SessionImage, WorkingDirectory, place};
 use crate::syscalls::start_child;
 
 /// A launch to be recorded: see the text of the module.
@@ -45,14 +44,21 @@ pub struct Trace {
     /// Directories, which the program sees where they are. None is in another, or in the image's
     /// place.
     pub trees: Vec<PathBuf>,
+    /// More images, each with a place of its own.
+    pub with: Vec<SessionImage>,
+    /// Makes the image, or else the first tree, the program's root directory, as
+    /// [`Session::root`](crate::Session::root) does. The others have their places in it.
+    pub root: bool,
+    /// What the program sees elsewhere too.
+    pub binds: Vec<Bind>,
     /// Lets the program write to the trees and the image's place. What it writes is kept in memory,
     /// and lost when it ends.
     pub writable: bool,
     /// When to cut the recording.
     pub ready: Readiness,
     /// The program and its arguments. An absolute program is taken as it is, a bare name from
-    /// `PATH`, and one with a slash from the image's root, or from the working directory if there
-    /// is no image.
+    /// `PATH`, and one with a slash from the root of the image or of the program, or from the
+    /// working directory if there is neither.
     pub command: Vec<OsString>,
 }
 
@@ -62,6 +68,8 @@ pub struct Trace {
 pub struct Traced {
     /// What the launch asked for, of one run, without digests.
     pub profile: Profile,
+    /// Where the files of each of the profile's roots are.
+    pub sources: Vec<TraceSource>,
     /// False if the program ended before it was ready.
     pub was_ready: bool,
     /// How the program ended, if it did so by itself.
@@ -74,27 +82,45 @@ pub struct Traced {
     pub dropped: u64,
 }
 
+/// Where the files of a traced root are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TraceSource {
+    /// In a directory.
+    Directory(PathBuf),
+    /// In an image.
+    Image {
+        /// The image's file.
+        path: PathBuf,
+        /// The byte at which the image starts in it.
+        offset: u64,
+    },
+}
+
 /// What a tracer serves: all that can be said before anything is mounted.
 struct Plan {
-    image: Option<PlannedImage>,
-    /// Canonical.
-    trees: Vec<PathBuf>,
+    /// The image, the trees and the other images.
+    served: Vec<Planned>,
+    /// Whether the first of them is the program's root directory.
+    root: bool,
+    binds: Vec<Bind>,
     writable: bool,
     ready: Readiness,
     command: Vec<OsString>,
     /// The command as it was asked for.
     asked: Vec<OsString>,
-    /// What `BRISK_TREE` says.
-    tree: PathBuf,
-    /// None if it was removed.
-    cwd: Option<PathBuf>,
+    cwd: WorkingDirectory,
 }
 
-struct PlannedImage {
-    path: PathBuf,
-    file: File,
-    offset: u64,
+struct Planned {
+    what: PlannedWhat,
+    /// Where the program sees it: canonical, or in a root directory that is not there yet.
     at: PathBuf,
+}
+
+enum PlannedWhat {
+    Image(OpenImage),
+    /// Canonical.
+    Tree(PathBuf),
 }
 
 impl Trace {
@@ -118,71 +144,111 @@ impl Trace {
     }
 
     fn plan(&self) -> Result<Plan, Cause> {
-        let cwd = env::current_dir().ok();
-        let mut trees = Vec::new();
-        for tree in &self.trees {
-            trees.push(place(tree)?);
+        let cwd = WorkingDirectory::now();
+        let mut served = Vec::new();
+        if let Some(image) = &self.image {
+            served.push(Planned::image(image, self.root)?);
         }
-        let image = self.image.as_ref().map(plan_image).transpose()?;
-        apart(&trees, image.as_ref().map(|image| &*image.at))?;
+        for tree in &self.trees {
+            let tree = place(tree)?;
+            if tree.parent().is_none() {
+                return Err(Cause::TracedRoot);
+            }
+            served.push(Planned {
+                at: tree.clone(),
+                what: PlannedWhat::Tree(tree),
+            });
+        }
+        for image in &self.with {
+            if image.at.is_none() {
+                let image = image.path.clone();
+                return Err(Cause::NoPlace { image });
+            }
+            served.push(Planned::image(image, self.root)?);
+        }
         let mut command = self.command.clone();
         let Some(program) = command.first_mut() else {
             return Err(Cause::NoCommand);
         };
-        let tree = match (&image, &*trees) {
-            (Some(image), _) => image.at.clone(),
-            (None, [first, ..]) => {
-                if let (true, Some(cwd)) = (program.as_bytes().contains(&b'/'), &cwd) {
-                    // An absolute program stays what it is.
-                    *program = cwd.join(&*program).into();
-                }
-                first.clone()
+        if self.root {
+            if let Some(first) = served.first_mut() {
+                first.at = "/".into();
             }
-            (None, []) => return Err(Cause::NothingToTrace),
-        };
+        } else if let (None, true, Some(cwd)) =
+            (&self.image, program.as_bytes().contains(&b'/'), cwd.path())
+        {
+            // An absolute program stays what it is.
+            *program = cwd.join(&*program).into();
+        }
+        // In a root directory, all other places are below that of the first.
+        apart(&served[usize::from(self.root)..])?;
         Ok(Plan {
-            image,
-            trees,
+            served,
+            root: self.root,
+            binds: self.binds.clone(),
             writable: self.writable,
-            ready: self.ready.in_directory(cwd.as_deref()),
+            ready: self.ready.clone(),
             command,
             asked: self.command.clone(),
-            tree,
             cwd,
         })
     }
 }
 
-fn plan_image(image: &SessionImage) -> Result<PlannedImage, Cause> {
-    let file = File::open(&image.path).map_err(|e| Cause::io("open the image", e))?;
-    let path = image
-        .path
-        .canonicalize()
-        .map_err(|e| Cause::io("resolve the image's name", e))?;
-    Ok(PlannedImage {
-        path,
-        file,
-        offset: image.offset,
-        at: match &image.at {
-            Some(at) => place(at)?,
+impl Planned {
+    /// `in_root`: its place is in a root directory.
+    fn image(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
+        let image = OpenImage::open(image, in_root)?;
+        let at = match &image.at {
+            Some(at) => at.clone(),
+            None if in_root => PathBuf::from("/"),
             None => default_place()?,
-        },
-    })
+        };
+        let what = PlannedWhat::Image(image);
+        Ok(Self { what, at })
+    }
+
+    fn source(&self) -> TraceSource {
+        match &self.what {
+            PlannedWhat::Tree(path) => TraceSource::Directory(path.clone()),
+            PlannedWhat::Image(image) => TraceSource::Image {
+                path: image.path.clone(),
+                offset: image.offset,
+            },
+        }
+    }
+}
+
+impl Plan {
+    fn places(&self) -> Vec<PathBuf> {
+        self.served
+            .iter()
+            .map(|planned| planned.at.clone())
+            .collect()
+    }
+
+    /// What `BRISK_TREE` says.
+    fn tree(&self) -> PathBuf {
+        let first = self.served.first();
+        first.map(|planned| planned.at.clone()).unwrap_or_default()
+    }
+
+    /// Goes to the working directory that the program is to have, when all is mounted.
+    fn enter_working_directory(&self) -> Result<(), Cause> {
+        self.cwd.restore(false, &self.places(), self.root)
+    }
 }
 
 /// Checks that nothing is mounted on or in another: of those, one would hide the other, or be
 /// looked for in it before anybody answers for it.
-fn apart(trees: &[PathBuf], at: Option<&Path>) -> Result<(), Cause> {
-    let places: Vec<&Path> = trees.iter().map(|tree| &**tree).chain(at).collect();
-    for (i, place) in places.iter().enumerate() {
-        if place.parent().is_none() {
-            return Err(Cause::TracedRoot);
-        }
-        for other in &places[..i] {
+fn apart(planned: &[Planned]) -> Result<(), Cause> {
+    for (i, this) in planned.iter().enumerate() {
+        let place = &this.at;
+        for other in planned[..i].iter().map(|other| &other.at) {
             if place.starts_with(other) || other.starts_with(place) {
                 return Err(Cause::PlacesOverlap {
-                    one: other.to_path_buf(),
-                    other: place.to_path_buf(),
+                    one: other.clone(),
+                    other: place.clone(),
                 });
             }
         }
@@ -220,5 +286,7 @@ fn run(plan: &Plan) -> Result<Traced, Cause> {
         }
     }
     read.map_err(|e| Cause::io("read what was recorded", e))?;
-    Report::parse(&text)
+    let mut traced = Report::parse(&text)?;
+    traced.sources = plan.served.iter().map(Planned::source).collect();
+    Ok(traced)
 }

@@ -1,24 +1,21 @@
 //! What a tracer mounts and serves.
 
-use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
 use brisk_image::{Image, Limits, OpenOptions, RootKind};
-use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount};
-use rustix::process::{getegid, geteuid};
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
 
-use super::Plan;
+use super::{Plan, PlannedWhat};
 use crate::error::{Action, Cause, Error};
 use crate::fuse::directory::ServedDirectory;
 use crate::fuse::server::serve_directory;
-use crate::session::{Layers, open_channel};
-use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, mount_data, serve};
+use crate::session::{Layout, mount_channel};
+use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, serve};
 
 /// Something that is mounted, and waits for its server. The descriptors in here must be nowhere
 /// else when anything in the mount is looked at.
@@ -33,69 +30,43 @@ enum What {
     Tree { root: OwnedFd },
 }
 
-/// All that is mounted.
-#[derive(Default)]
-pub(super) struct Mounts {
-    pub(super) mounted: Vec<Mounted>,
-    /// What is still to be done so that the program can write: it needs servers.
-    pub(super) layers: Vec<Layers>,
-}
-
-/// Mounts all that is planned.
-pub(super) fn mount_all(plan: &Plan) -> Result<Mounts, Cause> {
+/// Mounts all that is planned, and says what is left to be done when it is served.
+pub(super) fn mount_all(plan: &Plan) -> Result<(Vec<Mounted>, Layout), Cause> {
     // The trees are opened before anything covers them.
     let mut sources = Vec::new();
-    for tree in &plan.trees {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, tree, flags, Mode::empty())
-            .map_err(|e| Cause::io(format!("open {}", tree.display()), e))?;
-        sources.push((tree, tree, What::Tree { root }));
-    }
-    if let Some(image) = &plan.image {
-        let file = image
-            .file
-            .try_clone()
-            .map_err(|e| Cause::io("hold the image", e))?;
-        let offset = image.offset;
-        sources.push((&image.path, &image.at, What::Image { file, offset }));
-    }
-    let mut mounts = Mounts::default();
-    for (source, at, what) in sources {
-        let on = match plan.writable {
-            false => at.clone(),
-            true => {
-                let layers = Layers::prepare(at)?;
-                let on = layers.lower();
-                mounts.layers.push(layers);
-                on
+    for planned in &plan.served {
+        sources.push(match &planned.what {
+            PlannedWhat::Tree(tree) => {
+                // With what is mounted in it, and whatever becomes of the root directory.
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                    | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                    | OpenTreeFlags::AT_RECURSIVE;
+                let root = open_tree(CWD, tree, flags)
+                    .map_err(|e| Cause::io(format!("open {}", tree.display()), e))?;
+                (tree, What::Tree { root })
             }
-        };
-        mounts.mounted.push(Mounted {
-            at: at.clone(),
-            channel: mount_one(source, &on)?,
+            PlannedWhat::Image(image) => {
+                let file = image
+                    .file
+                    .try_clone()
+                    .map_err(|e| Cause::io("hold the image", e))?;
+                let offset = image.offset;
+                (&image.path, What::Image { file, offset })
+            }
+        });
+    }
+    let places = plan.places();
+    let writable = if plan.writable { places.len() } else { 0 };
+    let layout = Layout::prepare(places, plan.root, writable, &plan.binds)?;
+    let mut mounted = Vec::new();
+    for (index, (planned, (name, what))) in plan.served.iter().zip(sources).enumerate() {
+        mounted.push(Mounted {
+            at: planned.at.clone(),
+            channel: mount_channel(name, &layout.image_place(index))?,
             what,
         });
     }
-    Ok(mounts)
-}
-
-fn mount_one(source: &Path, at: &Path) -> Result<OwnedFd, Cause> {
-    let channel = open_channel()?;
-    let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
-    let data = CString::new(data).map_err(|e| Cause::io("mount", e))?;
-    mount(
-        source,
-        at,
-        "fuse.brisk",
-        MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV,
-        Some(data.as_c_str()),
-    )
-    .map_err(|e| match e {
-        Errno::NODEV => Cause::NoFuse,
-        Errno::PERM | Errno::ACCESS => Cause::MountRefused { source: e.into() },
-        e => Cause::io(format!("mount on {}", at.display()), e),
-    })?;
-    Ok(channel)
+    Ok((mounted, layout))
 }
 
 impl Mounted {

@@ -5,16 +5,15 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, fchdir, getpid, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
 
 use super::Plan;
 use super::report::Failure;
 use crate::error::{Action, Cause, Error};
 use crate::namespace::Entry;
 use crate::run::become_program;
-use crate::session::Layers;
+use crate::session::Layout;
 use crate::syscalls::start_child;
 
 /// A program that was started.
@@ -27,13 +26,14 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts it. `let_go` drops, in the new process, what it must not hold: channels. It gives what
-    /// is left to be done for the program to write where it is.
+    /// Starts it, in what `layout` makes of what is mounted. `let_go` drops, in the new process,
+    /// what it must not hold: channels.
     pub(super) fn start(
         plan: &Plan,
         piped: bool,
         entry: Entry,
-        let_go: impl FnOnce() -> Vec<Layers>,
+        layout: Layout,
+        let_go: impl FnOnce(),
     ) -> io::Result<Self> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC);
         let (started, starts) = pipe()?;
@@ -45,8 +45,8 @@ impl Program {
             theirs = Some([out_end, err_end]);
         }
         let pid = start_child(|| {
-            let layers = let_go();
-            let error = become_it(plan, theirs.as_ref(), layers, entry);
+            let_go();
+            let error = become_it(plan, theirs.as_ref(), layout, entry);
             let failure = Failure::new(&error);
             // If nobody reads it, nobody waits for it either.
             File::from(starts).write_all(&failure.to_bytes()).ok();
@@ -69,12 +69,7 @@ impl Program {
 }
 
 /// Becomes the program, or returns why not.
-fn become_it(
-    plan: &Plan,
-    output: Option<&[OwnedFd; 2]>,
-    layers: Vec<Layers>,
-    entry: Entry,
-) -> Error {
+fn become_it(plan: &Plan, output: Option<&[OwnedFd; 2]>, layout: Layout, entry: Entry) -> Error {
     let failed = |cause| Error::new(Action::Run, cause);
     // Nobody answers for its files once the tracer is gone.
     if let Err(e) = set_parent_process_death_signal(Some(Signal::KILL)) {
@@ -87,35 +82,14 @@ fn become_it(
             return failed(Cause::io("redirect the program's output", e));
         }
     }
-    if let Err(cause) = cover(layers, entry) {
+    // For this, what is mounted has to be served.
+    let laid_out = layout
+        .finish(entry)
+        .and_then(|()| plan.enter_working_directory());
+    if let Err(cause) = laid_out {
         return Error::new(Action::Mount, cause);
     }
-    let places = plan
-        .trees
-        .iter()
-        .chain(plan.image.iter().map(|image| &image.at));
-    if let Some(cwd) = &plan.cwd
-        && places.into_iter().any(|place| cwd.starts_with(place))
-        && let Err(source) = std::env::set_current_dir(cwd)
-    {
-        let cwd = cwd.clone();
-        return failed(Cause::WorkingDirectory { cwd, source });
-    }
-    become_program(&plan.command, &plan.tree)
-}
-
-/// Lets the program write, for which what is below has to be served.
-fn cover(layers: Vec<Layers>, entry: Entry) -> Result<(), Cause> {
-    if layers.is_empty() {
-        return Ok(());
-    }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let here = openat(CWD, ".", flags, Mode::empty())
-        .map_err(|e| Cause::io("hold the working directory", e))?;
-    layers
-        .into_iter()
-        .try_for_each(|layers| layers.cover(entry))?;
-    fchdir(here).map_err(|e| Cause::io("go back to the working directory", e))
+    become_program(&plan.command, &plan.tree())
 }
 
 /// The processes that descend from this one, and their parents.

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -35,16 +35,6 @@ impl Readiness {
             Self::File(path) => format!("file {}", path.display()),
             Self::Socket(path) => format!("socket {}", path.display()),
             Self::Line(text) => format!("line {}", text.display()),
-        }
-    }
-
-    /// The same with an absolute path.
-    pub(super) fn in_directory(&self, cwd: Option<&Path>) -> Self {
-        let absolute = |path: &Path| cwd.map_or(path.to_owned(), |cwd| cwd.join(path));
-        match self {
-            Self::File(path) => Self::File(absolute(path)),
-            Self::Socket(path) => Self::Socket(absolute(path)),
-            other => other.clone(),
         }
     }
 

@@ -100,6 +100,7 @@ impl Report {
             [TRACED, was_ready, status, left, unnamed, dropped] => Ok(Traced {
                 profile: Profile::from_text(text, &Limits::default())
                     .map_err(|e| Cause::io("read what was recorded", io::Error::other(e)))?,
+                sources: Vec::new(),
                 was_ready: number(was_ready)?,
                 status: match status {
                     NONE => None,

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::mem;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -12,12 +11,13 @@ use std::time::{Duration, Instant};
 use brisk_image::Recorded;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpid, pidfd_open,
     set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
 };
 
-use super::mounts::{Mounts, mount_all};
+use super::mounts::mount_all;
 use super::program::{Program, descendants, send};
 use super::readiness::{Readiness, Search};
 use super::report::{Failure, Report};
@@ -98,24 +98,29 @@ impl<'a> Tracer<'a> {
         // Daemons become this process's children, so that none is missed at the end.
         set_child_subreaper(Some(getpid()))
             .map_err(|e| failed(Cause::io("adopt what the program leaves", e)))?;
-        let mut mounts = mount_all(plan).map_err(failed)?;
+        let (mut mounted, layout) = mount_all(plan).map_err(failed)?;
         let recording = Recording::start();
+        // Open until the program is there.
+        let (starts, started) =
+            pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(Cause::io("make a pipe", e)))?;
+        let mut started = Some(started);
         let lookout = match plan.ready.is_looked_for() {
             false => None,
             true => Some(
-                start_lookout(&plan.ready, || mounts = Mounts::default())
-                    .map_err(io("start the process that looks whether it is ready"))?,
+                start_lookout(plan, starts, || {
+                    mounted.clear();
+                    started = None;
+                })
+                .map_err(io("start the process that looks whether it is ready"))?,
             ),
         };
         let line = match &plan.ready {
             Readiness::Line(text) => Some(text),
             _ => None,
         };
-        let program = Program::start(plan, line.is_some(), entry, || {
-            let Mounts { layers, .. } = mem::take(&mut mounts);
-            layers
-        })
-        .map_err(io("start the program"))?;
+        let program = Program::start(plan, line.is_some(), entry, layout, || mounted.clear())
+            .map_err(io("start the program"))?;
+        drop(started);
         // What the terminal sends reaches the program and the process that waits for the report. This
         // one outlives both, and ends what is left. The program could not leave a group and come
         // back: where that of a container's programs is from outside, it has no number inside.
@@ -137,8 +142,7 @@ impl<'a> Tracer<'a> {
             tracer.pass_on(err, Box::new(io::stderr()), Search::new(text));
         }
         // No process is made from here on: this one has threads.
-        let served = mounts
-            .mounted
+        let served = mounted
             .into_iter()
             .try_for_each(|mounted| mounted.serve(&recording, owners));
         if let Err(e) = served {
@@ -167,6 +171,7 @@ impl<'a> Tracer<'a> {
         } = recorded;
         Ok(Ok(Traced {
             profile,
+            sources: Vec::new(),
             was_ready: matches!(cut, Cut::Ready),
             status,
             left: match plan.ready {
@@ -359,20 +364,26 @@ impl Output {
     }
 }
 
-/// Starts the process that looks for a file or socket, and ends when it is there. `let_go` drops
-/// what it must not hold: channels.
-fn start_lookout(ready: &Readiness, let_go: impl FnOnce()) -> io::Result<(Pid, OwnedFd)> {
+/// Starts the process that looks for a file or socket, as the program would see it, and ends when it
+/// is there. `starts` ends when the program is there; `let_go` drops what the process must not hold:
+/// channels, and the other end of `starts`.
+fn start_lookout(
+    plan: &Plan,
+    starts: OwnedFd,
+    let_go: impl FnOnce(),
+) -> io::Result<(Pid, OwnedFd)> {
     let pid = start_child(|| {
         let_go();
         let bound = set_parent_process_death_signal(Some(Signal::KILL));
         // It looks on though the terminal interrupts the program.
-        match bound.and_then(|()| setpgid(None, None)) {
-            Ok(()) => {
-                ready.look();
-                0
-            }
-            Err(_) => 1,
+        if bound.and_then(|()| setpgid(None, None)).is_err() {
+            return 1;
         }
+        // A program that cannot be started, or not there, says so itself.
+        File::from(starts).read_to_end(&mut Vec::new()).ok();
+        plan.enter_working_directory().ok();
+        plan.ready.look();
+        0
     })?;
     Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
 }

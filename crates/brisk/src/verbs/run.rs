@@ -1,19 +1,19 @@
 //! `brisk run`: starts a program from an image, in a session that its user's runs share.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use brisk_image::Image;
-use brisk_mount::{Bind, ErrorKind, Launch, Session, SessionFill, SessionImage};
+use brisk_mount::{ErrorKind, Launch, Session, SessionFill, SessionImage};
 
 use super::mount;
 use crate::Answer;
 use crate::args::ImageArgs;
 use crate::messages::say;
 use crate::size::parse_size;
+use crate::surroundings::SurroundingsArgs;
 
 /// What to start, and from which image.
 #[derive(Debug, clap::Args)]
@@ -36,23 +36,11 @@ pub struct Args {
     /// The directory to mount the image on; what it holds is covered, for the program only.
     /// [default: the place that the image records, else the first of /mnt, /media and /srv that is
     /// empty]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "root")]
     at: Option<PathBuf>,
 
-    /// Makes the image the program's root directory, with the system's /proc, /sys, /dev, /run,
-    /// /tmp, /home and /root in it, and of /etc: resolv.conf, hosts, passwd, group, machine-id and
-    /// localtime.
-    #[arg(long, conflicts_with_all = ["at", "kernel"])]
-    root: bool,
-
-    /// Shows a file or directory of the system at another place, for the program only; with :ro at
-    /// the end, nothing can be written there. May be repeated.
-    #[arg(long, value_name = "SRC:DST[:ro]", value_parser = bind, conflicts_with = "kernel")]
-    bind: Vec<Bind>,
-
-    /// Mounts another image too, on the directory that it records, or on DIR. May be repeated.
-    #[arg(long, value_name = "IMAGE[@DIR]", conflicts_with = "kernel")]
-    with: Vec<OsString>,
+    #[command(flatten)]
+    surroundings: SurroundingsArgs,
 
     /// Lets programs write where the image is. What they write is kept in memory, and lost when the
     /// session ends.
@@ -89,7 +77,7 @@ pub struct Args {
 
     /// Mounts through the kernel, for this run alone, without a process that serves. This needs
     /// root.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["root", "bind", "with"])]
     kernel: bool,
 
     /// The program and its arguments. A program with a slash is taken from the image (bin/app),
@@ -104,7 +92,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let image = args.image.open()?;
     let recorded = match args.at {
         Some(_) => None,
-        None if args.root => None,
+        None if args.surroundings.root => None,
         None => image.recorded_place()?,
     };
     if args.verbose {
@@ -150,9 +138,9 @@ fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Se
             offset: image.offset(),
             at,
         },
-        with: args.with.iter().map(with).collect::<Result<_, _>>()?,
-        root: args.root,
-        binds: args.bind.clone(),
+        with: args.surroundings.with()?,
+        root: args.surroundings.root,
+        binds: args.surroundings.bind.clone(),
         writable: args.writable,
         linger: Duration::from_secs(args.linger.into()),
         fill: fill(args),
@@ -180,50 +168,6 @@ fn tell_fill(args: &Args, image: &Image) -> anyhow::Result<()> {
         Some(Err(error)) => say(&format!("{:#}", anyhow::Error::from(error))),
     }
     Ok(())
-}
-
-/// `IMAGE`, or `IMAGE@DIR` if there is no file of that name.
-fn with(text: &OsString) -> anyhow::Result<SessionImage> {
-    let bytes = text.as_bytes();
-    let split = match Path::new(text).exists() {
-        true => None,
-        false => bytes.iter().rposition(|byte| *byte == b'@'),
-    };
-    let (path, at) = match split.map(|at| bytes.split_at(at)) {
-        Some((path, at)) => {
-            let at = at.strip_prefix(b"@").unwrap_or(at);
-            (
-                OsStr::from_bytes(path),
-                Some(PathBuf::from(OsStr::from_bytes(at))),
-            )
-        }
-        None => (text.as_os_str(), None),
-    };
-    let image = Image::open(path)?;
-    Ok(SessionImage {
-        path: path.into(),
-        offset: image.offset(),
-        at: match at {
-            Some(at) => Some(at),
-            None => image.recorded_place()?,
-        },
-    })
-}
-
-/// `SRC:DST` or `SRC:DST:ro`.
-fn bind(text: &str) -> Result<Bind, String> {
-    let (text, read_only) = match text.strip_suffix(":ro") {
-        Some(text) => (text, true),
-        None => (text, false),
-    };
-    match text.split_once(':') {
-        Some((source, target)) if !source.is_empty() && !target.is_empty() => Ok(Bind {
-            source: source.into(),
-            target: target.into(),
-            read_only,
-        }),
-        _ => Err("allowed is SRC:DST or SRC:DST:ro".to_owned()),
-    }
 }
 
 /// The exit code for a failure of [`run`].

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use brisk_image::{Image, OpenOptions, Origin, Profile, Tree, TreeRules};
-use brisk_mount::{ErrorKind, Readiness, SessionImage, Trace, Traced};
+use brisk_mount::{ErrorKind, Readiness, SessionImage, Trace, TraceSource, Traced};
 use clap::builder::TypedValueParser as _;
 use indicatif::BinaryBytes;
 
@@ -16,6 +16,7 @@ use super::profile::percent;
 use crate::Answer;
 use crate::messages::{say, warn};
 use crate::progress::Progress;
+use crate::surroundings::SurroundingsArgs;
 
 /// What to record.
 #[derive(Debug, clap::Args)]
@@ -24,6 +25,8 @@ The image, and each tree at its own place, are served to the command and what it
 nobody else, and nothing of them is in memory at first. They are \
 read-only without --writable. The system's other \
 files are not recorded. Whatever the command leaves running when the recording is cut is ended.\n\n\
+With --root and no image, the first tree is the command's root directory. PATH is as the command sees \
+it.\n\n\
 The environment has the place of the image, or of the first tree, in BRISK_TREE.\n\n\
 A launch can be ready:\n  \
   exit           when the command exits\n  \
@@ -48,8 +51,11 @@ pub struct Args {
     /// The directory to mount the image on; what it holds is covered, for the command only.
     /// [default: the place that the image records, else the first of /mnt, /media and /srv that is
     /// empty]
-    #[arg(long, value_name = "DIR", requires = "image")]
+    #[arg(long, value_name = "DIR", requires = "image", conflicts_with = "root")]
     at: Option<PathBuf>,
+
+    #[command(flatten)]
+    surroundings: SurroundingsArgs,
 
     /// Lets the command write to the trees and to the image's place. What it writes is kept in
     /// memory, and lost when it ends.
@@ -112,7 +118,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let image = args.image.as_deref().map(|path| open(path, args.offset));
     let image = image.transpose()?;
     let recorded = match (&image, &args.at) {
-        (Some(image), None) => image.recorded_place()?,
+        (Some(image), None) if !args.surroundings.root => image.recorded_place()?,
         _ => None,
     };
     let output = args.output.clone().unwrap_or_else(|| default_output(args));
@@ -128,11 +134,15 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
                 at: args.at.clone().or_else(|| recorded.clone()),
             }),
         trees: args.trees.clone(),
+        with: args.surroundings.with()?,
+        root: args.surroundings.root,
+        binds: args.surroundings.bind.clone(),
         writable: args.writable,
         ready: args.ready.clone(),
         command: args.command.clone(),
     };
     let mut profiles = Vec::new();
+    let mut sources = Vec::new();
     for _ in 0..args.runs {
         let traced = trace.record();
         let traced = match traced {
@@ -144,14 +154,17 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         };
         tell(&traced, args);
         profiles.push(traced.profile);
+        sources = traced.sources;
     }
     let mut profile = match <[Profile; 1]>::try_from(profiles) {
         Ok([profile]) => profile,
         Err(profiles) => Profile::merge(&profiles)?,
     };
-    add_digests(&mut profile, image.as_ref(), args.quiet)?;
+    // The trees as they are outside of the command's namespace.
+    let origins = sources.iter().map(origin).collect::<Result<Vec<_>, _>>()?;
+    add_digests(&mut profile, &origins, args.quiet)?;
     profile.write(&output)?;
-    say(&summary(&profile, &output, image.as_ref()));
+    say(&summary(&profile, &output, &sources));
     Ok(Answer::Yes)
 }
 
@@ -229,19 +242,22 @@ fn tell(traced: &Traced, args: &Args) {
     }
 }
 
-/// Adds the digests of what was read; the files are asked for what they are now.
-fn add_digests(profile: &mut Profile, image: Option<&Image>, quiet: bool) -> anyhow::Result<()> {
+fn origin(source: &TraceSource) -> anyhow::Result<Origin> {
+    Ok(match source {
+        TraceSource::Directory(path) => Origin::directory(path)?,
+        TraceSource::Image { path, offset } => Origin::image(&open(path, Some(*offset))?),
+    })
+}
+
+/// Adds the digests of what was read; the files are asked for what they are now. `origins` are those
+/// of the profile's roots.
+fn add_digests(profile: &mut Profile, origins: &[Origin], quiet: bool) -> anyhow::Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, Into::into);
     let bytes = profile.files().iter().map(|file| file.len).sum();
     let progress = Progress::new(Some(bytes), quiet);
-    let roots: Vec<_> = (0u32..).zip(profile.roots().to_vec()).collect();
     let mut without = 0;
-    for (number, root) in roots {
-        let origin = match (root.kind, image) {
-            (brisk_image::RootKind::Image, Some(image)) => Origin::image(image),
-            _ => Origin::directory(&root.path)?,
-        };
-        without += profile.add_digests(number, &origin, threads, &|bytes| progress.add(bytes))?;
+    for (number, origin) in (0u32..).zip(origins) {
+        without += profile.add_digests(number, origin, threads, &|bytes| progress.add(bytes))?;
     }
     drop(progress);
     if without > 0 {
@@ -252,7 +268,7 @@ fn add_digests(profile: &mut Profile, image: Option<&Image>, quiet: bool) -> any
     Ok(())
 }
 
-fn summary(profile: &Profile, output: &Path, image: Option<&Image>) -> String {
+fn summary(profile: &Profile, output: &Path, sources: &[TraceSource]) -> String {
     let (mut files, mut pages, mut bytes, mut found, mut absent) = (0u64, 0u64, 0u64, 0u64, 0u64);
     for demand in profile.demand_by_root() {
         files = files.saturating_add(demand.files);
@@ -262,7 +278,7 @@ fn summary(profile: &Profile, output: &Path, image: Option<&Image>) -> String {
         absent = absent.saturating_add(demand.absent);
     }
     // Directories that may not be entered have no size.
-    let share = match bytes_of_roots(profile, image) {
+    let share = match bytes_of(sources) {
         Ok(whole) => format!(", {} of the whole", percent(bytes, whole)),
         Err(_) => String::new(),
     };
@@ -273,13 +289,15 @@ fn summary(profile: &Profile, output: &Path, image: Option<&Image>) -> String {
     )
 }
 
-fn bytes_of_roots(profile: &Profile, image: Option<&Image>) -> anyhow::Result<u64> {
+fn bytes_of(sources: &[TraceSource]) -> anyhow::Result<u64> {
     let rules = TreeRules::default().xattrs(false);
     let mut bytes = 0u64;
-    for root in profile.roots() {
-        let tree = match (root.kind, image) {
-            (brisk_image::RootKind::Image, Some(image)) => Tree::from_image(image, &rules)?,
-            _ => Tree::from_directory(&root.path, &rules)?,
+    for source in sources {
+        let tree = match source {
+            TraceSource::Directory(path) => Tree::from_directory(path, &rules)?,
+            TraceSource::Image { path, offset } => {
+                Tree::from_image(&open(path, Some(*offset))?, &rules)?
+            }
         };
         bytes = bytes.saturating_add(tree.bytes());
     }

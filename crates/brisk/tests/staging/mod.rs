@@ -149,6 +149,23 @@ impl Stage {
             .unwrap();
     }
 
+    /// Makes `root`, a tree of the shell and what it needs, in which `/etc` lacks nearly everything,
+    /// and packs it.
+    pub fn pack_root(&self) {
+        let script = "mkdir -p root/bin root/etc root/data && echo image > root/etc/own && \
+                      for p in sh ls cat readlink unshare stat; do \
+                      cp $(command -v $p) root/bin; done; \
+                      for l in $(ldd root/bin/* | grep -o '/[^ ]*\\.so[^ ]*' | sort -u); do \
+                      mkdir -p root$(dirname $l) && cp -L $l root$l; done; ln -s data root/alias";
+        let made = Command::new("sh")
+            .args(["-ec", script])
+            .current_dir(self.path(""))
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        self.pack_tree("root", "root.img");
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -1,0 +1,78 @@
+//! What a program is to see besides the image that it is started from.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use brisk_image::Image;
+use brisk_mount::{Bind, SessionImage};
+
+/// How the program sees the image and the system.
+#[derive(Debug, clap::Args)]
+pub struct SurroundingsArgs {
+    /// Makes the image the program's root directory, with the system's /proc, /sys, /dev, /run,
+    /// /tmp, /home and /root in it, and of /etc: resolv.conf, hosts, passwd, group, machine-id and
+    /// localtime.
+    #[arg(long)]
+    pub root: bool,
+
+    /// Shows a file or directory of the system at another place, for the program only; with :ro at
+    /// the end, nothing can be written there. May be repeated.
+    #[arg(long, value_name = "SRC:DST[:ro]", value_parser = bind)]
+    pub bind: Vec<Bind>,
+
+    /// Mounts another image too, on the directory that it records, or on DIR. May be repeated.
+    #[arg(long, value_name = "IMAGE[@DIR]")]
+    pub with: Vec<OsString>,
+}
+
+impl SurroundingsArgs {
+    /// The other images.
+    pub fn with(&self) -> anyhow::Result<Vec<SessionImage>> {
+        self.with.iter().map(with).collect()
+    }
+}
+
+/// `IMAGE`, or `IMAGE@DIR` if there is no file of that name.
+fn with(text: &OsString) -> anyhow::Result<SessionImage> {
+    let bytes = text.as_bytes();
+    let split = match Path::new(text).exists() {
+        true => None,
+        false => bytes.iter().rposition(|byte| *byte == b'@'),
+    };
+    let (path, at) = match split.map(|at| bytes.split_at(at)) {
+        Some((path, at)) => {
+            let at = at.strip_prefix(b"@").unwrap_or(at);
+            (
+                OsStr::from_bytes(path),
+                Some(PathBuf::from(OsStr::from_bytes(at))),
+            )
+        }
+        None => (text.as_os_str(), None),
+    };
+    let image = Image::open(path)?;
+    Ok(SessionImage {
+        path: path.into(),
+        offset: image.offset(),
+        at: match at {
+            Some(at) => Some(at),
+            None => image.recorded_place()?,
+        },
+    })
+}
+
+/// `SRC:DST` or `SRC:DST:ro`.
+fn bind(text: &str) -> Result<Bind, String> {
+    let (text, read_only) = match text.strip_suffix(":ro") {
+        Some(text) => (text, true),
+        None => (text, false),
+    };
+    match text.split_once(':') {
+        Some((source, target)) if !source.is_empty() && !target.is_empty() => Ok(Bind {
+            source: source.into(),
+            target: target.into(),
+            read_only,
+        }),
+        _ => Err("allowed is SRC:DST or SRC:DST:ro".to_owned()),
+    }
+}
