@@ -170,9 +170,38 @@ fn nothing_is_asked_twice() {
     visit();
     let first = mount.counts();
     visit();
-    assert_eq!(mount.counts(), first);
+    assert_eq!(mount.counts().requests, first.requests);
     // One of each kind, to hear that none is needed.
     assert_eq!(first.opens, 2);
+}
+
+#[test]
+fn small_files_of_a_block_are_read_by_one_request() {
+    let fixture = Fixture::new();
+    let many = fixture.path("tree/many");
+    fs::create_dir(&many).expect("the tree can be made");
+    let text = |n: usize| format!("{n} ").repeat(n);
+    for n in 1..100 {
+        fs::write(many.join(n.to_string()), text(n)).expect("the tree can be made");
+    }
+    let mount = mounted(&fixture, "at", &[]);
+    assert_eq!(listing(mount.dir()), listing(&fixture.path("tree")));
+    let all: usize = (1..100).map(|n| text(n).len()).sum();
+    let first = mount.path("many/7");
+    assert_eq!(fs::read(first).expect("a file"), text(7).as_bytes());
+    // Those of other directories are in the block too.
+    let others = (all - text(7).len()) as u64;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while mount.counts().bytes_stored < others {
+        assert!(Instant::now() < deadline, "{:?}", mount.counts());
+        thread::sleep(Duration::from_millis(1));
+    }
+    for n in 1..100 {
+        let path = mount.path("many").join(n.to_string());
+        assert_eq!(fs::read(path).expect("a file"), text(n).as_bytes());
+    }
+    assert_eq!(mount.counts().reads, 1);
+    fixture.assert_same(mount.dir());
 }
 
 /// A server in a process of its own, on a connection that this process keeps.

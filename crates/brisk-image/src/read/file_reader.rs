@@ -25,6 +25,8 @@ pub(crate) struct Block {
 /// The end of a file, in a block that it shares with others.
 #[derive(Debug, Clone, Copy)]
 struct Tail {
+    /// The block's, in the table of shared blocks.
+    number: u32,
     block: Block,
     /// Where in the decoded block the end of this file starts.
     offset: u32,
@@ -102,6 +104,15 @@ pub struct StoredAs {
 }
 
 impl Image {
+    /// The number of the block that all of the file `inode` is in and that it shares with others;
+    /// none for what has a block of its own, and for what is no file.
+    pub fn shared_block(&self, inode: &Inode) -> Option<u32> {
+        match &inode.kind {
+            InodeKind::File(file) => Some(file.shared_block(self.block_size())?.0),
+            _ => None,
+        }
+    }
+
     /// The contents of the file `inode`.
     ///
     /// # Errors
@@ -197,6 +208,7 @@ impl Image {
         }
         let tail = match file.fragment {
             Some((number, offset)) if !file.len.is_multiple_of(block_size) => Some(Tail {
+                number,
                 block: inner.fragment(number, place)?,
                 offset,
             }),
@@ -328,6 +340,12 @@ impl FileReader {
         let i = usize::try_from(offset / u64::from(self.image.block_size()));
         let block = i.ok().and_then(|i| self.blocks.get(i));
         block.is_some_and(|block| block.stored.is_raw())
+    }
+
+    /// As [`Image::shared_block`] of the file's inode.
+    pub fn shared_block(&self) -> Option<u32> {
+        let tail = self.tail.as_ref().filter(|_| self.blocks.is_empty());
+        tail.map(|tail| tail.number)
     }
 
     /// The whole file as a slice of the mapping.

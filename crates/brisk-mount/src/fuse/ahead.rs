@@ -2,7 +2,7 @@
 //!
 //! A block has to be decoded whole for any part of it, and programs read what stands close
 //! together: so the rest of a block that was decoded goes into the page cache at once, where it
-//! costs no further request, and a file that is read in order has its next block decoded.
+//! costs no further request, be it of the same file or of small files that share the block.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -14,6 +14,8 @@ use brisk_io::page_size;
 use rustix::io::Errno;
 
 use super::channel::Channel;
+use super::neighbours::Neighbours;
+use super::node::{Fail, Nodes};
 use super::served::Served;
 
 /// Reads that wait to be followed up at most; behind more of them, the oldest are stale.
@@ -43,11 +45,20 @@ pub(super) struct Answered {
 pub(super) struct Ahead {
     queue: Mutex<Queue>,
     changed: Condvar,
+    pub(super) neighbours: Neighbours,
+}
+
+/// What is to be stored.
+enum Task {
+    /// The rest of the block that the read was in.
+    Rest(Answered),
+    /// Files that share a block with one that was read.
+    Whole(Vec<u64>),
 }
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Answered>,
+    waiting: VecDeque<Task>,
     /// Nodes and blocks; the oldest is in front.
     done: VecDeque<(u64, u64)>,
     ended: bool,
@@ -56,7 +67,15 @@ struct Queue {
 impl Ahead {
     /// Takes note of a read.
     pub(super) fn follow(&self, answered: Answered) {
-        // Most files are small, and read whole: they are not worth waking anybody.
+        if let Some(block) = answered.reader.shared_block() {
+            let others = self.neighbours.take(block, answered.nodeid);
+            if !others.is_empty() {
+                self.lock().push(Task::Whole(others));
+                self.changed.notify_one();
+            }
+            return;
+        }
+        // What was read whole is not worth waking anybody.
         if answered.range.is_empty() || answered.rest().iter().all(Range::is_empty) {
             return;
         }
@@ -69,10 +88,7 @@ impl Ahead {
             queue.done.pop_front();
         }
         queue.done.push_back(block);
-        if queue.waiting.len() == WAITING {
-            queue.waiting.pop_front();
-        }
-        queue.waiting.push_back(answered);
+        queue.push(Task::Rest(answered));
         self.changed.notify_one();
     }
 
@@ -83,26 +99,49 @@ impl Ahead {
     }
 
     /// Follows reads up until [`Ahead::end`].
-    pub(super) fn run(&self, channel: Channel<'_>, served: &Served) {
-        while let Some(answered) = self.next() {
-            // What fails here is asked for and fails again when somebody wants it, and is told
-            // then. A node that the kernel dropped (ENOENT) wants nothing.
-            match answered.store_rest(channel, served) {
-                Ok(()) | Err(Errno::IO | Errno::NOENT | Errno::NOMEM) => {}
-                // The connection has ended, or the kernel takes no stores.
-                Err(_) => return,
+    pub(super) fn run(&self, channel: Channel<'_>, nodes: Nodes<'_>, served: &Served) {
+        // What fails here is asked for and fails again when somebody wants it, and is told then. A
+        // node that the kernel dropped (ENOENT) wants nothing.
+        let goes_on = |stored: Result<(), Errno>| {
+            // Else the connection has ended, or the kernel takes no stores.
+            matches!(
+                stored,
+                Ok(()) | Err(Errno::IO | Errno::NOENT | Errno::NOMEM)
+            )
+        };
+        while let Some(task) = self.next() {
+            let go_on = match task {
+                Task::Rest(answered) => {
+                    let Answered { nodeid, reader, .. } = &answered;
+                    answered
+                        .rest()
+                        .into_iter()
+                        .all(|range| goes_on(store(*nodeid, reader, range, channel, served)))
+                }
+                Task::Whole(files) => files.into_iter().all(|nodeid| {
+                    let reader = nodes.file(nodeid).map_err(|fail| match fail {
+                        Fail::Errno(errno) => errno,
+                        Fail::Image(_) => Errno::IO,
+                    });
+                    goes_on(reader.and_then(|reader| {
+                        store(nodeid, &reader, 0..reader.len(), channel, served)
+                    }))
+                }),
+            };
+            if !go_on {
+                return;
             }
         }
     }
 
-    fn next(&self) -> Option<Answered> {
+    fn next(&self) -> Option<Task> {
         let mut queue = self.lock();
         loop {
             if queue.ended {
                 return None;
             }
-            if let Some(answered) = queue.waiting.pop_front() {
-                return Some(answered);
+            if let Some(task) = queue.waiting.pop_front() {
+                return Some(task);
             }
             queue = self
                 .changed
@@ -135,27 +174,38 @@ impl Answered {
         [self.range.end..end, start..self.range.start]
             .map(|range| whole_pages(range, len, page_size() as u64))
     }
+}
 
-    fn store_rest(&self, channel: Channel<'_>, served: &Served) -> Result<(), Errno> {
-        for mut range in self.rest() {
-            while range.start < range.end {
-                let most = usize::try_from(STORE.min(range.end - range.start));
-                let most = most.map_err(|_| Errno::INVAL)?;
-                let piece = self
-                    .reader
-                    .piece(range.start, most)
-                    .map_err(|_| Errno::IO)?;
-                let (Some(bytes), false) = (piece.as_slice(), piece.is_empty()) else {
-                    // Holes are made as quickly as they are asked for.
-                    break;
-                };
-                channel.store(self.nodeid, range.start, &[IoSlice::new(bytes)])?;
-                served.stored(bytes.len() as u64);
-                range.start += bytes.len() as u64;
-            }
+impl Queue {
+    fn push(&mut self, task: Task) {
+        if self.waiting.len() == WAITING {
+            self.waiting.pop_front();
         }
-        Ok(())
+        self.waiting.push_back(task);
     }
+}
+
+/// Stores what is in `range`.
+fn store(
+    nodeid: u64,
+    reader: &FileReader,
+    mut range: Range<u64>,
+    channel: Channel<'_>,
+    served: &Served,
+) -> Result<(), Errno> {
+    while range.start < range.end {
+        let most = usize::try_from(STORE.min(range.end - range.start));
+        let most = most.map_err(|_| Errno::INVAL)?;
+        let piece = reader.piece(range.start, most).map_err(|_| Errno::IO)?;
+        let (Some(bytes), false) = (piece.as_slice(), piece.is_empty()) else {
+            // Holes are made as quickly as they are asked for.
+            break;
+        };
+        channel.store(nodeid, range.start, &[IoSlice::new(bytes)])?;
+        served.stored(bytes.len() as u64);
+        range.start += bytes.len() as u64;
+    }
+    Ok(())
 }
 
 /// The pages that are wholly in `range`, and the last one of a file of `len` bytes as far as it

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
 
-use brisk_image::{Image, InodeKind};
+use brisk_image::{Image, Inode, InodeKind};
 use rustix::io::Errno;
 
 use super::ahead::{Ahead, Answered};
@@ -23,7 +23,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// An image that is served.
 pub(super) struct ServedImage<'a> {
-    nodes: Nodes<'a>,
+    pub(super) nodes: Nodes<'a>,
     listings: Listings<'a>,
     readers: Readers,
     pub(super) ahead: Option<Ahead>,
@@ -43,13 +43,29 @@ impl<'a> ServedImage<'a> {
     }
 }
 
+impl ServedImage<'_> {
+    /// Takes note that the kernel is about to know a node.
+    fn known(&self, inode: &Inode, nodeid: u64) {
+        if let Some(ahead) = &self.ahead
+            && let Some(block) = self.nodes.image.shared_block(inode)
+        {
+            ahead.neighbours.know(block, nodeid);
+        }
+    }
+}
+
 impl FileSystem for ServedImage<'_> {
     fn look_up(&self, directory: u64, name: &[u8]) -> Result<Option<EntryOut>, Fail> {
         let directory = self.nodes.directory(directory)?;
         let image = self.nodes.image;
         Ok(
             match image.lookup_in(&directory, OsStr::from_bytes(name))? {
-                Some(entry) => Some(self.nodes.entry(&image.entry_inode(&entry)?)),
+                Some(entry) => {
+                    let inode = image.entry_inode(&entry)?;
+                    let entry = self.nodes.entry(&inode);
+                    self.known(&inode, entry.nodeid);
+                    Some(entry)
+                }
                 None => None,
             },
         )
@@ -113,7 +129,9 @@ impl FileSystem for ServedImage<'_> {
     }
 
     fn list(&self, node: u64, offset: u64, size: usize, plus: bool) -> Result<Vec<u8>, Fail> {
-        self.listings.read(self.nodes, node, offset, size, plus)
+        let known = |inode: &Inode, nodeid| self.known(inode, nodeid);
+        self.listings
+            .read(self.nodes, node, offset, (size, plus), &known)
     }
 
     /// What the kernel's SquashFS says: all blocks are in use.

@@ -32,14 +32,15 @@ struct Place<'a> {
 
 impl<'a> Listings<'a> {
     /// At most `size` bytes of the directory that is node `nodeid`, from `offset` on, as READDIR
-    /// wants them, or with attributes as READDIRPLUS does. None at the end.
+    /// wants them, or with attributes if `plus`, as READDIRPLUS does; `known` is told each inode that
+    /// the kernel then knows. None at the end.
     pub(super) fn read(
         &self,
         nodes: Nodes<'a>,
         nodeid: u64,
         offset: u64,
-        size: usize,
-        plus: bool,
+        (size, plus): (usize, bool),
+        known: &dyn Fn(&Inode, u64),
     ) -> Result<Vec<u8>, Fail> {
         let directory = nodes.directory(nodeid)?;
         let mut place = match self.take(nodeid, offset) {
@@ -85,7 +86,11 @@ impl<'a> Listings<'a> {
             let kind = type_bits(entry.file_type());
             // An entry without a node is looked up by itself, and has its fault then.
             let with_node = || match nodes.image.entry_inode(entry) {
-                Ok(inode) => nodes.entry(&inode),
+                Ok(inode) => {
+                    let entry = nodes.entry(&inode);
+                    known(&inode, entry.nodeid);
+                    entry
+                }
                 Err(_) => EntryOut::new_zeroed(),
             };
             if !part.push(name, ino, place.offset + 1, kind, with_node) {

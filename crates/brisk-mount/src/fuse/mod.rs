@@ -8,8 +8,8 @@
 //! [`channel`] carries requests and answers, [`connection`] agrees on the protocol once,
 //! [`server`] answers on some threads with what a [`file_system`] says, and [`recorder`] takes note
 //! of it where a launch is recorded. [`image`] is the file system, with [`node`] and [`listing`];
-//! [`ahead`] has another thread do what would be asked for next, and [`fill`] does so from a hot
-//! pack. [`directory`] is another file system, for recording what a launch from a plain tree asks
+//! [`ahead`] has another thread do what would be asked for next, of the same file and of its
+//! [`neighbours`], and [`fill`] does so from a hot pack. [`directory`] is another file system, for recording what a launch from a plain tree asks
 //! for.
 
 pub(crate) mod ahead;
@@ -20,6 +20,7 @@ pub(crate) mod file_system;
 pub(crate) mod fill;
 pub(crate) mod image;
 pub(crate) mod listing;
+mod neighbours;
 pub(crate) mod node;
 pub(crate) mod options;
 pub(crate) mod readers;

@@ -1,6 +1,6 @@
 //! Inodes of an image as nodes of a file system.
 
-use brisk_image::{Device, FileType, Image, Inode, InodeKind, InodeRef};
+use brisk_image::{Device, FileReader, FileType, Image, Inode, InodeKind, InodeRef};
 use rustix::fs::makedev;
 use rustix::io::Errno;
 use zerocopy::FromZeros;
@@ -59,6 +59,16 @@ impl Nodes<'_> {
         match inode.is_dir() {
             true => Ok(inode),
             false => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// The contents of a file.
+    pub(super) fn file(&self, nodeid: u64) -> Result<FileReader, Fail> {
+        let inode = self.inode(nodeid)?;
+        match inode.kind() {
+            InodeKind::File(_) => Ok(self.image.file(&inode)?),
+            InodeKind::Directory(_) => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
         }
     }
 

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use brisk_image::{FileReader, InodeKind};
-use rustix::io::Errno;
+use brisk_image::FileReader;
 
 use super::node::{Fail, Nodes};
 
@@ -35,13 +34,7 @@ impl Readers {
                 return Ok(reader);
             }
         }
-        let inode = nodes.inode(nodeid)?;
-        match inode.kind() {
-            InodeKind::File(_) => {}
-            InodeKind::Directory(_) => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::INVAL.into()),
-        }
-        let reader = nodes.image.file(&inode)?;
+        let reader = nodes.file(nodeid)?;
         let blocks = |reader: &FileReader| reader.len() / u64::from(nodes.image.block_size()) + 1;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_front((nodeid, reader.clone()));

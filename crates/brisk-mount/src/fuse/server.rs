@@ -47,7 +47,8 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
         if let Some(ahead) = &served.ahead {
             let channel = Channel(connection.channel());
             let builder = thread::Builder::new().name("brisk-ahead".into());
-            let run = move || ahead.run(channel, &options.served);
+            let nodes = served.nodes;
+            let run = move || ahead.run(channel, nodes, &options.served);
             if builder.spawn_scoped(scope, run).is_err() {
                 // Nobody takes what is queued, so nothing is.
                 ahead.end();

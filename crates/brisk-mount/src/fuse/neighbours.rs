@@ -1,0 +1,82 @@
+//! Small files that share a block.
+//!
+//! A block that was decoded for one of them has the others in it: those that the kernel knows go
+//! into the page cache too, where they cost no request. Who reads a directory's files one after the
+//! other asks for one of each block.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Files that are known at most, which take some tens of bytes each. Later ones are read when they
+/// are asked for.
+const FILES: usize = 1 << 18;
+
+/// The files of each shared block that the kernel knows and that were neither read nor stored.
+#[derive(Default)]
+pub(super) struct Neighbours {
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    by_block: HashMap<u32, HashSet<u64>>,
+    files: usize,
+}
+
+impl Neighbours {
+    /// The kernel is about to know this node, a file that is all in shared block `block`.
+    pub(super) fn know(&self, block: u32, nodeid: u64) {
+        let mut known = self.lock();
+        if known.files < FILES && known.by_block.entry(block).or_default().insert(nodeid) {
+            known.files += 1;
+        }
+    }
+
+    /// The others in the block of a file that was read, in the order of their inodes. They are not
+    /// given again.
+    pub(super) fn take(&self, block: u32, nodeid: u64) -> Vec<u64> {
+        let mut known = self.lock();
+        let Some(mut nodes) = known.by_block.remove(&block) else {
+            return Vec::new();
+        };
+        known.files -= nodes.len();
+        drop(known);
+        nodes.remove(&nodeid);
+        let mut nodes: Vec<_> = nodes.into_iter().collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_is_given_once_and_not_for_its_own_read() {
+        let neighbours = Neighbours::default();
+        for nodeid in [9, 3, 5, 3] {
+            neighbours.know(1, nodeid);
+        }
+        neighbours.know(2, 4);
+        assert_eq!(neighbours.take(1, 3), [5, 9]);
+        assert_eq!(neighbours.take(1, 5), [0; 0]);
+        neighbours.know(1, 7);
+        assert_eq!(neighbours.take(1, 5), [7]);
+        assert_eq!(neighbours.take(2, 4), [0; 0]);
+        assert_eq!(neighbours.lock().files, 0);
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let neighbours = Neighbours::default();
+        for nodeid in 0..FILES as u64 + 5 {
+            neighbours.know(0, nodeid);
+        }
+        assert_eq!(neighbours.take(0, u64::MAX).len(), FILES);
+    }
+}
