@@ -20,6 +20,12 @@ const ANSWER_WITHIN: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// How long a session may take to end: its server frees what it holds, on a slow disk too.
+const END_WITHIN: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
+
 /// A session, as its guardian describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -118,7 +124,7 @@ pub fn end_session(key: &str, lazy: bool) -> Result<()> {
         return Ok(());
     }
     // The guardian closes the connection by ending.
-    match wait(&socket).and_then(|()| receive(&socket)) {
+    match wait(&socket, END_WITHIN).and_then(|()| receive(&socket)) {
         Ok(None) => Ok(()),
         Ok(Some(_)) => Err(io(Errno::PROTO.into())),
         Err(e) => Err(io(e.into())),
@@ -130,14 +136,14 @@ fn ask(socket: &OwnedFd, request: &[&str]) -> rustix::io::Result<Option<Message>
         Err(Errno::PIPE | Errno::CONNRESET) => return Ok(None),
         result => result?,
     }
-    wait(socket)?;
+    wait(socket, ANSWER_WITHIN)?;
     receive(socket)
 }
 
 /// Waits for the guardian to say something, or to close; ETIMEDOUT if it does not.
-fn wait(socket: &OwnedFd) -> rustix::io::Result<()> {
+fn wait(socket: &OwnedFd, within: Timespec) -> rustix::io::Result<()> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    match poll(&mut fds, Some(&ANSWER_WITHIN))? {
+    match poll(&mut fds, Some(&within))? {
         0 => Err(Errno::TIMEDOUT),
         _ => Ok(()),
     }
