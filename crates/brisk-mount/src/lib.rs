@@ -83,7 +83,7 @@ pub use loop_device::{DirectIo, LoopDevice};
 pub use namespace::enter_private;
 pub use run::Launch;
 pub use session::{
-    Bind, ImageStatus, Session, SessionFill, SessionImage, SessionStatus, SharedMount, end_session,
-    sessions,
+    Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, Session, SessionFill,
+    SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
 pub use trace::{Readiness, Trace, Traced};

@@ -66,6 +66,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Trace(args) => verbs::trace::run(&args),
         Verb::Run(args) => verbs::run::run(&args),
+        Verb::Auto(args) => verbs::auto::run(&args),
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Stat(args) => verbs::stat::run(&args),
         Verb::Umount(args) => verbs::umount::run(&args),

@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::gettid;
 
+use super::learn::Lesson;
 use super::members::Members;
 use super::say;
 use super::shared::Handle;
@@ -80,6 +81,7 @@ pub(super) struct Task {
     pub(super) connection: FuseConnection,
     pub(super) image: Image,
     pub(super) options: ServeOptions,
+    pub(super) lesson: Option<Lesson>,
     pub(super) handle: Handle,
     pub(super) members: Members,
 }
@@ -90,10 +92,11 @@ impl Task {
     pub(super) fn run(self) -> i32 {
         let socket = Arc::new(self.socket);
         let served = Arc::clone(&self.options.served);
+        let lesson = self.lesson.map(Arc::new);
         let liaison = {
-            let socket = Arc::clone(&socket);
+            let (socket, lesson) = (Arc::clone(&socket), lesson.clone());
             move || {
-                answer_guardian(&socket, &served);
+                answer_guardian(&socket, &served, lesson.as_deref());
                 // A mount that all programs see stays until it is unmounted.
                 if let Handle::Root(_) = self.handle {
                     wait_for_programs(&self.members);
@@ -109,6 +112,10 @@ impl Task {
             say(&format!("a server failed: {e}"));
             return 1;
         }
+        // The session may have ended with its launch.
+        if let Some(lesson) = lesson {
+            lesson.hand_over(&socket, &self.options.served);
+        }
         // If nobody listens any more, nobody needs to know.
         if send(&*socket, &["ended"], &[]).is_err() {
             return 0;
@@ -117,13 +124,20 @@ impl Task {
     }
 }
 
-/// Names this thread to the guardian, and gives it the counters when it asks, until it dies.
-fn answer_guardian(socket: &OwnedFd, served: &Served) {
+/// Names this thread to the guardian, and gives it the counters when it asks, until it dies; and what
+/// was recorded, when the launch is over.
+fn answer_guardian(socket: &OwnedFd, served: &Served, lesson: Option<&Lesson>) {
     let started = ["started".to_owned(), gettid().as_raw_nonzero().to_string()];
     if send(socket, &started, &[]).is_err() {
         return;
     }
-    while let Ok(Some(_)) = receive(socket) {
+    loop {
+        if let Some(lesson) = lesson {
+            lesson.wait(socket, served);
+        }
+        let Ok(Some(_)) = receive(socket) else {
+            return;
+        };
         let counts = served.counts();
         let served = [
             ("requests", counts.requests),

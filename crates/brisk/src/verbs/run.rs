@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use brisk_image::Image;
-use brisk_mount::{Bind, ErrorKind, Launch, Session, SessionFill, SessionImage};
+use brisk_mount::{
+    Bind, ErrorKind, Launch, LearnedPacks, Learning, Session, SessionFill, SessionImage,
+};
 
 use super::mount;
 use crate::Answer;
 use crate::args::ImageArgs;
-use crate::messages::say;
+use crate::messages::{say, warn};
 use crate::size::parse_size;
 
 /// What to start, and from which image.
@@ -27,6 +29,10 @@ program has ended. brisk stat shows them, brisk umount ends them.\n\n\
 The first run also fills memory with the pages of the image's hot pack, if it has one, while the \
 program starts: as it takes brisk's place, what was filled is shown by brisk stat, not at the \
 end.\n\n\
+With --auto an image needs no hot pack of its own: the launch of a session without one is recorded \
+until its program ends, for 15 s at most, and a pack of it is kept in $XDG_CACHE_HOME/brisk/hot or \
+~/.cache/brisk/hot, for this image at this place. A launch that asks for much that the pack has not \
+adds to it.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
 executed and 127 if there is none.")]
 pub struct Args {
@@ -83,6 +89,22 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["kernel", "no_fill"])]
     fill_budget: Option<u64>,
 
+    /// Learns a hot pack where there is none of use: the first run of a session is recorded, which
+    /// makes it slower, and when its launch is over the pack is made, for the next session. brisk
+    /// auto lists and forgets such packs.
+    #[arg(long, conflicts_with_all = ["kernel", "no_fill"])]
+    auto: bool,
+
+    /// How many bytes all learned hot packs may take; those not used for longest go first.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1G",
+        value_parser = parse_size,
+        requires = "auto"
+    )]
+    auto_limit: u64,
+
     /// Says what will be filled, or why not. What was filled is shown by brisk stat.
     #[arg(short, long)]
     verbose: bool,
@@ -107,14 +129,15 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         None if args.root => None,
         None => image.recorded_place()?,
     };
-    if args.verbose {
-        tell_fill(args, &image)?;
-    }
     let at = args.at.clone().or_else(|| recorded.clone());
     let result = if args.kernel {
         launch(args, at, &image).exec()
     } else {
-        session(args, at, &image)?.exec(|place| {
+        let session = session(args, at, &image)?;
+        if args.verbose {
+            tell_fill(&session)?;
+        }
+        session.exec(|place| {
             say(&format!(
                 "the system refuses user namespaces: the image is mounted on {}, where all your \
                  programs see it",
@@ -164,20 +187,51 @@ fn fill(args: &Args) -> Option<SessionFill> {
     (!args.no_fill && !args.kernel).then(|| SessionFill {
         hot: args.hot.clone(),
         budget: args.fill_budget,
+        learning: if args.auto { learning(args) } else { None },
     })
 }
 
+/// None, and one line, if there is no place for what is learned: the program starts all the same.
+fn learning(args: &Args) -> Option<Learning> {
+    let opened = LearnedPacks::path_of_user().and_then(|packs| {
+        LearnedPacks::open(&packs)?;
+        Ok(packs)
+    });
+    match opened {
+        Ok(packs) => Some(Learning {
+            packs,
+            limit: args.auto_limit,
+        }),
+        Err(error) => {
+            warn(&format!("{}; nothing is learned", with_reasons(&error)));
+            None
+        }
+    }
+}
+
+fn with_reasons(error: &(dyn std::error::Error + 'static)) -> String {
+    let reasons = std::iter::successors(Some(error), |error| error.source());
+    let reasons: Vec<_> = reasons.map(ToString::to_string).collect();
+    reasons.join(": ")
+}
+
 /// Says what will be filled, as far as can be told before.
-fn tell_fill(args: &Args, image: &Image) -> anyhow::Result<()> {
-    let Some(fill) = fill(args) else {
+fn tell_fill(session: &Session) -> anyhow::Result<()> {
+    if session.fill.is_none() {
         return Ok(());
-    };
-    match fill.check(&args.image.image, image)? {
-        None => say("there is no hot pack: nothing is filled"),
-        Some(Ok(bytes)) => say(&format!(
-            "a new session fills {bytes} bytes from its hot pack; brisk stat shows how far it is"
+    }
+    let plan = session.plan_fill()?;
+    match &plan.pack {
+        Some(Ok(pack)) => say(&format!(
+            "a new session fills {} bytes from its {}hot pack; brisk stat shows how far it is",
+            pack.data_len(),
+            if plan.learned { "learned " } else { "" }
         )),
-        Some(Err(error)) => say(&format!("{:#}", anyhow::Error::from(error))),
+        Some(Err(_)) | None if plan.learns => {
+            say("there is no hot pack of use: a new session learns one from this run");
+        }
+        Some(Err(error)) => say(&with_reasons(error)),
+        None => say("there is no hot pack: nothing is filled"),
     }
     Ok(())
 }
