@@ -430,7 +430,7 @@ impl State {
         Ok(fields)
     }
 
-    /// The counters of a server, as `count.name=number`; none if it does not answer soon.
+    /// The counters of a server, as `count.name=number` and `operation=name number times`; none if it does not answer soon.
     fn counts(&mut self, index: usize) -> Vec<Vec<u8>> {
         let server = self.images.get(index).and_then(|i| i.watch.server.as_ref());
         let Some(server) = server else {
@@ -444,12 +444,9 @@ impl State {
             return Vec::new();
         }
         match receive(&server.socket) {
-            Ok(Some(message)) if message.verb() == b"counts" => message
-                .fields
-                .into_iter()
-                .skip(1)
-                .map(|field| [b"count.", field.as_slice()].concat())
-                .collect(),
+            Ok(Some(message)) if message.verb() == b"counts" => {
+                message.fields.into_iter().skip(1).collect()
+            }
             Ok(Some(message)) => {
                 self.note(index, message);
                 Vec::new()

@@ -33,7 +33,7 @@ mod set_up;
 mod shared;
 mod wire;
 
-pub use control::{ImageStatus, SessionStatus, end_session, sessions};
+pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
 pub use hot::{FillPlan, SessionFill};
 pub use learn::Learning;
 pub use learned::{LearnedPack, LearnedPacks};

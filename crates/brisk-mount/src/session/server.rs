@@ -18,7 +18,7 @@ use super::say;
 use super::shared::Handle;
 use super::wire::{receive, send};
 use crate::syscalls::start_child;
-use crate::{FuseConnection, ServeOptions, Served, serve};
+use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions, Served, serve};
 
 /// `PIDFD_THREAD`, the flag of `pidfd_open` for a thread (Linux 6.9): the same bit as `O_EXCL`.
 const PIDFD_THREAD: u32 = 0o200;
@@ -138,7 +138,7 @@ fn answer_guardian(socket: &OwnedFd, served: &Served, lesson: Option<&Lesson>) {
         let Ok(Some(_)) = receive(socket) else {
             return;
         };
-        let counts = served.counts();
+        let (counts, times) = (served.counts(), served.times());
         let served = [
             ("requests", counts.requests),
             ("lookups", counts.lookups),
@@ -147,11 +147,6 @@ fn answer_guardian(socket: &OwnedFd, served: &Served, lesson: Option<&Lesson>) {
             ("bytes_stored", counts.bytes_stored),
             ("faults", counts.faults),
         ];
-        let times = [("lookup", counts.lookup_times), ("read", counts.read_times)];
-        let times = times.into_iter().flat_map(|(of, times)| {
-            let times = [("p50", times.p50), ("p90", times.p90), ("p99", times.p99)];
-            times.map(|(name, nanos)| (format!("{of}_{name}_us"), nanos / 1000))
-        });
         let mut fields = vec!["counts".to_owned()];
         let fill = counts.fill;
         let filled = [
@@ -168,10 +163,16 @@ fn answer_guardian(socket: &OwnedFd, served: &Served, lesson: Option<&Lesson>) {
             ("fill_over_us", fill.over),
         ];
         let filled = filled.into_iter().filter(|_| fill.pack > 0);
-        let named = |(name, count): (&str, u64)| (name.to_owned(), count);
-        let counts = served.into_iter().map(named).chain(times);
-        let counts = counts.chain(filled.map(named));
-        fields.extend(counts.map(|(name, count)| format!("{name}={count}")));
+        let counts = served.into_iter().chain(filled);
+        fields.extend(counts.map(|(name, count)| format!("count.{name}={count}")));
+        fields.extend(times.iter().map(|operation| {
+            let OperationTimes {
+                name,
+                answers,
+                times: Percentiles { p50, p90, p99 },
+            } = operation;
+            format!("operation={name} {answers} {p50} {p90} {p99}")
+        }));
         if send(socket, &fields, &[]).is_err() {
             return;
         }
