@@ -28,6 +28,8 @@ pub enum Answer {
     Yes,
     /// It is not so, as when two images differ: exit code 1.
     No,
+    /// A program was run, and exited with this.
+    Exited(u8),
 }
 
 /// The exit code of a verb that failed, and of arguments that cannot be.
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
     match run(verb) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
+        Ok(Answer::Exited(code)) => ExitCode::from(code),
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("brisk: {}", names::printable(&format!("{e:#}")));

@@ -589,3 +589,90 @@ fn what_the_first_run_will_do_is_said() {
         end(stage);
     });
 }
+
+/// An audit of a script, with its exit code.
+fn audit(stage: &Stage, script: &str) -> (Option<i32>, serde_json::Value) {
+    let options = [
+        "run", "app.img", "--at", "at", "--auto", "--audit", "--json", "--", "sh", "-c",
+    ];
+    let (code, _, err) = said(&brisk(stage, &options).arg(script).output().unwrap());
+    stage.assert_nothing_left(SOON);
+    (
+        code,
+        serde_json::from_str(&err).unwrap_or_else(|e| panic!("{e}: {err}")),
+    )
+}
+
+#[test]
+fn an_audit_says_what_of_a_pack_is_useless_and_what_is_missing() {
+    each_user(|stage| {
+        let mut none = brisk(
+            stage,
+            &["run", "app.img", "--at", "at", "--audit", "--", "true"],
+        );
+        let (code, _, err) = said(&none.output().unwrap());
+        assert_eq!(code, Some(125));
+        assert!(
+            err.contains("there is no hot pack to be audited; make one with brisk hot"),
+            "{err}"
+        );
+        launch(stage, LAUNCH);
+        learned(stage);
+        end(stage);
+        let look_ups = pack(stage).look_ups().len();
+        let (code, same) = audit(stage, &format!("{LAUNCH}; exit 7"));
+        assert_eq!(code, Some(7));
+        let expected = serde_json::json!({
+            "pages": {"used": 37, "missed": 0, "useless": 0},
+            "look_ups": {"used": look_ups, "missed": 0, "useless": 0},
+            "files": [],
+        });
+        assert_eq!(same, expected);
+        let script = "cd $BRISK_TREE; cat many/7 many/8 > /dev/null; test -e many/nothing; \
+            dd if=noise of=/dev/null bs=4096 skip=110 count=30 status=none; kill -USR1 $$";
+        let (code, other) = audit(stage, script);
+        assert_eq!(code, Some(128 + 10));
+        let file = |path, used, missed, useless| serde_json::json!({"path": path, "used": used, "missed": missed, "useless": useless});
+        let files = [
+            file("noise", 20, 10, 10),
+            file("many/77", 0, 0, 3),
+            file("sub/inside", 0, 0, 1),
+            file("text", 0, 0, 1),
+            file("many/8", 0, 2, 0),
+        ];
+        assert_eq!(other["files"], serde_json::json!(files));
+        let pages = serde_json::json!({"used": 22, "missed": 12, "useless": 15});
+        assert_eq!(other["pages"], pages);
+        // many, many/7 and noise; many/8 and many/nothing.
+        assert_eq!(other["look_ups"]["used"], 3);
+        assert_eq!(other["look_ups"]["missed"], 2);
+        assert_eq!(other["look_ups"]["useless"], look_ups - 3);
+
+        let options = [
+            "run", "app.img", "--at", "at", "--auto", "--audit", "--", "sh", "-c", script,
+        ];
+        let (_, out, err) = said(&brisk(stage, &options).output().unwrap());
+        let lines: Vec<_> = err.lines().collect();
+        assert_eq!(out, "");
+        assert_eq!(
+            lines[0],
+            "pages: 34 asked for, of which 22 are in the hot pack (64.7 %) and 12 are not; of 37 in it \
+             15 are useless (40.5 %)"
+        );
+        assert_eq!(lines[2], "     useless    missed      used  path");
+        assert_eq!(lines[3], "          10        10        20  noise");
+        assert_eq!(lines.len(), 8, "{err}");
+    });
+}
+
+#[test]
+fn a_run_that_joins_is_told_how_long_answers_took() {
+    each_user(|stage| {
+        launch(stage, LAUNCH);
+        let (code, _, err) = said(&auto(stage, &["-v"], "true"));
+        let heading = "  operation         answers    p50 us    p90 us    p99 us\n  lookup ";
+        assert!(code == Some(0) && err.contains(heading), "{err}");
+        learned(stage);
+        end(stage);
+    });
+}

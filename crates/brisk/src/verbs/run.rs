@@ -2,20 +2,27 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
-use brisk_image::Image;
+use anyhow::{Context, bail};
+use brisk_image::{Audit, Audited, AuditedFile, Image};
 use brisk_mount::{
-    Bind, ErrorKind, Launch, LearnedPacks, Learning, Session, SessionFill, SessionImage,
+    Bind, ErrorKind, Launch, LearnedPacks, Learning, Readiness, Session, SessionFill, SessionImage,
+    Trace, sessions,
 };
 
-use super::mount;
+use super::profile::percent;
+use super::{mount, stat};
 use crate::Answer;
 use crate::args::ImageArgs;
 use crate::messages::{say, warn};
+use crate::names::shown;
 use crate::size::parse_size;
+
+/// Files that an audit shows, the worst ones.
+const WORST: usize = 20;
 
 /// What to start, and from which image.
 #[derive(Debug, clap::Args)]
@@ -33,6 +40,8 @@ With --auto an image needs no hot pack of its own: the launch of a session witho
 until its program ends, for 15 s at most, and a pack of it is kept in $XDG_CACHE_HOME/brisk/hot or \
 ~/.cache/brisk/hot, for this image at this place. A launch that asks for much that the pack has not \
 adds to it.\n\n\
+With --audit the program does not take brisk's place: brisk traces it, as brisk trace does, and \
+exits as it did, with 128 and the number of the signal if one ended it.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
 executed and 127 if there is none.")]
 pub struct Args {
@@ -105,7 +114,17 @@ pub struct Args {
     )]
     auto_limit: u64,
 
-    /// Says what will be filled, or why not. What was filled is shown by brisk stat.
+    /// Traces the program, in no session, and says at its end what of the image's hot pack it asked
+    /// for, what of it is useless, and what is missing.
+    #[arg(long, conflicts_with_all = ["kernel", "no_fill", "root", "bind", "with", "linger"])]
+    audit: bool,
+
+    /// Prints what --audit found as one JSON object, to standard error too.
+    #[arg(long, requires = "audit")]
+    json: bool,
+
+    /// Says what will be filled, or why not, and how long what the session was asked for took until
+    /// now. What was filled is shown by brisk stat.
     #[arg(short, long)]
     verbose: bool,
 
@@ -120,7 +139,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Never comes back if the program starts.
+/// Never comes back if the program starts, unless it is audited.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     // Opening an image and asking it starts no thread: the namespace needs there to be one only.
     let image = args.image.open()?;
@@ -132,10 +151,16 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let at = args.at.clone().or_else(|| recorded.clone());
     let result = if args.kernel {
         launch(args, at, &image).exec()
+    } else if args.audit {
+        match audit(args, at, &image)? {
+            Ok(answer) => return Ok(answer),
+            Err(error) => Err(error),
+        }
     } else {
         let session = session(args, at, &image)?;
         if args.verbose {
             tell_fill(&session)?;
+            tell_times(&args.image.image)?;
         }
         session.exec(|place| {
             say(&format!(
@@ -234,6 +259,105 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
         None => say("there is no hot pack: nothing is filled"),
     }
     Ok(())
+}
+
+/// Says how long the requests took that sessions of the image have answered so far.
+fn tell_times(image: &Path) -> anyhow::Result<()> {
+    for session in sessions()?.iter().filter(|session| session.is_about(image)) {
+        for image in &session.images {
+            say(&format!(
+                "{} on {}",
+                shown(&image.path),
+                shown(&image.place)
+            ));
+            for line in stat::operation_lines(image) {
+                say(&line);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Traces the program, and compares what it asked for with the hot pack that a session would fill.
+/// The inner error is that of starting the program.
+fn audit(
+    args: &Args,
+    at: Option<PathBuf>,
+    image: &Image,
+) -> anyhow::Result<Result<Answer, brisk_mount::Error>> {
+    let session = session(args, at, image)?;
+    let pack = match session.plan_fill()?.pack {
+        Some(pack) => pack?,
+        None => bail!(
+            "{}: there is no hot pack to be audited; make one with brisk hot, or run it with --auto \
+             first",
+            args.image.image.display()
+        ),
+    };
+    let trace = Trace {
+        image: Some(session.image),
+        trees: Vec::new(),
+        writable: args.writable,
+        ready: Readiness::Exit,
+        command: session.command,
+    };
+    let traced = match trace.record() {
+        Ok(traced) => traced,
+        Err(error) => return Ok(Err(error)),
+    };
+    // The image is all that was served.
+    let audit = traced.profile.audit(0, &pack);
+    if args.json {
+        say(&serde_json::to_string(&audit)?);
+    } else {
+        for line in audit_lines(&audit) {
+            say(&line);
+        }
+    }
+    let status = traced.status;
+    let code = status.and_then(|s| s.code().or_else(|| Some(128 + s.signal()?)));
+    Ok(Ok(Answer::Exited(
+        code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125),
+    )))
+}
+
+/// What an audit found, for people.
+fn audit_lines(audit: &Audit) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (what, found) in [("pages", audit.pages), ("look-ups", audit.look_ups)] {
+        let (asked, in_pack) = (found.asked(), found.in_pack());
+        lines.push(format!(
+            "{what}: {asked} asked for, of which {} are in the hot pack ({}) and {} are not; of {in_pack} \
+             in it {} are useless ({})",
+            found.used,
+            percent(found.used, asked),
+            found.missed,
+            found.useless,
+            percent(found.useless, in_pack)
+        ));
+    }
+    if !audit.files.is_empty() {
+        lines.push(format!(
+            "  {:>10}{:>10}{:>10}  path",
+            "useless", "missed", "used"
+        ));
+    }
+    for AuditedFile { path, pages, .. } in audit.files.iter().take(WORST) {
+        let Audited {
+            useless,
+            missed,
+            used,
+            ..
+        } = pages;
+        lines.push(format!(
+            "  {useless:>10}{missed:>10}{used:>10}  {}",
+            shown(path)
+        ));
+    }
+    if let Some(more) = audit.files.len().checked_sub(WORST + 1) {
+        lines.push(format!("  and {} files more", more + 1));
+    }
+    lines
 }
 
 /// `IMAGE`, or `IMAGE@DIR` if there is no file of that name.
