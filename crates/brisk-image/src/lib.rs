@@ -58,6 +58,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use format::codec_options::CodecOptions;
 pub use format::inode::FileType;
 pub use plan::{Placement, Plan, PlanFile, PlanRules, Storage};
+pub use profile::audit::{Audit, Audited, AuditedFile};
 pub use profile::builder::{Named, ProfileBuilder, Recorded, RootId};
 pub use profile::compare::{PagesOfBoth, ProfileDifference};
 pub use profile::hot_pack::{FrameReader, HotChecked, HotFile, HotFrame, HotLookUp, HotPack};

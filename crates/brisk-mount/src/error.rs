@@ -50,6 +50,7 @@ pub(crate) enum Action {
     End,
     Fill,
     Trace,
+    Learn,
 }
 
 impl Action {
@@ -66,6 +67,7 @@ impl Action {
             Self::End => "end the session",
             Self::Fill => "fill from the hot pack of",
             Self::Trace => "trace a launch from",
+            Self::Learn => "keep learned hot packs",
         }
     }
 }
@@ -190,7 +192,7 @@ pub(crate) enum Cause {
         target: PathBuf,
         source: io::Error,
     },
-    SessionDirectory {
+    OpenToOthers {
         directory: PathBuf,
         found: &'static str,
     },
@@ -206,6 +208,8 @@ pub(crate) enum Cause {
         pages: u64,
         allowed: u64,
     },
+    /// There is no place for what is learned.
+    NoCacheDirectory,
     NoSession,
     SessionBusy {
         programs: Vec<String>,
@@ -273,7 +277,8 @@ impl Cause {
             | Self::NotMounted
             | Self::OtherFilesystem { .. }
             | Self::NoDefaultPlace { .. }
-            | Self::SessionDirectory { .. }
+            | Self::OpenToOthers { .. }
+            | Self::NoCacheDirectory
             | Self::NoSession
             | Self::TracedRoot
             | Self::NoPlace { .. }
@@ -454,7 +459,7 @@ impl fmt::Display for Cause {
                 "nothing can be bound to {}; name a place of the same kind that exists",
                 Shown(target)
             ),
-            Self::SessionDirectory { directory, found } => write!(
+            Self::OpenToOthers { directory, found } => write!(
                 f,
                 "{} {found}, allowed is a directory of yours with mode 0700; move it away",
                 Shown(directory)
@@ -470,6 +475,10 @@ impl fmt::Display for Cause {
             Self::HotPackLarge { pages, allowed } => {
                 write!(f, "it has {pages} pages, allowed are {allowed}")
             }
+            Self::NoCacheDirectory => f.write_str(
+                "neither XDG_CACHE_HOME nor HOME is the absolute path of a directory; set one of \
+                 them",
+            ),
             Self::NoSession => f.write_str("there is none; brisk stat lists those that are there"),
             Self::SessionBusy { programs } => write!(
                 f,

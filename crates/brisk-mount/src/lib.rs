@@ -75,7 +75,7 @@ pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::fill::{Fill, FillRoot, PackPlace};
 pub use fuse::options::{OnFault, Owners, ServeOptions};
 pub use fuse::recorder::{Recorder, Recording};
-pub use fuse::served::{FillCounts, Percentiles, Served, ServedCounts};
+pub use fuse::served::{FillCounts, OperationTimes, Percentiles, Served, ServedCounts};
 pub use fuse::server::serve;
 pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
@@ -83,7 +83,7 @@ pub use loop_device::{DirectIo, LoopDevice};
 pub use namespace::enter_private;
 pub use run::Launch;
 pub use session::{
-    Bind, ImageStatus, Session, SessionFill, SessionImage, SessionStatus, SharedMount, end_session,
-    sessions,
+    Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, OperationStatus, Session,
+    SessionFill, SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
 pub use trace::{Readiness, Trace, TraceSource, Traced};

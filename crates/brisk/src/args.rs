@@ -47,6 +47,8 @@ pub enum Verb {
     Trace(verbs::trace::Args),
     /// Starts a program from an image.
     Run(verbs::run::Args),
+    /// Lists and forgets the hot packs that brisk run --auto has learned.
+    Auto(verbs::auto::Args),
     /// Mounts an image for everybody.
     Mount(verbs::mount::Args),
     /// Says what runs from images, and what serves it.

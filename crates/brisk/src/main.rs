@@ -29,6 +29,8 @@ pub enum Answer {
     Yes,
     /// It is not so, as when two images differ: exit code 1.
     No,
+    /// A program was run, and exited with this.
+    Exited(u8),
 }
 
 /// The exit code of a verb that failed, and of arguments that cannot be.
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
     match run(verb) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
+        Ok(Answer::Exited(code)) => ExitCode::from(code),
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("brisk: {}", names::printable(&format!("{e:#}")));
@@ -67,6 +70,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Trace(args) => verbs::trace::run(&args),
         Verb::Run(args) => verbs::run::run(&args),
+        Verb::Auto(args) => verbs::auto::run(&args),
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Stat(args) => verbs::stat::run(&args),
         Verb::Umount(args) => verbs::umount::run(&args),

@@ -795,6 +795,13 @@ fn sessions_are_listed_with_what_runs_in_them() {
         assert_eq!(image["server"], stage.processes("brisk-server")[0]);
         assert_eq!(image["restarts"], 0);
         assert!(image["counts"]["lookups"].as_u64().unwrap() > 0, "{image}");
+        for operation in ["lookup", "read"] {
+            let operation = &image["operations"][operation];
+            let number = |name: &str| operation[name].as_u64().unwrap();
+            let times = ["p50_ns", "p90_ns", "p99_ns"].map(number);
+            assert!(number("answers") > 0 && times[0] > 0, "{image}");
+            assert!(times.is_sorted(), "{image}");
+        }
         let program = serde_json::json!({ "pid": child.id(), "name": "sh" });
         assert_eq!(session["programs"], serde_json::json!([program]));
         assert_eq!(said(&go(child)).0, Some(0));
@@ -810,6 +817,8 @@ fn sessions_are_listed_with_what_runs_in_them() {
             let (code, out, err) = said(&stage.brisk(&["stat", about]).output().unwrap());
             assert_eq!((code == Some(0), err.as_str()), (listed, ""));
             assert_eq!(out.contains("  guardian    process "), listed, "{out}");
+            let heading = "  operation         answers    p50 us    p90 us    p99 us\n  lookup ";
+            assert_eq!(out.contains(heading), listed, "{out}");
         }
     });
 }
@@ -1052,7 +1061,7 @@ fn an_image_is_the_root_directory() {
 #[test]
 fn whether_a_file_of_a_root_directory_is_a_terminal_is_not_asked() {
     each_user(|stage| {
-        root_image(stage);
+        stage.pack_root();
         let script = "for i in 1 2 3 4 5 6 7 8 9 10; do for f in /bin/* /etc/own; do \
                       [ -t 0 ] < $f && echo terminal; done; done; cat /etc/own";
         let requests = || {

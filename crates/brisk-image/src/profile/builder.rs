@@ -29,9 +29,18 @@ const NEAR: u64 = 64;
 ///
 /// Files and directories are named by the numbers that the caller has for them, such as inode
 /// numbers; their paths are asked for once, by [`ProfileBuilder::finish`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ProfileBuilder {
     log: Mutex<Log>,
+    /// Requests, and bytes of names, that the log may hold.
+    most_events: usize,
+    most_names: usize,
+}
+
+impl Default for ProfileBuilder {
+    fn default() -> Self {
+        Self::bounded(MAX_EVENTS, MAX_NAMES)
+    }
 }
 
 /// The number of a [`Root`] that is being recorded.
@@ -97,6 +106,16 @@ impl ProfileBuilder {
         Self::default()
     }
 
+    /// The same, with room for so many requests, of 48 bytes each, and bytes of names. What comes
+    /// when it is full is counted and left out.
+    pub fn bounded(requests: usize, names: usize) -> Self {
+        Self {
+            log: Mutex::default(),
+            most_events: requests,
+            most_names: names,
+        }
+    }
+
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {
         // A log is whole between any two statements that change it.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
@@ -137,38 +156,40 @@ impl ProfileBuilder {
             *last_end = end.max(*last_end);
             return;
         }
-        log.push(Event {
+        let event = Event {
             at: micros(at),
             id,
             root,
             what: What::Pages { first, end },
-        });
+        };
+        log.push(event, self.most_events);
     }
 
-    /// `name` was looked up in the directory `id`, `at` after the start.
-    pub fn look_up(&self, root: RootId, id: u64, name: &OsStr, found: bool, at: Duration) {
+    /// `name` was looked up in the directory `id`, `at` after the start. False if there was no room
+    /// for it.
+    pub fn look_up(&self, root: RootId, id: u64, name: &OsStr, found: bool, at: Duration) -> bool {
         let mut log = self.log();
         let start = log.names.len();
-        let (Ok(from), Ok(len)) = (u32::try_from(start), u16::try_from(name.len())) else {
+        let room = start + name.len() <= self.most_names && log.events.len() < self.most_events;
+        let (Ok(from), Ok(len), true) = (u32::try_from(start), u16::try_from(name.len()), room)
+        else {
             log.dropped += 1;
-            return;
+            return false;
         };
-        if start + name.len() > MAX_NAMES {
-            log.dropped += 1;
-            return;
-        }
         log.names.extend_from_slice(name.as_bytes());
         let what = What::Name {
             start: from,
             len,
             found,
         };
-        log.push(Event {
+        let event = Event {
             at: micros(at),
             id,
             root,
             what,
-        });
+        };
+        log.push(event, self.most_events);
+        true
     }
 
     /// The profile of what was recorded. `name` is asked once for each file and directory; what it
@@ -267,8 +288,8 @@ impl ProfileBuilder {
 }
 
 impl Log {
-    fn push(&mut self, event: Event) {
-        match self.events.len() < MAX_EVENTS {
+    fn push(&mut self, event: Event, most: usize) {
+        match self.events.len() < most {
             true => self.events.push(event),
             false => self.dropped += 1,
         }
@@ -446,6 +467,22 @@ mod tests {
 "#
             )
         );
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let builder = ProfileBuilder::bounded(3, 5);
+        let app = builder.add_root("/opt/app", RootKind::Image);
+        let look_up = |name: &str| builder.look_up(app, 1, name.as_ref(), false, at(1));
+        assert_eq!(["abc", "def", "de"].map(look_up), [true, false, true]);
+        builder.range(app, 2, 0, 1, at(2));
+        builder.range(app, 2, 1 << 20, 1, at(3));
+        assert!(!look_up(""), "three requests are there");
+        let recorded = builder.finish(Vec::new(), None, |_, id| {
+            named(["", "f"][id as usize - 1], 9)
+        });
+        let recorded = recorded.unwrap();
+        assert_eq!((recorded.profile.steps().len(), recorded.dropped), (3, 3));
     }
 
     #[test]

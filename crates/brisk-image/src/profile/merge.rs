@@ -90,6 +90,28 @@ impl Profile {
         Ok(merged)
     }
 
+    /// This profile and one run more, of which only what `self` has not was recorded, as the rest
+    /// was there before it was asked for: `missed` is behind what `self` has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Profile::merge`].
+    pub fn with_missed(&self, missed: &Self) -> Result<Self> {
+        // The run asked for all of `self`, as far as anybody knows.
+        let mut rest = self.clone();
+        rest.runs = 1;
+        for step in &mut rest.steps {
+            step.runs = 1;
+        }
+        let mut merged = Self::merge(&[self.clone(), rest, missed.clone()])?;
+        // The last two are one run.
+        merged.runs = merged.runs.saturating_sub(missed.runs);
+        for step in &mut merged.steps {
+            step.runs = step.runs.min(merged.runs);
+        }
+        Ok(merged)
+    }
+
     /// Takes over roots, files and directories of `profiles`, which `self` has none of.
     fn take_places(&mut self, profiles: &[Self]) -> Result<Vec<Renumbered>> {
         let mut roots: HashMap<PathBuf, u32> = HashMap::new();
@@ -385,6 +407,24 @@ mod tests {
         assert_eq!(merged.runs, 2);
         let again = Profile::merge(std::slice::from_ref(&a)).unwrap();
         assert_eq!(steps(&again), steps(&a));
+    }
+
+    #[test]
+    fn what_was_missed_is_behind_what_is_known() {
+        let known = profile(2, &[(0, 0, 10, 50, 2), (1, 0, 4, 70, 1)]);
+        let missed = profile(1, &[(2, 0, 3, 1, 1), (0, 8, 4, 2, 1)]);
+        let all = known.with_missed(&missed).unwrap();
+        all.check_invariants().unwrap();
+        assert_eq!(all.runs, 3);
+        let expected = [
+            // Known, and missed all the same: evicted.
+            (0, 8, 2, 50, 3),
+            (0, 0, 8, 50, 3),
+            (1, 0, 4, 70, 2),
+            (2, 0, 3, 1, 1),
+            (0, 10, 2, 2, 1),
+        ];
+        assert_eq!(steps(&all), expected);
     }
 
     #[test]

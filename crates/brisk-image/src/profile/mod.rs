@@ -1,5 +1,6 @@
 //! What a launch asked for: the list of it, where its files are, and the pack of its pages.
 
+pub(crate) mod audit;
 pub(crate) mod builder;
 pub(crate) mod compare;
 pub(crate) mod digests;

@@ -35,6 +35,8 @@ pub(super) struct Answered {
     /// The bytes that the reader has now.
     pub(super) range: Range<u64>,
     pub(super) block_size: u64,
+    /// The kernel reads nothing ahead by itself.
+    pub(super) alone: bool,
 }
 
 /// The queue between the threads that answer and the one that follows up.
@@ -167,8 +169,8 @@ impl Answered {
         let len = self.reader.len();
         let start = self.last_block() * self.block_size;
         let end = start.saturating_add(self.block_size).min(len);
-        if self.reader.is_raw_at(start) {
-            // Nothing was decoded.
+        if self.reader.is_raw_at(start) && !self.alone {
+            // Nothing was decoded, and the kernel reads it ahead in larger pieces.
             return [0..0, 0..0];
         }
         [self.range.end..end, start..self.range.start]

@@ -71,7 +71,7 @@ impl FuseConnection {
     /// `Unsupported` if the kernel is older than Linux 5.4, and `Io` if `channel` belongs to no
     /// mount or INIT was answered already.
     pub fn establish(channel: OwnedFd, options: &ServeOptions) -> Result<Self> {
-        let agreed = init(channel.as_fd(), options.recorder.is_some())
+        let agreed = init(channel.as_fd(), options.exact_recorder().is_some())
             .map_err(|cause| Error::new(Action::Serve, cause))?;
         let mut channels = vec![channel];
         while channels.len() < options.threads {

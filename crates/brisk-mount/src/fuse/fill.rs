@@ -30,6 +30,7 @@ use rustix::io::Errno;
 
 use super::ahead::whole_pages;
 use super::channel::Channel;
+use super::recorder::Recorder;
 use super::served::Served;
 use super::wire::ROOT;
 use crate::error::{Action, Cause, Error, Result};
@@ -146,11 +147,27 @@ impl Fill {
         self
     }
 
-    /// Takes note that the kernel asks for `size` bytes at `offset` of a node.
-    pub(super) fn asked(&self, served: &Served, nodeid: u64, offset: u64, size: u32) {
+    /// Takes note that the kernel asks for `size` bytes at `offset` of a node. `missed` records it
+    /// if nothing of it is in the pack: what stands around a page that is in it, the kernel may have
+    /// read ahead.
+    pub(super) fn asked(
+        &self,
+        served: &Served,
+        missed: Option<&Recorder>,
+        nodeid: u64,
+        offset: u64,
+        size: u32,
+    ) {
         let pages = offset / PAGE..offset.saturating_add(size.into()).div_ceil(PAGE);
+        let ask = |known: &Pages, pages: Range<u64>| {
+            if !known.ask(served, nodeid, Range::clone(&pages))
+                && let Some(missed) = missed
+            {
+                missed.read_pages(nodeid, pages);
+            }
+        };
         if let Some(known) = self.asked.get() {
-            return known.ask(served, nodeid, pages);
+            return ask(known, pages);
         }
         if let Some(early) = &mut *self.early() {
             if early.len() < EARLY {
@@ -160,7 +177,7 @@ impl Fill {
         }
         // The pack became known meanwhile, or there is none.
         if let Some(known) = self.asked.get() {
-            known.ask(served, nodeid, pages);
+            ask(known, pages);
         }
     }
 
@@ -178,8 +195,15 @@ impl Fill {
     }
 
     /// Fills, in this thread and others that end with it.
-    pub(super) fn run(&self, channel: Channel<'_>, image: &Image, served: &Served) {
-        let filled = catch_unwind(AssertUnwindSafe(|| self.fill(channel, image, served)));
+    pub(super) fn run(
+        &self,
+        channel: Channel<'_>,
+        image: &Image,
+        served: &Served,
+        missed: Option<&Recorder>,
+    ) {
+        let filled = || self.fill(channel, image, served, missed);
+        let filled = catch_unwind(AssertUnwindSafe(filled));
         // A fault of this program is no reason to end the server.
         if filled.is_err() {
             let cause = Cause::io("finish", io::Error::other("it panicked"));
@@ -189,7 +213,13 @@ impl Fill {
         served.fill.over(self.started);
     }
 
-    fn fill(&self, channel: Channel<'_>, image: &Image, served: &Served) {
+    fn fill(
+        &self,
+        channel: Channel<'_>,
+        image: &Image,
+        served: &Served,
+        missed: Option<&Recorder>,
+    ) {
         let Some(chosen) = self.choose(image) else {
             return;
         };
@@ -203,7 +233,11 @@ impl Fill {
             let mut early = self.early();
             let pages = self.asked.get_or_init(|| Pages::of(pack));
             for (nodeid, range) in early.take().into_iter().flatten() {
-                pages.ask(served, nodeid, range);
+                if !pages.ask(served, nodeid, range.clone())
+                    && let Some(missed) = missed
+                {
+                    missed.read_pages(nodeid, range);
+                }
             }
         }
         let (Some(pages), Some(root)) = (self.asked.get(), self.open_root()) else {
@@ -334,13 +368,12 @@ impl PackPlace {
     }
 }
 
-/// Finds the first pack of `image` in `places`: the bytes that it fills, or why none is of use;
-/// none if there is none.
-pub(crate) fn check_pack(places: &[PackPlace], image: &Image) -> Option<Result<u64>> {
+/// The first pack of `image` in `places`, or why none is of use; none if there is none.
+pub(crate) fn first_pack(places: &[PackPlace], image: &Image) -> Option<Result<HotPack>> {
     let mut ignored = None;
     for place in places {
         match place.open(image) {
-            Ok(Some(chosen)) => return Some(Ok(chosen.pack.data_len())),
+            Ok(Some(chosen)) => return Some(Ok(chosen.pack)),
             Ok(None) => {}
             Err(error) => ignored = Some(Err(error)),
         }
@@ -453,8 +486,10 @@ impl Pages {
             .get(base.checked_add(usize::try_from(within).ok()?)?)
     }
 
-    fn ask(&self, served: &Served, nodeid: u64, pages: Range<u64>) {
+    /// Counts what is asked for. False if none of it is in the pack.
+    fn ask(&self, served: &Served, nodeid: u64, pages: Range<u64>) -> bool {
         let (mut late, mut evicted, mut strayed) = (0, 0, 0);
+        let asked = pages.end.saturating_sub(pages.start);
         for page in pages {
             match self.state(nodeid, page) {
                 None => strayed += 1,
@@ -466,6 +501,7 @@ impl Pages {
             }
         }
         served.fill.asked(late, evicted, strayed);
+        strayed < asked
     }
 
     /// The pages of the range with this number.

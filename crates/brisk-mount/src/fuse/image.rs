@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use brisk_image::{Image, Inode, InodeKind};
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use super::listing::Listings;
 use super::node::{Fail, Nodes};
 use super::options::ServeOptions;
 use super::readers::Readers;
+use super::recorder::Recorder;
 use super::wire::{AttrOut, EntryOut, StatfsOut};
 
 /// The longest name, in bytes, as in SquashFS.
@@ -27,6 +29,8 @@ pub(super) struct ServedImage<'a> {
     listings: Listings<'a>,
     readers: Readers,
     pub(super) ahead: Option<Ahead>,
+    /// As long as it records, nothing is put into the page cache unasked.
+    recorder: Option<Arc<Recorder>>,
 }
 
 impl<'a> ServedImage<'a> {
@@ -38,7 +42,8 @@ impl<'a> ServedImage<'a> {
             },
             listings: Listings::default(),
             readers: Readers::default(),
-            ahead: options.reads_ahead().then(Ahead::default),
+            ahead: options.read_ahead.then(Ahead::default),
+            recorder: options.exact_recorder().cloned(),
         }
     }
 }
@@ -117,12 +122,14 @@ impl FileSystem for ServedImage<'_> {
             }
         }
         answer(&slices)?;
-        if let Some(ahead) = &self.ahead {
+        let recorded = self.recorder.as_ref().is_some_and(|r| r.is_recording());
+        if let (Some(ahead), false) = (&self.ahead, recorded) {
             ahead.follow(Answered {
                 nodeid: node,
                 reader,
                 range: offset..end,
                 block_size: self.nodes.image.block_size().into(),
+                alone: self.recorder.is_some(),
             });
         }
         Ok(end.saturating_sub(offset))

@@ -5,7 +5,7 @@ use std::iter::Peekable;
 use std::sync::{Mutex, PoisonError};
 
 use brisk_image::{Inode, InodeKind, ReadDir};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::node::{Fail, Nodes, type_bits};
 use super::wire::{Dirent, EntryOut};
@@ -152,6 +152,19 @@ fn parent_number(nodes: Nodes<'_>, directory: &Inode) -> u64 {
     }
 }
 
+/// The entries of a listing with attributes, as READDIRPLUS wants it, that have a node.
+pub(super) fn entries(mut part: &[u8]) -> impl Iterator<Item = (EntryOut, &[u8])> {
+    let next = move || {
+        let (entry, rest) = EntryOut::read_from_prefix(part).ok()?;
+        let (dirent, rest) = Dirent::read_from_prefix(rest).ok()?;
+        let name = rest.get(..usize::try_from(dirent.namelen).ok()?)?;
+        let len = size_of::<EntryOut>() + size_of::<Dirent>() + name.len();
+        part = part.get(len.next_multiple_of(8)..).unwrap_or(&[]);
+        Some((entry, name))
+    };
+    std::iter::from_fn(next).filter(|(entry, _)| entry.nodeid != 0)
+}
+
 /// A part of a listing as it grows.
 pub(super) struct Part {
     pub(super) bytes: Vec<u8>,
@@ -192,5 +205,33 @@ impl Part {
         self.bytes.extend_from_slice(name);
         self.bytes.resize(end, 0);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_listed_with_nodes_is_read_again() {
+        let mut part = Part {
+            bytes: Vec::new(),
+            size: 4096,
+            plus: true,
+        };
+        for (name, nodeid) in [(".", 0), ("a", 7), ("eight888", 8), ("ninecharss", 9)] {
+            let entry = || EntryOut {
+                nodeid,
+                ..EntryOut::new_zeroed()
+            };
+            assert!(part.push(name.as_bytes(), 1, 1, 0, entry));
+        }
+        let found: Vec<_> = entries(&part.bytes)
+            .map(|(e, name)| (e.nodeid, name))
+            .collect();
+        assert_eq!(
+            found,
+            [(7, &b"a"[..]), (8, b"eight888"), (9, b"ninecharss")]
+        );
     }
 }

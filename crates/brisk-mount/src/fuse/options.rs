@@ -36,8 +36,12 @@ pub struct ServeOptions {
     pub block_cache: u64,
     /// Puts the pages of a hot pack into the page cache, from threads more. None.
     pub fill: Option<Arc<Fill>>,
-    /// Records what is asked for. The kernel is then to read nothing ahead and to look up each name
-    /// by itself, and nothing is put into the page cache unasked. No.
+    /// Records what is asked for. No.
+    ///
+    /// Without `fill`, each page that the program demands is to be seen: the kernel is to read
+    /// nothing ahead and to look up each name by itself, and nothing is put into the page cache
+    /// unasked as long as it is recorded. Beside a `fill`, only names are recorded, and reads of what
+    /// the hot pack has not, as the kernel makes them.
     pub recorder: Option<Arc<Recorder>>,
     /// Counts what is done; a clone of the options counts into the same.
     pub served: Arc<Served>,
@@ -68,9 +72,9 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
-    /// Whether what was not asked for is put into the page cache.
-    pub(super) fn reads_ahead(&self) -> bool {
-        self.read_ahead && self.recorder.is_none()
+    /// The recorder, if it is to see all that is asked for.
+    pub(super) fn exact_recorder(&self) -> Option<&Arc<Recorder>> {
+        self.recorder.as_ref().filter(|_| self.fill.is_none())
     }
 }
 

@@ -3,14 +3,21 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use brisk_image::{Named, ProfileBuilder, Ready, Recorded, RootId, RootKind};
+use brisk_image::{Named, PAGE, ProfileBuilder, Ready, Recorded, RootId, RootKind};
 
+use super::listing::entries;
 use super::wire::{EntryOut, ROOT};
+
+/// What a recording in the server of a session may hold: requests, bytes of names, and nodes with
+/// their names. Together they take 30 MB at most, of which a launch like Chromium's uses a fifth.
+const BRIEF: (usize, usize, usize) = (1 << 17, 4 << 20, 1 << 17);
 
 /// A launch that is being recorded, over all that it is served.
 #[derive(Debug)]
@@ -18,6 +25,10 @@ pub struct Recording {
     started: Instant,
     /// None when the recording was cut.
     builder: Mutex<Option<ProfileBuilder>>,
+    /// It was cut: for who would rather not wait for the lock to find out.
+    over: AtomicBool,
+    /// Nodes whose names each recorder keeps.
+    most_nodes: usize,
     recorders: Mutex<Vec<Arc<Recorder>>>,
 }
 
@@ -26,8 +37,7 @@ pub struct Recording {
 pub struct Recorder {
     recording: Arc<Recording>,
     root: RootId,
-    /// How each node was first found. The kernel knows no node that it did not look up, as long as
-    /// listings come without nodes.
+    /// How each node was first found: looked up, or listed.
     found: Mutex<HashMap<u64, Found>>,
 }
 
@@ -41,11 +51,28 @@ struct Found {
 impl Recording {
     /// Starts the clock.
     pub fn start() -> Arc<Self> {
+        Self::with(ProfileBuilder::new(), usize::MAX)
+    }
+
+    /// The same in little memory, for a process that has other things to do.
+    pub(crate) fn start_brief() -> Arc<Self> {
+        let (requests, names, nodes) = BRIEF;
+        Self::with(ProfileBuilder::bounded(requests, names), nodes)
+    }
+
+    fn with(builder: ProfileBuilder, most_nodes: usize) -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
-            builder: Mutex::new(Some(ProfileBuilder::new())),
+            builder: Mutex::new(Some(builder)),
+            over: AtomicBool::new(false),
+            most_nodes,
             recorders: Mutex::default(),
         })
+    }
+
+    /// How long it goes on, or went on when it was cut.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// The recorder for a server of what the program sees at the absolute `path`. None if the
@@ -75,6 +102,7 @@ impl Recording {
         let Some(builder) = lock(&self.builder).take() else {
             return Ok(None);
         };
+        self.over.store(true, Ordering::Relaxed);
         let at = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let recorders = lock(&self.recorders);
         let found: HashMap<_, _> = recorders
@@ -82,38 +110,77 @@ impl Recording {
             .map(|recorder| (recorder.root, lock(&recorder.found)))
             .collect();
         let ready = Some(Ready { by, at });
-        builder
-            .finish(command, ready, |root, node| named(found.get(&root)?, node))
-            .map(Some)
+        let recorded = builder.finish(command, ready, |root, node| named(found.get(&root)?, node));
+        for mut found in found.into_values() {
+            // The server may stay for days.
+            *found = HashMap::new();
+        }
+        recorded.map(Some)
     }
 }
 
 impl Recorder {
+    /// Whether what is asked for now is recorded.
+    pub(super) fn is_recording(&self) -> bool {
+        !self.recording.over.load(Ordering::Relaxed)
+    }
+
     /// `name` was looked up in the node `directory`.
     pub(super) fn looked_up(&self, directory: u64, name: &[u8], entry: Option<&EntryOut>) {
+        if !self.is_recording() {
+            return;
+        }
         let at = self.recording.started.elapsed();
         let name = OsStr::from_bytes(name);
         let builder = lock(&self.recording.builder);
         let Some(builder) = builder.as_ref() else {
             return;
         };
-        builder.look_up(self.root, directory, name, entry.is_some(), at);
-        if let Some(entry) = entry
-            && let Entry::Vacant(place) = lock(&self.found).entry(entry.nodeid)
+        if builder.look_up(self.root, directory, name, entry.is_some(), at)
+            && let Some(entry) = entry
+        {
+            self.name(directory, name, entry);
+        }
+    }
+
+    /// `part` of a listing of the node `directory` was sent, with nodes: so the kernel knows those
+    /// without looking their names up.
+    pub(super) fn listed(&self, directory: u64, part: &[u8]) {
+        if self.is_recording() {
+            for (entry, name) in entries(part) {
+                self.name(directory, OsStr::from_bytes(name), &entry);
+            }
+        }
+    }
+
+    fn name(&self, parent: u64, name: &OsStr, entry: &EntryOut) {
+        let mut found = lock(&self.found);
+        if found.len() < self.recording.most_nodes
+            && let Entry::Vacant(place) = found.entry(entry.nodeid)
         {
             place.insert(Found {
-                parent: directory,
+                parent,
                 name: name.to_owned(),
                 len: entry.attr.size,
             });
         }
     }
 
-    /// `size` bytes from `offset` of the file `node` were asked for.
-    pub(super) fn read(&self, node: u64, offset: u64, size: u32) {
+    /// `pages` of the file `node` were asked for.
+    pub(super) fn read_pages(&self, node: u64, pages: Range<u64>) {
+        let offset = pages.start.saturating_mul(PAGE);
+        let len = pages.end.saturating_mul(PAGE).saturating_sub(offset);
+        self.read(node, offset, len);
+    }
+
+    /// `len` bytes from `offset` of the file `node` were asked for.
+    pub(super) fn read(&self, node: u64, offset: u64, len: u64) {
+        if !self.is_recording() {
+            return;
+        }
         let at = self.recording.started.elapsed();
         if let Some(builder) = lock(&self.recording.builder).as_ref() {
-            builder.range(self.root, node, offset, size.into(), at);
+            builder.range(self.root, node, offset, len, at);
         }
     }
 }

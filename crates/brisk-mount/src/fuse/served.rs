@@ -11,22 +11,50 @@ pub struct Served {
     read: AtomicU64,
     stored: AtomicU64,
     faults: AtomicU64,
-    lookup_times: Times,
-    read_times: Times,
+    /// Of each of [`OPERATIONS`], and of all others.
+    times: [Times; OPERATIONS.len() + 1],
     pub(super) fill: FillCounters,
 }
+
+/// What is counted and timed by itself, and the codes of the requests for it.
+const OPERATIONS: [(&str, &[u32]); 10] = [
+    ("lookup", &[op::LOOKUP]),
+    ("getattr", &[op::GETATTR]),
+    ("readlink", &[op::READLINK]),
+    ("open", &[op::OPEN, op::OPENDIR]),
+    ("read", &[op::READ]),
+    ("readdir", &[op::READDIR]),
+    ("readdirplus", &[op::READDIRPLUS]),
+    ("xattr", &[op::GETXATTR, op::LISTXATTR]),
+    ("statfs", &[op::STATFS]),
+    ("ioctl", &[op::IOCTL]),
+];
+
+/// What the others are called.
+const OTHER: &str = "other";
+
+/// The place of each code in [`OPERATIONS`].
+const PLACES: [usize; op::END as usize] = {
+    let mut places = [OPERATIONS.len(); op::END as usize];
+    let mut operation = 0;
+    while operation < OPERATIONS.len() {
+        let mut code = 0;
+        while code < OPERATIONS[operation].1.len() {
+            places[OPERATIONS[operation].1[code] as usize] = operation;
+            code += 1;
+        }
+        operation += 1;
+    }
+    places
+};
 
 /// How often something took how long: a count for each quarter of each doubling of nanoseconds.
 #[derive(Debug)]
 struct Times([AtomicU64; 256]);
 
-impl Default for Times {
-    fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; 256])
-    }
-}
-
 impl Times {
+    const NONE: Self = Self([const { AtomicU64::new(0) }; 256]);
+
     /// The count that stands for `nanos`: the highest bit that is set, and the two below it.
     fn place(nanos: u64) -> usize {
         let nanos = nanos.max(4);
@@ -41,7 +69,8 @@ impl Times {
         }
     }
 
-    fn percentiles(&self) -> Percentiles {
+    /// How often in all, and the percentiles.
+    fn percentiles(&self) -> (u64, Percentiles) {
         let counts: Vec<u64> = self
             .0
             .iter()
@@ -61,11 +90,12 @@ impl Times {
                 (1u64 << (place / 4)) + quarter * (place as u64 % 4) + quarter / 2
             })
         };
-        Percentiles {
+        let percentiles = Percentiles {
             p50: of(50),
             p90: of(90),
             p99: of(99),
-        }
+        };
+        (all, percentiles)
     }
 }
 
@@ -80,6 +110,18 @@ pub struct Percentiles {
     pub p99: u64,
 }
 
+/// How often an operation was answered, and how long that took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OperationTimes {
+    /// As FUSE calls it: `lookup`, `read`, ...; `other` for all that has no name here.
+    pub name: &'static str,
+    /// Answers.
+    pub answers: u64,
+    /// How long they took.
+    pub times: Percentiles,
+}
+
 impl Default for Served {
     fn default() -> Self {
         Self {
@@ -88,8 +130,7 @@ impl Default for Served {
             read: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             faults: AtomicU64::new(0),
-            lookup_times: Times::default(),
-            read_times: Times::default(),
+            times: [const { Times::NONE }; OPERATIONS.len() + 1],
             fill: FillCounters::default(),
         }
     }
@@ -231,10 +272,6 @@ pub struct ServedCounts {
     pub bytes_stored: u64,
     /// Requests answered with EIO, as the image is damaged or cannot be read.
     pub faults: u64,
-    /// Of looking up names.
-    pub lookup_times: Percentiles,
-    /// Of reading files.
-    pub read_times: Percentiles,
     /// What was put into the page cache from a hot pack.
     pub fill: FillCounts,
 }
@@ -260,10 +297,22 @@ impl Served {
             resent: self.resent.load(Ordering::Relaxed),
             bytes_stored: self.stored.load(Ordering::Relaxed),
             faults: self.faults.load(Ordering::Relaxed),
-            lookup_times: self.lookup_times.percentiles(),
-            read_times: self.read_times.percentiles(),
             fill: self.fill.counts(),
         }
+    }
+
+    /// How long each operation took that was asked for.
+    pub fn times(&self) -> Vec<OperationTimes> {
+        let names = OPERATIONS.iter().map(|(name, _)| *name).chain([OTHER]);
+        let all = names.zip(&self.times).map(|(name, times)| {
+            let (answers, times) = times.percentiles();
+            OperationTimes {
+                name,
+                answers,
+                times,
+            }
+        });
+        all.filter(|operation| operation.answers > 0).collect()
     }
 
     /// Counts a request. Those of codes that no kernel has yet count as the code 0.
@@ -279,10 +328,10 @@ impl Served {
 
     /// Takes note that a request of this code, begun then, was answered now.
     pub(super) fn took(&self, opcode: u32, begun: Instant) {
-        let times = match opcode {
-            op::LOOKUP => &self.lookup_times,
-            op::READ => &self.read_times,
-            _ => return,
+        let place = PLACES.get(opcode as usize).copied();
+        // Of each place there are times.
+        let Some(times) = self.times.get(place.unwrap_or(OPERATIONS.len())) else {
+            return;
         };
         times.add(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
@@ -306,12 +355,13 @@ mod tests {
 
     #[test]
     fn percentiles_are_right_to_an_eighth() {
-        let times = Times::default();
-        assert_eq!(times.percentiles(), Percentiles::default());
+        let times = Times::NONE;
+        assert_eq!(times.percentiles(), (0, Percentiles::default()));
         for nanos in 1..=1000 {
             times.add(nanos * 1000);
         }
-        let Percentiles { p50, p90, p99 } = times.percentiles();
+        let (count, Percentiles { p50, p90, p99 }) = times.percentiles();
+        assert_eq!(count, 1000);
         for (found, expected) in [(p50, 500_000u64), (p90, 900_000), (p99, 990_000)] {
             assert!(
                 found.abs_diff(expected) <= expected / 8,
@@ -320,5 +370,24 @@ mod tests {
         }
         times.add(u64::MAX);
         times.add(0);
+    }
+
+    #[test]
+    fn each_operation_has_times_of_its_own() {
+        let served = Served::default();
+        assert_eq!(served.times(), []);
+        let codes = [
+            op::READ,
+            op::OPENDIR,
+            op::OPEN,
+            op::DESTROY,
+            u32::MAX,
+            op::READ,
+        ];
+        for code in codes {
+            served.took(code, Instant::now());
+        }
+        let found: Vec<_> = served.times().iter().map(|o| (o.name, o.answers)).collect();
+        assert_eq!(found, [("open", 2), ("read", 2), ("other", 2)]);
     }
 }

@@ -57,7 +57,8 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
         if let Some(fill) = &options.fill {
             let channel = Channel(connection.channel());
             let builder = thread::Builder::new().name("brisk-fill".into());
-            let run = move || fill.run(channel, image, &options.served);
+            let missed = options.recorder.as_deref();
+            let run = move || fill.run(channel, image, &options.served, missed);
             if builder.spawn_scoped(scope, run).is_err() {
                 // Its counters say that nothing was filled.
                 fill.end();
@@ -173,6 +174,9 @@ impl<T: FileSystem> Server<'_, T> {
                 let ReadIn { offset, size, .. } = request.read()?;
                 let size = size as usize;
                 let part = self.tree.list(node, offset, size, plus)?;
+                if let (Some(recorder), true) = (&self.options.recorder, plus) {
+                    recorder.listed(node, &part);
+                }
                 channel.reply_bytes(unique, &part)?;
             }
             op::STATFS => channel.reply(unique, &self.tree.statistics()?)?,
@@ -220,11 +224,12 @@ impl<T: FileSystem> Server<'_, T> {
     fn read(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
         let ReadIn { offset, size, .. } = request.read()?;
         let node = request.header.nodeid;
-        if let Some(recorder) = &self.options.recorder {
-            recorder.read(node, offset, size);
-        }
-        if let Some(fill) = &self.options.fill {
-            fill.asked(&self.options.served, node, offset, size);
+        match (&self.options.fill, &self.options.recorder) {
+            (Some(fill), missed) => {
+                fill.asked(&self.options.served, missed.as_deref(), node, offset, size);
+            }
+            (None, Some(recorder)) => recorder.read(node, offset, size.into()),
+            (None, None) => {}
         }
         let mut answer = |bytes: &[IoSlice<'_>]| channel.reply_slices(request.header.unique, bytes);
         let len = self.tree.read(node, offset, size, &mut answer)?;

@@ -61,6 +61,34 @@ pub struct ImageStatus {
     pub restarts: u32,
     /// What its server has counted since it started, by name.
     pub counts: Vec<(String, u64)>,
+    /// How long its server took to answer, by operation.
+    pub operations: Vec<OperationStatus>,
+}
+
+/// How often an operation was answered, and how long that took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OperationStatus {
+    /// As FUSE calls it: `lookup`, `read`, ...
+    pub name: String,
+    /// Answers.
+    pub answers: u64,
+    /// Nanoseconds that half, 90 % and 99 % of the answers took at most, to an eighth.
+    pub times: [u64; 3],
+}
+
+impl OperationStatus {
+    /// Out of `name answers p50 p90 p99`.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let name = words.next()?.to_owned();
+        let mut number = || words.next()?.parse().ok();
+        Some(Self {
+            name,
+            answers: number()?,
+            times: [number()?, number()?, number()?],
+        })
+    }
 }
 
 /// The calling user's sessions.
@@ -186,6 +214,7 @@ fn parse(key: String, message: Message) -> SessionStatus {
                     .programs
                     .extend(pid.map(|pid| (pid, name.to_owned())));
             }
+            (b"operation", Some(image)) => image.operations.extend(OperationStatus::parse(&text)),
             (name, Some(image)) => {
                 let count = name.strip_prefix(b"count.").map(String::from_utf8_lossy);
                 let count = count.zip(text.parse().ok());

@@ -66,28 +66,9 @@ impl Directory {
     }
 
     fn open_at(path: &Path) -> Result<Self, Cause> {
-        match mkdirat(CWD, path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(Cause::io(format!("make {}", path.display()), e)),
-        }
-        let refused = |found| Cause::SessionDirectory {
-            directory: path.to_owned(),
-            found,
-        };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
-            Errno::NOTDIR | Errno::LOOP => refused("is not a directory"),
-            Errno::ACCESS => refused("belongs to somebody else"),
-            e => Cause::io(format!("open {}", path.display()), e),
-        })?;
-        let stat = fstat(&fd).map_err(|e| Cause::io("examine the directory of sessions", e))?;
-        if stat.st_uid != geteuid().as_raw() {
-            return Err(refused("belongs to somebody else"));
-        }
-        if stat.st_mode & 0o077 != 0 {
-            return Err(refused("can be entered by others"));
-        }
-        Ok(Self { fd })
+        Ok(Self {
+            fd: open_private(path)?,
+        })
     }
 
     /// Another descriptor of it.
@@ -231,6 +212,33 @@ impl Directory {
         keys.sort_unstable();
         Ok(keys)
     }
+}
+
+/// Opens the directory at `path`, which is made if there is none, if it belongs to the user and nobody
+/// else may enter it.
+pub(super) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
+    match mkdirat(CWD, path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(Cause::io(format!("make {}", path.display()), e)),
+    }
+    let refused = |found| Cause::OpenToOthers {
+        directory: path.to_owned(),
+        found,
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
+        Errno::NOTDIR | Errno::LOOP => refused("is not a directory"),
+        Errno::ACCESS => refused("belongs to somebody else"),
+        e => Cause::io(format!("open {}", path.display()), e),
+    })?;
+    let stat = fstat(&fd).map_err(|e| Cause::io(format!("examine {}", path.display()), e))?;
+    if stat.st_uid != geteuid().as_raw() {
+        return Err(refused("belongs to somebody else"));
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return Err(refused("can be entered by others"));
+    }
+    Ok(fd)
 }
 
 fn new_socket() -> io::Result<OwnedFd> {

@@ -16,14 +16,18 @@ use rustix::fs::{CWD, Mode, OFlags, Timespec, openat};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, waitpid,
+};
 
 use super::directory::Directory;
+use super::learn::Lesson;
 use super::members::{Members, name_of};
 use super::say;
 use super::server::{Server, Task};
 use super::shared::{Handle, SharedPlace};
-use super::wire::{receive, send};
+use super::wire::{Message, receive, send};
+use crate::syscalls::start_child;
 use crate::{FuseConnection, ServeOptions};
 
 /// When the kernel is asked to send unanswered requests again, after a server was restarted: what
@@ -63,6 +67,8 @@ pub(super) struct Served {
     pub(super) image: Image,
     pub(super) connection: FuseConnection,
     pub(super) options: ServeOptions,
+    /// What is learned from the launch.
+    pub(super) lesson: Option<Lesson>,
     pub(super) handle: Handle,
     pub(super) watch: Watch,
 }
@@ -160,6 +166,7 @@ impl Guardian {
             idle_since: None,
             since: SystemTime::now(),
             dying: Vec::new(),
+            learners: Vec::new(),
         };
         let result = (0..state.images.len())
             .try_for_each(|index| state.start_server(index))
@@ -196,6 +203,8 @@ struct State {
     since: SystemTime,
     /// Servers that are dead but not gone.
     dying: Vec<(usize, Pid)>,
+    /// Processes that make hot packs, each with what is readable when it has ended.
+    learners: Vec<(Pid, OwnedFd)>,
 }
 
 /// What became readable. The numbers are indices of peers and images. A server is named by its
@@ -207,6 +216,7 @@ enum Source {
     Program,
     ServerSocket(usize, Pid),
     ServerDeath(usize, Pid),
+    LearnerDeath(Pid),
 }
 
 impl State {
@@ -234,6 +244,7 @@ impl State {
                 }
                 Source::ServerSocket(index, pid) => self.hear_server(index, pid, now),
                 Source::ServerDeath(index, pid) => self.bury_server(index, pid, now),
+                Source::LearnerDeath(pid) => self.bury_learner(pid),
             }
         }
         // From the last, so that the other numbers stay right.
@@ -276,6 +287,9 @@ impl State {
                         .map(|thread| (thread, Source::ServerDeath(index, server.pid))),
                 );
             }
+        }
+        for (pid, process) in &self.learners {
+            watched.push((process, Source::LearnerDeath(*pid)));
         }
         let mut fds: Vec<_> = watched
             .iter()
@@ -416,7 +430,7 @@ impl State {
         Ok(fields)
     }
 
-    /// The counters of a server, as `count.name=number`; none if it does not answer soon.
+    /// The counters of a server, as `count.name=number` and `operation=name number times`; none if it does not answer soon.
     fn counts(&mut self, index: usize) -> Vec<Vec<u8>> {
         let server = self.images.get(index).and_then(|i| i.watch.server.as_ref());
         let Some(server) = server else {
@@ -430,14 +444,11 @@ impl State {
             return Vec::new();
         }
         match receive(&server.socket) {
-            Ok(Some(message)) if message.verb() == b"counts" => message
-                .fields
-                .into_iter()
-                .skip(1)
-                .map(|field| [b"count.", field.as_slice()].concat())
-                .collect(),
+            Ok(Some(message)) if message.verb() == b"counts" => {
+                message.fields.into_iter().skip(1).collect()
+            }
             Ok(Some(message)) => {
-                self.note(index, message.verb(), message.field(1));
+                self.note(index, message);
                 Vec::new()
             }
             // The next poll finds out what became of it.
@@ -488,12 +499,18 @@ impl State {
             return;
         };
         match receive(&server.socket) {
-            Ok(Some(message)) => self.note(index, message.verb(), message.field(1)),
+            Ok(Some(message)) => self.note(index, message),
             _ => self.bury_server(index, pid, now),
         }
     }
 
-    fn note(&mut self, index: usize, verb: &[u8], field: Option<&[u8]>) {
+    /// Deals with what the server of an image says by itself.
+    fn note(&mut self, index: usize, mut message: Message) {
+        let recorded = message.descriptors.pop();
+        let (verb, field) = (message.verb(), message.field(1));
+        if let (b"recorded", Some(recorded)) = (verb, recorded) {
+            return self.start_learner(index, recorded);
+        }
         let Some(watch) = self.images.get_mut(index).map(|image| &mut image.watch) else {
             return;
         };
@@ -516,18 +533,26 @@ impl State {
     }
 
     /// In the new process: drops what the guardian alone should have, so that others notice when it
-    /// is gone, and serves.
-    fn become_server(&mut self, index: usize, socket: OwnedFd) -> i32 {
+    /// is gone, and keeps one image.
+    fn leave_guardian(&mut self, index: usize) -> Served {
         let image = self.images.swap_remove(index);
         self.images.clear();
         self.peers.clear();
+        self.learners.clear();
         self.listener = None;
         self.entrance = None;
         self.program = None;
-        let mut options = image.options;
-        // What the one before has filled is there, and the launch is under way.
+        image
+    }
+
+    /// In the new process: serves.
+    fn become_server(&mut self, index: usize, socket: OwnedFd) -> i32 {
+        let image = self.leave_guardian(index);
+        let (mut options, mut lesson) = (image.options, image.lesson);
+        // What the one before has filled is there, what it has recorded is not, and the launch is
+        // under way.
         if image.watch.restarts > 0 {
-            options.fill = None;
+            (options.fill, options.recorder, lesson) = (None, None, None);
         }
         drop(image.watch);
         // A name for those who look for it; all works without.
@@ -537,10 +562,35 @@ impl State {
             connection: image.connection,
             image: image.image,
             options,
+            lesson,
             handle: image.handle,
             members: self.members.clone(),
         };
         task.run()
+    }
+
+    /// Starts the process that makes a hot pack of what a server has recorded.
+    fn start_learner(&mut self, index: usize, recorded: OwnedFd) {
+        let mut recorded = Some(recorded);
+        let started = start_child(|| {
+            rustix::thread::set_name(c"brisk-learner").ok();
+            let Served { image, lesson, .. } = self.leave_guardian(index);
+            let learn = |(lesson, recorded): (Lesson, OwnedFd)| lesson.learn(&image, recorded);
+            lesson.zip(recorded.take()).map_or(1, learn)
+        });
+        let watched = started.and_then(|pid| Ok((pid, pidfd_open(pid, PidfdFlags::empty())?)));
+        match watched {
+            Ok(learner) => self.learners.push(learner),
+            Err(e) => say(&format!("nothing is learned from this launch: {e}")),
+        }
+    }
+
+    fn bury_learner(&mut self, pid: Pid) {
+        // It was this process's child; only its status is left of it.
+        match waitpid(Some(pid), WaitOptions::NOHANG) {
+            Ok(None) | Err(Errno::INTR) => {}
+            Ok(Some(_)) | Err(_) => self.learners.retain(|(learner, _)| *learner != pid),
+        }
     }
 
     /// A server is dead, though threads of it may still hang: another takes its place, if the
@@ -704,8 +754,8 @@ impl State {
         }
         let deadline = Instant::now() + LAST_WORDS;
         let mut killed = false;
-        // Until there is no child any more.
-        while let Ok(_) | Err(Errno::INTR) = waitpid(None, WaitOptions::NOHANG) {
+        // A learner goes on by itself.
+        while self.hear_last_words() {
             if Instant::now() > deadline && !mem::replace(&mut killed, true) {
                 let servers = self.images.iter().filter_map(|i| i.watch.server.as_ref());
                 for server in servers {
@@ -728,6 +778,42 @@ impl State {
             if let Err(e) = cleared {
                 say(&format!("the session's files cannot be removed: {e}"));
             }
+        }
+    }
+
+    /// Deals with what servers say at the end. False if none is left.
+    fn hear_last_words(&mut self) -> bool {
+        let ended = |pid| match waitpid(Some(pid), WaitOptions::NOHANG) {
+            Ok(None) | Err(Errno::INTR) => false,
+            Ok(Some(_)) | Err(_) => true,
+        };
+        self.dying.retain(|(_, pid)| !ended(*pid));
+        let mut left = !self.dying.is_empty();
+        for index in 0..self.images.len() {
+            let server = self.images.get(index).and_then(|i| i.watch.server.as_ref());
+            let Some(server) = server else {
+                continue;
+            };
+            // What it said before it ended was said by now.
+            let is_gone = ended(server.pid);
+            while let Some(message) = self.heard_from(index) {
+                self.note(index, message);
+            }
+            match self.images.get_mut(index) {
+                Some(image) if is_gone => image.watch.server = None,
+                _ => left = true,
+            }
+        }
+        left
+    }
+
+    /// What the server of an image has said, if it has.
+    fn heard_from(&self, index: usize) -> Option<Message> {
+        let server = self.images.get(index)?.watch.server.as_ref()?;
+        let mut fds = [PollFd::new(&server.socket, PollFlags::IN)];
+        match poll(&mut fds, Some(&Timespec::default())) {
+            Ok(1) => receive(&server.socket).ok().flatten(),
+            _ => None,
         }
     }
 }

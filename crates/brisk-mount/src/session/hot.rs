@@ -8,38 +8,77 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brisk_image::Image;
+use brisk_image::HotPack;
 use rustix::fs::OFlags;
 
-use super::say;
-use crate::error::{Cause, Error, Result};
-use crate::fuse::fill::{Fill, FillRoot, PackPlace, check_pack};
+use super::key::Key;
+use super::learn::{Learning, Lesson};
+use super::learned::LearnedPacks;
+use super::{OpenImage, Session, say, with_reasons};
+use crate::ServeOptions;
+use crate::error::{Action, Cause, Error, Result};
+use crate::fuse::fill::{Fill, FillRoot, PackPlace, first_pack};
 
 /// What a new session puts into the page cache before its programs ask for it: the pages of the
 /// images' hot packs.
 ///
 /// The pack of an image is `IMAGE.hot` beside it, or else, and where that is of another image or
-/// damaged, the one behind the image. An image without one is served as any other.
+/// damaged, the one behind the image, or else one that was learned. An image without one is served
+/// as any other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionFill {
-    /// The pack of the session's first image, in place of those that would be found.
+    /// The pack of the session's first image, in place of those beside it and behind it.
     pub hot: Option<PathBuf>,
     /// Bytes that are stored for each image, at most. Half of the free memory is a bound always.
     pub budget: Option<u64>,
+    /// Learns a pack of each image that has none, and makes one that was learned anew when a launch
+    /// asks for much that it has not.
+    pub learning: Option<Learning>,
 }
 
-impl SessionFill {
-    /// Looks at the pack that a session of the image at `path` would use: the bytes that it fills,
-    /// or why it is ignored; none if there is no pack.
+/// What a new session would do with the hot packs of its first image.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FillPlan {
+    /// The pack, or why there is none of use; none if there is no pack.
+    pub pack: Option<Result<HotPack>>,
+    /// The pack is one that was learned.
+    pub learned: bool,
+    /// The launch is recorded, to make a pack of it.
+    pub learns: bool,
+}
+
+impl Session {
+    /// Says what a new session would do with the hot packs of its first image.
     ///
     /// # Errors
     ///
-    /// `Io` if [`SessionFill::hot`] or the image cannot be opened.
-    pub fn check(&self, path: &Path, image: &Image) -> Result<Option<Result<u64>>> {
-        let failed = |cause| Error::new(crate::error::Action::Fill, cause).with_path(path);
-        let packs = Packs::find(self, path, true).map_err(failed)?;
-        let file = File::open(path).map_err(|e| failed(Cause::io("open the image", e)))?;
-        Ok(check_pack(&packs.places(path, file), image))
+    /// `Io` if [`SessionFill::hot`] or an image cannot be opened, and `Place` if an image cannot be
+    /// mounted where it should be.
+    pub fn plan_fill(&self) -> Result<FillPlan> {
+        let plan = || {
+            let images = self.open()?;
+            let packs = Packs::of_session(self, &images)?
+                .into_iter()
+                .next()
+                .flatten();
+            let (Some(packs), Some(image)) = (packs, images.first()) else {
+                return Ok(FillPlan {
+                    pack: None,
+                    learned: false,
+                    learns: false,
+                });
+            };
+            let learns = packs.lesson.as_ref().is_some_and(|lesson| !lesson.fills);
+            let learned = packs.lesson.as_ref().is_some_and(|lesson| lesson.fills);
+            let places = packs.places(&image.path, &image.file)?;
+            Ok(FillPlan {
+                pack: first_pack(&places, &image.read()?),
+                learned,
+                learns,
+            })
+        };
+        plan().map_err(|cause| Error::new(Action::Fill, cause).with_path(&self.image.path))
     }
 }
 
@@ -47,79 +86,174 @@ impl SessionFill {
 pub(super) struct Packs {
     beside: Option<(PathBuf, File)>,
     behind: bool,
+    learned: Option<(PathBuf, File)>,
     budget: Option<u64>,
+    lesson: Option<Lesson>,
 }
 
 impl Packs {
-    /// Those of the image at `path`. `first`: it is the session's first image.
-    pub(super) fn find(fill: &SessionFill, path: &Path, first: bool) -> Result<Self, Cause> {
-        let budget = fill.budget;
-        if let (Some(hot), true) = (&fill.hot, first) {
-            let step = format!("open the hot pack {}", hot.display());
-            let file = open(hot).map_err(|e| Cause::io(step, e))?;
-            return Ok(Self {
-                beside: Some((hot.clone(), file)),
-                behind: false,
-                budget,
-            });
-        }
-        let mut name = OsString::from(path);
-        name.push(".hot");
-        // One that is not there or cannot be opened is no reason not to start.
-        let beside = open(Path::new(&name)).ok().map(|file| (name.into(), file));
+    /// Those of each image of a session; none of any if nothing is filled.
+    pub(super) fn of_session(
+        session: &Session,
+        images: &[OpenImage],
+    ) -> Result<Vec<Option<Self>>, Cause> {
+        let Some(fill) = &session.fill else {
+            return Ok(images.iter().map(|_| None).collect());
+        };
+        let learned = fill.learning.as_ref().and_then(|learning| {
+            // Whoever asks for it opens it first, to say why it cannot be.
+            let packs = LearnedPacks::open(&learning.packs).ok()?;
+            // An image that cannot be read is for its server to tell.
+            let way = way(session, images).ok()?;
+            Some((Arc::new(packs), learning.limit, way))
+        });
+        let all = images.iter().enumerate().map(|(index, image)| {
+            let mut packs = Self::find(fill, &image.path, index == 0)?;
+            if let Some((learned, limit, way)) = &learned {
+                let mut key = way.clone();
+                key.add_number(index as u64);
+                packs.learn(image, learned, &key.name(), *limit, session)?;
+            }
+            Ok(Some(packs))
+        });
+        all.collect()
+    }
+
+    /// Those that somebody made for the image at `path`. `first`: it is the session's first image.
+    fn find(fill: &SessionFill, path: &Path, first: bool) -> Result<Self, Cause> {
+        let (beside, behind) = match (&fill.hot, first) {
+            (Some(hot), true) => {
+                let step = format!("open the hot pack {}", hot.display());
+                let file = open(hot).map_err(|e| Cause::io(step, e))?;
+                (Some((hot.clone(), file)), false)
+            }
+            _ => {
+                let mut name = OsString::from(path);
+                name.push(".hot");
+                // One that is not there or cannot be opened is no reason not to start.
+                let file = open(Path::new(&name)).ok();
+                (file.map(|file| (name.into(), file)), true)
+            }
+        };
         Ok(Self {
             beside,
-            behind: true,
-            budget,
+            behind,
+            learned: None,
+            budget: fill.budget,
+            lesson: None,
         })
+    }
+
+    /// If none of them is of use: takes the one that was learned, or else learns one.
+    fn learn(
+        &mut self,
+        image: &OpenImage,
+        learned: &Arc<LearnedPacks>,
+        key: &str,
+        limit: u64,
+        session: &Session,
+    ) -> Result<(), Cause> {
+        let read = image.read()?;
+        let of_use = |packs: &Self| {
+            let places = packs.places(&image.path, &image.file)?;
+            Ok(matches!(first_pack(&places, &read), Some(Ok(_))))
+        };
+        if of_use(self)? {
+            return Ok(());
+        }
+        self.learned = learned.pack(key);
+        let fills = of_use(self)?;
+        if !fills {
+            // Nothing is filled: so the recording is to be exact.
+            (self.beside, self.behind, self.learned) = (None, false, None);
+        }
+        let lesson = Lesson::new(learned, key, limit, &image.path, &session.command, fills);
+        self.lesson = Some(lesson.map_err(|e| Cause::io("watch the program", e))?);
+        Ok(())
     }
 
     /// The descriptors of those that are open.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.beside.iter().map(|(_, file)| file.as_raw_fd())
+        let packs = self.beside.iter().chain(&self.learned);
+        let lesson = self.lesson.iter().flat_map(Lesson::descriptors);
+        packs.map(|(_, file)| file.as_raw_fd()).chain(lesson)
     }
 
     /// Where to look for the pack of the image in `file`, in order.
-    fn places(self, path: &Path, file: File) -> Vec<PackPlace> {
-        let beside = self
-            .beside
-            .map(|(path, file)| PackPlace::Beside { path, file });
-        let behind = self.behind.then(|| PackPlace::Behind {
-            path: path.to_owned(),
-            file,
-        });
-        beside.into_iter().chain(behind).collect()
+    fn places(&self, path: &Path, file: &File) -> Result<Vec<PackPlace>, Cause> {
+        let hold = |file: &File| {
+            let file = file.try_clone();
+            file.map_err(|e| Cause::io("hold the hot pack", e))
+        };
+        let mut places = Vec::new();
+        if let Some((path, file)) = &self.beside {
+            let (path, file) = (path.clone(), hold(file)?);
+            places.push(PackPlace::Beside { path, file });
+        }
+        if self.behind {
+            let (path, file) = (path.to_owned(), hold(file)?);
+            places.push(PackPlace::Behind { path, file });
+        }
+        if let Some((path, file)) = &self.learned {
+            let (path, file) = (path.clone(), hold(file)?);
+            places.push(PackPlace::Beside { path, file });
+        }
+        Ok(places)
     }
 
-    /// The fill of a mount of the image at `path`, with this `root`.
-    pub(super) fn fill(self, path: &Path, image: &File, root: FillRoot) -> Option<Arc<Fill>> {
-        let budget = self.budget;
-        match image.try_clone() {
-            Ok(image) => {
-                let fill = Fill::new(self.places(path, image), root, tell);
-                Some(Arc::new(fill.budget(budget)))
-            }
-            Err(e) => {
-                say(&format!("nothing is filled: {e}"));
-                None
-            }
+    /// Has `options` fill, and record, a mount of the image at `path` on `place`, with this `root`.
+    /// Returns the lesson.
+    pub(super) fn apply(
+        self,
+        options: &mut ServeOptions,
+        path: &Path,
+        image: &File,
+        root: FillRoot,
+        place: &Path,
+    ) -> Option<Lesson> {
+        if let Some((_, file)) = &self.learned
+            && let Err(e) = LearnedPacks::touch(file)
+        {
+            say(&format!(
+                "the time of a learned hot pack cannot be set: {e}"
+            ));
         }
+        match self.places(path, image) {
+            Ok(places) if !places.is_empty() => {
+                let fill = Fill::new(places, root, tell).budget(self.budget);
+                options.fill = Some(Arc::new(fill));
+            }
+            Ok(_) => {}
+            Err(e) => say(&format!("nothing is filled: {e}")),
+        }
+        options.recorder = self
+            .lesson
+            .as_ref()
+            .and_then(|lesson| lesson.recorder(place));
+        self.lesson
     }
 }
 
+/// What launches have in common that share what is learned, but for the image that it is about: the
+/// images, where they are, and whether the first is the root directory.
+fn way(session: &Session, images: &[OpenImage]) -> Result<Key, Cause> {
+    let mut way = Key::of_launches();
+    way.add_number(session.root.into());
+    for image in images {
+        let identity = image.read()?.identity();
+        way.add(&identity.map_err(|e| Cause::io("identify the image", io::Error::other(e)))?);
+        way.add_path(image.at.as_deref());
+    }
+    Ok(way)
+}
+
 /// Opens a file, and waits for nobody if it is a pipe.
-fn open(path: &Path) -> io::Result<File> {
+pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 /// Writes an error and its reasons to the session's log.
 fn tell(error: &Error) {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    say(&text);
+    say(&with_reasons(error));
 }

@@ -20,6 +20,7 @@ const SUPERBLOCK: usize = 96;
 /// The parts are what the program sees (images, places, options), and who sees it: the user, the
 /// group, and the namespaces and root directory that the run comes from, since a session can be
 /// joined only from where it was made.
+#[derive(Clone)]
 pub(super) struct Key(Vec<u8>);
 
 impl Key {
@@ -36,6 +37,11 @@ impl Key {
         key.add_number(root.st_dev);
         key.add_number(root.st_ino);
         Ok(key)
+    }
+
+    /// Of launches, whoever they are of.
+    pub(super) fn of_launches() -> Self {
+        Self(Vec::new())
     }
 
     /// What makes an image another one: a file that was replaced, written to or cut has another

@@ -11,6 +11,9 @@ The program takes the place of the process that the user started, in the first r
 of a session is an ancestor of a program, and nothing of it is in the way of signals, job control,
 descriptors or the exit status.
 
+A third process, the *learner* ([`learn`]), is there for a moment where a session learns what its
+launch asks for.
+
 A session ends some time after its last program ([`members`] says which processes count).
 */
 
@@ -21,6 +24,8 @@ mod hot;
 mod join;
 mod key;
 mod layout;
+mod learn;
+mod learned;
 mod members;
 mod overlay;
 mod root;
@@ -29,9 +34,11 @@ mod set_up;
 mod shared;
 mod wire;
 
-pub use control::{ImageStatus, SessionStatus, end_session, sessions};
-pub use hot::SessionFill;
+pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
+pub use hot::{FillPlan, SessionFill};
 pub(crate) use layout::Layout;
+pub use learn::Learning;
+pub use learned::{LearnedPack, LearnedPacks};
 pub(crate) use set_up::mount_channel;
 pub use shared::SharedMount;
 pub(crate) use shared::{FS_TYPE, is_privileged};
@@ -45,6 +52,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use brisk_image::{Image, OpenOptions};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::fchdir;
@@ -269,6 +277,16 @@ impl OpenImage {
     }
 }
 
+impl OpenImage {
+    /// The image itself.
+    fn read(&self) -> Result<Image, Cause> {
+        let read = |file| Image::from_source(file, &OpenOptions::new().offset(self.offset));
+        let file = self.file.try_clone();
+        let image = file.map_err(|e| Cause::io("hold the image", e)).map(read)?;
+        image.map_err(|e| Cause::io("read the image", std::io::Error::other(e)))
+    }
+}
+
 /// The directory `at` by the name that the kernel knows.
 pub(crate) fn place(at: &Path) -> Result<PathBuf, Cause> {
     let path = at.canonicalize().map_err(|e| match e.kind() {
@@ -352,4 +370,15 @@ fn say(text: &str) {
     let line = format!("brisk[{}]: {text}\n", std::process::id());
     // There is nobody to tell that the log is full.
     std::io::stderr().write_all(line.as_bytes()).ok();
+}
+
+/// What an error says, and its reasons, in one line.
+fn with_reasons(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut reason = error.source();
+    while let Some(error) = reason {
+        text = format!("{text}: {error}");
+        reason = error.source();
+    }
+    text
 }

@@ -12,12 +12,13 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::gettid;
 
+use super::learn::Lesson;
 use super::members::Members;
 use super::say;
 use super::shared::Handle;
 use super::wire::{receive, send};
 use crate::syscalls::start_child;
-use crate::{FuseConnection, ServeOptions, Served, serve};
+use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions, Served, serve};
 
 /// `PIDFD_THREAD`, the flag of `pidfd_open` for a thread (Linux 6.9): the same bit as `O_EXCL`.
 const PIDFD_THREAD: u32 = 0o200;
@@ -80,6 +81,7 @@ pub(super) struct Task {
     pub(super) connection: FuseConnection,
     pub(super) image: Image,
     pub(super) options: ServeOptions,
+    pub(super) lesson: Option<Lesson>,
     pub(super) handle: Handle,
     pub(super) members: Members,
 }
@@ -90,10 +92,11 @@ impl Task {
     pub(super) fn run(self) -> i32 {
         let socket = Arc::new(self.socket);
         let served = Arc::clone(&self.options.served);
+        let lesson = self.lesson.map(Arc::new);
         let liaison = {
-            let socket = Arc::clone(&socket);
+            let (socket, lesson) = (Arc::clone(&socket), lesson.clone());
             move || {
-                answer_guardian(&socket, &served);
+                answer_guardian(&socket, &served, lesson.as_deref());
                 // A mount that all programs see stays until it is unmounted.
                 if let Handle::Root(_) = self.handle {
                     wait_for_programs(&self.members);
@@ -109,6 +112,10 @@ impl Task {
             say(&format!("a server failed: {e}"));
             return 1;
         }
+        // The session may have ended with its launch.
+        if let Some(lesson) = lesson {
+            lesson.hand_over(&socket, &self.options.served);
+        }
         // If nobody listens any more, nobody needs to know.
         if send(&*socket, &["ended"], &[]).is_err() {
             return 0;
@@ -117,14 +124,21 @@ impl Task {
     }
 }
 
-/// Names this thread to the guardian, and gives it the counters when it asks, until it dies.
-fn answer_guardian(socket: &OwnedFd, served: &Served) {
+/// Names this thread to the guardian, and gives it the counters when it asks, until it dies; and what
+/// was recorded, when the launch is over.
+fn answer_guardian(socket: &OwnedFd, served: &Served, lesson: Option<&Lesson>) {
     let started = ["started".to_owned(), gettid().as_raw_nonzero().to_string()];
     if send(socket, &started, &[]).is_err() {
         return;
     }
-    while let Ok(Some(_)) = receive(socket) {
-        let counts = served.counts();
+    loop {
+        if let Some(lesson) = lesson {
+            lesson.wait(socket, served);
+        }
+        let Ok(Some(_)) = receive(socket) else {
+            return;
+        };
+        let (counts, times) = (served.counts(), served.times());
         let served = [
             ("requests", counts.requests),
             ("lookups", counts.lookups),
@@ -133,11 +147,6 @@ fn answer_guardian(socket: &OwnedFd, served: &Served) {
             ("bytes_stored", counts.bytes_stored),
             ("faults", counts.faults),
         ];
-        let times = [("lookup", counts.lookup_times), ("read", counts.read_times)];
-        let times = times.into_iter().flat_map(|(of, times)| {
-            let times = [("p50", times.p50), ("p90", times.p90), ("p99", times.p99)];
-            times.map(|(name, nanos)| (format!("{of}_{name}_us"), nanos / 1000))
-        });
         let mut fields = vec!["counts".to_owned()];
         let fill = counts.fill;
         let filled = [
@@ -154,10 +163,16 @@ fn answer_guardian(socket: &OwnedFd, served: &Served) {
             ("fill_over_us", fill.over),
         ];
         let filled = filled.into_iter().filter(|_| fill.pack > 0);
-        let named = |(name, count): (&str, u64)| (name.to_owned(), count);
-        let counts = served.into_iter().map(named).chain(times);
-        let counts = counts.chain(filled.map(named));
-        fields.extend(counts.map(|(name, count)| format!("{name}={count}")));
+        let counts = served.into_iter().chain(filled);
+        fields.extend(counts.map(|(name, count)| format!("count.{name}={count}")));
+        fields.extend(times.iter().map(|operation| {
+            let OperationTimes {
+                name,
+                answers,
+                times: Percentiles { p50, p90, p99 },
+            } = operation;
+            format!("operation={name} {answers} {p50} {p90} {p99}")
+        }));
         if send(socket, &fields, &[]).is_err() {
             return;
         }

@@ -99,11 +99,7 @@ fn build(
     .map_err(|e| Cause::io("make sockets", e))?;
 
     // Before anything is mounted where they are.
-    let packs = images.iter().enumerate().map(|(index, image)| {
-        let find = |fill| Packs::find(fill, &image.path, index == 0);
-        session.fill.as_ref().map(find).transpose()
-    });
-    let packs = packs.collect::<Result<Vec<_>, _>>()?;
+    let packs = Packs::of_session(session, &images)?;
 
     // This is the one place that decides how an image gets into view. Where user namespaces are
     // refused, `Cause::NoUserNamespaces` comes out of here before anything has changed but the
@@ -215,14 +211,13 @@ impl Mounted {
     fn serve_as(self, owners: Owners) -> Result<Served, String> {
         let root = self.root.try_clone().map_err(|e| e.to_string())?;
         let root = FillRoot::Held(root);
-        let fill = self
-            .packs
-            .and_then(|packs| packs.fill(&self.image.path, &self.image.file, root));
-        let options = ServeOptions {
+        let mut options = ServeOptions {
             owners,
-            fill,
             ..ServeOptions::default()
         };
+        let OpenImage { path, file, .. } = &self.image;
+        let apply = |packs: Packs| packs.apply(&mut options, path, file, root, &self.place);
+        let lesson = self.packs.and_then(apply);
         let connection =
             FuseConnection::establish(self.channel, &options).map_err(|e: Error| e.to_string())?;
         let how = OpenOptions::new()
@@ -238,6 +233,7 @@ impl Mounted {
             image,
             connection,
             options,
+            lesson,
             handle: Handle::Root(self.root),
             watch: Watch::default(),
         })

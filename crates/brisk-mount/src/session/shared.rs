@@ -166,8 +166,8 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
             None => Err(Cause::SessionLost { tries: 1 }),
         };
     }
-    let find = |fill| Packs::find(fill, &image.path, true);
-    let packs = session.fill.as_ref().map(find).transpose()?;
+    let packs = Packs::of_session(session, std::slice::from_ref(&image))?;
+    let packs = packs.into_iter().next().flatten();
     let target = match image.at {
         Some(at) => at,
         None => directory.make_place(&key)?,
@@ -344,11 +344,7 @@ impl Keep {
         // A name for those who look for it; all works without.
         rustix::thread::set_name(c"brisk-guardian").ok();
         let root = FillRoot::At(self.target.clone());
-        let fill = self
-            .packs
-            .and_then(|packs| packs.fill(&self.path, &self.image, root));
-        let options = ServeOptions {
-            fill,
+        let mut options = ServeOptions {
             owners: match place.privileged {
                 true => Owners::AsStored,
                 false => Owners::Everything {
@@ -358,6 +354,9 @@ impl Keep {
             },
             ..ServeOptions::default()
         };
+        let (path, target) = (&self.path, &self.target);
+        let apply = |packs: Packs| packs.apply(&mut options, path, &self.image, root, target);
+        let lesson = self.packs.and_then(apply);
         let connection = FuseConnection::establish(channel, &options).map_err(|e| e.to_string());
         let image = Self::open_image(self.image, self.offset, &options);
         let (connection, image) = match (connection, image) {
@@ -383,6 +382,7 @@ impl Keep {
                 image,
                 connection,
                 options,
+                lesson,
                 handle: Handle::Shared(place.clone()),
                 watch: Watch::default(),
             }],

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+pub mod auto;
 pub mod cat;
 pub mod completions;
 pub mod diff;

@@ -1,19 +1,28 @@
 //! `brisk run`: starts a program from an image, in a session that its user's runs share.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
-use brisk_image::Image;
-use brisk_mount::{ErrorKind, Launch, Session, SessionFill, SessionImage};
+use anyhow::{Context, bail};
+use brisk_image::{Audit, Audited, AuditedFile, Image};
+use brisk_mount::{
+    ErrorKind, Launch, LearnedPacks, Learning, Readiness, Session, SessionFill, SessionImage,
+    Trace, sessions,
+};
 
-use super::mount;
+use super::profile::percent;
+use super::{mount, stat};
 use crate::Answer;
 use crate::args::ImageArgs;
-use crate::messages::say;
+use crate::messages::{say, warn};
+use crate::names::shown;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
+
+/// Files that an audit shows, the worst ones.
+const WORST: usize = 20;
 
 /// What to start, and from which image.
 #[derive(Debug, clap::Args)]
@@ -27,6 +36,12 @@ program has ended. brisk stat shows them, brisk umount ends them.\n\n\
 The first run also fills memory with the pages of the image's hot pack, if it has one, while the \
 program starts: as it takes brisk's place, what was filled is shown by brisk stat, not at the \
 end.\n\n\
+With --auto an image needs no hot pack of its own: the launch of a session without one is recorded \
+until its program ends, for 15 s at most, and a pack of it is kept in $XDG_CACHE_HOME/brisk/hot or \
+~/.cache/brisk/hot, for this image at this place. A launch that asks for much that the pack has not \
+adds to it.\n\n\
+With --audit the program does not take brisk's place: brisk traces it, as brisk trace does, and \
+exits as it did, with 128 and the number of the signal if one ended it.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
 executed and 127 if there is none.")]
 pub struct Args {
@@ -71,7 +86,33 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["kernel", "no_fill"])]
     fill_budget: Option<u64>,
 
-    /// Says what will be filled, or why not. What was filled is shown by brisk stat.
+    /// Learns a hot pack where there is none of use: the first run of a session is recorded, which
+    /// makes it slower, and when its launch is over the pack is made, for the next session. brisk
+    /// auto lists and forgets such packs.
+    #[arg(long, conflicts_with_all = ["kernel", "no_fill"])]
+    auto: bool,
+
+    /// How many bytes all learned hot packs may take; those not used for longest go first.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1G",
+        value_parser = parse_size,
+        requires = "auto"
+    )]
+    auto_limit: u64,
+
+    /// Traces the program, in no session, and says at its end what of the image's hot pack it asked
+    /// for, what of it is useless, and what is missing.
+    #[arg(long, conflicts_with_all = ["kernel", "no_fill", "linger"])]
+    audit: bool,
+
+    /// Prints what --audit found as one JSON object, to standard error too.
+    #[arg(long, requires = "audit")]
+    json: bool,
+
+    /// Says what will be filled, or why not, and how long what the session was asked for took until
+    /// now. What was filled is shown by brisk stat.
     #[arg(short, long)]
     verbose: bool,
 
@@ -86,7 +127,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Never comes back if the program starts.
+/// Never comes back if the program starts, unless it is audited.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     // Opening an image and asking it starts no thread: the namespace needs there to be one only.
     let image = args.image.open()?;
@@ -95,14 +136,21 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         None if args.surroundings.root => None,
         None => image.recorded_place()?,
     };
-    if args.verbose {
-        tell_fill(args, &image)?;
-    }
     let at = args.at.clone().or_else(|| recorded.clone());
     let result = if args.kernel {
         launch(args, at, &image).exec()
+    } else if args.audit {
+        match audit(args, at, &image)? {
+            Ok(answer) => return Ok(answer),
+            Err(error) => Err(error),
+        }
     } else {
-        session(args, at, &image)?.exec(|place| {
+        let session = session(args, at, &image)?;
+        if args.verbose {
+            tell_fill(&session)?;
+            tell_times(&args.image.image)?;
+        }
+        session.exec(|place| {
             say(&format!(
                 "the system refuses user namespaces: the image is mounted on {}, where all your \
                  programs see it",
@@ -152,22 +200,155 @@ fn fill(args: &Args) -> Option<SessionFill> {
     (!args.no_fill && !args.kernel).then(|| SessionFill {
         hot: args.hot.clone(),
         budget: args.fill_budget,
+        learning: if args.auto { learning(args) } else { None },
     })
 }
 
+/// None, and one line, if there is no place for what is learned: the program starts all the same.
+fn learning(args: &Args) -> Option<Learning> {
+    let opened = LearnedPacks::path_of_user().and_then(|packs| {
+        LearnedPacks::open(&packs)?;
+        Ok(packs)
+    });
+    match opened {
+        Ok(packs) => Some(Learning {
+            packs,
+            limit: args.auto_limit,
+        }),
+        Err(error) => {
+            warn(&format!("{}; nothing is learned", with_reasons(&error)));
+            None
+        }
+    }
+}
+
+fn with_reasons(error: &(dyn std::error::Error + 'static)) -> String {
+    let reasons = std::iter::successors(Some(error), |error| error.source());
+    let reasons: Vec<_> = reasons.map(ToString::to_string).collect();
+    reasons.join(": ")
+}
+
 /// Says what will be filled, as far as can be told before.
-fn tell_fill(args: &Args, image: &Image) -> anyhow::Result<()> {
-    let Some(fill) = fill(args) else {
+fn tell_fill(session: &Session) -> anyhow::Result<()> {
+    if session.fill.is_none() {
         return Ok(());
-    };
-    match fill.check(&args.image.image, image)? {
-        None => say("there is no hot pack: nothing is filled"),
-        Some(Ok(bytes)) => say(&format!(
-            "a new session fills {bytes} bytes from its hot pack; brisk stat shows how far it is"
+    }
+    let plan = session.plan_fill()?;
+    match &plan.pack {
+        Some(Ok(pack)) => say(&format!(
+            "a new session fills {} bytes from its {}hot pack; brisk stat shows how far it is",
+            pack.data_len(),
+            if plan.learned { "learned " } else { "" }
         )),
-        Some(Err(error)) => say(&format!("{:#}", anyhow::Error::from(error))),
+        Some(Err(_)) | None if plan.learns => {
+            say("there is no hot pack of use: a new session learns one from this run");
+        }
+        Some(Err(error)) => say(&with_reasons(error)),
+        None => say("there is no hot pack: nothing is filled"),
     }
     Ok(())
+}
+
+/// Says how long the requests took that sessions of the image have answered so far.
+fn tell_times(image: &Path) -> anyhow::Result<()> {
+    for session in sessions()?.iter().filter(|session| session.is_about(image)) {
+        for image in &session.images {
+            say(&format!(
+                "{} on {}",
+                shown(&image.path),
+                shown(&image.place)
+            ));
+            for line in stat::operation_lines(image) {
+                say(&line);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Traces the program, and compares what it asked for with the hot pack that a session would fill.
+/// The inner error is that of starting the program.
+fn audit(
+    args: &Args,
+    at: Option<PathBuf>,
+    image: &Image,
+) -> anyhow::Result<Result<Answer, brisk_mount::Error>> {
+    let session = session(args, at, image)?;
+    let pack = match session.plan_fill()?.pack {
+        Some(pack) => pack?,
+        None => bail!(
+            "{}: there is no hot pack to be audited; make one with brisk hot, or run it with --auto \
+             first",
+            args.image.image.display()
+        ),
+    };
+    let trace = Trace {
+        image: Some(session.image),
+        trees: Vec::new(),
+        with: session.with,
+        root: session.root,
+        binds: session.binds,
+        writable: args.writable,
+        ready: Readiness::Exit,
+        command: session.command,
+    };
+    let traced = match trace.record() {
+        Ok(traced) => traced,
+        Err(error) => return Ok(Err(error)),
+    };
+    // The image is served before all others.
+    let audit = traced.profile.audit(0, &pack);
+    if args.json {
+        say(&serde_json::to_string(&audit)?);
+    } else {
+        for line in audit_lines(&audit) {
+            say(&line);
+        }
+    }
+    let status = traced.status;
+    let code = status.and_then(|s| s.code().or_else(|| Some(128 + s.signal()?)));
+    Ok(Ok(Answer::Exited(
+        code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125),
+    )))
+}
+
+/// What an audit found, for people.
+fn audit_lines(audit: &Audit) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (what, found) in [("pages", audit.pages), ("look-ups", audit.look_ups)] {
+        let (asked, in_pack) = (found.asked(), found.in_pack());
+        lines.push(format!(
+            "{what}: {asked} asked for, of which {} are in the hot pack ({}) and {} are not; of {in_pack} \
+             in it {} are useless ({})",
+            found.used,
+            percent(found.used, asked),
+            found.missed,
+            found.useless,
+            percent(found.useless, in_pack)
+        ));
+    }
+    if !audit.files.is_empty() {
+        lines.push(format!(
+            "  {:>10}{:>10}{:>10}  path",
+            "useless", "missed", "used"
+        ));
+    }
+    for AuditedFile { path, pages, .. } in audit.files.iter().take(WORST) {
+        let Audited {
+            useless,
+            missed,
+            used,
+            ..
+        } = pages;
+        lines.push(format!(
+            "  {useless:>10}{missed:>10}{used:>10}  {}",
+            shown(path)
+        ));
+    }
+    if let Some(more) = audit.files.len().checked_sub(WORST + 1) {
+        lines.push(format!("  and {} files more", more + 1));
+    }
+    lines
 }
 
 /// The exit code for a failure of [`run`].

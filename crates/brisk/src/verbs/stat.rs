@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 use anyhow::Context;
-use brisk_mount::{SessionStatus, sessions};
+use brisk_mount::{ImageStatus, SessionStatus, sessions};
 use serde_json::{Map, Value, json};
 
 use crate::names::{printable, shown};
@@ -62,6 +62,9 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
             let name = printable(name).replace('_', " ");
             writeln!(out, "  {name:<15}{count}")?;
         }
+        for line in operation_lines(image) {
+            writeln!(out, "{line}")?;
+        }
     }
     writeln!(out, "  guardian    process {}", session.guardian)?;
     if let Some(since) = session.since {
@@ -81,6 +84,34 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How often each operation was answered and how long that took, under a heading.
+pub fn operation_lines(image: &ImageStatus) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !image.operations.is_empty() {
+        let [p50, p90, p99] = ["p50 us", "p90 us", "p99 us"];
+        let operation = "operation";
+        lines.push(format!(
+            "  {operation:<15}   answers{p50:>10}{p90:>10}{p99:>10}"
+        ));
+    }
+    for operation in &image.operations {
+        let [p50, p90, p99] = operation.times.map(micros);
+        let (name, answers) = (printable(&operation.name), operation.answers);
+        lines.push(format!(
+            "  {name:<15}{answers:>10}{p50:>10}{p90:>10}{p99:>10}"
+        ));
+    }
+    lines
+}
+
+/// Microseconds, with a digit behind the point where they are few.
+fn micros(nanos: u64) -> String {
+    match nanos {
+        0..10_000 => format!("{}.{}", nanos / 1000, nanos % 1000 / 100),
+        _ => (nanos / 1000).to_string(),
+    }
+}
+
 fn to_json(session: &SessionStatus) -> Value {
     let since = session
         .since
@@ -96,6 +127,17 @@ fn to_json(session: &SessionStatus) -> Value {
                 .iter()
                 .map(|(name, count)| (name.clone(), json!(count)))
                 .collect();
+            let operations: Map<_, _> = image
+                .operations
+                .iter()
+                .map(|operation| {
+                    let [p50, p90, p99] = operation.times;
+                    let answers = operation.answers;
+                    let times =
+                        json!({"answers": answers, "p50_ns": p50, "p90_ns": p90, "p99_ns": p99});
+                    (operation.name.clone(), times)
+                })
+                .collect();
             json!({
                 "path": path,
                 "path_bytes": path_bytes,
@@ -104,6 +146,7 @@ fn to_json(session: &SessionStatus) -> Value {
                 "server": image.server,
                 "restarts": image.restarts,
                 "counts": counts,
+                "operations": operations,
             })
         })
         .collect();

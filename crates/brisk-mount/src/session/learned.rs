@@ -1,0 +1,383 @@
+//! The hot packs that sessions have learned: a directory of the user's.
+//!
+//! `$XDG_CACHE_HOME/brisk/hot`, else `~/.cache/brisk/hot`. What one image asks for, launched in one
+//! way, has three files there: `KEY.hot`, the pack, whose time of change is that of its last use;
+//! `KEY.profile`, of which it was made; and `KEY.image`, a link to the image, for people. Each is
+//! there whole or not at all. Two sessions that learn the same replace each other's files.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use brisk_image::{HotPack, Limits, Profile};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens,
+    openat, renameat, statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{geteuid, getpid};
+
+use super::directory::open_private;
+use super::hot::open;
+use super::learn::limits;
+use crate::error::{Action, Cause, Error, Result};
+
+/// The files of one key.
+const KINDS: [&str; 3] = ["hot", "profile", "image"];
+
+/// How the names of unfinished files start, and the age from which on nobody finishes one.
+const TEMPORARY: &str = ".brisk-";
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// The hot packs that a user's sessions have learned.
+///
+/// 1. The directory belongs to the user, and nobody else may enter it: what is in a pack comes into
+///    the memory of programs.
+#[derive(Debug)]
+pub struct LearnedPacks {
+    fd: OwnedFd,
+    /// For messages.
+    path: PathBuf,
+}
+
+/// One of [`LearnedPacks`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LearnedPack {
+    /// What names it among the others.
+    pub key: String,
+    /// The image, by the name that it had when the pack was learned.
+    pub image: Option<PathBuf>,
+    /// Where the image was mounted.
+    pub place: Option<PathBuf>,
+    /// The command that it was learned from, the first time.
+    pub command: Vec<OsString>,
+    /// Launches that it was learned from.
+    pub runs: Option<u32>,
+    /// Pages of 4 KiB in the pack; none if it is damaged.
+    pub pages: Option<u64>,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// When a session last filled from it, or it was made.
+    pub used: SystemTime,
+}
+
+/// The files of one key, by what they take and when they were last used.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    bytes: u64,
+    used: SystemTime,
+}
+
+impl LearnedPacks {
+    /// Where the calling user's are.
+    ///
+    /// # Errors
+    ///
+    /// `Place` if the environment names no directory for it.
+    pub fn path_of_user() -> Result<PathBuf> {
+        let absolute = |name| {
+            let path = env::var_os(name).map(PathBuf::from);
+            path.filter(|path| path.is_absolute())
+        };
+        let cache = absolute("XDG_CACHE_HOME").or_else(|| {
+            // A home that is not there is not made.
+            let home = absolute("HOME").filter(|home| home.is_dir());
+            home.map(|home| home.join(".cache"))
+        });
+        match cache {
+            Some(cache) => Ok(cache.join("brisk/hot")),
+            None => Err(Error::new(Action::Learn, Cause::NoCacheDirectory)),
+        }
+    }
+
+    /// Opens the directory at `path`, and makes it if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be made, and `Place` if others could write to it.
+    pub fn open(path: &Path) -> Result<Self> {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let made = fs::create_dir_all(parent);
+        made.map_err(|e| Cause::io(format!("make {}", parent.display()), e))
+            .and_then(|()| Self::open_there(path))
+            .map_err(|cause| Error::new(Action::Learn, cause))
+    }
+
+    fn open_there(path: &Path) -> Result<Self, Cause> {
+        Ok(Self {
+            fd: open_private(path)?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// All of them, the one used last first.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the directory cannot be read.
+    pub fn list(&self) -> Result<Vec<LearnedPack>> {
+        let sizes = self.sizes().map_err(|e| self.failed("read", e))?;
+        let mut packs: Vec<_> = sizes
+            .into_iter()
+            .map(|(key, Size { bytes, used })| {
+                let pack = self.pack(&key).map(|(_, file)| file);
+                let pack = pack.and_then(|f| HotPack::from_source(f, &Limits::default()).ok());
+                let profile = self.profile(&key);
+                let of_profile = profile.as_ref();
+                LearnedPack {
+                    image: self.image(&key),
+                    place: of_profile.and_then(|p| Some(p.roots().first()?.path.clone())),
+                    command: of_profile.map_or(Vec::new(), |p| p.command().to_vec()),
+                    runs: of_profile.map(Profile::runs),
+                    pages: pack.map(|pack| pack.pages()),
+                    bytes,
+                    used,
+                    key,
+                }
+            })
+            .collect();
+        packs.sort_by(|a, b| b.used.cmp(&a.used).then_with(|| a.key.cmp(&b.key)));
+        Ok(packs)
+    }
+
+    /// Removes the pack with this [`LearnedPack::key`].
+    ///
+    /// # Errors
+    ///
+    /// `Io` if its files cannot be removed.
+    pub fn forget(&self, key: &str) -> Result<()> {
+        self.remove(key)
+            .map_err(|e| self.failed("remove a pack from", e))
+    }
+
+    fn failed(&self, what: &str, e: io::Error) -> Error {
+        let step = format!("{what} {}", self.path.display());
+        Error::new(Action::Learn, Cause::io(step, e))
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The path of a file in it by the descriptor: what is at [`LearnedPacks::path`] may be covered.
+    pub(super) fn reach(&self, name: &str) -> PathBuf {
+        format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()).into()
+    }
+
+    /// `text` with the directory's own name in place of what [`LearnedPacks::reach`] calls it.
+    pub(super) fn named(&self, text: &str) -> String {
+        let own = self.path.display().to_string();
+        text.replace(&format!("/proc/self/fd/{}", self.fd.as_raw_fd()), &own)
+    }
+
+    /// The pack of this key, with its name for messages; none if there is none that is ours.
+    pub(super) fn pack(&self, key: &str) -> Option<(PathBuf, File)> {
+        let name = format!("{key}.hot");
+        let file = open(&self.reach(&name)).ok()?;
+        let metadata = file.metadata().ok()?;
+        let ours = metadata.is_file() && metadata.uid() == geteuid().as_raw();
+        ours.then(|| (self.path.join(name), file))
+    }
+
+    /// What the pack of this key was made of; none if that is not there or damaged.
+    pub(super) fn profile(&self, key: &str) -> Option<Profile> {
+        Profile::open(self.reach(&format!("{key}.profile")), &limits()).ok()
+    }
+
+    fn image(&self, key: &str) -> Option<PathBuf> {
+        let link = rustix::fs::readlinkat(&self.fd, format!("{key}.image"), Vec::new()).ok()?;
+        Some(OsString::from_vec(link.into_bytes()).into())
+    }
+
+    /// Takes note of which image the pack of this key is.
+    pub(super) fn name_image(&self, key: &str, image: &Path) -> io::Result<()> {
+        let temporary = format!("{TEMPORARY}{}", getpid());
+        match unlinkat(&self.fd, &temporary, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+        symlinkat(image, &self.fd, &temporary)?;
+        Ok(renameat(
+            &self.fd,
+            &temporary,
+            &self.fd,
+            format!("{key}.image"),
+        )?)
+    }
+
+    /// Takes note that the pack in `file` is used now.
+    pub(super) fn touch(file: &File) -> io::Result<()> {
+        let at = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+        let times = Timestamps {
+            last_access: at(UTIME_OMIT),
+            last_modification: at(UTIME_NOW),
+        };
+        Ok(futimens(file, &times)?)
+    }
+
+    pub(super) fn remove(&self, key: &str) -> io::Result<()> {
+        for kind in KINDS {
+            self.unlink(&format!("{key}.{kind}"))?;
+        }
+        Ok(())
+    }
+
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// What the files of each key take. Files that nobody will finish are removed on the way.
+    fn sizes(&self) -> io::Result<BTreeMap<String, Size>> {
+        let mut sizes: BTreeMap<String, Size> = BTreeMap::new();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // A descriptor of its own, which is at the start of the directory.
+        let directory = openat(&self.fd, ".", flags, Mode::empty())?;
+        for entry in Dir::read_from(&directory)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let Ok(stat) = statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
+            let changed = Duration::new(seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
+            let changed = SystemTime::UNIX_EPOCH + changed;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                continue;
+            }
+            if name.starts_with(TEMPORARY) {
+                if changed.elapsed().is_ok_and(|age| age > ABANDONED) {
+                    self.unlink(&name)?;
+                }
+                continue;
+            }
+            let Some((key, kind)) = name.rsplit_once('.').filter(|(_, k)| KINDS.contains(k)) else {
+                continue;
+            };
+            let size = sizes.entry(key.to_owned()).or_insert(Size {
+                bytes: 0,
+                used: SystemTime::UNIX_EPOCH,
+            });
+            size.bytes = size
+                .bytes
+                .saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
+            // Only the pack's time says when it was used, as far as there is a pack.
+            if kind == "hot" || size.used == SystemTime::UNIX_EPOCH {
+                size.used = changed;
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// Removes packs, the one not used for longest first, until the others take `limit` bytes at
+    /// most.
+    pub(super) fn keep_within(&self, limit: u64) -> io::Result<()> {
+        let mut sizes: Vec<_> = self.sizes()?.into_iter().collect();
+        sizes.sort_by_key(|(_, size)| size.used);
+        let mut sum = sizes
+            .iter()
+            .map(|(_, size)| size.bytes)
+            .fold(0, u64::saturating_add);
+        for (key, size) in sizes {
+            if sum <= limit {
+                break;
+            }
+            self.remove(&key)?;
+            sum = sum.saturating_sub(size.bytes);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn packs() -> (tempfile::TempDir, LearnedPacks) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let packs = LearnedPacks::open(&dir.path().join("a/hot")).expect("room");
+        (dir, packs)
+    }
+
+    fn put(packs: &LearnedPacks, name: &str, bytes: usize, used: u64) {
+        let path = packs.path.join(name);
+        fs::write(&path, vec![0; bytes]).expect("room");
+        let used = SystemTime::UNIX_EPOCH + Duration::from_secs(used);
+        File::open(path)
+            .expect("made")
+            .set_modified(used)
+            .expect("ours");
+    }
+
+    fn keys(packs: &LearnedPacks) -> Vec<String> {
+        let list = packs.list().expect("a list");
+        list.into_iter().map(|pack| pack.key).collect()
+    }
+
+    #[test]
+    fn the_least_recently_used_go_first() {
+        let (_dir, packs) = packs();
+        put(&packs, "a.hot", 100, 30);
+        // Newer, but of the pack's files that of the pack counts.
+        put(&packs, "a.profile", 10, 90);
+        put(&packs, "b.hot", 100, 10);
+        put(&packs, "c.hot", 100, 20);
+        put(&packs, "other", 1000, 1);
+        packs.keep_within(310).expect("ours");
+        assert_eq!(keys(&packs), ["a", "c", "b"]);
+        packs.keep_within(309).expect("ours");
+        assert_eq!(keys(&packs), ["a", "c"]);
+        packs.keep_within(109).expect("ours");
+        assert_eq!(keys(&packs), [] as [&str; 0]);
+        assert!(packs.path.join("other").exists());
+    }
+
+    #[test]
+    fn what_nobody_finishes_is_removed() {
+        let (_dir, packs) = packs();
+        put(&packs, ".brisk-old", 100, 30);
+        fs::write(packs.path.join(".brisk-new"), "").expect("room");
+        assert_eq!(keys(&packs), [] as [&str; 0]);
+        assert!(!packs.path.join(".brisk-old").exists());
+        assert!(packs.path.join(".brisk-new").exists());
+    }
+
+    #[test]
+    fn a_pack_that_is_no_file_is_none() {
+        let (_dir, packs) = packs();
+        fs::create_dir(packs.path.join("a.hot")).expect("room");
+        assert!(packs.pack("a").is_none());
+        put(&packs, "b.hot", 1, 1);
+        assert!(packs.pack("b").is_some());
+        packs.name_image("b", Path::new("/x.img")).expect("room");
+        packs.name_image("b", Path::new("/y.img")).expect("room");
+        assert_eq!(packs.image("b"), Some("/y.img".into()));
+        packs.forget("b").expect("ours");
+        assert_eq!(fs::read_dir(&packs.path).expect("ours").count(), 1);
+    }
+
+    #[test]
+    fn a_directory_of_others_is_refused() {
+        let (dir, packs) = packs();
+        fs::set_permissions(&packs.path, fs::Permissions::from_mode(0o755)).expect("ours");
+        let refused = LearnedPacks::open(&dir.path().join("a/hot")).expect_err("refused");
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "cannot keep learned hot packs: {} can be entered by others, allowed is a directory \
+                 of yours with mode 0700; move it away",
+                packs.path.display()
+            )
+        );
+    }
+}

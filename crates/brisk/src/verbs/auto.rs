@@ -1,0 +1,149 @@
+//! `brisk auto`: the hot packs that `brisk run --auto` has learned.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use anyhow::Context;
+use brisk_mount::{LearnedPack, LearnedPacks};
+use clap::Subcommand;
+use indicatif::BinaryBytes;
+use serde_json::{Value, json};
+
+use super::pack::count;
+use crate::names::shown;
+use crate::{Answer, json};
+
+/// What to do with learned hot packs.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A learned hot pack belongs to the contents of an image and to the place that it was mounted on. \
+They are in $XDG_CACHE_HOME/brisk/hot, or else in ~/.cache/brisk/hot, with the profile of each.")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Lists them, the one used last first. Exits with 1 if there is none.
+    List(ListArgs),
+    /// Removes those of an image, or all. Exits with 1 if there is none.
+    Forget(ForgetArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct ForgetArgs {
+    /// The image, which need not be there any more.
+    #[arg(required_unless_present = "all")]
+    image: Option<PathBuf>,
+
+    /// Removes all of them.
+    #[arg(long, conflicts_with = "image")]
+    all: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let packs = LearnedPacks::open(&LearnedPacks::path_of_user()?)?;
+    match &args.action {
+        Action::List(args) => list(&packs.list()?, args.json),
+        Action::Forget(args) => forget(&packs, args.image.as_deref()),
+    }
+}
+
+fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
+    if json {
+        let packs: Vec<_> = packs.iter().map(to_json).collect();
+        json::print(&packs)?;
+    } else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        for pack in packs {
+            print(&mut out, pack)?;
+        }
+        out.flush()?;
+    }
+    Ok(match packs.is_empty() {
+        true => Answer::No,
+        false => Answer::Yes,
+    })
+}
+
+fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
+    match (&pack.image, &pack.place) {
+        (Some(image), Some(place)) => writeln!(out, "{} on {}", shown(image), shown(place))?,
+        (Some(image), None) => writeln!(out, "{}", shown(image))?,
+        (None, _) => writeln!(out, "{}: of an unknown image", shown(&pack.key))?,
+    }
+    match pack.pages {
+        Some(pages) => writeln!(out, "  pages       {pages}")?,
+        None => writeln!(
+            out,
+            "  pages       none: it is damaged, and is replaced when it is needed"
+        )?,
+    }
+    writeln!(
+        out,
+        "  bytes       {} ({})",
+        pack.bytes,
+        BinaryBytes(pack.bytes)
+    )?;
+    if let Some(runs) = pack.runs {
+        writeln!(
+            out,
+            "  learned     from {}",
+            count(runs.into(), "launch", "launches")
+        )?;
+    }
+    if !pack.command.is_empty() {
+        let command: Vec<_> = pack.command.iter().map(shown).collect();
+        writeln!(out, "  command     {}", command.join(" "))?;
+    }
+    let used = jiff::Timestamp::try_from(pack.used).context("no time of the calendar")?;
+    writeln!(out, "  used        {used}")?;
+    Ok(())
+}
+
+fn to_json(pack: &LearnedPack) -> Value {
+    let used = pack.used.duration_since(UNIX_EPOCH).ok();
+    let name = |path: &Option<PathBuf>| path.as_ref().map(|p| json::name(p).0.into_owned());
+    let bytes = |path: &Option<PathBuf>| path.as_ref().and_then(|p| json::name(p).1);
+    let command = pack.command.iter().map(|word| json::name(word).0);
+    json!({
+        "key": pack.key,
+        "image": name(&pack.image),
+        "image_bytes": bytes(&pack.image),
+        "place": name(&pack.place),
+        "place_bytes": bytes(&pack.place),
+        "command": command.collect::<Vec<_>>(),
+        "runs": pack.runs,
+        "pages": pack.pages,
+        "bytes": pack.bytes,
+        "used": used.map(|used| used.as_secs()),
+    })
+}
+
+/// Removes the packs of `image`, by its name, or all.
+fn forget(packs: &LearnedPacks, image: Option<&Path>) -> anyhow::Result<Answer> {
+    let image = image.map(|image| image.canonicalize().or_else(|_| std::path::absolute(image)));
+    let image = image
+        .transpose()
+        .context("cannot resolve the image's name")?;
+    let mut found = packs.list()?;
+    if image.is_some() {
+        found.retain(|pack| pack.image == image);
+    }
+    for pack in &found {
+        packs.forget(&pack.key)?;
+    }
+    Ok(match found.is_empty() {
+        true => Answer::No,
+        false => Answer::Yes,
+    })
+}
