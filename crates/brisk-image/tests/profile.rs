@@ -424,6 +424,59 @@ fn the_example_of_the_page_is_a_profile() {
 }
 
 #[test]
+fn a_directory_of_the_system_gets_a_root_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().canonicalize().unwrap();
+    fs::create_dir_all(place.join("app/lib")).unwrap();
+    fs::write(place.join("app/lib/file"), vec![b'x'; 5]).unwrap();
+    let inner = place.join("app").to_str().unwrap()[1..].to_owned();
+    let outer = place.to_str().unwrap();
+    let of = |kind: &str| {
+        parse(&format!(
+            "{{\"brisk_profile\":1,\"brisk\":\"\",\"command\":[],\"runs\":1,\
+             \"roots\":[[\"/\",\"{kind}\"]],\
+             \"files\":[[0,\"etc/passwd\",9,null],[0,\"{inner}/lib/file\",5,null],[0,\"{inner}\",5,null]],\
+             \"directories\":[[0,\"{inner}\"],[0,\"etc\"]],\
+             \"steps\":[[\"pages\",1,0,1,0,1],[\"pages\",0,0,1,0,1],[\"found\",0,\"lib\",0,1]]}}"
+        ))
+        .unwrap()
+    };
+    let system = of("system");
+    let app = Origin::directory(place.join("app")).unwrap();
+    let narrowed = app.narrow(&system).unwrap();
+    assert_eq!(app.root_of(&narrowed).unwrap(), 1);
+    let files: Vec<_> = narrowed
+        .files()
+        .iter()
+        .map(|f| (f.root, f.path.to_str().unwrap()))
+        .collect();
+    assert_eq!(files, [(0, "etc/passwd"), (1, "lib/file"), (0, &*inner)]);
+    let directories = narrowed.directories().iter();
+    let directories: Vec<_> = directories
+        .map(|d| (d.root, d.path.to_str().unwrap()))
+        .collect();
+    assert_eq!(directories, [(1, ""), (0, "etc")]);
+    assert_eq!(
+        parse(&String::from_utf8(narrowed.to_text()).unwrap()).unwrap(),
+        *narrowed
+    );
+    let state = system.check(&app, 1, &|_| {}).unwrap();
+    assert_eq!(
+        (state.pages.same, state.pages.outside, state.look_ups),
+        (1, 1, 1)
+    );
+    // A root itself, an outer directory that has nothing of it, and what a tree is.
+    for (origin, profile) in [
+        ("/", &system),
+        (outer, &of("directory")),
+        ("/proc", &system),
+    ] {
+        let origin = Origin::directory(origin).unwrap();
+        assert_eq!(*origin.narrow(profile).unwrap(), *profile);
+    }
+}
+
+#[test]
 fn the_root_of_a_tree_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().canonicalize().unwrap();

@@ -51,6 +51,7 @@ pub(crate) enum Action {
     Fill,
     Trace,
     Learn,
+    TraceSystem,
 }
 
 impl Action {
@@ -68,6 +69,7 @@ impl Action {
             Self::Fill => "fill from the hot pack of",
             Self::Trace => "trace a launch from",
             Self::Learn => "keep learned hot packs",
+            Self::TraceSystem => "trace a launch from the whole system",
         }
     }
 }
@@ -216,6 +218,13 @@ pub(crate) enum Cause {
     },
     NothingToTrace,
     TracedRoot,
+    /// Of the kernel: a noun and where it is from.
+    TracingLacks {
+        what: String,
+    },
+    /// The kernel's events have the numbers of processes outside of this one's namespace.
+    TracedInContainer,
+    TracedAlready,
     /// The process that records said nothing, or what cannot be read.
     TracerLost,
     /// A whole failure, in the words of the process that records.
@@ -256,6 +265,8 @@ impl Cause {
             | Self::NeitherWay { .. }
             | Self::SharedElsewhere { .. }
             | Self::NoOverlay { .. }
+            | Self::TracingLacks { .. }
+            | Self::TracedInContainer
             | Self::MountRefused { .. } => ErrorKind::Unsupported,
             Self::NotSquashfs { .. }
             | Self::Truncated { .. }
@@ -267,6 +278,7 @@ impl Cause {
             | Self::KernelRefused { .. } => ErrorKind::Image,
             Self::LoopContended { .. }
             | Self::DeviceBusy
+            | Self::TracedAlready
             | Self::MountBusy
             | Self::SessionLost { .. }
             | Self::SharedAlready { .. }
@@ -487,12 +499,25 @@ impl fmt::Display for Cause {
             ),
             Self::NothingToTrace => f.write_str(
                 "there is neither an image nor a tree to trace; name an image, or a directory \
-                 with --tree",
+                 with --tree, or run it as root, which traces the whole system",
             ),
             Self::TracedRoot => f.write_str(
                 "the root directory cannot be traced as a tree; name the directories that the \
-                 program starts from, each with --tree",
+                 program starts from, each with --tree, or as root none, for the whole system",
             ),
+            Self::TracingLacks { what } => write!(
+                f,
+                "the kernel lacks {}, which tracing the whole system needs; name an image, or \
+                 directories with --tree",
+                Text(what)
+            ),
+            Self::TracedInContainer => f.write_str(
+                "this is a container, whose processes have other numbers in the kernel's events; \
+                 run it outside, or name an image, or directories with --tree",
+            ),
+            Self::TracedAlready => {
+                f.write_str("another trace of the whole system runs; wait for its end")
+            }
             Self::TracerLost => f.write_str(
                 "the process that records ended before it could report; look for the reason in \
                  the system's log (out of memory, killed), and try again",

@@ -132,6 +132,9 @@ pub struct KernelSupport {
     pub user_namespaces: UserNamespaces,
     /// io_uring.
     pub io_uring: IoUring,
+    /// The kernel's events of pages that come into the page cache, and fanotify, by which root can
+    /// trace the whole system.
+    pub page_cache_events: Support,
 }
 
 impl KernelSupport {
@@ -156,6 +159,10 @@ impl KernelSupport {
                 sysctl("kernel/io_uring_disabled"),
                 config.get("CONFIG_IO_URING"),
             ),
+            page_cache_events: page_cache_events([
+                config.get("CONFIG_EVENT_TRACING"),
+                config.get("CONFIG_FANOTIFY"),
+            ]),
             config: config.path,
             release,
         }
@@ -288,6 +295,15 @@ fn since(release: &str, wanted: (u32, u32)) -> Support {
     match (number(), number()) {
         (Some(major), Some(minor)) if (major, minor) >= wanted => Support::Yes,
         (Some(_), Some(_)) => Support::No,
+        _ => Support::Unknown,
+    }
+}
+
+/// Both of what it takes.
+fn page_cache_events(found: [Support; 2]) -> Support {
+    match found {
+        [Support::Yes, Support::Yes] => Support::Yes,
+        found if found.contains(&Support::No) => Support::No,
         _ => Support::Unknown,
     }
 }

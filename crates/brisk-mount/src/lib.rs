@@ -9,7 +9,7 @@ root nor a kernel that can read the image; [`sessions`] lists them. [`Launch`] s
 the kernel's mount alone, on a [`LoopDevice`]. [`KernelSupport`] says what the running kernel allows.
 
 [`Trace`] starts a program from an image and from plain directories, and records what it asks for
-by serving them.
+by serving them; [`SystemTrace`] records by the kernel's events what it reads of the whole system.
 
 # Example
 
@@ -86,4 +86,4 @@ pub use session::{
     Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, OperationStatus, Session,
     SessionFill, SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
-pub use trace::{Readiness, Trace, TraceSource, Traced};
+pub use trace::{Readiness, SystemTrace, Trace, TraceSource, Traced};

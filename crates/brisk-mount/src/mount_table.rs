@@ -14,9 +14,26 @@ pub(crate) struct MountEntry {
     pub(crate) device: String,
 }
 
+impl MountEntry {
+    /// The device's major and minor number.
+    pub(crate) fn device_numbers(&self) -> Option<(u32, u32)> {
+        let (major, minor) = self.device.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
 /// What is mounted on `target` (a canonical path), on top if several mounts are stacked there.
 pub(crate) fn mounted_on(target: &Path) -> io::Result<Option<MountEntry>> {
     Ok(top_of(&fs::read("/proc/self/mountinfo")?, target))
+}
+
+/// All mounts that this process sees.
+pub(crate) fn mounts() -> io::Result<Vec<MountEntry>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(table
+        .split(|&b| b == b'\n')
+        .filter_map(parse_line)
+        .collect())
 }
 
 /// The kernel lists mounts in the order of their making, so the last one is on top.

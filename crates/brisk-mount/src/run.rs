@@ -74,17 +74,18 @@ impl Launch {
             env::set_current_dir(&cwd)
                 .map_err(|source| mount_failed(Cause::WorkingDirectory { cwd, source }))?;
         }
-        Err(become_program(&self.command, mount.target()))
+        Err(become_program(&self.command, Some(mount.target())))
     }
 }
 
-/// Executes `command` from the image whose root is `tree`. Returns why that failed.
-pub(crate) fn become_program(command: &[OsString], tree: &Path) -> Error {
+/// Executes `command` from the image whose root is `tree`, or from the working directory. Returns why
+/// that failed.
+pub(crate) fn become_program(command: &[OsString], tree: Option<&Path>) -> Error {
     let [program, arguments @ ..] = command else {
         return Error::new(Action::Run, Cause::NoCommand);
     };
     let failed = |cause| Error::new(Action::Run, cause).with_path(program);
-    let path = match find_program(program, tree) {
+    let path = match find_program(program, tree.unwrap_or(Path::new(""))) {
         Ok(path) => path,
         Err(cause) => return failed(cause),
     };
@@ -92,7 +93,10 @@ pub(crate) fn become_program(command: &[OsString], tree: &Path) -> Error {
     if !program.as_bytes().contains(&b'/') {
         command.arg0(program);
     }
-    let error = command.args(arguments).env("BRISK_TREE", tree).exec();
+    if let Some(tree) = tree {
+        command.env("BRISK_TREE", tree);
+    }
+    let error = command.args(arguments).exec();
     failed(explain(error))
 }
 

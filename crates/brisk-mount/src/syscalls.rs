@@ -1,14 +1,14 @@
 /*!
 The system calls that have no safe wrapper: the ioctls of loop devices (linux/loop.h) and of FUSE
-channels (linux/fuse.h), `unshare`, and what makes processes out of this one: `fork`,
-`close_range`, `_exit`.
+channels (linux/fuse.h), `unshare`, fanotify, and what makes processes out of this one: `fork`,
+`close_range`, `signal`, `_exit`.
 
 What an ioctl's number means depends on the driver behind the descriptor. So the descriptors come
 wrapped in types that have looked at the device: [`LoopControl`] and [`LoopNode`].
 */
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr;
@@ -329,6 +329,83 @@ pub(crate) fn start_child(main: impl FnOnce() -> i32) -> io::Result<Pid> {
     }
 }
 
+/// A group that is told of all files that are opened. EPERM without root, ENOSYS if the kernel has no
+/// fanotify.
+pub(crate) fn watch_opens() -> Result<OwnedFd> {
+    let flags = libc::FAN_CLASS_NOTIF
+        | libc::FAN_CLOEXEC
+        | libc::FAN_NONBLOCK
+        | libc::FAN_UNLIMITED_QUEUE
+        | libc::FAN_UNLIMITED_MARKS;
+    let opened = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
+    // SAFETY: the call takes two numbers.
+    let fd = unsafe { libc::fanotify_init(flags, opened.cast_unsigned()) };
+    if fd < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the call has just made this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Has `group` be told of what is opened in the file system that `path` is in. EINVAL before Linux
+/// 4.20.
+pub(crate) fn watch_file_system(group: BorrowedFd<'_>, path: &CStr) -> Result<()> {
+    let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
+    let group = group.as_raw_fd();
+    // SAFETY: `path` ends with a zero byte and lives through the call, which reads it only; the
+    // descriptor is borrowed as long.
+    let result =
+        unsafe { libc::fanotify_mark(group, flags, libc::FAN_OPEN, libc::AT_FDCWD, path.as_ptr()) };
+    match result {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// What of `group`'s files was opened since the last call; none for the moment if it is empty.
+pub(crate) fn opened_files(group: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
+    /// `struct fanotify_event_metadata`.
+    const LEN: usize = 24;
+    const FD: usize = 16;
+    // As many events as a process surely has descriptors for.
+    let mut buffer = [0u8; 128 * LEN];
+    let len = match rustix::io::read(group, &mut buffer) {
+        Err(Errno::AGAIN) => 0,
+        result => result?,
+    };
+    let mut rest = buffer.get(..len).unwrap_or_default();
+    let mut files = Vec::new();
+    let number = |at: usize, event: &[u8]| {
+        let bytes = event.get(at..)?.first_chunk()?;
+        Some(u32::from_ne_bytes(*bytes))
+    };
+    while let Some(event_len) = number(0, rest) {
+        let fd = number(FD, rest).map_or(-1, u32::cast_signed);
+        if fd >= 0 {
+            // SAFETY: the kernel made this descriptor for this event, which is read once; nobody
+            // else knows it.
+            files.push(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        rest = rest
+            .get((event_len as usize).max(LEN)..)
+            .unwrap_or_default();
+    }
+    Ok(files)
+}
+
+/// Has the process go on when it is asked to end, by a terminal or by who ends services.
+pub(crate) fn ignore_requests_to_end() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: SIG_IGN is no function of ours, so nothing runs when the signal comes; the numbers
+        // are those of signals that may be ignored, so the call does not fail.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
 /// The process session that `pid` is in; 0 if its leader is outside of the caller's process
 /// namespace, as it is for what is started in a container from without. rustix's `getsid` takes that
 /// for a fault.
@@ -390,6 +467,6 @@ fn close_range(first: c_uint, last: c_uint) -> Result<()> {
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     match result {
         0 => Ok(()),
-        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        _ => Err(last_errno()),
     }
 }

@@ -262,7 +262,6 @@ fn places_in_each_other_are_refused() {
             &["--tree", "tree", "--with", "app.img@tree/sub"],
             &["--tree", "/"],
             &["--tree", "/", "--root"],
-            &[],
         ] {
             let output = tracing(stage, what, "true").output().unwrap();
             assert_eq!(output.status.code(), Some(125), "{output:?}");

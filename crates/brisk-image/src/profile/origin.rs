@@ -1,5 +1,6 @@
 //! Where the files of a profile are.
 
+use std::borrow::Cow;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +11,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
-use super::{Profile, RootKind};
+use super::{Profile, Root, RootKind};
 use crate::error::{Error, Result};
 use crate::read::file_reader::FileReader;
 use crate::read::image::Image;
@@ -235,7 +236,66 @@ impl Origin {
         }
     }
 
-    /// The number of the root of `profile` that this is: the one at the same path, the only one but
+    /// The directory, or the one that the image is meant for; none if that is not known.
+    fn place(&self) -> Result<Option<PathBuf>> {
+        match &self.0 {
+            Kind::Directory { path, .. } => Ok(path.canonicalize().ok()),
+            Kind::Image(image) => image.recorded_place(),
+        }
+    }
+
+    /// `profile` with a root of its own for this origin, if that is within a root that is the system
+    /// and is no root itself: what of the profile is beneath it has paths in it then. Files and
+    /// directories keep their numbers.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading the image.
+    pub fn narrow<'a>(&self, profile: &'a Profile) -> Result<Cow<'a, Profile>> {
+        let same = Ok(Cow::Borrowed(profile));
+        let Some(place) = self.place()? else {
+            return same;
+        };
+        if profile.roots().iter().any(|root| root.path == place) {
+            return same;
+        }
+        let within = (0u32..)
+            .zip(profile.roots())
+            .filter(|(_, root)| root.kind == RootKind::System)
+            .filter_map(|(number, root)| Some((number, place.strip_prefix(&root.path).ok()?)))
+            // The innermost of file systems that are mounted in each other.
+            .min_by_key(|(_, inner)| inner.as_os_str().len());
+        let (Some((outer, inner)), Ok(own)) = (within, u32::try_from(profile.roots().len())) else {
+            return same;
+        };
+        let mut narrowed = profile.clone();
+        let rest = |root: u32, path: &Path| match path.strip_prefix(inner) {
+            Ok(rest) if root == outer => Some(rest.to_owned()),
+            _ => None,
+        };
+        for file in &mut narrowed.files {
+            // A file that was where the directory is now has no path in it.
+            let rest = rest(file.root, &file.path).filter(|rest| !rest.as_os_str().is_empty());
+            if let Some(rest) = rest {
+                (file.root, file.path) = (own, rest);
+            }
+        }
+        for directory in &mut narrowed.directories {
+            if let Some(rest) = rest(directory.root, &directory.path) {
+                (directory.root, directory.path) = (own, rest);
+            }
+        }
+        if !narrowed.files.iter().any(|file| file.root == own) {
+            return same;
+        }
+        narrowed.roots.push(Root {
+            path: place.clone(),
+            kind: RootKind::Directory,
+        });
+        Ok(Cow::Owned(narrowed))
+    }
+
+    /// The number of the root of `profile`, which was [narrowed](Self::narrow), that this is: the one at the same path, the only one but
     /// for the system, or else the one of whose files most are here with their length, the first of
     /// equals.
     ///
@@ -243,10 +303,7 @@ impl Origin {
     ///
     /// `Input` if the profile has no root but the system, and that is elsewhere.
     pub fn root_of(&self, profile: &Profile) -> Result<u32> {
-        let place = match &self.0 {
-            Kind::Directory { path, .. } => path.canonicalize().ok(),
-            Kind::Image(image) => image.recorded_place()?,
-        };
+        let place = self.place()?;
         let all = || (0u32..).zip(profile.roots());
         if let Some((number, _)) = all().find(|(_, root)| place.as_ref() == Some(&root.path)) {
             return Ok(number);

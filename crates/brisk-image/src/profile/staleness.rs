@@ -9,7 +9,8 @@ use crate::ordered;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Staleness {
-    /// The number of the root that the tree was compared with.
+    /// The number of the root that the tree was compared with, in the profile as
+    /// [`Origin::narrow`] makes it.
     pub root: u32,
     /// Of each file of the profile, what became of it.
     pub files: Vec<FileState>,
@@ -73,19 +74,20 @@ impl Profile {
         threads: usize,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Staleness> {
-        let root = origin.root_of(self)?;
+        let profile = &*origin.narrow(self)?;
+        let root = origin.root_of(profile)?;
         let mut staleness = Staleness {
             root,
-            files: Vec::with_capacity(self.files.len()),
+            files: Vec::with_capacity(profile.files.len()),
             pages: PagesByState::default(),
             look_ups_changed: 0,
             look_ups: 0,
         };
-        let mut demand = self.demand_by_file().into_iter();
+        let mut demand = profile.demand_by_file().into_iter();
         ordered::for_each(
             threads,
             threads.saturating_mul(8),
-            self.files.iter(),
+            profile.files.iter(),
             || (),
             |(), file| {
                 if file.root != root {
@@ -116,11 +118,11 @@ impl Profile {
                 Ok(())
             },
         )?;
-        for step in &self.steps {
+        for step in &profile.steps {
             let Touch::LookUp(look_up) = &step.touch else {
                 continue;
             };
-            let directory = &self.directories[look_up.directory as usize];
+            let directory = &profile.directories[look_up.directory as usize];
             if directory.root == root {
                 staleness.look_ups += 1;
                 let is_there = origin.exists(&directory.path.join(&look_up.name))?;

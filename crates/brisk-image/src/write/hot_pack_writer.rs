@@ -219,6 +219,7 @@ impl HotPackWriter {
                 "frame size is {frame}, allowed is a multiple of 4096 from 4096 to 1048576"
             )));
         }
+        let profile = &*origin.narrow(profile)?;
         let root = origin.root_of(profile)?;
         let mut contents = Contents::find(profile, origin, root, self.threads, progress)?;
         contents.lay_out(profile, origin, root, frame)?;

@@ -163,7 +163,7 @@ impl Session {
                 Ok(entered)
             })
             .map_err(|cause| Error::new(Action::Mount, cause).with_path(&self.image.path))?;
-        let error = become_program(&self.command, &entered.tree);
+        let error = become_program(&self.command, Some(&entered.tree));
         // Only now: the session must not end before the program is in it.
         drop(entered.guardian);
         Err(error)

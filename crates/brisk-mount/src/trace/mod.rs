@@ -1,6 +1,7 @@
 /*!
 Recording what a launch asks for, without root: the trees and the image that it starts from are
-served through FUSE, to it alone, and the server takes note.
+served through FUSE, to it alone, and the server takes note. With root, the kernel's own events tell of
+the whole system instead ([`system`]).
 
 Three kinds of processes take part. The caller stays where it is, outside of any namespace, so that
 what it does next sees the real trees. The *tracer* ([`tracer`]) enters namespaces, mounts, serves
@@ -12,16 +13,20 @@ goes: the disk may have been read before, but the program's requests all arrive.
 */
 
 mod mounts;
+mod opened_files;
 mod program;
 mod readiness;
 mod report;
+mod restorer;
+mod system;
+mod tracefs;
 mod tracer;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use brisk_image::Profile;
@@ -33,7 +38,7 @@ pub use self::readiness::Readiness;
 use self::report::Report;
 use crate::error::{Action, Cause, Error, Result};
 use crate::run::default_place;
-use crate::session::{Bind, OpenImage, SessionImage, WorkingDirectory, place};
+use crate::session::{Bind, OpenImage, SessionImage, WorkingDirectory, is_privileged, place};
 use crate::syscalls::start_child;
 
 /// A launch to be recorded: see the text of the module.
@@ -62,7 +67,23 @@ pub struct Trace {
     pub command: Vec<OsString>,
 }
 
-/// What came of a [`Trace`].
+/// A launch to be recorded over the whole system, by the kernel's events of the page cache. This needs
+/// root.
+///
+/// The page cache is emptied first, and the disks' read-ahead is lowered meanwhile: other programs are
+/// slower for that time. What of files is mapped or in use by others stays in memory, and is not
+/// recorded. Names that are looked up are not recorded either.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SystemTrace {
+    /// Leaves the page cache as it is: what is in it is not recorded.
+    pub keep_cache: bool,
+    /// When to cut the recording.
+    pub ready: Readiness,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// What came of a [`Trace`] or [`SystemTrace`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Traced {
@@ -80,6 +101,8 @@ pub struct Traced {
     pub unnamed: u64,
     /// Requests for which the recording had no room.
     pub dropped: u64,
+    /// Files that are left out, as they were written while the whole system was traced.
+    pub written: u64,
 }
 
 /// Where the files of a traced root are.
@@ -98,8 +121,9 @@ pub enum TraceSource {
 
 /// What a tracer serves: all that can be said before anything is mounted.
 struct Plan {
-    /// The image, the trees and the other images.
+    /// The image, the trees and the other images; none of these if the whole system is traced.
     served: Vec<Planned>,
+    system: Option<WholeSystem>,
     /// Whether the first of them is the program's root directory.
     root: bool,
     binds: Vec<Bind>,
@@ -109,6 +133,10 @@ struct Plan {
     /// The command as it was asked for.
     asked: Vec<OsString>,
     cwd: WorkingDirectory,
+}
+
+struct WholeSystem {
+    keep_cache: bool,
 }
 
 struct Planned {
@@ -184,6 +212,7 @@ impl Trace {
         apart(&served[usize::from(self.root)..])?;
         Ok(Plan {
             served,
+            system: None,
             root: self.root,
             binds: self.binds.clone(),
             writable: self.writable,
@@ -192,6 +221,37 @@ impl Trace {
             asked: self.command.clone(),
             cwd,
         })
+    }
+}
+
+impl SystemTrace {
+    /// As [`Trace::record`]. What was changed in the system is as it was when this returns, and soon
+    /// after this process has ended in another way.
+    ///
+    /// # Errors
+    ///
+    /// `State` without root, `Unsupported` where the kernel lacks what it takes or hides it from a
+    /// container, `Busy` if another such trace runs, and as [`Trace::record`].
+    pub fn record(&self) -> Result<Traced> {
+        let trace = || {
+            if !is_privileged() {
+                return Err(Cause::NothingToTrace);
+            }
+            run(&Plan {
+                served: Vec::new(),
+                system: Some(WholeSystem {
+                    keep_cache: self.keep_cache,
+                }),
+                root: false,
+                binds: Vec::new(),
+                writable: false,
+                ready: self.ready.clone(),
+                command: self.command.clone(),
+                asked: self.command.clone(),
+                cwd: WorkingDirectory::now(),
+            })
+        };
+        trace().map_err(|cause| Error::new(Action::TraceSystem, cause))
     }
 }
 
@@ -228,9 +288,15 @@ impl Plan {
     }
 
     /// What `BRISK_TREE` says.
-    fn tree(&self) -> PathBuf {
-        let first = self.served.first();
-        first.map(|planned| planned.at.clone()).unwrap_or_default()
+    fn tree(&self) -> Option<&Path> {
+        self.served.first().map(|planned| &*planned.at)
+    }
+
+    fn action(&self) -> Action {
+        match self.system {
+            None => Action::Trace,
+            Some(_) => Action::TraceSystem,
+        }
     }
 
     /// Goes to the working directory that the program is to have, when all is mounted.
@@ -287,6 +353,14 @@ fn run(plan: &Plan) -> Result<Traced, Cause> {
     }
     read.map_err(|e| Cause::io("read what was recorded", e))?;
     let mut traced = Report::parse(&text)?;
-    traced.sources = plan.served.iter().map(Planned::source).collect();
+    traced.sources = match plan.system {
+        None => plan.served.iter().map(Planned::source).collect(),
+        Some(_) => {
+            let roots = traced.profile.roots().iter();
+            roots
+                .map(|root| TraceSource::Directory(root.path.clone()))
+                .collect()
+        }
+    };
     Ok(traced)
 }

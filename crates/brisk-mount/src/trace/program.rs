@@ -11,9 +11,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_deat
 use super::Plan;
 use super::report::Failure;
 use crate::error::{Action, Cause, Error};
-use crate::namespace::Entry;
 use crate::run::become_program;
-use crate::session::Layout;
 use crate::syscalls::start_child;
 
 /// A program that was started.
@@ -26,14 +24,13 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts it, in what `layout` makes of what is mounted. `let_go` drops, in the new process,
-    /// what it must not hold: channels.
+    /// Starts it. `let_go` drops, in the new process, what it must not hold: channels. `prepare` is
+    /// done there too, when what is mounted is served.
     pub(super) fn start(
         plan: &Plan,
         piped: bool,
-        entry: Entry,
-        layout: Layout,
         let_go: impl FnOnce(),
+        prepare: impl FnOnce() -> Result<(), Cause>,
     ) -> io::Result<Self> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC);
         let (started, starts) = pipe()?;
@@ -46,7 +43,7 @@ impl Program {
         }
         let pid = start_child(|| {
             let_go();
-            let error = become_it(plan, theirs.as_ref(), layout, entry);
+            let error = become_it(plan, theirs.as_ref(), prepare);
             let failure = Failure::new(&error);
             // If nobody reads it, nobody waits for it either.
             File::from(starts).write_all(&failure.to_bytes()).ok();
@@ -69,7 +66,11 @@ impl Program {
 }
 
 /// Becomes the program, or returns why not.
-fn become_it(plan: &Plan, output: Option<&[OwnedFd; 2]>, layout: Layout, entry: Entry) -> Error {
+fn become_it(
+    plan: &Plan,
+    output: Option<&[OwnedFd; 2]>,
+    prepare: impl FnOnce() -> Result<(), Cause>,
+) -> Error {
     let failed = |cause| Error::new(Action::Run, cause);
     // Nobody answers for its files once the tracer is gone.
     if let Err(e) = set_parent_process_death_signal(Some(Signal::KILL)) {
@@ -82,14 +83,14 @@ fn become_it(plan: &Plan, output: Option<&[OwnedFd; 2]>, layout: Layout, entry: 
             return failed(Cause::io("redirect the program's output", e));
         }
     }
-    // For this, what is mounted has to be served.
-    let laid_out = layout
-        .finish(entry)
-        .and_then(|()| plan.enter_working_directory());
-    if let Err(cause) = laid_out {
-        return Error::new(Action::Mount, cause);
+    if let Err(cause) = prepare() {
+        let action = match plan.system {
+            None => Action::Mount,
+            Some(_) => Action::TraceSystem,
+        };
+        return Error::new(action, cause);
     }
-    become_program(&plan.command, &plan.tree())
+    become_program(&plan.command, plan.tree())
 }
 
 /// The processes that descend from this one, and their parents.

@@ -74,11 +74,12 @@ impl Report {
                     left,
                     unnamed,
                     dropped,
+                    written,
                     ..
                 } = traced;
                 writeln!(
                     to,
-                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped}"
+                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped} {written}"
                 )?;
                 to.write_all(&traced.profile.to_text())?;
             }
@@ -97,7 +98,7 @@ impl Report {
                 exit_code: number(exit_code)?,
                 text: String::from_utf8_lossy(text).into_owned(),
             }),
-            [TRACED, was_ready, status, left, unnamed, dropped] => Ok(Traced {
+            [TRACED, was_ready, status, left, unnamed, dropped, written] => Ok(Traced {
                 profile: Profile::from_text(text, &Limits::default())
                     .map_err(|e| Cause::io("read what was recorded", io::Error::other(e)))?,
                 sources: Vec::new(),
@@ -109,6 +110,7 @@ impl Report {
                 left: number(left)?,
                 unnamed: number(unnamed)?,
                 dropped: number(dropped)?,
+                written: number(written)?,
             }),
             _ => Err(Cause::TracerLost),
         }

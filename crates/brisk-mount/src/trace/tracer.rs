@@ -21,8 +21,10 @@ use super::mounts::mount_all;
 use super::program::{Program, descendants, send};
 use super::readiness::{Readiness, Search};
 use super::report::{Failure, Report};
+use super::system::System;
+use super::tracefs::Instance;
 use super::{Plan, Traced};
-use crate::error::{Action, Cause, Error};
+use crate::error::{Cause, Error};
 use crate::namespace::{Entry, enter_session};
 use crate::syscalls::start_child;
 use crate::{Owners, Recording};
@@ -84,10 +86,19 @@ pub(super) fn run(plan: &Plan, report: OwnedFd) -> i32 {
 impl<'a> Tracer<'a> {
     /// The inner result is that of starting the program.
     fn trace(plan: &'a Plan, report: &'a OwnedFd) -> Result<Result<Traced, Failure>, Error> {
-        let failed = |cause| Error::new(Action::Trace, cause);
-        let io =
-            |step: &'static str| move |e: io::Error| Error::new(Action::Trace, Cause::io(step, e));
-        let entry = enter_session(geteuid(), getegid()).map_err(failed)?;
+        let action = plan.action();
+        let failed = |cause| Error::new(action, cause);
+        let io = |step: &'static str| move |e: io::Error| Error::new(action, Cause::io(step, e));
+        // Before this process adopts others: the one that puts the system back is not the program's.
+        let mut system = match &plan.system {
+            Some(system) => Some(System::prepare(system.keep_cache).map_err(failed)?),
+            None => None,
+        };
+        let entry = match system {
+            // The program sees all mounts that come and go.
+            Some(_) => Entry::Privileged,
+            None => enter_session(geteuid(), getegid()).map_err(failed)?,
+        };
         let owners = match entry {
             Entry::Privileged => Owners::AsStored,
             Entry::UserNamespace => Owners::Everything {
@@ -118,7 +129,16 @@ impl<'a> Tracer<'a> {
             Readiness::Line(text) => Some(text),
             _ => None,
         };
-        let program = Program::start(plan, line.is_some(), entry, layout, || mounted.clear())
+        let events = system.as_ref().map(System::directory);
+        let prepare = move || {
+            layout.finish(entry)?;
+            plan.enter_working_directory()?;
+            events.map_or(Ok(()), |directory| {
+                Instance::follow(&directory)
+                    .map_err(|e| Cause::io("have the kernel tell of its pages", e))
+            })
+        };
+        let program = Program::start(plan, line.is_some(), || mounted.clear(), prepare)
             .map_err(io("start the program"))?;
         drop(started);
         // What the terminal sends reaches the program and the process that waits for the report. This
@@ -144,7 +164,11 @@ impl<'a> Tracer<'a> {
         // No process is made from here on: this one has threads.
         let served = mounted
             .into_iter()
-            .try_for_each(|mounted| mounted.serve(&recording, owners));
+            .try_for_each(|mounted| mounted.serve(&recording, owners))
+            .and_then(|()| match &mut system {
+                Some(system) => system.start().map_err(failed),
+                None => Ok(()),
+            });
         if let Err(e) = served {
             tracer.end(Signal::KILL);
             return Err(e);
@@ -154,15 +178,19 @@ impl<'a> Tracer<'a> {
             return Ok(Err(failure));
         }
         let cut = tracer.watch();
-        let recorded = recording.cut(plan.asked.clone(), plan.ready.describe());
+        let (command, by) = (plan.asked.clone(), plan.ready.describe());
+        let recorded = match &mut system {
+            Some(system) => system.cut(command, by).map_err(failed),
+            None => match recording.cut(command, by) {
+                Ok(Some(recorded)) => Ok((recorded, 0)),
+                Ok(None) => Err(failed(Cause::TracerLost)),
+                Err(e) => Err(io("make a profile")(io::Error::other(e))),
+            },
+        };
         // Whether the program failed is seen before it is made to end.
         let status = tracer.status;
         let left = tracer.end(Signal::TERM);
-        let recorded = match recorded {
-            Ok(Some(recorded)) => recorded,
-            Ok(None) => return Err(failed(Cause::TracerLost)),
-            Err(e) => return Err(io("make a profile")(io::Error::other(e))),
-        };
+        let (recorded, written) = recorded?;
         let Recorded {
             profile,
             unnamed,
@@ -180,6 +208,7 @@ impl<'a> Tracer<'a> {
             },
             unnamed,
             dropped,
+            written,
         }))
     }
 

@@ -176,6 +176,12 @@ fn findings(support: &KernelSupport, may_mount: State) -> Vec<Finding> {
             .cure("sysctl kernel.io_uring_disabled=0, if the kernel was built with it"),
         IoUring::Unknown => Finding::new("io_uring", State::Unknown, ""),
     });
+    findings.push(
+        Finding::supported("page cache events", support.page_cache_events).cure(
+            "only brisk trace of the whole system needs them (CONFIG_EVENT_TRACING and \
+             CONFIG_FANOTIFY): name an image, or directories with --tree",
+        ),
+    );
     findings
 }
 
@@ -332,6 +338,7 @@ mod tests {
         support.fusermount = Some("/usr/bin/fusermount3".into());
         support.fuse_resend = Support::Yes;
         support.io_uring = IoUring::Everybody;
+        support.page_cache_events = Support::Yes;
         support
     }
 
@@ -355,7 +362,7 @@ mod tests {
         (poor.loop_control, poor.fuse) = (None, None);
         poor.user_namespaces.max = None;
         (poor.fusermount, poor.fuse_resend) = (None, Support::No);
-        poor.io_uring = IoUring::Group;
+        (poor.io_uring, poor.page_cache_events) = (IoUring::Group, Support::No);
         let faults = faults(&poor, State::No);
         assert_eq!(faults.len(), findings(&poor, State::No).len());
         for (name, state, _, cure) in faults {

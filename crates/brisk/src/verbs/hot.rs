@@ -106,7 +106,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     let profile = open(&args.profile)?;
     let origin = origin(&args.tree)?;
-    if args.tree.is_dir() {
+    if is_same(&args.tree, Path::new("/")) {
+        // Every name is in it, and nobody packs all of it.
+    } else if args.tree.is_dir() {
         check_output(&args.tree, &args.output, &TreeRules::default())?;
     } else if is_same(&args.tree, &args.output) {
         bail!(

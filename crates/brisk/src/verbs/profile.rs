@@ -150,13 +150,15 @@ struct TopFile<'a> {
 }
 
 fn show(args: &ShowArgs) -> anyhow::Result<Answer> {
-    let profile = open(&args.profile)?;
-    let demand = profile.demand_by_root();
+    let mut profile = open(&args.profile)?;
     let mut share = None;
     if let Some(path) = &args.tree {
-        let root = origin(path)?.root_of(&profile)?;
+        let origin = origin(path)?;
+        profile = origin.narrow(&profile)?.into_owned();
+        let root = origin.root_of(&profile)?;
         share = Some((usize::try_from(root)?, bytes_of_tree(path)?));
     }
+    let demand = profile.demand_by_root();
     let mut top: Vec<_> = profile
         .files()
         .iter()

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use brisk_image::{Image, OpenOptions, Origin, Profile, Tree, TreeRules};
-use brisk_mount::{ErrorKind, Readiness, SessionImage, Trace, TraceSource, Traced};
+use brisk_mount::{ErrorKind, Readiness, SessionImage, SystemTrace, Trace, TraceSource, Traced};
 use clap::builder::TypedValueParser as _;
 use indicatif::BinaryBytes;
 
+use super::pack::count;
 use super::profile::percent;
 use crate::Answer;
 use crate::messages::{say, warn};
@@ -25,6 +26,11 @@ The image, and each tree at its own place, are served to the command and what it
 nobody else, and nothing of them is in memory at first. They are \
 read-only without --writable. The system's other \
 files are not recorded. Whatever the command leaves running when the recording is cut is ended.\n\n\
+With neither an image nor a tree, the whole system is traced, which needs root: each page that the \
+kernel brings into memory for the command's processes, but no names that it looks up. For that the page \
+cache is emptied first, for all programs, and disks read nothing ahead until the command has ended. Not \
+recorded is what stays in memory, as other programs have it mapped (the C library), what the command \
+has written, and files on overlays and in memory.\n\n\
 With --root and no image, the first tree is the command's root directory. PATH is as the command sees \
 it.\n\n\
 The environment has the place of the image, or of the first tree, in BRISK_TREE.\n\n\
@@ -37,7 +43,8 @@ A launch can be ready:\n  \
 Exits with 0 if the profile was written, whatever the command exited with, or with 125 if brisk \
 failed, 126 if the command cannot be executed and 127 if there is none.")]
 pub struct Args {
-    /// The image to start from, or a program that carries one, such as an AppImage.
+    /// The image to start from, or a program that carries one, such as an AppImage. Without it and
+    /// --tree, the whole system is traced, which needs root.
     image: Option<PathBuf>,
 
     /// The byte at which the image starts in its file. [default: found by itself]
@@ -56,6 +63,11 @@ pub struct Args {
 
     #[command(flatten)]
     surroundings: SurroundingsArgs,
+
+    /// Leaves the page cache as it is when the whole system is traced: what is in it is not
+    /// recorded.
+    #[arg(long, conflicts_with_all = ["image", "trees"])]
+    keep_cache: bool,
 
     /// Lets the command write to the trees and to the image's place. What it writes is kept in
     /// memory, and lost when it ends.
@@ -123,7 +135,11 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     };
     let output = args.output.clone().unwrap_or_else(|| default_output(args));
     check_output(&output)?;
-    let trace = Trace {
+    let system = args.image.is_none() && args.trees.is_empty();
+    if let (true, Some(option)) = (system, args.of_what_is_served()) {
+        bail!("{option} needs an image, or a directory with --tree");
+    }
+    let served = Trace {
         image: args
             .image
             .as_ref()
@@ -141,10 +157,18 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         ready: args.ready.clone(),
         command: args.command.clone(),
     };
+    let whole = SystemTrace {
+        keep_cache: args.keep_cache,
+        ready: args.ready.clone(),
+        command: args.command.clone(),
+    };
     let mut profiles = Vec::new();
     let mut sources = Vec::new();
     for _ in 0..args.runs {
-        let traced = trace.record();
+        let traced = match system {
+            true => whole.record(),
+            false => served.record(),
+        };
         let traced = match traced {
             Err(error) if recorded.is_some() && error.kind() == ErrorKind::Place => {
                 return Err(error)
@@ -160,12 +184,38 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         Ok([profile]) => profile,
         Err(profiles) => Profile::merge(&profiles)?,
     };
+    if system {
+        // Each run may have roots of its own.
+        let roots = profile.roots().iter();
+        sources = roots
+            .map(|root| TraceSource::Directory(root.path.clone()))
+            .collect();
+    }
     // The trees as they are outside of the command's namespace.
     let origins = sources.iter().map(origin).collect::<Result<Vec<_>, _>>()?;
     add_digests(&mut profile, &origins, args.quiet)?;
     profile.write(&output)?;
-    say(&summary(&profile, &output, &sources));
+    let whole = match system {
+        true => None,
+        // Directories that may not be entered have no size.
+        false => bytes_of(&sources).ok(),
+    };
+    say(&summary(&profile, &output, whole));
     Ok(Answer::Yes)
+}
+
+impl Args {
+    /// An option that says how an image or a tree is served.
+    fn of_what_is_served(&self) -> Option<&'static str> {
+        let options = [
+            ("--root", self.surroundings.root),
+            ("--bind", !self.surroundings.bind.is_empty()),
+            ("--with", !self.surroundings.with.is_empty()),
+            ("--writable", self.writable),
+        ];
+        let given = options.into_iter().find(|(_, given)| *given);
+        given.map(|(option, _)| option)
+    }
 }
 
 fn open(path: &Path, offset: Option<u64>) -> anyhow::Result<Image> {
@@ -234,6 +284,12 @@ fn tell(traced: &Traced, args: &Args) {
             traced.dropped
         ));
     }
+    if traced.written > 0 {
+        warn(&format!(
+            "left out: {} that were written meanwhile",
+            count(traced.written, "file", "files")
+        ));
+    }
     if traced.unnamed > 0 {
         warn(&format!(
             "{} requests are missing, as what they were for has no name",
@@ -268,7 +324,7 @@ fn add_digests(profile: &mut Profile, origins: &[Origin], quiet: bool) -> anyhow
     Ok(())
 }
 
-fn summary(profile: &Profile, output: &Path, sources: &[TraceSource]) -> String {
+fn summary(profile: &Profile, output: &Path, whole: Option<u64>) -> String {
     let (mut files, mut pages, mut bytes, mut found, mut absent) = (0u64, 0u64, 0u64, 0u64, 0u64);
     for demand in profile.demand_by_root() {
         files = files.saturating_add(demand.files);
@@ -277,11 +333,9 @@ fn summary(profile: &Profile, output: &Path, sources: &[TraceSource]) -> String 
         found = found.saturating_add(demand.found);
         absent = absent.saturating_add(demand.absent);
     }
-    // Directories that may not be entered have no size.
-    let share = match bytes_of(sources) {
-        Ok(whole) => format!(", {} of the whole", percent(bytes, whole)),
-        Err(_) => String::new(),
-    };
+    let share = whole.map_or_else(String::new, |whole| {
+        format!(", {} of the whole", percent(bytes, whole))
+    });
     format!(
         "{}: {files} files, {pages} pages ({}{share}), look-ups: {found} found, {absent} absent",
         output.display(),

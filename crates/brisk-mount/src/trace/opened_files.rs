@@ -1,0 +1,103 @@
+//! The names of files by their inodes: of all that are opened while somebody looks.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use crate::error::Cause;
+use crate::mount_table::{MountEntry, mounts};
+use crate::syscalls::{opened_files, watch_file_system, watch_opens};
+
+/// File systems without a disk of their own whose files are in the page cache by inode, as the
+/// kernel's events say them.
+const DISKLESS: [&str; 7] = [
+    "btrfs", "bcachefs", "nfs", "nfs4", "cifs", "ceph", "virtiofs",
+];
+
+/// Files whose names are kept: some 200 MB.
+const MAX_NAMES: usize = 1 << 20;
+
+pub(super) struct OpenedFiles {
+    group: OwnedFd,
+    /// By device and inode, as `stat` tells them.
+    names: HashMap<(u64, u64), PathBuf>,
+}
+
+/// Whether files of this mount are looked for.
+pub(super) fn is_watched(mount: &MountEntry) -> bool {
+    DISKLESS.contains(&&*mount.fs_type)
+        || mount.device_numbers().is_some_and(|(major, _)| major != 0)
+}
+
+impl OpenedFiles {
+    /// Looks at all file systems on disks from now on.
+    pub(super) fn watch() -> Result<Self, Cause> {
+        let lacks = |what: &str| Cause::TracingLacks {
+            what: what.to_owned(),
+        };
+        let group = watch_opens().map_err(|e| match e {
+            Errno::PERM => Cause::NotPermitted,
+            Errno::NOSYS => lacks("fanotify (CONFIG_FANOTIFY)"),
+            e => Cause::io("watch for files that are opened", e),
+        })?;
+        let mounts = mounts().map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
+        let mut devices = Vec::new();
+        for mount in mounts.iter().filter(|mount| is_watched(mount)) {
+            if devices.contains(&&mount.device) {
+                continue;
+            }
+            let target = CString::new(mount.target.as_os_str().as_bytes());
+            let target = target.map_err(|e| Cause::io("name a mount point", e))?;
+            match watch_file_system(group.as_fd(), &target) {
+                Ok(()) => devices.push(&mount.device),
+                Err(Errno::INVAL) => {
+                    return Err(lacks("fanotify for whole file systems (Linux 4.20)"));
+                }
+                // Covered by another mount, or of a kind without identity: its files have no names.
+                Err(_) => {}
+            }
+        }
+        Ok(Self {
+            group,
+            names: HashMap::new(),
+        })
+    }
+
+    /// Takes note of what was opened. False if nothing was.
+    pub(super) fn read(&mut self) -> rustix::io::Result<bool> {
+        let files = opened_files(self.group.as_fd())?;
+        let some = !files.is_empty();
+        for file in files {
+            let file = File::from(file);
+            let Ok(metadata) = file.metadata() else {
+                continue;
+            };
+            let id = (metadata.dev(), metadata.ino());
+            if !metadata.is_file() || self.names.len() >= MAX_NAMES || self.names.contains_key(&id)
+            {
+                continue;
+            }
+            if let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
+                self.names.insert(id, path);
+            }
+        }
+        Ok(some)
+    }
+
+    /// The names, by device and inode.
+    pub(super) fn into_names(self) -> HashMap<(u64, u64), PathBuf> {
+        self.names
+    }
+}
+
+impl AsFd for OpenedFiles {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.group.as_fd()
+    }
+}

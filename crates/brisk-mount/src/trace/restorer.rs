@@ -1,0 +1,106 @@
+//! A process that puts back what a trace changes in the system, however the trace ends.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::syscalls::{ignore_requests_to_end, start_detached};
+
+/// How long something may be in use that is to be put back.
+const WAIT: Duration = Duration::from_secs(5);
+
+const AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// Something that is put back.
+#[derive(Debug, Clone)]
+pub(super) enum Change {
+    /// A file in which `was` stands until `becomes` is written there. What others have written
+    /// since then stays.
+    File {
+        path: PathBuf,
+        was: String,
+        becomes: String,
+    },
+    /// A directory that is made.
+    Directory(PathBuf),
+    /// A place that something is mounted on, in which the lock may be.
+    Mount(PathBuf),
+}
+
+/// The process. It puts all back when this is dropped, or this process ends.
+pub(super) struct Restorer {
+    alive: Option<OwnedFd>,
+    done: File,
+}
+
+impl Restorer {
+    /// Starts it, for changes that are about to be made. It holds `lock` until all but mounts are put
+    /// back.
+    pub(super) fn start(changes: Vec<Change>, lock: OwnedFd) -> io::Result<Self> {
+        let (waits, alive) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (done, does) = pipe_with(PipeFlags::CLOEXEC)?;
+        let stdio = File::options().read(true).write(true).open("/dev/null")?;
+        let kept = [waits.as_raw_fd(), does.as_raw_fd(), lock.as_raw_fd()];
+        start_detached(&kept, stdio.as_fd(), move || {
+            ignore_requests_to_end();
+            // A name for those who look for it; all works without.
+            rustix::thread::set_name(c"brisk-restorer").ok();
+            // Nobody writes: what comes is the end.
+            File::from(waits).read_to_end(&mut Vec::new()).ok();
+            let (mounts, others): (Vec<_>, Vec<_>) = changes
+                .into_iter()
+                .partition(|change| matches!(change, Change::Mount(_)));
+            others.iter().for_each(Change::put_back);
+            drop(lock);
+            mounts.iter().for_each(Change::put_back);
+            drop(does);
+            0
+        })?;
+        Ok(Self {
+            alive: Some(alive),
+            done: done.into(),
+        })
+    }
+}
+
+impl Drop for Restorer {
+    fn drop(&mut self) {
+        self.alive = None;
+        // Its end is all that comes.
+        self.done.read_to_end(&mut Vec::new()).ok();
+    }
+}
+
+impl Change {
+    /// Nobody can be told if it fails.
+    fn put_back(&self) {
+        match self {
+            Self::File { path, was, becomes } => {
+                let is = fs::read_to_string(path).unwrap_or_default();
+                if is.trim() == becomes {
+                    fs::write(path, was).ok();
+                }
+            }
+            Self::Directory(path) => until_free(|| fs::remove_dir(path)),
+            Self::Mount(path) => until_free(|| Ok(unmount(path, UnmountFlags::empty())?)),
+        }
+    }
+}
+
+/// Does `undo`, and again while what it is for is in use.
+fn until_free(undo: impl Fn() -> io::Result<()>) {
+    let started = Instant::now();
+    while let Err(e) = undo()
+        && Errno::from_io_error(&e) == Some(Errno::BUSY)
+        && started.elapsed() < WAIT
+    {
+        thread::sleep(AGAIN_AFTER);
+    }
+}

@@ -1,0 +1,381 @@
+/*!
+Recording what a launch reads of the whole system, for root: each page that the kernel brings into the
+page cache for the program's processes.
+
+The page cache is emptied first, as what is in it brings no event, and devices read no page ahead, as
+pages that nobody asked for would bring some. The kernel's events say inodes ([`tracefs`]); names come
+from watching what is opened ([`opened_files`]). A process of its own puts everything back
+([`restorer`]).
+
+Look-ups of names bring no event, so the profile has none.
+*/
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use brisk_image::{Named, ProfileBuilder, Ready, Recorded, RootKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::opened_files::{OpenedFiles, is_watched};
+use super::restorer::{Change, Restorer};
+use super::tracefs::{Instance, PageEvent, Tracefs};
+use crate::error::Cause;
+use crate::mount_table::{MountEntry, mounts};
+
+/// Where devices' read-ahead is set.
+const DEVICES: &str = "/sys/class/bdi";
+
+/// Events that are kept: 100 MB.
+const MAX_EVENTS: usize = 2 << 20;
+
+/// How long nothing may come before the reader sees whether the recording was cut.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+/// The number of the first namespace of processes, as the kernel has it (`PROC_PID_INIT_INO`).
+const FIRST_PROCESSES: &str = "pid:[4026531836]";
+
+/// The system, prepared for a launch.
+pub(super) struct System {
+    /// When the program can start, by the clock of the events.
+    started: Duration,
+    reader: Reader,
+    /// Dropped after the reader: what is in use cannot be put back.
+    _tracefs: Tracefs,
+    _restorer: Restorer,
+}
+
+enum Reader {
+    Ready(Instance, OpenedFiles),
+    Running(Running),
+    Done,
+}
+
+struct Running {
+    is_cut: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Collected>>,
+}
+
+/// What was read.
+struct Collected {
+    events: Vec<PageEvent>,
+    lost: u64,
+    names: HashMap<(u64, u64), PathBuf>,
+}
+
+/// A file that pages were read of.
+struct ReadFile {
+    /// The number of its mount.
+    mount: usize,
+    path: PathBuf,
+    len: u64,
+    written: bool,
+}
+
+impl System {
+    /// Changes of the system what has to be changed.
+    pub(super) fn prepare(keep_cache: bool) -> Result<Self, Cause> {
+        let processes = fs::read_link("/proc/self/ns/pid");
+        if processes.is_ok_and(|name| name != Path::new(FIRST_PROCESSES)) {
+            return Err(Cause::TracedInContainer);
+        }
+        let tracefs = Tracefs::open()?;
+        let mut changes = tracefs.changes();
+        let slow = read_aheads().map_err(|e| Cause::io("read the devices' read-ahead", e))?;
+        changes.extend(slow.iter().cloned());
+        let lock = tracefs.lock.try_clone();
+        let restorer = lock
+            .and_then(|lock| Restorer::start(changes, lock))
+            .map_err(|e| Cause::io("start the process that puts the system back", e))?;
+        let instance = tracefs.instance()?;
+        let opened = OpenedFiles::watch()?;
+        for change in &slow {
+            if let Change::File { path, becomes, .. } = change {
+                // A device that has gone meanwhile has nothing to be read from.
+                fs::write(path, becomes).ok();
+            }
+        }
+        if !keep_cache {
+            rustix::fs::sync();
+            fs::write("/proc/sys/vm/drop_caches", "1")
+                .map_err(|e| Cause::io("empty the page cache", e))?;
+        }
+        Ok(Self {
+            started: now(),
+            reader: Reader::Ready(instance, opened),
+            _tracefs: tracefs,
+            _restorer: restorer,
+        })
+    }
+
+    /// Where [`Instance::follow`] is to be told the program's process.
+    pub(super) fn directory(&self) -> PathBuf {
+        match &self.reader {
+            Reader::Ready(instance, _) => instance.directory().to_owned(),
+            _ => PathBuf::new(),
+        }
+    }
+
+    /// Starts reading, in a thread.
+    pub(super) fn start(&mut self) -> Result<(), Cause> {
+        let Reader::Ready(instance, opened) = std::mem::replace(&mut self.reader, Reader::Done)
+        else {
+            return Err(Cause::TracerLost);
+        };
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_cut);
+        let thread = thread::Builder::new()
+            .name("brisk-events".into())
+            .spawn(move || collect(instance, opened, &seen))
+            .map_err(|e| Cause::io("start a thread", e))?;
+        self.reader = Reader::Running(Running { is_cut, thread });
+        Ok(())
+    }
+
+    /// Cuts the recording, and makes a profile of it. Gives the number of files too that are left out,
+    /// as they were written meanwhile.
+    pub(super) fn cut(
+        &mut self,
+        command: Vec<OsString>,
+        by: String,
+    ) -> Result<(Recorded, u64), Cause> {
+        let Reader::Running(running) = std::mem::replace(&mut self.reader, Reader::Done) else {
+            return Err(Cause::TracerLost);
+        };
+        let at = micros(now().saturating_sub(self.started));
+        running.is_cut.store(true, Ordering::Release);
+        let collected = running.thread.join().map_err(|_| Cause::TracerLost)?;
+        let collected = collected.map_err(|e| Cause::io("read the kernel's events", e))?;
+        let mounts = mounts().map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
+        collected.record(&mounts, self.started, command, Ready { by, at })
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        if let Reader::Running(running) = std::mem::replace(&mut self.reader, Reader::Done) {
+            // What it has open cannot be put back. Whatever it has read, nobody asks for it.
+            running.is_cut.store(true, Ordering::Release);
+            running.thread.join().ok();
+        }
+    }
+}
+
+/// What lowers the read-ahead of disks to a page.
+fn read_aheads() -> io::Result<Vec<Change>> {
+    let page = rustix::param::page_size() >> 10;
+    let mut changes = Vec::new();
+    for entry in fs::read_dir(DEVICES)? {
+        let entry = entry?;
+        // Not those of the kernel's own file systems, of networks and of other sessions.
+        if entry.file_name().as_encoded_bytes().starts_with(b"0:") {
+            continue;
+        }
+        let path = entry.path().join("read_ahead_kb");
+        let Ok(was) = fs::read_to_string(&path) else {
+            continue;
+        };
+        if was.trim().parse::<usize>().is_ok_and(|kib| kib > page) {
+            changes.push(Change::File {
+                path,
+                was,
+                becomes: page.to_string(),
+            });
+        }
+    }
+    Ok(changes)
+}
+
+/// Reads until the recording is cut, and then what is there still.
+fn collect(
+    mut instance: Instance,
+    mut opened: OpenedFiles,
+    is_cut: &AtomicBool,
+) -> io::Result<Collected> {
+    let mut events = Vec::new();
+    let mut dropped = 0u64;
+    loop {
+        let was_cut = is_cut.load(Ordering::Acquire);
+        if was_cut {
+            instance.stop()?;
+        }
+        loop {
+            // Names first: the events of a file come after it was opened.
+            let some_opened = opened.read()?;
+            let some_read = instance.read(|event| match events.len() < MAX_EVENTS {
+                true => events.push(event),
+                false => dropped = dropped.saturating_add(1),
+            })?;
+            if !some_opened && !some_read {
+                break;
+            }
+        }
+        if was_cut {
+            let lost = instance.lost()?.saturating_add(dropped);
+            let names = opened.into_names();
+            return Ok(Collected {
+                events,
+                lost,
+                names,
+            });
+        }
+        let mut fds = [
+            PollFd::new(&opened, PollFlags::IN),
+            PollFd::new(&instance, PollFlags::IN),
+        ];
+        // In error after a signal: all is looked at again.
+        poll(&mut fds, Some(&LOOK_EVERY)).ok();
+    }
+}
+
+impl Collected {
+    fn record(
+        self,
+        mounts: &[MountEntry],
+        started: Duration,
+        command: Vec<OsString>,
+        ready: Ready,
+    ) -> Result<(Recorded, u64), Cause> {
+        let began = wall_clock().saturating_sub(now().saturating_sub(started));
+        let files = files(&self.names, mounts, began);
+        let own = own_file(mounts);
+        let builder = ProfileBuilder::new();
+        let mut roots = HashMap::new();
+        let mut numbers = HashMap::new();
+        let mut read = Vec::new();
+        let mut written = std::collections::HashSet::new();
+        let mut unnamed = 0u64;
+        let page = rustix::param::page_size() as u64;
+        for event in &self.events {
+            let key = (event.device, event.inode);
+            if own == Some(key) || is_metadata(event, mounts) {
+                continue;
+            }
+            let Some(file) = files.get(&key) else {
+                unnamed += 1;
+                continue;
+            };
+            if file.written {
+                written.insert(key);
+                continue;
+            }
+            let Some(mount) = mounts.get(file.mount) else {
+                continue;
+            };
+            let root = *roots
+                .entry(&mount.target)
+                .or_insert_with(|| builder.add_root(&mount.target, RootKind::System));
+            let number = *numbers.entry(key).or_insert_with(|| {
+                read.push((&mount.target, file));
+                read.len() as u64 - 1
+            });
+            let len = page.checked_shl(event.order).unwrap_or(page);
+            let at = event.at.saturating_sub(started);
+            builder.range(root, number, event.offset, len, at);
+        }
+        let recorded = builder.finish(command, Some(ready), |_, number| {
+            let (root, file) = read.get(usize::try_from(number).ok()?)?;
+            Some(Named {
+                path: file.path.strip_prefix(root).ok()?.to_owned(),
+                len: file.len,
+                digest: None,
+            })
+        });
+        let mut recorded =
+            recorded.map_err(|e| Cause::io("make a profile", io::Error::other(e)))?;
+        recorded.unnamed = recorded.unnamed.saturating_add(unnamed);
+        recorded.dropped = recorded.dropped.saturating_add(self.lost);
+        Ok((recorded, written.len() as u64))
+    }
+}
+
+/// The files that still have the names by which they were opened, by the file system's numbers and
+/// the inode.
+fn files(
+    names: &HashMap<(u64, u64), PathBuf>,
+    mounts: &[MountEntry],
+    began: Duration,
+) -> HashMap<((u32, u32), u64), ReadFile> {
+    let mut files = HashMap::new();
+    for ((device, inode), path) in names {
+        let same = |m: &fs::Metadata| m.is_file() && (m.dev(), m.ino()) == (*device, *inode);
+        let Some(metadata) = path.symlink_metadata().ok().filter(same) else {
+            continue;
+        };
+        let Some((mount, numbers)) = mount_of(path, mounts) else {
+            continue;
+        };
+        let file = ReadFile {
+            mount,
+            path: path.clone(),
+            len: metadata.len(),
+            // The time of contents can be set to what it was before; this one cannot.
+            written: time(metadata.ctime(), metadata.ctime_nsec()) >= began,
+        };
+        files.insert((numbers, *inode), file);
+    }
+    files
+}
+
+/// The number and the device of the mount that `path` is in, if it is watched.
+fn mount_of(path: &Path, mounts: &[MountEntry]) -> Option<(usize, (u32, u32))> {
+    // The last of those on the same place covers the others.
+    let (number, mount) = mounts
+        .iter()
+        .enumerate()
+        .filter(|(_, mount)| path.starts_with(&mount.target))
+        .max_by_key(|(number, mount)| (mount.target.as_os_str().len(), *number))?;
+    is_watched(mount).then(|| Some((number, mount.device_numbers()?)))?
+}
+
+/// The file of this program, which runs until it becomes the other.
+fn own_file(mounts: &[MountEntry]) -> Option<((u32, u32), u64)> {
+    let path = fs::read_link("/proc/self/exe").ok()?;
+    let inode = path.metadata().ok()?.ino();
+    Some((mount_of(&path, mounts)?.1, inode))
+}
+
+/// Whether the pages are of a device itself, as a file system reads them for its own tables: the
+/// inode has the number of the device then.
+fn is_metadata(event: &PageEvent, mounts: &[MountEntry]) -> bool {
+    event.device.0 == 0
+        && mounts
+            .iter()
+            .filter_map(MountEntry::device_numbers)
+            .any(|(major, minor)| {
+                // `MKDEV` of the kernel.
+                major != 0 && event.inode == (u64::from(major) << 20) | u64::from(minor)
+            })
+}
+
+fn now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+/// The clock that files have their times from.
+fn wall_clock() -> Duration {
+    let now = clock_gettime(ClockId::Realtime);
+    time(now.tv_sec, now.tv_nsec)
+}
+
+/// 1970 for all that was before.
+fn time(seconds: i64, nanoseconds: i64) -> Duration {
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(nanoseconds).unwrap_or(0))
+}
+
+fn micros(at: Duration) -> u64 {
+    u64::try_from(at.as_micros()).unwrap_or(u64::MAX)
+}

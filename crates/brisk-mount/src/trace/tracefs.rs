@@ -1,0 +1,300 @@
+//! The kernel's events of pages that come into the page cache, of some processes alone.
+//!
+//! An instance of tracefs has a buffer, events and a list of processes of its own: who traces
+//! something else is not disturbed.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+
+use super::restorer::Change;
+use crate::error::Cause;
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// In `TRACEFS`: there is one at a time, as there is one lock.
+const INSTANCE: &str = "instances/brisk";
+
+/// The one event, since Linux 3.9.
+const EVENT: &str = "events/filemap/mm_filemap_add_to_page_cache";
+const EVENT_NAME: &str = ": mm_filemap_add_to_page_cache: ";
+
+/// KiB of memory for events that are not read yet, on all processors together: some 400 000.
+const BUFFER_KIB: usize = 32 << 10;
+
+/// Bytes of text that are read at once: the kernel gives a page of it.
+const TEXT: usize = 16 << 10;
+
+/// A page, or several, that came into the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PageEvent {
+    /// Of the clock that counts from the start of the system.
+    pub(super) at: Duration,
+    /// The file system: major and minor number.
+    pub(super) device: (u32, u32),
+    pub(super) inode: u64,
+    /// Bytes.
+    pub(super) offset: u64,
+    /// 2 to the power of this pages.
+    pub(super) order: u32,
+}
+
+/// tracefs, with what is needed here.
+pub(super) struct Tracefs {
+    /// Held by one trace of the whole system at a time.
+    pub(super) lock: OwnedFd,
+    mounted: bool,
+}
+
+/// An instance, with its text open.
+pub(super) struct Instance {
+    directory: PathBuf,
+    pipe: File,
+    /// The start of a line whose end was not read yet.
+    line: Vec<u8>,
+}
+
+impl Tracefs {
+    /// Finds it, or mounts it, and checks what it has.
+    pub(super) fn open() -> Result<Self, Cause> {
+        let root = Path::new(TRACEFS);
+        let lacks = |what: &str| Cause::TracingLacks {
+            what: what.to_owned(),
+        };
+        let mut mounted = false;
+        if !root.join("instances").exists() {
+            mount("tracefs", root, "tracefs", MountFlags::empty(), None).map_err(|e| match e {
+                Errno::NODEV | Errno::NOENT => {
+                    lacks("tracefs (CONFIG_TRACING), or keeps it from this container")
+                }
+                Errno::PERM | Errno::ACCESS => Cause::NotPermitted,
+                e => Cause::io("mount tracefs", e),
+            })?;
+            mounted = true;
+        }
+        let instances = root.join("instances");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let lock = openat(CWD, &instances, flags, Mode::empty())
+            .map_err(|e| Cause::io(format!("open {}", instances.display()), e))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+            Errno::WOULDBLOCK => Cause::TracedAlready,
+            e => Cause::io("lock tracefs", e),
+        })?;
+        let format = match fs::read_to_string(root.join(EVENT).join("format")) {
+            Ok(format) => format,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(lacks(
+                    "the event filemap:mm_filemap_add_to_page_cache (CONFIG_EVENT_TRACING)",
+                ));
+            }
+            Err(e) => return Err(Cause::io("read the format of the event", e)),
+        };
+        if let Some(field) = missing_field(&format) {
+            return Err(lacks(&format!(
+                "the field {field} of the event filemap:mm_filemap_add_to_page_cache"
+            )));
+        }
+        Ok(Self { lock, mounted })
+    }
+
+    /// What [`Tracefs::open`] and [`Tracefs::instance`] change.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let mount = self.mounted.then(|| Change::Mount(TRACEFS.into()));
+        let instance = Change::Directory(Path::new(TRACEFS).join(INSTANCE));
+        mount.into_iter().chain([instance]).collect()
+    }
+
+    /// Makes the instance, which traces nothing yet.
+    pub(super) fn instance(&self) -> Result<Instance, Cause> {
+        let directory = Path::new(TRACEFS).join(INSTANCE);
+        let failed = |step: &'static str| move |e: io::Error| Cause::io(step, e);
+        if directory.exists() {
+            // Of a trace that was killed, and all its processes with it.
+            fs::remove_dir(&directory).map_err(failed("remove an old instance of tracefs"))?;
+        }
+        fs::create_dir(&directory).map_err(failed("make an instance of tracefs"))?;
+        let processors = thread_count();
+        let kib = (BUFFER_KIB / processors).max(512).to_string();
+        for (file, text, optional) in [
+            ("buffer_size_kb", &*kib, true),
+            ("trace_clock", "mono", false),
+            ("options/event-fork", "1", false),
+        ] {
+            match fs::write(directory.join(file), text) {
+                Err(_) if optional => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    return Err(Cause::TracingLacks {
+                        what: format!("{file} of tracefs (Linux 4.7)"),
+                    });
+                }
+                result => result.map_err(failed("prepare an instance of tracefs"))?,
+            }
+        }
+        let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let pipe = File::options()
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(directory.join("trace_pipe"))
+            .map_err(failed("open the events"))?;
+        Ok(Instance {
+            directory,
+            pipe,
+            line: Vec::new(),
+        })
+    }
+}
+
+fn thread_count() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
+/// The first of the fields that have to be there that is not.
+fn missing_field(format: &str) -> Option<&'static str> {
+    ["i_ino", "index", "s_dev"].into_iter().find(|field| {
+        let end = format!(" {field};");
+        !format.lines().any(|line| line.contains(&end))
+    })
+}
+
+impl Instance {
+    /// What writes the events of this process from now on, and of what becomes of it.
+    pub(super) fn follow(directory: &Path) -> io::Result<()> {
+        // Without any process in the list, the events are those of all.
+        let pid = std::process::id().to_string();
+        fs::write(directory.join("set_event_pid"), pid)?;
+        fs::write(directory.join(EVENT).join("enable"), "1")
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn stop(&self) -> io::Result<()> {
+        fs::write(self.directory.join("tracing_on"), "0")
+    }
+
+    /// Reads events for which there is text. False if there is none for the moment.
+    pub(super) fn read(&mut self, mut each: impl FnMut(PageEvent)) -> io::Result<bool> {
+        let mut text = [0; TEXT];
+        let len = match self.pipe.read(&mut text) {
+            Ok(len) => len,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(e) => return Err(e),
+        };
+        for piece in text
+            .get(..len)
+            .unwrap_or_default()
+            .split_inclusive(|b| *b == b'\n')
+        {
+            self.line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                if let Some(event) = parse(&String::from_utf8_lossy(&self.line)) {
+                    each(event);
+                }
+                self.line.clear();
+            }
+        }
+        Ok(len > 0)
+    }
+
+    /// Events for which there was no room, of all processors.
+    pub(super) fn lost(&self) -> io::Result<u64> {
+        let mut lost = 0u64;
+        for entry in fs::read_dir(self.directory.join("per_cpu"))? {
+            let stats = fs::read_to_string(entry?.path().join("stats"))?;
+            for line in stats.lines() {
+                if let Some(("overrun" | "dropped events", count)) = line.split_once(": ") {
+                    lost = lost.saturating_add(count.trim().parse().unwrap_or(0));
+                }
+            }
+        }
+        Ok(lost)
+    }
+}
+
+impl AsFd for Instance {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+/// A line such as `name-12 [001] ..... 3.000004: mm_filemap_add_to_page_cache: dev 254:0 ino 2e pfn=0x1
+/// ofs=4096 order=0`. Programs choose their names, so what counts is behind the last name of the
+/// event; orders other than 0 are shown since Linux 6.8.
+fn parse(line: &str) -> Option<PageEvent> {
+    let (front, fields) = line.trim_end().rsplit_once(EVENT_NAME)?;
+    let (seconds, micros) = front.rsplit(' ').next()?.split_once('.')?;
+    let at = Duration::from_secs(seconds.parse().ok()?)
+        .checked_add(Duration::from_micros(micros.parse().ok()?))?;
+    let mut words = fields.split(' ');
+    let (mut device, mut inode, mut offset, mut order) = (None, None, None, 0);
+    while let Some(word) = words.next() {
+        match (word, word.split_once('=')) {
+            ("dev", _) => {
+                let (major, minor) = words.next()?.split_once(':')?;
+                device = Some((major.parse().ok()?, minor.parse().ok()?));
+            }
+            ("ino", _) => inode = Some(u64::from_str_radix(words.next()?, 16).ok()?),
+            (_, Some(("ofs", text))) => offset = Some(text.parse().ok()?),
+            (_, Some(("order", text))) => order = text.parse().ok()?,
+            _ => {}
+        }
+    }
+    Some(PageEvent {
+        at,
+        device: device?,
+        inode: inode?,
+        offset: offset?,
+        order,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_several_kernels_are_read() {
+        let event = |order| PageEvent {
+            at: Duration::from_micros(12_000_034),
+            device: (254, 1),
+            inode: 0x2e,
+            offset: 8192,
+            order,
+        };
+        for (line, found) in [
+            (
+                "  cat-7  [001] .....    12.000034: mm_filemap_add_to_page_cache: dev 254:1 ino 2e pfn=0x1c4 ofs=8192 order=2\n",
+                Some(event(2)),
+            ),
+            // Linux 5.4, and a program that is called like an event.
+            (
+                " x: mm_filemap_add_to_page_cache: dev 1:1 ino 1 ofs=0-7 [001] .... 12.000034: mm_filemap_add_to_page_cache: dev 254:1 ino 2e page=000000004d3 pfn=1234 ofs=8192\n",
+                Some(event(0)),
+            ),
+            ("CPU:1 [LOST 5 EVENTS]\n", None),
+            (
+                "cat-7 [001] .... 12.000034: mm_filemap_add_to_page_cache: dev 254:1 ofs=8192\n",
+                None,
+            ),
+        ] {
+            assert_eq!(parse(line), found, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_missing_is_named() {
+        let format = "\tfield:unsigned long i_ino;\toffset:16;\n\tfield:dev_t s_dev;\toffset:32;\n";
+        assert_eq!(missing_field(format), Some("index"));
+        let format = format!("{format}\tfield:unsigned long index;\toffset:24;\n");
+        assert_eq!(missing_field(&format), None);
+    }
+}
