@@ -247,6 +247,32 @@ fn a_pack_has_the_pages_of_the_profile_in_their_order() {
 }
 
 #[test]
+fn a_pack_without_digests_has_the_same_pages() {
+    let place = Place::new();
+    let (whole, summary) = place.hot(&place.tree(), Prefer::Speed, "hot");
+    let mut unread = profile();
+    // What another file of the same length would be taken for.
+    let text = String::from_utf8(unread.to_text()).unwrap();
+    let known = text.split('"').filter(|word| word.len() == 64);
+    let without = known.fold(text.clone(), |text, word| {
+        text.replace(&format!("\"{word}\""), "null")
+    });
+    unread = Profile::from_text(without.as_bytes(), &Limits::default()).unwrap();
+    let writer = HotPackWriter::new().digests(false);
+    let written = writer.write(&unread, &place.tree(), place.path("unread"), &|_| {});
+    let pages = |summary: &HotSummary| (summary.pages, summary.bytes, summary.frames);
+    assert_eq!(pages(&written.unwrap()), pages(&summary));
+    let pack = HotPack::open(place.path("unread"), &Limits::default()).unwrap();
+    assert!(pack.files().all(|file| file.digest() == [0; 32]));
+    let frames = |pack: &HotPack| {
+        let mut bytes = Vec::new();
+        pack.read_stored(0..pack.frame_count(), &mut bytes).unwrap();
+        bytes
+    };
+    assert!(frames(&pack) == frames(&whole));
+}
+
+#[test]
 fn packs_are_made_of_images_of_other_tools() {
     let place = Place::new();
     for codec in ["gzip", "xz", "lzo", "lz4", "zstd"] {

@@ -120,11 +120,19 @@ fn pages(profile: &Profile) -> Vec<(PathBuf, u64)> {
 
 /// A count of the first image of the stage's session.
 fn count(stage: &Stage, name: &str) -> Option<u64> {
-    let output = stage.brisk(&["stat", "--json"]).output().unwrap();
-    let (code, out, err) = said(&output);
-    assert_eq!((code, err.as_str()), (Some(0), ""), "{}", stage.log());
-    let sessions: serde_json::Value = serde_json::from_str(&out).unwrap();
-    sessions[0]["images"][0]["counts"][name].as_u64()
+    let deadline = Instant::now() + SOON;
+    loop {
+        let output = stage.brisk(&["stat", "--json"]).output().unwrap();
+        let (code, out, err) = said(&output);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{}", stage.log());
+        let sessions: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let counts = &sessions[0]["images"][0]["counts"];
+        // There are none while the server is too busy to say.
+        if counts["requests"].is_u64() {
+            return counts[name].as_u64();
+        }
+        assert!(Instant::now() < deadline, "no counts: {out}");
+    }
 }
 
 fn filled(stage: &Stage) {
@@ -208,8 +216,8 @@ fn a_launch_that_misses_much_adds_to_the_pack() {
         filled(stage);
         end(stage);
         assert_eq!(profile(stage).runs(), 1);
-        // 48 pages, far from those of the pack.
-        let more = "dd if=$BRISK_TREE/noise of=/dev/null bs=4096 skip=500 count=48 status=none";
+        // Far from those of the pack.
+        let more = "dd if=$BRISK_TREE/noise of=/dev/null bs=4096 skip=500 count=8 status=none";
         launch(stage, more);
         wait_for(stage, "learned again", || profile(stage).runs() == 2);
         learned(stage);
@@ -220,7 +228,7 @@ fn a_launch_that_misses_much_adds_to_the_pack() {
             .find(|(path, _)| path == Path::new("noise"));
         // The kernel may have read ahead of the program.
         let (_, of_noise) = of_noise.unwrap();
-        assert!((78..=30 + 48 + 64).contains(&of_noise), "{of_noise}");
+        assert!((38..=67).contains(&of_noise), "{of_noise}");
         let first: Vec<_> = now.ranges().map(|(step, _)| step.runs).collect();
         assert!(
             first.is_sorted_by(|a, b| a >= b),
@@ -234,6 +242,23 @@ fn a_launch_that_misses_much_adds_to_the_pack() {
         launch(stage, more);
         assert_eq!(count(stage, "reads"), Some(0));
         end(stage);
+    });
+}
+
+#[test]
+fn a_launch_that_misses_nearly_all_is_learned_from_exactly() {
+    each_user(|stage| {
+        launch(stage, "cat $BRISK_TREE/sub/inside");
+        learned(stage);
+        end(stage);
+        launch(stage, LAUNCH);
+        wait_for(stage, "forgotten", || files(stage, "hot").is_empty());
+        end(stage);
+        assert_eq!(list(stage)[0]["pages"], serde_json::Value::Null);
+        launch(stage, LAUNCH);
+        learned(stage);
+        end(stage);
+        assert_eq!((profile(stage).runs(), pack(stage).pages()), (2, 37));
     });
 }
 
@@ -342,7 +367,11 @@ fn damaged_and_foreign_packs_are_replaced() {
             fs::write(path, bytes).unwrap();
             chown(path, Some(0), Some(0)).unwrap();
             launch(stage, LAUNCH);
-            wait_for(stage, "replaced", || fs::read(path).unwrap() == good);
+            let pages = || {
+                let pack = HotPack::open(path, &Limits::default());
+                pack.map(|pack| pack.pages()).ok()
+            };
+            wait_for(stage, "replaced", || pages() == Some(37));
             learned(stage);
             end(stage);
         }
@@ -350,7 +379,7 @@ fn damaged_and_foreign_packs_are_replaced() {
         let profile = &files(stage, "profile")[0];
         fs::write(profile, "{}").unwrap();
         launch(stage, "cat $BRISK_TREE/many/1*");
-        wait_for(stage, "forgotten", || files(stage, "hot").is_empty());
+        wait_for(stage, "forgotten", || files(stage, "profile").is_empty());
         end(stage);
         launch(stage, LAUNCH);
         learned(stage);
@@ -669,9 +698,12 @@ fn an_audit_says_what_of_a_pack_is_useless_and_what_is_missing() {
 fn a_run_that_joins_is_told_how_long_answers_took() {
     each_user(|stage| {
         launch(stage, LAUNCH);
-        let (code, _, err) = said(&auto(stage, &["-v"], "true"));
         let heading = "  operation         answers    p50 us    p90 us    p99 us\n  lookup ";
-        assert!(code == Some(0) && err.contains(heading), "{err}");
+        // Not while the server is too busy to say.
+        wait_for(stage, "told", || {
+            let (code, _, err) = said(&auto(stage, &["-v"], "true"));
+            code == Some(0) && err.contains(heading)
+        });
         learned(stage);
         end(stage);
     });

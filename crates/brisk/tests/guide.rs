@@ -35,8 +35,9 @@ fn run(page: &str) {
     let output = Command::new("sh")
         .args(["-c", &script])
         .env("PATH", path)
-        // Sessions of its own, which end with the page.
+        // Sessions of its own, which end with the page, and what they learn.
         .env("XDG_RUNTIME_DIR", directory.path())
+        .env("XDG_CACHE_HOME", directory.path())
         .env_remove("SOURCE_DATE_EPOCH")
         .current_dir(directory.path())
         .output()

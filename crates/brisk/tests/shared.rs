@@ -416,3 +416,49 @@ fn where_namespaces_are_refused_fusermount_mounts() {
     );
     stage.assert_nothing_left(USER);
 }
+
+#[test]
+fn where_namespaces_are_refused_launches_are_learned_too() {
+    let stage = Stage::new();
+    let cache = stage.path("run1000/cache").canonicalize();
+    let cache =
+        cache.unwrap_or_else(|_| stage.path("run1000").canonicalize().unwrap().join("cache"));
+    let variable = format!("XDG_CACHE_HOME={}", cache.display());
+    let run = || {
+        let mut arguments = vec![
+            variable.as_str(),
+            "./brisk",
+            "run",
+            "a.img",
+            "--at",
+            "at1000",
+        ];
+        arguments.extend(["--auto", "-v", "--linger", "1", "--", "sh", "-c"]);
+        arguments.push("cat $BRISK_TREE/sub/inside");
+        let run = stage.without_namespaces("env", &arguments);
+        assert_eq!(
+            (run.code, run.out.as_str()),
+            (Some(0), "from the image"),
+            "{run:?}"
+        );
+        stage.assert_nothing_left(USER);
+        run.err
+    };
+    let err = run();
+    assert!(
+        err.contains("a new session learns one from this run\n"),
+        "{err}"
+    );
+    wait_until(|| {
+        let made = fs::read_dir(cache.join("brisk/hot"));
+        made.is_ok_and(|entries| {
+            let mut names = entries.filter_map(|entry| Some(entry.ok()?.path()));
+            names.any(|path| path.extension().is_some_and(|kind| kind == "hot"))
+        })
+    });
+    let err = run();
+    assert!(
+        err.contains("a new session fills 14 bytes from its learned hot pack"),
+        "{err}"
+    );
+}

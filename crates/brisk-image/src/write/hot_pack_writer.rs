@@ -80,6 +80,7 @@ pub struct HotPackWriter {
     prefer: Prefer,
     threads: usize,
     frame: usize,
+    digests: bool,
 }
 
 /// What a hot pack holds, and what of the profile it does not.
@@ -149,6 +150,7 @@ impl Default for HotPackWriter {
             prefer: Prefer::default(),
             threads: std::thread::available_parallelism().map_or(1, Into::into),
             frame: FRAME,
+            digests: true,
         }
     }
 }
@@ -177,6 +179,15 @@ impl HotPackWriter {
     #[must_use]
     pub fn frame_size(mut self, bytes: usize) -> Self {
         self.frame = bytes;
+        self
+    }
+
+    /// Whether all of each file is read, to compare it with the digest in the profile and to put
+    /// its own into the pack. Yes. If not, files of the same length are taken for the same, and what
+    /// the profile does not know is zeros.
+    #[must_use]
+    pub fn digests(mut self, digests: bool) -> Self {
+        self.digests = digests;
         self
     }
 
@@ -221,7 +232,7 @@ impl HotPackWriter {
         }
         let profile = &*origin.narrow(profile)?;
         let root = origin.root_of(profile)?;
-        let mut contents = Contents::find(profile, origin, root, self.threads, progress)?;
+        let mut contents = Contents::find(self, profile, origin, root, progress)?;
         contents.lay_out(profile, origin, root, frame)?;
         if contents.summary.pages == 0 {
             let stale = contents.summary.stale_pages;
@@ -397,10 +408,10 @@ struct Contents {
 impl Contents {
     /// Finds the files of `root` that are still the same.
     fn find(
+        writer: &HotPackWriter,
         profile: &Profile,
         origin: &Origin,
         root: u32,
-        threads: usize,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Self> {
         let mut contents = Self {
@@ -427,8 +438,8 @@ impl Contents {
         let demand = profile.demand_by_file();
         let mut pages = demand.iter().map(|(pages, _)| *pages);
         ordered::for_each(
-            threads,
-            threads.saturating_mul(8),
+            writer.threads,
+            writer.threads.saturating_mul(8),
             profile.files().iter().zip(&demand),
             || (),
             |(), (file, (pages, _))| {
@@ -441,7 +452,10 @@ impl Contents {
                 else {
                     return Ok(None);
                 };
-                let digest = found.digest()?;
+                let digest = match writer.digests {
+                    true => found.digest()?,
+                    false => file.digest.unwrap_or_default(),
+                };
                 progress(file.len);
                 let (path, len, stamp) = (file.path.clone(), file.len, found.stamp());
                 let same = file.digest.is_none_or(|known| known == digest);

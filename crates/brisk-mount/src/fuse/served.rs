@@ -53,7 +53,9 @@ const PLACES: [usize; op::END as usize] = {
 struct Times([AtomicU64; 256]);
 
 impl Times {
-    const NONE: Self = Self([const { AtomicU64::new(0) }; 256]);
+    const fn none() -> Self {
+        Self([const { AtomicU64::new(0) }; 256])
+    }
 
     /// The count that stands for `nanos`: the highest bit that is set, and the two below it.
     fn place(nanos: u64) -> usize {
@@ -130,7 +132,7 @@ impl Default for Served {
             read: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             faults: AtomicU64::new(0),
-            times: [const { Times::NONE }; OPERATIONS.len() + 1],
+            times: [const { Times::none() }; OPERATIONS.len() + 1],
             fill: FillCounters::default(),
         }
     }
@@ -355,7 +357,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_right_to_an_eighth() {
-        let times = Times::NONE;
+        let times = Times::none();
         assert_eq!(times.percentiles(), (0, Percentiles::default()));
         for nanos in 1..=1000 {
             times.add(nanos * 1000);

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, OFlags, Timespec, openat};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, waitpid,
 };
@@ -486,7 +486,7 @@ impl State {
 
     /// Lets nobody join any more.
     fn unlist(&mut self) {
-        if self.listener.take().is_some()
+        if self.stop_listening()
             && let Err(e) = self.directory.unlist(&self.key)
         {
             say(&format!("the session's socket cannot be removed: {e}"));
@@ -740,15 +740,27 @@ impl State {
             lock.release()?;
             return Ok(true);
         }
-        self.listener = None;
+        self.stop_listening();
         self.directory.clear(&self.key, lock)?;
         Ok(false)
+    }
+
+    /// Refuses who would join from now on. False if nobody could join before.
+    fn stop_listening(&mut self) -> bool {
+        let Some(listener) = self.listener.take() else {
+            return false;
+        };
+        // A learner that was just started may have a copy still.
+        if let Err(e) = shutdown(&listener, Shutdown::Both) {
+            say(&format!("the session's socket cannot be closed: {e}"));
+        }
+        true
     }
 
     /// Ends what is left: nobody waits for an answer after this.
     fn end(&mut self) {
         // The files of a mount stay until here, though nobody can find it any more.
-        let open = self.listener.take().is_some() || self.shared.is_some();
+        let open = self.stop_listening() || self.shared.is_some();
         for image in &self.images {
             image.handle.abort();
         }

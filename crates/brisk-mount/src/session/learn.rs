@@ -158,12 +158,7 @@ impl Lesson {
         let Some(recorded) = recorded.map_err(io::Error::other)? else {
             return Ok(None);
         };
-        let pages: u64 = recorded
-            .profile
-            .demand_by_root()
-            .iter()
-            .map(|d| d.pages)
-            .sum();
+        let pages = pages(&recorded.profile);
         let enough = match self.fills {
             false => pages > 0,
             true => {
@@ -194,19 +189,28 @@ impl Lesson {
     fn make_pack(&self, image: &Image, recorded: OwnedFd) -> Result<(), Box<dyn Error>> {
         let mut text = Vec::new();
         File::from(recorded).read_to_end(&mut text)?;
-        let mut profile = Profile::from_text(&text, &limits())?;
+        let recorded = Profile::from_text(&text, &limits())?;
         drop(text);
-        if self.fills {
-            match self.packs.profile(&self.key) {
-                Some(known) if known.runs() < MOST_RUNS => profile = known.with_missed(&profile)?,
-                // What was missed alone would be worse than nothing.
-                _ => return Ok(self.packs.remove(&self.key)?),
+        let known = self.packs.profile(&self.key);
+        let known = known.filter(|known| known.runs() < MOST_RUNS);
+        let profile = match (known, self.fills) {
+            (None, false) => recorded,
+            // A launch of which the pack before had too little.
+            (Some(known), false) => Profile::merge(&[known, recorded])?,
+            (Some(known), true) if pages(&recorded) <= pages(&known) => {
+                known.with_missed(&recorded)?
             }
-        }
+            // What was missed as the kernel reads ahead would be most of it: the next launch fills
+            // nothing, and is recorded exactly.
+            (Some(_), true) => return Ok(self.packs.remove_pack(&self.key)?),
+            (None, true) => return Ok(self.packs.remove(&self.key)?),
+        };
         self.packs.name_image(&self.key, &self.image)?;
         // The pack is last: without it, the others are nothing.
         profile.write(self.packs.reach(&format!("{}.profile", self.key)))?;
-        let summary = HotPackWriter::new().threads(1).write(
+        // The identity of the image tells whether it is the same, and a large file of which little is
+        // needed is not read whole.
+        let summary = HotPackWriter::new().threads(1).digests(false).write(
             &profile,
             &Origin::image(image),
             self.packs.reach(&format!("{}.hot", self.key)),
@@ -225,6 +229,13 @@ impl Lesson {
         }
         Ok(self.packs.keep_within(self.limit)?)
     }
+}
+
+/// The pages that a launch asked for.
+fn pages(profile: &Profile) -> u64 {
+    let demand = profile.demand_by_root();
+    let pages = demand.iter().map(|demand| demand.pages);
+    pages.fold(0, u64::saturating_add)
 }
 
 /// The text of a profile, in a file without a name.

@@ -61,7 +61,7 @@ pub struct LearnedPack {
     pub command: Vec<OsString>,
     /// Launches that it was learned from.
     pub runs: Option<u32>,
-    /// Pages of 4 KiB in the pack; none if it is damaged.
+    /// Pages of 4 KiB in the pack; none if it is damaged or to be learned from the next launch.
     pub pages: Option<u64>,
     /// Bytes of its files.
     pub bytes: u64,
@@ -221,6 +221,11 @@ impl LearnedPacks {
             last_modification: at(UTIME_NOW),
         };
         Ok(futimens(file, &times)?)
+    }
+
+    /// Removes the pack of this key, but not what is known of its launches.
+    pub(super) fn remove_pack(&self, key: &str) -> io::Result<()> {
+        self.unlink(&format!("{key}.hot"))
     }
 
     pub(super) fn remove(&self, key: &str) -> io::Result<()> {

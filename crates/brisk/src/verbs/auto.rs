@@ -83,10 +83,7 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
     }
     match pack.pages {
         Some(pages) => writeln!(out, "  pages       {pages}")?,
-        None => writeln!(
-            out,
-            "  pages       none: it is damaged, and is replaced when it is needed"
-        )?,
+        None => writeln!(out, "  pages       none: the next session makes the pack")?,
     }
     writeln!(
         out,
