@@ -225,6 +225,11 @@ pub(crate) enum Cause {
     /// The kernel's events have the numbers of processes outside of this one's namespace.
     TracedInContainer,
     TracedAlready,
+    /// The display as `DISPLAY` names it; empty if it does not.
+    NoDisplay {
+        display: String,
+        source: io::Error,
+    },
     /// The process that records said nothing, or what cannot be read.
     TracerLost,
     /// A whole failure, in the words of the process that records.
@@ -293,6 +298,7 @@ impl Cause {
             | Self::NoCacheDirectory
             | Self::NoSession
             | Self::TracedRoot
+            | Self::NoDisplay { .. }
             | Self::NoPlace { .. }
             | Self::PlacesOverlap { .. }
             | Self::BindSource { .. }
@@ -515,6 +521,15 @@ impl fmt::Display for Cause {
                 "this is a container, whose processes have other numbers in the kernel's events; \
                  run it outside, or name an image, or directories with --tree",
             ),
+            Self::NoDisplay { display, .. } if display.is_empty() => f.write_str(
+                "no X display is named in DISPLAY, on which a window could be waited for; start an X \
+                 server, such as Xvfb, and name it",
+            ),
+            Self::NoDisplay { display, .. } => write!(
+                f,
+                "the X display {} cannot be reached; name one in DISPLAY that this user may use",
+                Text(display)
+            ),
             Self::TracedAlready => {
                 f.write_str("another trace of the whole system runs; wait for its end")
             }
@@ -645,6 +660,7 @@ impl std::error::Error for Error {
             | Cause::NoOverlay { source }
             | Cause::BindSource { source, .. }
             | Cause::BindTarget { source, .. }
+            | Cause::NoDisplay { source, .. }
             | Cause::WorkingDirectory { source, .. } => Some(source),
             Cause::HotPack { source } => Some(source),
             _ => None,

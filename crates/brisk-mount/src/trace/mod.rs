@@ -12,6 +12,7 @@ A mount that was just made has nothing cached, so each recording is one from col
 goes: the disk may have been read before, but the program's requests all arrive.
 */
 
+mod display;
 mod mounts;
 mod opened_files;
 mod program;
@@ -158,7 +159,7 @@ impl Trace {
     /// # Errors
     ///
     /// `Unsupported` where the system refuses user namespaces or has no FUSE, `Place` if something
-    /// cannot be mounted where it should be, `State` if the process has more than one thread,
+    /// cannot be mounted where it should be or the display cannot be reached, `State` if the process has more than one thread,
     /// `CommandNotFound` and `CommandNotExecutable`.
     pub fn record(&self) -> Result<Traced> {
         let path = match (&self.image, &*self.trees) {

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use super::display::Display;
+
 /// How often a file or socket is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -21,6 +23,8 @@ pub enum Readiness {
     File(PathBuf),
     /// A Unix socket at this path accepts a connection.
     Socket(PathBuf),
+    /// It shows a window on the X display that `DISPLAY` names, with this in its title or class.
+    Window(Option<OsString>),
     /// It has written this to its standard output or standard error, in one line. Both are pipes
     /// then, and passed on.
     Line(OsString),
@@ -34,23 +38,28 @@ impl Readiness {
             Self::After(time) => format!("after {} s", time.as_secs_f64()),
             Self::File(path) => format!("file {}", path.display()),
             Self::Socket(path) => format!("socket {}", path.display()),
+            Self::Window(None) => "window".to_owned(),
+            Self::Window(Some(text)) => format!("window {}", text.display()),
             Self::Line(text) => format!("line {}", text.display()),
         }
     }
 
     /// Whether it is seen from outside, by looking again and again.
     pub(super) fn is_looked_for(&self) -> bool {
-        matches!(self, Self::File(_) | Self::Socket(_))
+        matches!(self, Self::File(_) | Self::Socket(_) | Self::Window(_))
     }
 
     /// Looks until it is there. For a process that does nothing else, and does not serve: the path
-    /// may lead into what is served.
-    pub(super) fn look(&self) {
+    /// may lead into what is served. `display` is there if a window is looked for.
+    pub(super) fn look(&self, display: Option<&mut Display>) {
+        if let (Self::Window(text), Some(display)) = (self, display) {
+            return display.wait_for_window(text.as_deref());
+        }
         loop {
             let is_there = match self {
                 Self::File(path) => path.symlink_metadata().is_ok(),
                 Self::Socket(path) => UnixStream::connect(path).is_ok(),
-                Self::Exit | Self::After(_) | Self::Line(_) => return,
+                Self::Exit | Self::After(_) | Self::Line(_) | Self::Window(_) => return,
             };
             if is_there {
                 return;

@@ -17,6 +17,7 @@ use rustix::process::{
     set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
 };
 
+use super::display::Display;
 use super::mounts::mount_all;
 use super::program::{Program, descendants, send};
 use super::readiness::{Readiness, Search};
@@ -49,7 +50,7 @@ struct Tracer<'a> {
     program_fd: OwnedFd,
     /// How the program ended.
     status: Option<ExitStatus>,
-    /// The process that looks for a file or socket, and its descriptor.
+    /// The process that looks for a file, socket or window, and its descriptor.
     lookout: Option<(Pid, OwnedFd)>,
     /// What the program writes, and where that is passed on to.
     output: Vec<Output>,
@@ -89,6 +90,11 @@ impl<'a> Tracer<'a> {
         let action = plan.action();
         let failed = |cause| Error::new(action, cause);
         let io = |step: &'static str| move |e: io::Error| Error::new(action, Cause::io(step, e));
+        // Where the display is told by names of the system.
+        let mut display = match plan.ready {
+            Readiness::Window(_) => Some(Display::open().map_err(failed)?),
+            _ => None,
+        };
         // Before this process adopts others: the one that puts the system back is not the program's.
         let mut system = match &plan.system {
             Some(system) => Some(System::prepare(system.keep_cache).map_err(failed)?),
@@ -118,7 +124,7 @@ impl<'a> Tracer<'a> {
         let lookout = match plan.ready.is_looked_for() {
             false => None,
             true => Some(
-                start_lookout(plan, starts, || {
+                start_lookout(plan, display.as_mut(), starts, || {
                     mounted.clear();
                     started = None;
                 })
@@ -140,7 +146,7 @@ impl<'a> Tracer<'a> {
         };
         let program = Program::start(plan, line.is_some(), || mounted.clear(), prepare)
             .map_err(io("start the program"))?;
-        drop(started);
+        drop((started, display));
         // What the terminal sends reaches the program and the process that waits for the report. This
         // one outlives both, and ends what is left. The program could not leave a group and come
         // back: where that of a container's programs is from outside, it has no number inside.
@@ -393,11 +399,12 @@ impl Output {
     }
 }
 
-/// Starts the process that looks for a file or socket, as the program would see it, and ends when it
+/// Starts the process that looks for a file, socket or window, as the program would see it, and ends when it
 /// is there. `starts` ends when the program is there; `let_go` drops what the process must not hold:
 /// channels, and the other end of `starts`.
 fn start_lookout(
     plan: &Plan,
+    display: Option<&mut Display>,
     starts: OwnedFd,
     let_go: impl FnOnce(),
 ) -> io::Result<(Pid, OwnedFd)> {
@@ -411,7 +418,7 @@ fn start_lookout(
         // A program that cannot be started, or not there, says so itself.
         File::from(starts).read_to_end(&mut Vec::new()).ok();
         plan.enter_working_directory().ok();
-        plan.ready.look();
+        plan.ready.look(display);
         0
     })?;
     Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))

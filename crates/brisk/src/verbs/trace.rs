@@ -39,7 +39,9 @@ A launch can be ready:\n  \
   after:SECONDS  after a time\n  \
   file:PATH      when there is a file\n  \
   socket:PATH    when a Unix socket accepts a connection\n  \
-  line:TEXT      when the text is in a line of its standard output or standard error\n\n\
+  line:TEXT      when the text is in a line of its standard output or standard error\n  \
+  window         when it shows a window on the X display that DISPLAY names\n  \
+  window:TITLE   when it shows one with this in its title or class\n\n\
 Exits with 0 if the profile was written, whatever the command exited with, or with 125 if brisk \
 failed, 126 if the command cannot be executed and 127 if there is none.")]
 pub struct Args {
@@ -120,7 +122,11 @@ fn parse_ready(text: OsString) -> anyhow::Result<Readiness> {
             bail!("allowed is a text without a line end")
         }
         (b"line", false) => Readiness::Line(OsString::from_vec(value.to_vec())),
-        _ => bail!("allowed are exit, after:SECONDS, file:PATH, socket:PATH and line:TEXT"),
+        (b"window", true) if split.is_none() => Readiness::Window(None),
+        (b"window", false) => Readiness::Window(Some(OsString::from_vec(value.to_vec()))),
+        _ => bail!(
+            "allowed are exit, after:SECONDS, file:PATH, socket:PATH, line:TEXT, window and window:TITLE"
+        ),
     })
 }
 

@@ -1,0 +1,209 @@
+//! Windows of an X display, for programs that are ready when they show one.
+
+use std::collections::HashSet;
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use x11rb::connection::Connection;
+use x11rb::errors::{ConnectionError, ReplyError};
+use x11rb::protocol::xproto::{
+    Atom, AtomEnum, ChangeWindowAttributesAux, ConnectionExt, EventMask, MapState, Window,
+    WindowClass,
+};
+use x11rb::rust_connection::RustConnection;
+
+use crate::error::Cause;
+
+/// How long no event may come before all windows are looked at again: a window manager can show a
+/// window in a frame, and a program can name it, without an event that is seen here.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
+/// Four-byte units of a window's name that are read.
+const NAME: u32 = 1 << 10;
+
+/// A connection to the display, and who had windows on it when it was made.
+pub(super) struct Display {
+    connection: RustConnection,
+    /// `_NET_WM_NAME`.
+    name: Atom,
+    /// The clients, by the part of the numbers of windows that the display gives each. One whose
+    /// windows are all gone is taken out, as its number may be given to another.
+    before: HashSet<u32>,
+}
+
+/// What a look at the display finds.
+#[derive(Default)]
+struct Seen {
+    clients: HashSet<u32>,
+    /// Windows that programs show for themselves, not in others of theirs.
+    shown: Vec<Window>,
+}
+
+impl Display {
+    /// Connects to the display of the environment, and takes note of the windows that are there.
+    pub(super) fn open() -> Result<Self, Cause> {
+        let name = env::var("DISPLAY").unwrap_or_default();
+        let unreachable = |source: io::Error| Cause::NoDisplay {
+            display: name.clone(),
+            source,
+        };
+        let (connection, _) = x11rb::connect(None).map_err(|e| unreachable(io::Error::other(e)))?;
+        let mut display = Self {
+            connection,
+            name: AtomEnum::NONE.into(),
+            before: HashSet::new(),
+        };
+        display
+            .prepare()
+            .map_err(|e| unreachable(io::Error::other(e)))?;
+        Ok(display)
+    }
+
+    fn prepare(&mut self) -> Result<(), ReplyError> {
+        let atom = self.connection.intern_atom(false, b"_NET_WM_NAME")?;
+        self.name = atom.reply()?.atom;
+        for root in self.roots() {
+            let events =
+                ChangeWindowAttributesAux::new().event_mask(EventMask::SUBSTRUCTURE_NOTIFY);
+            let changed = self.connection.change_window_attributes(root, &events)?;
+            changed.check()?;
+        }
+        self.before = self.look(|_| true)?.clients;
+        Ok(())
+    }
+
+    /// Returns when a window is shown that belongs to none of those who had windows at the start, and
+    /// has `text` in its title or class.
+    pub(super) fn wait_for_window(&mut self, text: Option<&OsStr>) {
+        loop {
+            match self.is_there(text) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(e) => {
+                    // The program is the one that is waited for then, and it may go on.
+                    eprintln!("brisk: the display can no longer be asked for windows: {e}");
+                    loop {
+                        thread::sleep(Duration::from_secs(3600));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for something to happen, and looks.
+    fn is_there(&mut self, text: Option<&OsStr>) -> Result<bool, ReplyError> {
+        let seen = self.look(|client| self.before.contains(&client))?;
+        self.before.retain(|client| seen.clients.contains(client));
+        for window in seen.shown {
+            let is_it = match text {
+                None => true,
+                Some(text) => self.is_named(window, text.as_bytes())?,
+            };
+            if is_it {
+                return Ok(true);
+            }
+        }
+        // Answers to what was asked came in between, and events with them.
+        let mut happened = false;
+        while self.connection.poll_for_event()?.is_some() {
+            happened = true;
+        }
+        if !happened {
+            let stream = self.connection.stream();
+            let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
+            // In error after a signal: all is looked at again.
+            poll(&mut fds, Some(&LOOK_EVERY)).ok();
+        }
+        Ok(false)
+    }
+
+    fn roots(&self) -> Vec<Window> {
+        let screens = self.connection.setup().roots.iter();
+        screens.map(|screen| screen.root).collect()
+    }
+
+    fn client(&self, window: Window) -> u32 {
+        window & !self.connection.setup().resource_id_mask
+    }
+
+    /// Looks at the windows of all screens, and in those of the clients that `is_known`: window managers
+    /// put the windows of others into their own.
+    fn look(&self, is_known: impl Fn(u32) -> bool) -> Result<Seen, ReplyError> {
+        let mut seen = Seen::default();
+        let mut within = self.roots();
+        // Roots, frames, and what some managers put in between.
+        for _ in 0..4 {
+            let mut queries = Vec::new();
+            for window in &within {
+                queries.push(self.connection.query_tree(*window)?);
+            }
+            within.clear();
+            let mut windows = Vec::new();
+            for query in queries {
+                windows.extend(
+                    gone(query.reply())?
+                        .into_iter()
+                        .flat_map(|tree| tree.children),
+                );
+            }
+            let mut attributes = Vec::new();
+            for window in windows {
+                let client = self.client(window);
+                seen.clients.insert(client);
+                match is_known(client) {
+                    true => within.push(window),
+                    false => {
+                        attributes.push((window, self.connection.get_window_attributes(window)?));
+                    }
+                }
+            }
+            for (window, attributes) in attributes {
+                if gone(attributes.reply())?.is_some_and(|attributes| {
+                    attributes.map_state == MapState::VIEWABLE
+                        && attributes.class == WindowClass::INPUT_OUTPUT
+                }) {
+                    seen.shown.push(window);
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Whether `text` is in the title or the class of the window.
+    fn is_named(&self, window: Window, text: &[u8]) -> Result<bool, ReplyError> {
+        let names = [
+            self.name,
+            AtomEnum::WM_NAME.into(),
+            AtomEnum::WM_CLASS.into(),
+        ];
+        for name in names {
+            let any = AtomEnum::ANY;
+            let property = self
+                .connection
+                .get_property(false, window, name, any, 0, NAME)?;
+            let is_in = |value: &[u8]| value.windows(text.len()).any(|part| part == text);
+            if gone(property.reply())?.is_some_and(|property| is_in(&property.value)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// None for a window that is gone meanwhile.
+fn gone<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError> {
+    match reply {
+        Ok(reply) => Ok(Some(reply)),
+        Err(ReplyError::X11Error(_)) => Ok(None),
+        Err(ReplyError::ConnectionError(e)) => Err(e),
+    }
+}
