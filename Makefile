@@ -10,7 +10,7 @@ BRISK = target/release/brisk
 all: deps
 	$(CARGO) build --release --locked -p brisk
 
-# Packs a real program, starts it from the image, and prints what that gained.
+# Traces a real program, packs it, starts it from the image, and measures what that gained.
 demo: all
 	lab/demo $(BRISK)
 

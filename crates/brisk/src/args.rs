@@ -55,6 +55,8 @@ pub enum Verb {
     Stat(verbs::stat::Args),
     /// Unmounts an image, or ends its sessions.
     Umount(verbs::umount::Args),
+    /// Measures how fast a program starts from its directory and from images.
+    Lab(verbs::lab::Args),
     /// Says what this system allows, and what to do where it does not.
     Doctor(verbs::doctor::Args),
     /// Prints a script that makes a shell complete brisk's arguments.

@@ -8,6 +8,7 @@ Data goes to stdout, messages to stderr.
 mod args;
 mod json;
 mod kernel_feature;
+mod lab;
 mod messages;
 mod names;
 mod progress;
@@ -74,6 +75,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Stat(args) => verbs::stat::run(&args),
         Verb::Umount(args) => verbs::umount::run(&args),
+        Verb::Lab(args) => verbs::lab::run(&args),
         Verb::Doctor(args) => verbs::doctor::run(&args),
     }
 }

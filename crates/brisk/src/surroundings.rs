@@ -62,7 +62,7 @@ fn with(text: &OsString) -> anyhow::Result<SessionImage> {
 }
 
 /// `SRC:DST` or `SRC:DST:ro`.
-fn bind(text: &str) -> Result<Bind, String> {
+pub fn bind(text: &str) -> Result<Bind, String> {
     let (text, read_only) = match text.strip_suffix(":ro") {
         Some(text) => (text, true),
         None => (text, false),

@@ -101,7 +101,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-fn parse_ready(text: OsString) -> anyhow::Result<Readiness> {
+pub fn parse_ready(text: OsString) -> anyhow::Result<Readiness> {
     let bytes = text.as_bytes();
     let split = bytes.iter().position(|&b| b == b':');
     let (kind, value) = match split {

@@ -18,6 +18,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a test may take. What hangs after that is ended from outside.
 const LIMIT: Duration = Duration::from_secs(50);
 
+/// A directory on a disk: the temporary one may be in memory, where nothing is ever cold.
+const ON_DISK: &str = env!("CARGO_TARGET_TMPDIR");
+
 /// Does `test` as root and as an ordinary user, at once.
 pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
     let name = thread::current().name().unwrap_or("test").to_owned();
@@ -58,7 +61,9 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
     match wait.recv_timeout(limit) {
         Err(RecvTimeoutError::Timeout) => {
             eprintln!("{name} hangs: its sessions are ended by force");
-            end_by_force(&std::env::temp_dir().join(prefix()));
+            for place in [std::env::temp_dir(), ON_DISK.into()] {
+                end_by_force(&place.join(prefix()));
+            }
             std::process::exit(1);
         }
         Ok(()) | Err(RecvTimeoutError::Disconnected) => {
@@ -82,6 +87,15 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(user: u32) -> Self {
+        Self::new_in(&std::env::temp_dir(), user)
+    }
+
+    /// With its files on a disk.
+    pub fn on_disk(user: u32) -> Self {
+        Self::new_in(Path::new(ON_DISK), user)
+    }
+
+    fn new_in(place: &Path, user: u32) -> Self {
         assert!(
             rustix::process::geteuid().is_root(),
             "these tests take the roles of several users: run them as root"
@@ -89,7 +103,7 @@ impl Stage {
         // As udev has it.
         fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666))
             .expect("these tests need FUSE: load it with modprobe fuse");
-        let dir = tempfile::Builder::new().prefix(&prefix()).tempdir();
+        let dir = tempfile::Builder::new().prefix(&prefix()).tempdir_in(place);
         let stage = Self {
             dir: dir.expect("a temporary directory"),
             user,

@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 /// The machine that a measurement ran on.
@@ -12,7 +11,7 @@ use serde::Serialize;
 pub struct Machine {
     /// `uname -r`.
     pub kernel: String,
-    /// `uname -m`.
+    /// That of the processor, as Rust names it.
     pub architecture: String,
     /// The name that the processor gives itself, if the kernel tells it.
     pub processor: Option<String>,
@@ -29,10 +28,11 @@ pub struct Machine {
 impl Machine {
     /// Describes this machine; outputs go to `work`.
     pub fn describe(work: &Path, processors: usize) -> Result<Self> {
-        let uname = rustix::system::uname();
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
+            .context("cannot ask for the kernel's release")?;
         Ok(Self {
-            kernel: uname.release().to_string_lossy().into_owned(),
-            architecture: uname.machine().to_string_lossy().into_owned(),
+            kernel: kernel.trim().to_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
             processor: field_of("/proc/cpuinfo", "model name"),
             processors,
             governor: fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -67,30 +67,4 @@ fn filesystem_of(path: &Path) -> Result<String> {
         0x794c_7630 => "overlay".to_owned(),
         other => format!("{other:#x}"),
     })
-}
-
-/// Keeps this process, and all it starts, to `wanted` processors (without: to those it may use),
-/// and says how many that are.
-///
-/// A thread count as an option bounds only the threads that compress: `mksquashfs -processors 1`
-/// keeps two processors busy, as it reads and writes in threads of their own.
-pub fn give_processors(wanted: Option<usize>) -> Result<usize> {
-    let allowed = sched_getaffinity(None).context("cannot ask for the processors")?;
-    let Some(wanted) = wanted else {
-        return Ok(allowed.count() as usize);
-    };
-    let mut given = CpuSet::new();
-    for cpu in (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| allowed.is_set(cpu))
-        .take(wanted)
-    {
-        given.set(cpu);
-    }
-    ensure!(
-        given.count() as usize == wanted && wanted > 0,
-        "--processors is {wanted}, allowed is 1 to {}",
-        allowed.count()
-    );
-    sched_setaffinity(None, &given).context("cannot keep to some processors")?;
-    Ok(wanted)
 }

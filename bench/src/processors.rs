@@ -1,0 +1,30 @@
+//! Keeping what is measured to some processors.
+
+use anyhow::{Context, Result, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Keeps this process, and all it starts, to `wanted` processors (without: to those it may use),
+/// and says how many that are.
+///
+/// A thread count as an option bounds only the threads that compress: `mksquashfs -processors 1`
+/// keeps two processors busy, as it reads and writes in threads of their own.
+pub fn give_processors(wanted: Option<usize>) -> Result<usize> {
+    let allowed = sched_getaffinity(None).context("cannot ask for the processors")?;
+    let Some(wanted) = wanted else {
+        return Ok(allowed.count() as usize);
+    };
+    let mut given = CpuSet::new();
+    for cpu in (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .take(wanted)
+    {
+        given.set(cpu);
+    }
+    ensure!(
+        given.count() as usize == wanted && wanted > 0,
+        "--processors is {wanted}, allowed is 1 to {}",
+        allowed.count()
+    );
+    sched_setaffinity(None, &given).context("cannot keep to some processors")?;
+    Ok(wanted)
+}

@@ -1,0 +1,68 @@
+//! Proving that files are not in the page cache.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use brisk_io::{Residency, evict_and_prove, residency};
+
+/// How long processes that are ending may keep files mapped.
+const STRAGGLERS: Duration = Duration::from_secs(5);
+
+/// What is emptied before a cold launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Chill {
+    /// The page cache, and what the kernel keeps of names and attributes, of the whole system.
+    System,
+    /// The files that the launch reads from: names, attributes and the files of the system stay in
+    /// memory.
+    Files,
+}
+
+impl Chill {
+    /// Sees to it that no page of `files` is in memory.
+    ///
+    /// # Errors
+    ///
+    /// The first file of which pages stay.
+    pub fn prove<'a>(self, files: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+        for path in files {
+            let evicted = || {
+                let file = File::open(path)?;
+                // Most files are cold already, and evicting costs a flush of the disk.
+                match residency(&file)? {
+                    Residency::Pages { resident: 0, .. } => Ok(()),
+                    _ => evict_for_good(&file),
+                }
+            };
+            evicted().with_context(|| {
+                format!(
+                    "{} cannot be made cold; end what uses it, or keep it on a disk if it is in memory",
+                    path.display()
+                )
+            })?;
+        }
+        if self == Self::System {
+            rustix::fs::sync();
+            // After the proof, which has looked at every name.
+            fs::write("/proc/sys/vm/drop_caches", "3")
+                .context("cannot empty the page cache (/proc/sys/vm/drop_caches)")?;
+        }
+        Ok(())
+    }
+}
+
+fn evict_for_good(file: &File) -> io::Result<()> {
+    let deadline = Instant::now() + STRAGGLERS;
+    loop {
+        match evict_and_prove(file) {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Who is measured: a format, with the hot pack that it is filled from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::format::Format;
+
+/// Of which launch the profile of a hot pack was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Training {
+    /// Of the one that is measured.
+    Same,
+    /// Of the same program on other inputs.
+    Another,
+    /// Of none: it has pages that the launch never asks for.
+    Wrong,
+}
+
+impl fmt::Display for Training {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Same => "same",
+            Self::Another => "another",
+            Self::Wrong => "wrong",
+        })
+    }
+}
+
+/// How a contender is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// From the tree itself.
+    Directory,
+    /// From an image that the kernel mounts.
+    Kernel { image: PathBuf },
+    /// By `brisk run`, filled from a hot pack or not.
+    Session {
+        image: PathBuf,
+        hot: Option<PathBuf>,
+    },
+}
+
+/// Somebody who is measured.
+#[derive(Debug, Clone)]
+pub struct Contender {
+    pub format: Format,
+    pub training: Option<Training>,
+    pub start: Start,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// To make them, without recording the profile.
+    pub build_seconds: f64,
+    /// What made them.
+    pub built_by: Vec<Vec<String>>,
+}
+
+impl Contender {
+    /// What tables call it.
+    pub fn name(&self) -> String {
+        let format = match &self.format {
+            Format::BesideImage(path) => {
+                let name = path.file_name().unwrap_or(path.as_os_str());
+                format!("beside:{}", name.display())
+            }
+            format => format.to_string(),
+        };
+        match self.training {
+            Some(Training::Another) => format!("{format}, trained on another"),
+            None | Some(Training::Same | Training::Wrong) => format,
+        }
+    }
+
+    /// Whether a walk of it says something: a hot pack is not for walks.
+    pub fn walks(&self) -> bool {
+        match self.format {
+            Format::Directory | Format::Squashfs(_) | Format::Brisk => true,
+            Format::Beside(_) | Format::BesideImage(_) => self.training == Some(Training::Same),
+            Format::Filled(_) | Format::Wrong => false,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! How much was read from disks, and for whom.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// Bytes read so far, by whom: processes and devices.
+#[derive(Debug, Clone, Default)]
+pub struct DiskReads(BTreeMap<String, u64>);
+
+impl DiskReads {
+    /// Adds what this process read, and all those that it has waited for.
+    pub fn add_own(&mut self) -> Result<()> {
+        self.add_process("self")
+    }
+
+    /// Adds what the process `pid` read.
+    pub fn add_process(&mut self, pid: &str) -> Result<()> {
+        let path = format!("/proc/{pid}/io");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let bytes = text
+            .lines()
+            .find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())
+            .with_context(|| format!("{path} has no line read_bytes"))?;
+        self.0.insert(path, bytes);
+        Ok(())
+    }
+
+    /// Adds what was read from the device, by its directory in `/sys`.
+    pub fn add_device(&mut self, directory: &Path) -> Result<()> {
+        let path = directory.join("stat");
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        // Documentation/block/stat.rst: reads, merged reads, sectors of 512 bytes.
+        let sectors: u64 = text
+            .split_whitespace()
+            .nth(2)
+            .and_then(|field| field.parse().ok())
+            .with_context(|| format!("{} has no third number", path.display()))?;
+        self.0.insert(path.display().to_string(), sectors * 512);
+        Ok(())
+    }
+
+    /// Adds every loop device, as one of them will be a mount's.
+    pub fn add_loop_devices(&mut self) -> Result<()> {
+        for entry in fs::read_dir("/sys/block").context("cannot list block devices")? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(b"loop") {
+                // The directory itself is a link.
+                self.add_device(&entry.path().canonicalize()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes read since `before`; what was not there then has read nothing.
+    pub fn since(&self, before: &Self) -> u64 {
+        let read = |(who, bytes): (&String, &u64)| {
+            bytes.saturating_sub(before.0.get(who).copied().unwrap_or(0))
+        };
+        self.0.iter().map(read).sum()
+    }
+}

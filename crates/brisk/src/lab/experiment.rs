@@ -1,0 +1,621 @@
+//! Measuring apps in formats, interleaved.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use brisk_image::{Limits, Profile};
+
+use super::app::{App, Home, Words};
+use super::cold::Chill;
+use super::contender::{Contender, Start, Training};
+use super::format::Format;
+use super::machine::Machine;
+use super::program;
+use super::read_ahead::{ReadAhead, device_of};
+use super::results::{AppResults, Kind, Measured, Recorded, Results, Run, Settings};
+use super::stage::{Stage, output_of, runtime, shown};
+use super::throttle::{Lift, Limit};
+use super::undo::Undo;
+use super::walk::{Walked, walk};
+use super::wrong;
+use crate::messages::say;
+
+/// How many bytes a warm launch may read from the disk: a file of the system or two, one
+/// read-ahead each, or a share of what the cold one read. The kernel's SquashFS keeps no listings
+/// of directories, and reads those that a program lists again each time.
+const WARM: u64 = 256 << 10;
+const WARM_SHARE: u64 = 50;
+
+/// How many launches may come between a cold one and one that reads nothing from the disk.
+const UNTIL_WARM: u32 = 5;
+
+/// What is to be measured, and how.
+#[derive(Debug)]
+pub struct Experiment {
+    pub apps: Vec<App>,
+    pub formats: Vec<Format>,
+    pub runs: u32,
+    /// Where results go. Images are made below it, and removed.
+    pub out: PathBuf,
+    pub read_ahead_kib: u32,
+    pub chill: Chill,
+    /// Of the disks that hold trees and images, while launches are measured.
+    pub limits: Vec<Limit>,
+    /// Decides the orders.
+    pub seed: u64,
+    /// Says nothing about how far it is.
+    pub quiet: bool,
+}
+
+/// The measuring of one app.
+struct Measuring<'a> {
+    experiment: &'a Experiment,
+    app: &'a App,
+    stage: &'a mut Stage,
+    undo: &'a mut Undo,
+    /// The tree as it was at the beginning.
+    tree: Walked,
+    recorded: Vec<Recorded>,
+}
+
+impl Experiment {
+    /// Finds out what can be known before anything is done.
+    pub fn check(&self) -> Result<()> {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "brisk lab launch needs root, to mount images and to empty the page cache; run it as \
+             root, for example with sudo"
+        );
+        for (at, format) in self.formats.iter().enumerate() {
+            ensure!(
+                !self.formats[..at].contains(format),
+                "--formats has {format} twice, allowed is once"
+            );
+        }
+        self.mksquashfs().map(drop)
+    }
+
+    /// What mksquashfs says about itself, if a format needs it.
+    fn mksquashfs(&self) -> Result<Option<String>> {
+        match self.formats.iter().any(|f| f.mksquashfs().is_some()) {
+            true => mksquashfs_version().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Measures. What is known so far is in `raw.json` after every repetition.
+    ///
+    /// The process enters a mount namespace of its own, and must have one thread.
+    pub fn run(&self) -> Result<Results> {
+        let made = || {
+            fs::create_dir_all(&self.out)?;
+            let out = self.out.canonicalize()?;
+            let work = tempfile::Builder::new().prefix("work-").tempdir_in(&out)?;
+            let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
+            fs::create_dir(runtime(ground.path()))?;
+            fs::set_permissions(
+                runtime(ground.path()),
+                std::os::unix::fs::PermissionsExt::from_mode(0o700),
+            )?;
+            Ok::<_, std::io::Error>((out, work, ground))
+        };
+        let (out, work, ground) =
+            made().with_context(|| format!("cannot make {}", self.out.display()))?;
+        let mut undo = Undo::start(&runtime(ground.path()))?;
+        // From here on, they are the other process's to remove: in this one's namespace things will
+        // be mounted in them.
+        let (work, ground) = (work.keep(), ground.keep());
+        undo.remove(&work)?;
+        undo.remove(&ground)?;
+        let measured = self.measure(&out, &work, &ground, &mut undo);
+        let undone = undo.finish();
+        let results = measured?;
+        undone.map(|()| results)
+    }
+
+    fn measure(&self, out: &Path, work: &Path, ground: &Path, undo: &mut Undo) -> Result<Results> {
+        brisk_mount::enter_private()?;
+        let processors = std::thread::available_parallelism().map_or(1, Into::into);
+        let disk = device_of(work)?;
+        let mut results = Results {
+            brisk_lab: 1,
+            brisk: env!("CARGO_PKG_VERSION"),
+            mksquashfs: self.mksquashfs()?,
+            started: jiff::Timestamp::now().to_string(),
+            machine: Machine::describe(work, processors)?,
+            disk: disk
+                .as_deref()
+                .and_then(Path::file_name)
+                .map(|name| name.to_string_lossy().into_owned()),
+            read_ahead: Vec::new(),
+            settings: Settings {
+                runs: self.runs,
+                seed: self.seed,
+                read_ahead_kib: self.read_ahead_kib,
+                bytes_per_second: self.limits.iter().find_map(|limit| match limit {
+                    Limit::Bytes(bytes) => Some(*bytes),
+                    Limit::Operations(_) => None,
+                }),
+                operations_per_second: self.limits.iter().find_map(|limit| match limit {
+                    Limit::Bytes(_) => None,
+                    Limit::Operations(number) => Some(*number),
+                }),
+                cold: match self.chill {
+                    Chill::System => "system",
+                    Chill::Files => "files",
+                },
+            },
+            apps: Vec::new(),
+        };
+        let mut stage = Stage::new(work, ground, ReadAhead::new(self.read_ahead_kib))?;
+        for app in &self.apps {
+            for path in [work, &app.tree] {
+                stage.read_ahead().set(path, undo)?;
+            }
+            stage.uncover(&app.tree)?;
+            let tree = walk(&app.tree)?;
+            let mut measuring = Measuring {
+                experiment: self,
+                app,
+                stage: &mut stage,
+                undo: &mut *undo,
+                tree,
+                recorded: Vec::new(),
+            };
+            measuring
+                .run(out, &mut results)
+                .with_context(|| app.name.clone())?;
+        }
+        Ok(results)
+    }
+}
+
+impl Measuring<'_> {
+    fn run(&mut self, out: &Path, results: &mut Results) -> Result<()> {
+        // What another app has left.
+        self.stage.prepare_home(Home::Fresh)?;
+        self.try_all()?;
+        let index = results.apps.len();
+        results.apps.push(AppResults {
+            app: self.app.clone(),
+            tree_files: self.tree.files.len(),
+            tree_bytes: self.tree.bytes,
+            recorded: Vec::new(),
+            rows: Vec::new(),
+            runs: Vec::new(),
+        });
+        let contenders = self.build()?;
+        results.apps[index].recorded = std::mem::take(&mut self.recorded);
+        let launches: Vec<_> = contenders
+            .iter()
+            .map(|c| shown(&self.stage.launch(self.app, &c.start, &self.app.command)))
+            .collect();
+        // Not while images are made.
+        let lifts = self.throttle(out)?;
+        let mut tasks: Vec<_> = (0..contenders.len()).map(|who| (who, Kind::Cold)).collect();
+        let walks = (0..contenders.len()).filter(|who| contenders[*who].walks());
+        tasks.extend(walks.map(|who| (who, Kind::Walk)));
+        let mut rng = fastrand::Rng::with_seed(self.experiment.seed);
+        for repetition in 0..self.experiment.runs {
+            rng.shuffle(&mut tasks);
+            for (place, &(who, kind)) in tasks.iter().enumerate() {
+                let contender = &contenders[who];
+                let name = contender.name();
+                let measured = match kind {
+                    Kind::Walk => self.walk(contender),
+                    Kind::Cold | Kind::Warm => self.launch(contender),
+                };
+                for measured in measured.with_context(|| name.clone())? {
+                    self.say(&format!(
+                        "{} {}/{}: {name}, {measured}",
+                        self.app.name,
+                        repetition + 1,
+                        self.experiment.runs,
+                    ));
+                    results.apps[index].runs.push(Run {
+                        contender: who,
+                        name: name.clone(),
+                        repetition,
+                        place,
+                        measured,
+                    });
+                }
+            }
+            results.apps[index].tally(&contenders, &launches, self.experiment.seed);
+            results.read_ahead = self.stage.read_ahead().devices();
+            results.write(out)?;
+        }
+        lifts.into_iter().rev().try_for_each(Lift::lift)
+    }
+
+    /// Bounds what can be read from the disks of the tree and of what is made in `out`.
+    fn throttle(&mut self, out: &Path) -> Result<Vec<Lift>> {
+        let mut disks = Vec::new();
+        let mut lifts = Vec::new();
+        if self.experiment.limits.is_empty() {
+            return Ok(lifts);
+        }
+        for path in [out, &self.app.tree] {
+            let disk = device_of(path)?.with_context(|| {
+                format!(
+                    "{} is on no disk that the system names, which --disk needs",
+                    path.display()
+                )
+            })?;
+            if !disks.contains(&disk) {
+                for limit in &self.experiment.limits {
+                    lifts.push(limit.set(&disk, self.undo)?);
+                }
+                disks.push(disk);
+            }
+        }
+        Ok(lifts)
+    }
+
+    fn say(&self, text: &str) {
+        if !self.experiment.quiet {
+            say(text);
+        }
+    }
+
+    /// Tries every command from the tree, so that nothing is built for one that fails.
+    fn try_all(&mut self) -> Result<()> {
+        let commands = std::iter::once(&self.app.command).chain(&self.app.train);
+        for words in commands {
+            self.stage.prepare_home(self.app.home)?;
+            self.stage.set_up(self.app, &Start::Directory, self.undo)?;
+            let command = self.stage.launch(self.app, &Start::Directory, words);
+            let shown = shown(&command).join(" ");
+            // What other inputs print is not known.
+            let app = match words == &self.app.command {
+                true => self.app.clone(),
+                false => App {
+                    prints: None,
+                    prints_exactly: None,
+                    ..self.app.clone()
+                },
+            };
+            let tried = program::time(command, &app, Instant::now(), self.undo);
+            self.stage.tear_down(self.app, &Start::Directory)?;
+            tried.with_context(|| format!("from the directory: {shown}"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes images, profiles and hot packs. Those that contenders share are made once, and each
+    /// contender's time has them.
+    fn build(&mut self) -> Result<Vec<Contender>> {
+        let mut images: HashMap<&str, Built> = HashMap::new();
+        let mut contenders = Vec::new();
+        let formats = &self.experiment.formats;
+        let trains = formats.iter().any(|format| format.hot_pack().is_some());
+        let image = self.stage.path("brisk.img");
+        if trains || formats.contains(&Format::Brisk) {
+            let mut pack = self
+                .stage
+                .brisk(&["pack", "-q", "--codec", "zstd", "--level", "15"]);
+            pack.arg(&self.app.tree).arg("-o").arg(&image);
+            images.insert("brisk", self.make(image.clone(), pack)?);
+        }
+        let profiles = match trains {
+            true => self.record(&image)?,
+            false => Vec::new(),
+        };
+        for format in formats {
+            if let Some(codec) = format.mksquashfs()
+                && !images.contains_key(codec)
+            {
+                let image = self.stage.path(&format!("squashfs-{codec}.img"));
+                let pack = mksquashfs(&self.app.tree, &image, codec);
+                images.insert(codec, self.make(image, pack)?);
+            }
+            let image = match format {
+                Format::Directory => {
+                    contenders.push(Contender {
+                        format: format.clone(),
+                        training: None,
+                        start: Start::Directory,
+                        bytes: self.tree.bytes,
+                        build_seconds: 0.0,
+                        built_by: Vec::new(),
+                    });
+                    continue;
+                }
+                Format::Squashfs(codec) | Format::Beside(codec) => images.get(codec),
+                Format::Brisk | Format::Filled(_) | Format::Wrong => images.get("brisk"),
+                Format::BesideImage(path) => Some(&Built::given(path)?),
+            };
+            let image = image.context("an image was just made")?.clone();
+            let Some(prefer) = format.hot_pack() else {
+                let path = image.path.clone();
+                contenders.push(Contender {
+                    format: format.clone(),
+                    training: None,
+                    start: match format {
+                        Format::Squashfs(_) => Start::Kernel { image: path },
+                        _ => Start::Session {
+                            image: path,
+                            hot: None,
+                        },
+                    },
+                    bytes: image.bytes,
+                    build_seconds: image.seconds,
+                    built_by: image.by,
+                });
+                continue;
+            };
+            for (training, profile) in &profiles {
+                let is_measured = match training {
+                    Training::Same => *format != Format::Wrong,
+                    // Beside another image it costs what it costs here.
+                    Training::Another => matches!(format, Format::Filled(_)),
+                    Training::Wrong => *format == Format::Wrong,
+                };
+                if !is_measured {
+                    continue;
+                }
+                let number = contenders.len();
+                let hot = self.stage.path(&format!("{number}.hot"));
+                let mut make = self.stage.brisk(&["hot", "-q", "--prefer"]);
+                make.arg(prefer);
+                make.arg(&image.path).arg("--profile").arg(profile);
+                make.arg("-o").arg(&hot);
+                let built = self.make(hot, make)?;
+                contenders.push(Contender {
+                    format: format.clone(),
+                    training: Some(*training),
+                    start: Start::Session {
+                        image: image.path.clone(),
+                        hot: Some(built.path.clone()),
+                    },
+                    bytes: image.bytes + built.bytes,
+                    build_seconds: image.seconds + built.seconds,
+                    built_by: image.by.iter().cloned().chain(built.by).collect(),
+                });
+            }
+        }
+        Ok(contenders)
+    }
+
+    fn make(&self, path: PathBuf, mut command: Command) -> Result<Built> {
+        let words = shown(&command);
+        let clock = Instant::now();
+        output_of(&mut command)?;
+        let seconds = clock.elapsed().as_secs_f64();
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        self.say(&format!(
+            "{}: {} made in {seconds:.1} s",
+            self.app.name,
+            name.display()
+        ));
+        Ok(Built {
+            bytes: bytes_of(&path)?,
+            path,
+            seconds,
+            by: vec![words],
+        })
+    }
+
+    /// Makes the profiles that hot packs are made of.
+    fn record(&mut self, image: &Path) -> Result<Vec<(Training, PathBuf)>> {
+        let command = std::slice::from_ref(&self.app.command);
+        let same = self.record_all(image, Training::Same, command)?;
+        let right = Profile::open(&same, &Limits::default())?;
+        let wrong = self.stage.path("wrong.profile");
+        wrong::profile(&right, &self.app.tree, &self.tree.files)?.write(&wrong)?;
+        let mut profiles = vec![(Training::Same, same)];
+        if !self.app.train.is_empty() {
+            let another = self.record_all(image, Training::Another, &self.app.train)?;
+            profiles.push((Training::Another, another));
+        }
+        profiles.push((Training::Wrong, wrong));
+        Ok(profiles)
+    }
+
+    /// Records launches of all `commands`, and makes one profile of them.
+    fn record_all(
+        &mut self,
+        image: &Path,
+        training: Training,
+        commands: &[Words],
+    ) -> Result<PathBuf> {
+        let mut parts = Vec::new();
+        for words in commands {
+            let part = self
+                .stage
+                .path(&format!("{training}-{}.profile", parts.len()));
+            self.stage.prepare_home(self.app.home)?;
+            let mut trace = self.stage.trace(self.app, image, &part, words);
+            let clock = Instant::now();
+            output_of(&mut trace)?;
+            let seconds = clock.elapsed().as_secs_f64();
+            self.say(&format!(
+                "{}: profile ({training}) recorded in {seconds:.1} s",
+                self.app.name
+            ));
+            self.recorded.push(Recorded {
+                training,
+                command: shown(&trace),
+                seconds,
+            });
+            parts.push(part);
+        }
+        if let [part] = &*parts {
+            return Ok(part.clone());
+        }
+        let merged = self.stage.path(&format!("{training}.profile"));
+        let mut merge = self.stage.brisk(&["profile", "merge"]);
+        output_of(merge.args(parts).arg("-o").arg(&merged))?;
+        Ok(merged)
+    }
+
+    /// A cold launch, and a warm one after it.
+    fn launch(&mut self, contender: &Contender) -> Result<Vec<Measured>> {
+        let start = &contender.start;
+        self.chill(start)?;
+        self.stage.prepare_home(self.app.home)?;
+        let before = self.stage.reads_before()?;
+        let command = self.stage.launch(self.app, start, &self.app.command);
+        let clock = Instant::now();
+        self.stage.set_up(self.app, start, self.undo)?;
+        let cold = program::time(command, self.app, clock, self.undo).context("cold")?;
+        let mut reads = self.stage.reads(self.app, start)?;
+        for limit in &self.experiment.limits {
+            ensure!(
+                limit.allows(reads.since(&before), cold.as_secs_f64()),
+                "--disk does not bind: {} bytes were read in {:.3} s",
+                reads.since(&before),
+                cold.as_secs_f64()
+            );
+        }
+        let mut found = vec![Measured {
+            kind: Kind::Cold,
+            seconds: cold.as_secs_f64(),
+            read_bytes: Some(reads.since(&before)),
+        }];
+        let allowed = WARM.max(reads.since(&before) / WARM_SHARE);
+        let mut read = 0;
+        for _ in 0..UNTIL_WARM {
+            self.stage.prepare_home(self.app.home)?;
+            let command = self.stage.launch(self.app, start, &self.app.command);
+            let warm = program::time(command, self.app, Instant::now(), self.undo);
+            let warm = warm.context("warm")?;
+            let after = self.stage.reads(self.app, start)?;
+            read = after.since(&reads);
+            reads = after;
+            if read <= allowed {
+                found.push(Measured {
+                    kind: Kind::Warm,
+                    seconds: warm.as_secs_f64(),
+                    read_bytes: Some(read),
+                });
+                break;
+            }
+        }
+        ensure!(
+            found.len() == 2,
+            "no launch is warm: launch {} after the cold one read {read} bytes from the disk, \
+             allowed are {allowed}; is there too little memory, or does somebody else empty the page cache?",
+            UNTIL_WARM
+        );
+        self.end(start)?;
+        Ok(found)
+    }
+
+    /// Ends what was set up.
+    fn end(&mut self, start: &Start) -> Result<()> {
+        if let Start::Session { image, .. } = start {
+            self.stage.end_session(image)?;
+        }
+        self.stage.tear_down(self.app, start)
+    }
+
+    /// Reads every file, with nothing in memory before.
+    fn walk(&mut self, contender: &Contender) -> Result<Vec<Measured>> {
+        let start = &contender.start;
+        self.chill(start)?;
+        let clock = Instant::now();
+        let root = self.stage.mount_for_walk(self.app, start, self.undo)?;
+        let walked = walk(&root);
+        let seconds = clock.elapsed().as_secs_f64();
+        self.stage.tear_down(self.app, start)?;
+        let walked = walked?;
+        ensure!(
+            walked.digest == self.tree.digest,
+            "a walk finds {} files with {} bytes, the tree has {} with {}, and the names or \
+             contents differ",
+            walked.files.len(),
+            walked.bytes,
+            self.tree.files.len(),
+            self.tree.bytes
+        );
+        Ok(vec![Measured {
+            kind: Kind::Walk,
+            seconds,
+            read_bytes: None,
+        }])
+    }
+
+    /// Proves that nothing that a launch reads is in memory.
+    fn chill(&self, start: &Start) -> Result<()> {
+        match start {
+            Start::Directory => {
+                let files = self.tree.files.iter().map(|file| &*file.path);
+                self.experiment.chill.prove(files)
+            }
+            _ => {
+                let files = self.stage.files_of(start);
+                self.experiment
+                    .chill
+                    .prove(files.iter().map(|path| &**path))
+            }
+        }
+    }
+}
+
+/// A file that was made.
+#[derive(Debug, Clone)]
+struct Built {
+    path: PathBuf,
+    bytes: u64,
+    seconds: f64,
+    by: Vec<Vec<String>>,
+}
+
+impl Built {
+    /// Not by the lab.
+    fn given(path: &Path) -> Result<Self> {
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("cannot find the image {}", path.display()))?;
+        Ok(Self {
+            bytes: bytes_of(&path)?,
+            path,
+            seconds: 0.0,
+            by: Vec::new(),
+        })
+    }
+}
+
+fn bytes_of(path: &Path) -> Result<u64> {
+    let metadata = fs::metadata(path);
+    Ok(metadata
+        .with_context(|| format!("cannot examine {}", path.display()))?
+        .len())
+}
+
+/// As images are made for launches: blocks of 128 KiB, the slowest that is usual of each codec.
+fn mksquashfs(tree: &Path, image: &Path, codec: &str) -> Command {
+    let mut command = Command::new("mksquashfs");
+    command.arg(tree).arg(image);
+    command.args([
+        "-noappend",
+        "-no-progress",
+        "-quiet",
+        "-b",
+        "131072",
+        "-comp",
+        codec,
+    ]);
+    match codec {
+        "zstd" => command.args(["-Xcompression-level", "15"]),
+        "lz4" => command.arg("-Xhc"),
+        _ => &mut command,
+    };
+    command.env_remove("SOURCE_DATE_EPOCH");
+    command
+}
+
+/// The first line that mksquashfs says about itself.
+fn mksquashfs_version() -> Result<String> {
+    let output = Command::new("mksquashfs").arg("-version").output().context(
+        "cannot start mksquashfs; install squashfs-tools, or leave its formats out of --formats",
+    )?;
+    // Its exit code differs from release to release.
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}

@@ -1,0 +1,35 @@
+/*!
+What `brisk lab` measures, and how.
+
+An [`Experiment`] starts an [`App`] in several [`Format`]s, interleaved in random order, and keeps
+every single run in its [`Results`](results::Results). Each launch is checked before its time counts.
+Before the clock of a cold one starts, the files it reads are proven not to be in the page cache; a
+warm one is proven to have read nothing from the disk, or next to nothing.
+
+Formats are started as a user would: brisk's by the command itself, as a process of its own. What
+the lab changes on the machine is put back by another process ([`undo`]), whatever becomes of it.
+*/
+
+mod app;
+mod cold;
+mod contender;
+mod disk_reads;
+mod experiment;
+mod format;
+mod machine;
+mod program;
+mod read_ahead;
+mod results;
+mod stage;
+mod statistics;
+mod table;
+mod throttle;
+pub mod undo;
+mod walk;
+mod wrong;
+
+pub use app::{App, Home, Words, ready};
+pub use cold::Chill;
+pub use experiment::Experiment;
+pub use format::Format;
+pub use throttle::Limit;

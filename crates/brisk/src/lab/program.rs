@@ -1,0 +1,175 @@
+//! A program that is started, timed, and checked.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use brisk_mount::Readiness;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::app::{self, App};
+use super::undo::Undo;
+
+/// Bytes of a message that an error shows.
+const SHOWN: usize = 2000;
+
+/// Starts `command`, which is one of `app`, waits until it is ready, and gives the time since
+/// `clock`. It has ended then.
+///
+/// # Errors
+///
+/// If it fails, or prints something else than it should: that is no time.
+pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) -> Result<Duration> {
+    let ready = app::ready(&app.ready)?;
+    let output = || tempfile::tempfile().context("cannot create a file for a program's output");
+    let mut files = None;
+    if ready == Readiness::Exit {
+        // Reading pipes would cost a processor.
+        let [stdout, stderr] = files.insert([output()?, output()?]);
+        command
+            .stdout(stdout.try_clone()?)
+            .stderr(stderr.try_clone()?);
+    } else {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+    let mut child = command
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    undo.program(Some(child.id()))?;
+    let waited = match (&ready, files) {
+        (Readiness::Line(text), _) => wait_for_line(&mut child, text, clock),
+        (_, Some(files)) => wait_for_exit(&mut child, files, clock),
+        (_, None) => bail!("the launch can be ready by its exit or by a line"),
+    };
+    // What it left behind would run beside the next launch.
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // There may be nothing left.
+        kill_process_group(group, Signal::KILL).ok();
+    }
+    undo.program(None)?;
+    let ended = waited?;
+    check(&ended, app, &ready)?;
+    Ok(ended.elapsed)
+}
+
+/// What became of a program.
+struct Ended {
+    elapsed: Duration,
+    /// None if it was ready before its end.
+    status: Option<ExitStatus>,
+    output: [Vec<u8>; 2],
+}
+
+fn wait_for_exit(child: &mut Child, files: [File; 2], clock: Instant) -> Result<Ended> {
+    let status = child.wait()?;
+    let elapsed = clock.elapsed();
+    let mut output = [Vec::new(), Vec::new()];
+    for (mut file, output) in files.into_iter().zip(&mut output) {
+        file.rewind()?;
+        file.read_to_end(output)?;
+    }
+    Ok(Ended {
+        elapsed,
+        status: Some(status),
+        output,
+    })
+}
+
+fn wait_for_line(child: &mut Child, text: &OsStr, clock: Instant) -> Result<Ended> {
+    let (sender, pieces) = channel();
+    let streams: [Option<Box<dyn Read + Send>>; 2] = [
+        child.stdout.take().map(|stream| Box::new(stream) as _),
+        child.stderr.take().map(|stream| Box::new(stream) as _),
+    ];
+    for (number, stream) in streams.into_iter().enumerate() {
+        let mut stream = stream.context("a pipe was asked for")?;
+        let sender = sender.clone();
+        thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(len @ 1..) = stream.read(&mut buffer) {
+                // Nobody is there once the program was ready.
+                if sender.send((number, buffer[..len].to_vec())).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    drop(sender);
+    let mut output = [Vec::new(), Vec::new()];
+    while let Ok((number, piece)) = pieces.recv() {
+        let stream: &mut Vec<u8> = &mut output[number];
+        // The text may have begun in the piece before.
+        let from = stream.len().saturating_sub(text.len());
+        stream.extend(piece);
+        if holds(&stream[from..], text) {
+            let elapsed = clock.elapsed();
+            child.kill()?;
+            child.wait()?;
+            return Ok(Ended {
+                elapsed,
+                status: None,
+                output,
+            });
+        }
+    }
+    let status = child.wait()?;
+    Ok(Ended {
+        elapsed: clock.elapsed(),
+        status: Some(status),
+        output,
+    })
+}
+
+fn holds(bytes: &[u8], text: &OsStr) -> bool {
+    let text = text.as_bytes();
+    text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
+}
+
+fn check(ended: &Ended, app: &App, ready: &Readiness) -> Result<()> {
+    let [stdout, stderr] = &ended.output;
+    let said = || {
+        let start = stderr.len().saturating_sub(SHOWN);
+        let text = String::from_utf8_lossy(&stderr[start..]).trim().to_owned();
+        match text.is_empty() {
+            true => String::new(),
+            false => format!("; it said: {}", text.replace('\n', " / ")),
+        }
+    };
+    let printed = || {
+        let end = stdout.len().min(SHOWN);
+        format!("{:?}", String::from_utf8_lossy(&stdout[..end]))
+    };
+    match (ended.status, ready) {
+        (Some(status), _) if !status.success() => bail!("the launch ended with {status}{}", said()),
+        (Some(_), Readiness::Line(text)) => bail!(
+            "the launch ended before it was ready: it printed no line with {}{}",
+            text.display(),
+            said()
+        ),
+        _ => {}
+    }
+    if let Some(text) = &app.prints
+        && !holds(stdout, text.as_ref())
+    {
+        bail!("the launch printed {}, not {text:?}{}", printed(), said());
+    }
+    if let Some(text) = &app.prints_exactly
+        && stdout != text.as_bytes()
+    {
+        bail!(
+            "the launch printed {}, not exactly {text:?}{}",
+            printed(),
+            said()
+        );
+    }
+    Ok(())
+}

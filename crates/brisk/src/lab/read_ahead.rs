@@ -1,0 +1,87 @@
+//! How much the kernel reads ahead on the devices below.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rustix::fs::{major, minor};
+use serde::Serialize;
+
+use super::undo::Undo;
+
+/// The read-ahead of devices, set to one value.
+#[derive(Debug)]
+pub struct ReadAhead {
+    kib: u32,
+    /// By device.
+    before: BTreeMap<String, u32>,
+}
+
+/// What is told of a device.
+#[derive(Debug, Serialize)]
+pub struct Device {
+    name: String,
+    read_ahead_kib: u32,
+    read_ahead_kib_before: u32,
+}
+
+impl ReadAhead {
+    pub fn new(kib: u32) -> Self {
+        Self {
+            kib,
+            before: BTreeMap::new(),
+        }
+    }
+
+    /// Sets that of the device that holds `path`, if it is on one.
+    pub fn set(&mut self, path: &Path, undo: &mut Undo) -> Result<()> {
+        let Some(device) = device_of(path)? else {
+            return Ok(());
+        };
+        let knob = device.join("queue/read_ahead_kb");
+        let text =
+            fs::read_to_string(&knob).with_context(|| format!("cannot read {}", knob.display()))?;
+        let found: u32 = text.trim().parse().unwrap_or(0);
+        if found == self.kib {
+            return Ok(());
+        }
+        let name = device.file_name().unwrap_or(device.as_os_str());
+        let name = name.to_string_lossy().into_owned();
+        if let std::collections::btree_map::Entry::Vacant(entry) = self.before.entry(name) {
+            undo.write(&knob, text.trim())?;
+            entry.insert(found);
+        }
+        fs::write(&knob, self.kib.to_string())
+            .with_context(|| format!("cannot write {}", knob.display()))
+    }
+
+    /// The devices that were changed.
+    pub fn devices(&self) -> Vec<Device> {
+        let device = |(name, before): (&String, &u32)| Device {
+            name: name.clone(),
+            read_ahead_kib: self.kib,
+            read_ahead_kib_before: *before,
+        };
+        self.before.iter().map(device).collect()
+    }
+}
+
+/// The directory in `/sys` of the whole disk that holds `path`; none of what is in memory, on the
+/// network, or on more than one disk.
+pub fn device_of(path: &Path) -> Result<Option<PathBuf>> {
+    let device = fs::metadata(path)
+        .with_context(|| format!("cannot examine {}", path.display()))?
+        .dev();
+    let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+    let Ok(directory) = fs::canonicalize(link) else {
+        return Ok(None);
+    };
+    // A partition is in the directory of its disk.
+    Ok(directory
+        .ancestors()
+        .take(2)
+        .find(|directory| directory.join("queue").is_dir())
+        .map(Path::to_owned))
+}

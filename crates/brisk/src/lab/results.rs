@@ -1,0 +1,206 @@
+//! What came out: every single run, and what they amount to.
+
+use std::fmt;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::app::App;
+use super::contender::{Contender, Training};
+use super::format::Format;
+use super::machine::Machine;
+use super::read_ahead::Device;
+use super::statistics::{Ratio, Spread};
+use super::table;
+
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A launch with nothing in memory, from before the mount.
+    Cold,
+    /// A launch after it, in the same mount.
+    Warm,
+    /// Reading every file with nothing in memory, from before the mount.
+    Walk,
+}
+
+/// One single run.
+#[derive(Debug, Serialize)]
+pub struct Run {
+    #[serde(skip)]
+    pub contender: usize,
+    pub name: String,
+    /// From 0.
+    pub repetition: u32,
+    /// Its place within the repetition, from 0; a warm launch has that of the cold one.
+    pub place: usize,
+    #[serde(flatten)]
+    pub measured: Measured,
+}
+
+/// What was found in a run.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Measured {
+    pub kind: Kind,
+    pub seconds: f64,
+    /// Bytes read from the disk by a launch, as far as the kernel tells whom they were read for.
+    pub read_bytes: Option<u64>,
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Cold => "cold",
+            Kind::Warm => "warm",
+            Kind::Walk => "walk",
+        };
+        write!(f, "{kind}: {:.3} s", self.seconds)?;
+        match self.read_bytes {
+            Some(bytes) => write!(f, ", {:.1} MB read", bytes as f64 / 1e6),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the runs of a contender amount to.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub name: String,
+    pub format: String,
+    pub training: Option<Training>,
+    pub bytes: u64,
+    pub bytes_to_squashfs_zstd: Option<f64>,
+    pub build_seconds: f64,
+    pub built_by: Vec<Vec<String>>,
+    pub launched_by: Vec<String>,
+    pub cold: Option<Figure>,
+    pub warm: Option<Figure>,
+    pub walk: Option<Figure>,
+}
+
+/// Seconds, and their ratio to the directory's.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Figure {
+    pub seconds: Spread,
+    pub to_directory: Option<Ratio>,
+}
+
+/// A recording.
+#[derive(Debug, Serialize)]
+pub struct Recorded {
+    pub training: Training,
+    pub command: Vec<String>,
+    pub seconds: f64,
+}
+
+/// What is known of one app.
+#[derive(Debug, Serialize)]
+pub struct AppResults {
+    pub app: App,
+    pub tree_files: usize,
+    pub tree_bytes: u64,
+    pub recorded: Vec<Recorded>,
+    pub rows: Vec<Row>,
+    pub runs: Vec<Run>,
+}
+
+/// Everything that is written to `raw.json`.
+#[derive(Debug, Serialize)]
+pub struct Results {
+    /// The version of this format.
+    pub brisk_lab: u32,
+    pub brisk: &'static str,
+    pub mksquashfs: Option<String>,
+    /// RFC 3339.
+    pub started: String,
+    pub machine: Machine,
+    /// The disk that holds the trees and images, if there is one.
+    pub disk: Option<String>,
+    /// Those whose read-ahead was changed.
+    pub read_ahead: Vec<Device>,
+    pub settings: Settings,
+    pub apps: Vec<AppResults>,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Serialize)]
+pub struct Settings {
+    pub runs: u32,
+    pub seed: u64,
+    pub read_ahead_kib: u32,
+    /// That can be read from the disk.
+    pub bytes_per_second: Option<u64>,
+    /// That the disk can be asked for.
+    pub operations_per_second: Option<u64>,
+    /// What is emptied before a cold run: `system` or `files`.
+    pub cold: &'static str,
+}
+
+impl AppResults {
+    /// Computes the rows of what was run so far.
+    pub fn tally(&mut self, contenders: &[Contender], launches: &[Vec<String>], seed: u64) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let seconds = |contender: usize, kind: Kind| -> Vec<f64> {
+            self.runs
+                .iter()
+                .filter(|run| run.contender == contender && run.measured.kind == kind)
+                .map(|run| run.measured.seconds)
+                .collect()
+        };
+        let place = |format: &Format| contenders.iter().position(|c| c.format == *format);
+        let directory = place(&Format::Directory);
+        let zstd = place(&Format::Squashfs("zstd")).map(|at| contenders[at].bytes);
+        let mut figure = |contender: usize, kind: Kind| {
+            let ours = seconds(contender, kind);
+            Some(Figure {
+                seconds: Spread::of(&ours)?,
+                to_directory: directory.and_then(|directory| {
+                    Ratio::of_medians(&ours, &seconds(directory, kind), &mut rng)
+                }),
+            })
+        };
+        let mut rows = Vec::new();
+        for (index, contender) in contenders.iter().enumerate() {
+            rows.push(Row {
+                name: contender.name(),
+                format: contender.format.to_string(),
+                training: contender.training,
+                bytes: contender.bytes,
+                bytes_to_squashfs_zstd: zstd.map(|zstd| contender.bytes as f64 / zstd as f64),
+                build_seconds: contender.build_seconds,
+                built_by: contender.built_by.clone(),
+                launched_by: launches[index].clone(),
+                cold: figure(index, Kind::Cold),
+                warm: figure(index, Kind::Warm),
+                walk: figure(index, Kind::Walk),
+            });
+        }
+        self.rows = rows;
+    }
+}
+
+impl Results {
+    /// A table of each app, for people.
+    pub fn table(&self) -> String {
+        table::of(self)
+    }
+
+    /// Writes `raw.json` in `out`, whole or not at all.
+    pub fn write(&self, out: &Path) -> Result<()> {
+        let write = || {
+            let mut file = tempfile::NamedTempFile::new_in(out)?;
+            serde_json::to_writer_pretty(&mut file, self)?;
+            file.write_all(b"\n")?;
+            let file = file.persist(out.join("raw.json"))?;
+            // A temporary file is its owner's alone; a result is for everybody to read.
+            file.set_permissions(fs::Permissions::from_mode(0o644))?;
+            anyhow::Ok(())
+        };
+        write().with_context(|| format!("cannot write {}", out.join("raw.json").display()))
+    }
+}

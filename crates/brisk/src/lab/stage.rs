@@ -1,0 +1,459 @@
+//! Where launches happen: the directories they see, the commands that start them, and what is
+//! mounted meanwhile.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::mount::{
+    MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_remount, unmount,
+};
+
+use super::app::{App, Home, Words};
+use super::contender::Start;
+use super::disk_reads::DiskReads;
+use super::read_ahead::{ReadAhead, device_of};
+use super::undo::Undo;
+
+/// How long processes that a program leaves behind may take to end.
+const STRAGGLERS: Duration = Duration::from_secs(10);
+
+/// Of the system's, what a program finds in its root directory.
+const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// Where launches happen.
+pub struct Stage {
+    /// A copy of this command, of which nothing is in memory at first.
+    brisk: PathBuf,
+    /// Images, hot packs and profiles.
+    work: PathBuf,
+    /// For sessions.
+    runtime: PathBuf,
+    /// The home directory of programs, in memory. In a root directory it is `/tmp`.
+    home: PathBuf,
+    /// For what has no place of its own.
+    mount_point: PathBuf,
+    read_ahead: ReadAhead,
+    /// What is mounted for the launch that goes on, the latest last.
+    mounted: Vec<PathBuf>,
+}
+
+impl Stage {
+    /// Makes the directories: `work` for what is on the disk, `ground` for what is not. The process
+    /// is in a mount namespace of its own.
+    pub fn new(work: &Path, ground: &Path, read_ahead: ReadAhead) -> Result<Self> {
+        let stage = Self {
+            brisk: work.join("brisk"),
+            work: work.to_owned(),
+            runtime: runtime(ground),
+            home: ground.join("home"),
+            mount_point: ground.join("mnt"),
+            read_ahead,
+            mounted: Vec::new(),
+        };
+        let made = || {
+            fs::copy(std::env::current_exe()?, &stage.brisk)?;
+            fs::create_dir(&stage.home)?;
+            fs::create_dir(&stage.mount_point)?;
+            // On a disk, its files would be read from there or not, as the kernel pleases.
+            mount("brisk-lab", &stage.home, "tmpfs", MountFlags::empty(), None)?;
+            fs::set_permissions(&stage.home, Permissions::from_mode(0o1777))
+        };
+        made().context("cannot make the place for launches")?;
+        Ok(stage)
+    }
+
+    /// Takes away, from this namespace alone, what others have mounted in the tree: it is none of
+    /// the tree's files.
+    pub fn uncover(&self, tree: &Path) -> Result<()> {
+        let table = fs::read_to_string("/proc/self/mountinfo").context("cannot list mounts")?;
+        let places = table.lines().filter_map(|line| line.split(' ').nth(4));
+        // Those that were mounted later may be in those before.
+        for place in places.map(unescaped).rev() {
+            if place != tree && place.starts_with(tree) {
+                unmount(&place, UnmountFlags::DETACH)
+                    .with_context(|| format!("cannot uncover {}", place.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.work.join(name)
+    }
+
+    pub fn read_ahead(&mut self) -> &mut ReadAhead {
+        &mut self.read_ahead
+    }
+
+    /// A command with the environment of launches.
+    fn command(&self, program: &OsStr, app: &App) -> Command {
+        let mut command = Command::new(program);
+        let home = match app.is_root() {
+            true => Path::new("/tmp"),
+            false => &self.home,
+        };
+        command
+            .env_clear()
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
+            .env("HOME", home)
+            .env("LC_ALL", "C.UTF-8")
+            .env("XDG_RUNTIME_DIR", &self.runtime)
+            // As brisk sets it itself.
+            .env("BRISK_TREE", &app.at)
+            .envs(&app.env);
+        command
+    }
+
+    /// `brisk` with `arguments`.
+    pub fn brisk<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Command {
+        let mut command = Command::new(&self.brisk);
+        command
+            .args(arguments)
+            .env("XDG_RUNTIME_DIR", &self.runtime)
+            .env_remove("SOURCE_DATE_EPOCH");
+        command
+    }
+
+    /// What reads besides the files of the tree: the command itself.
+    pub fn files_of(&self, start: &Start) -> Vec<PathBuf> {
+        match start {
+            Start::Directory => Vec::new(),
+            Start::Kernel { image } => vec![self.brisk.clone(), image.clone()],
+            Start::Session { image, hot } => {
+                let mut files = vec![self.brisk.clone(), image.clone()];
+                files.extend(hot.clone());
+                files
+            }
+        }
+    }
+
+    /// Makes the home directory what a launch finds.
+    pub fn prepare_home(&self, home: Home) -> Result<()> {
+        if home == Home::Kept {
+            return Ok(());
+        }
+        let clear = || {
+            for entry in fs::read_dir(&self.home)? {
+                let entry = entry?;
+                match entry.file_type()?.is_dir() {
+                    true => fs::remove_dir_all(entry.path())?,
+                    false => fs::remove_file(entry.path())?,
+                }
+            }
+            Ok::<_, std::io::Error>(())
+        };
+        clear().with_context(|| format!("cannot empty {}", self.home.display()))
+    }
+
+    /// Mounts what is needed for launches of `app`. A session mounts for itself.
+    pub fn set_up(&mut self, app: &App, start: &Start, undo: &mut Undo) -> Result<()> {
+        let root = match start {
+            Start::Session { .. } => return Ok(()),
+            Start::Directory if app.is_root() => app.tree.clone(),
+            Start::Directory => {
+                if app.at != app.tree {
+                    self.bind(&app.tree, &app.at, false)?;
+                }
+                PathBuf::from("/")
+            }
+            Start::Kernel { image } if app.is_root() => {
+                self.mount_by_kernel(image, &self.mount_point.clone(), undo)?;
+                self.mount_point.clone()
+            }
+            Start::Kernel { image } => {
+                self.mount_by_kernel(image, &app.at, undo)?;
+                PathBuf::from("/")
+            }
+        };
+        let inside = |place: &Path| root.join(place.strip_prefix("/").unwrap_or(place));
+        if app.is_root() {
+            for place in SYSTEM.map(Path::new) {
+                // What the tree has no place for, the program does without.
+                if inside(place).is_dir() {
+                    self.bind(place, &inside(place), true)?;
+                }
+            }
+            let home = self.home.clone();
+            self.bind(&home, &inside(Path::new("/tmp")), false)?;
+        }
+        for bind in app.binds()? {
+            let target = inside(&bind.target);
+            self.bind(&bind.source, &target, true)?;
+            if bind.read_only {
+                mount_remount(&target, MountFlags::BIND | MountFlags::RDONLY, "")
+                    .with_context(|| format!("cannot make {} read-only", target.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, source: &Path, target: &Path, all: bool) -> Result<()> {
+        let bound = match all {
+            true => mount_bind_recursive(source, target),
+            false => mount_bind(source, target),
+        };
+        bound.with_context(|| {
+            format!(
+                "cannot show {} at {}; the tree must have the place",
+                source.display(),
+                target.display()
+            )
+        })?;
+        self.mounted.push(target.to_owned());
+        Ok(())
+    }
+
+    fn mount_by_kernel(&mut self, image: &Path, at: &Path, undo: &mut Undo) -> Result<()> {
+        let mut mount = self.brisk(&["mount", "--kernel"]);
+        output_of(mount.arg(image).arg(at))?;
+        self.mounted.push(at.to_owned());
+        self.read_ahead.set(at, undo)
+    }
+
+    /// Mounts for a walk, and says where.
+    pub fn mount_for_walk(&mut self, app: &App, start: &Start, undo: &mut Undo) -> Result<PathBuf> {
+        let at = self.mount_point.clone();
+        match start {
+            Start::Directory => return Ok(app.tree.clone()),
+            Start::Kernel { image } => self.mount_by_kernel(image, &at, undo)?,
+            Start::Session { image, .. } => {
+                output_of(self.brisk(&["mount"]).arg(image).arg(&at))?;
+                self.mounted.push(at.clone());
+            }
+        }
+        Ok(at)
+    }
+
+    /// Undoes what was mounted, and ends the session.
+    pub fn tear_down(&mut self, app: &App, start: &Start) -> Result<()> {
+        while let Some(place) = self.mounted.pop() {
+            let is_image = place == self.mount_point
+                || (matches!(start, Start::Kernel { .. }) && place == app.at);
+            until_free(|| match is_image {
+                // The image must be gone when the next launch is to be cold.
+                true => unmount(&place, UnmountFlags::empty()),
+                false => unmount(&place, UnmountFlags::DETACH),
+            })
+            .with_context(|| format!("cannot unmount {}", place.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the session of an image.
+    pub fn end_session(&self, image: &Path) -> Result<()> {
+        until_free(|| output_of(self.brisk(&["umount"]).arg(image)).map(drop))
+    }
+
+    /// The command that launches `words` of `app`.
+    pub fn launch(&self, app: &App, start: &Start, words: &Words) -> Command {
+        let Words { program, arguments } = words;
+        if let Start::Session { image, hot } = start {
+            let mut command = self.command(self.brisk.as_os_str(), app);
+            command
+                .arg("run")
+                .arg(image)
+                .args(self.place_arguments(app));
+            match hot {
+                Some(hot) => command.arg("--hot").arg(hot),
+                None => command.arg("--no-fill"),
+            };
+            // Longer than any launch: the lab ends it.
+            command.args(["--linger", "3600", "--"]);
+            command.arg(self.program(app, program)).args(arguments);
+            return command;
+        }
+        if app.is_root() {
+            let root = match start {
+                Start::Kernel { .. } => &self.mount_point,
+                _ => &app.tree,
+            };
+            let mut command = self.command(OsStr::new("chroot"), app);
+            command.arg(root).arg(program).args(arguments);
+            return command;
+        }
+        let mut command = self.command(&self.program(app, program), app);
+        command.args(arguments);
+        // By its name, which leads into what is mounted.
+        if let Ok(directory) = std::env::current_dir() {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    /// The command that records a profile of a launch of `words`.
+    pub fn trace(&self, app: &App, image: &Path, profile: &Path, words: &Words) -> Command {
+        let mut command = self.command(self.brisk.as_os_str(), app);
+        command
+            .args(["trace", "-q", "--ready", &app.ready, "-o"])
+            .arg(profile);
+        command.arg(image).args(self.place_arguments(app)).arg("--");
+        command
+            .arg(self.program(app, &words.program))
+            .args(&words.arguments);
+        command
+    }
+
+    /// A program with a slash is the tree's, where it does not start with one.
+    fn program(&self, app: &App, program: &OsStr) -> OsString {
+        match program.as_encoded_bytes().contains(&b'/') {
+            true => app.at.join(program).into(),
+            false => program.to_owned(),
+        }
+    }
+
+    /// Where an image and all else is for `app`, as options of `run` and `trace`.
+    fn place_arguments(&self, app: &App) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        if app.is_root() {
+            let mut home = OsString::from(&self.home);
+            home.push(":/tmp");
+            arguments.extend(["--root".into(), "--bind".into(), home]);
+        } else {
+            arguments.extend(["--at".into(), app.at.clone().into()]);
+        }
+        for bind in &app.binds {
+            arguments.extend(["--bind".into(), bind.into()]);
+        }
+        arguments
+    }
+
+    /// What has been read from disks so far by those who read for launches, before the first: which
+    /// loop device will be the mount's is not known.
+    pub fn reads_before(&self) -> Result<DiskReads> {
+        let mut reads = DiskReads::default();
+        reads.add_own()?;
+        reads.add_loop_devices()?;
+        Ok(reads)
+    }
+
+    /// The same while the mount or the session is there.
+    pub fn reads(&self, app: &App, start: &Start) -> Result<DiskReads> {
+        let mut reads = DiskReads::default();
+        reads.add_own()?;
+        match start {
+            Start::Directory => {}
+            Start::Kernel { .. } => {
+                let at = match app.is_root() {
+                    true => &self.mount_point,
+                    false => &app.at,
+                };
+                let device = device_of(at)?.context("a mounted image has no device")?;
+                reads.add_device(&device)?;
+            }
+            Start::Session { image, .. } => {
+                for server in self.servers(image)? {
+                    reads.add_process(&server.to_string())?;
+                }
+            }
+        }
+        Ok(reads)
+    }
+
+    fn servers(&self, image: &Path) -> Result<Vec<u64>> {
+        let text = output_of(self.brisk(&["stat", "--json"]).arg(image))?;
+        let sessions: serde_json::Value =
+            serde_json::from_slice(&text).context("brisk stat --json prints something else")?;
+        let images = sessions
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|session| session["images"].as_array())
+            .flatten();
+        let servers: Vec<_> = images
+            .filter_map(|image| image["server"].as_u64())
+            .collect();
+        ensure!(
+            !servers.is_empty(),
+            "the session of {} has no server",
+            image.display()
+        );
+        Ok(servers)
+    }
+}
+
+/// A path as the kernel lists it: white space and backslashes are octal (`\040`).
+fn unescaped(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, others @ ..] = rest {
+        let octal = others
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(octal.unwrap_or(*first));
+        rest = match octal {
+            Some(_) => &others[3..],
+            None => others,
+        };
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// Where sessions are found.
+pub fn runtime(ground: &Path) -> PathBuf {
+    ground.join("run")
+}
+
+/// Does `end` again for a while if it fails: helpers of a browser outlive it by a moment.
+fn until_free<E>(end: impl Fn() -> Result<(), E>) -> Result<(), E> {
+    let deadline = Instant::now() + STRAGGLERS;
+    loop {
+        match end() {
+            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+            result => return result,
+        }
+    }
+}
+
+/// What `command` prints, which must succeed.
+pub fn output_of(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::bail!(
+            "{} ended with {}: {}",
+            shown(command).join(" "),
+            output.status,
+            said.trim().replace('\n', " / ")
+        );
+    }
+    Ok(output.stdout)
+}
+
+/// The words of a command, for people.
+pub fn shown(command: &Command) -> Vec<String> {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_escapes_are_read() {
+        let table = [
+            ("/a/b", "/a/b"),
+            ("/a\\040b\\134", "/a b\\"),
+            ("/a\\04", "/a\\04"),
+            ("/ü\\011", "/ü\t"),
+        ];
+        for (text, path) in table {
+            assert_eq!(unescaped(text), Path::new(path), "{text}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Results as people read them.
+
+use std::fmt::Write;
+
+use super::app::Home;
+use super::results::{AppResults, Figure, Results, Row};
+use super::statistics::Ratio;
+use crate::names::printable;
+
+/// What a table has of a row.
+type Cells<const N: usize> = fn(&Row) -> [String; N];
+
+const LAUNCHES: [&str; 5] = [
+    "",
+    "cold ms (from-to)",
+    "/directory (95 %)",
+    "warm ms (from-to)",
+    "/directory (95 %)",
+];
+
+const FILES: [&str; 6] = [
+    "",
+    "size MB",
+    "/squashfs-zstd",
+    "build s",
+    "walk ms (from-to)",
+    "/directory (95 %)",
+];
+
+/// Tables of each app, with what a reader must know of it.
+pub fn of(results: &Results) -> String {
+    let mut text = String::new();
+    for app in &results.apps {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&heading(results, app));
+        text.push('\n');
+        text.push_str(&table(LAUNCHES, &app.rows, launches));
+        text.push('\n');
+        text.push_str(&table(FILES, &app.rows, files));
+    }
+    text
+}
+
+fn table<const N: usize>(head: [&str; N], rows: &[Row], cells: Cells<N>) -> String {
+    let mut text = String::new();
+    let mut lines = vec![head.map(str::to_owned)];
+    lines.extend(rows.iter().map(cells));
+    let width = |column: usize| {
+        let len = |line: &[String; N]| line[column].chars().count();
+        lines.iter().map(len).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..N).map(width).collect();
+    for line in &lines {
+        let mut row = format!("{:<1$}", line[0], widths[0]);
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
+            // Writing to a string cannot fail.
+            let written = write!(row, "  {cell:>width$}");
+            debug_assert!(written.is_ok());
+        }
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn heading(results: &Results, app: &AppResults) -> String {
+    let runs = results.settings.runs;
+    let home = match app.app.home {
+        Home::Fresh => "an empty home directory",
+        Home::Kept => "a home directory that launches before have used",
+    };
+    let cold = match results.settings.cold {
+        "system" => "nothing in memory",
+        _ => "none of its files in memory, but names and the system's files",
+    };
+    let settings = &results.settings;
+    let mut disk = match &results.disk {
+        Some(disk) => format!("{disk}, read-ahead {} KiB", settings.read_ahead_kib),
+        None => "no disk that the system names".to_owned(),
+    };
+    if let Some(bytes) = settings.bytes_per_second {
+        disk += &format!(", at most {} MB/s", megabytes(bytes));
+    }
+    if let Some(number) = settings.operations_per_second {
+        disk += &format!(", at most {number} reads/s");
+    }
+    let command = app.app.command.shown();
+    let text = format!(
+        "{}: {}\n{} files, {} MB; images on {} ({disk}); {runs} of each in turns, with {home}.\n\
+         Cold: {cold}, clock from before the mount. Warm: the launch after it.\n",
+        app.app.name,
+        command.join(" "),
+        app.tree_files,
+        megabytes(app.tree_bytes),
+        results.machine.filesystem,
+    );
+    let lines: Vec<_> = text.lines().map(printable).collect();
+    lines.join("\n") + "\n"
+}
+
+fn name(row: &Row) -> String {
+    printable(&row.name).into_owned()
+}
+
+fn launches(row: &Row) -> [String; 5] {
+    let [cold, cold_ratio] = figure(row.cold.as_ref());
+    let [warm, warm_ratio] = figure(row.warm.as_ref());
+    [name(row), cold, cold_ratio, warm, warm_ratio]
+}
+
+fn files(row: &Row) -> [String; 6] {
+    let [walk, walk_ratio] = figure(row.walk.as_ref());
+    let build = match row.built_by.is_empty() {
+        true => "-".to_owned(),
+        false => format!("{:.1}", row.build_seconds),
+    };
+    let size = row.bytes_to_squashfs_zstd;
+    [
+        name(row),
+        megabytes(row.bytes),
+        size.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+        build,
+        walk,
+        walk_ratio,
+    ]
+}
+
+fn figure(figure: Option<&Figure>) -> [String; 2] {
+    let Some(figure) = figure else {
+        return ["-".to_owned(), "-".to_owned()];
+    };
+    let [median, min, max] = [
+        figure.seconds.median,
+        figure.seconds.min,
+        figure.seconds.max,
+    ]
+    .map(|s| s * 1e3);
+    let ratio = |Ratio { value, low, high }| format!("{value:.2} ({low:.2}-{high:.2})");
+    [
+        format!("{median:.0} ({min:.0}-{max:.0})"),
+        figure.to_directory.map_or_else(|| "-".to_owned(), ratio),
+    ]
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e6)
+}

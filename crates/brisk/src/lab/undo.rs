@@ -1,0 +1,156 @@
+//! Putting back what the lab changed on the machine, whatever becomes of the lab.
+//!
+//! A process of its own reads from the lab what is to be put back, and does so when the lab's end
+//! of the pipe is closed: when the lab has done its work, was interrupted, or was killed. It stays
+//! outside of the lab's mount namespace, so that nothing is mounted where it removes files.
+
+use std::env;
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use brisk_mount::{end_session, sessions};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
+
+use crate::messages::warn;
+
+/// How often a session is asked to end that still starts, or ends.
+const TRIES: u32 = 50;
+
+/// What is to be put back.
+#[derive(Debug, Serialize, Deserialize)]
+enum Step {
+    /// This text is written to a file of the kernel's.
+    Write(PathBuf, String),
+    /// A directory is removed with all it holds.
+    Remove(PathBuf),
+    /// The program that runs, by its process group, is ended; none runs if there is none.
+    Program(Option<i32>),
+}
+
+/// The lab's end.
+pub struct Undo {
+    process: Child,
+    steps: Option<ChildStdin>,
+}
+
+impl Undo {
+    /// Starts the process. Sessions are those of `runtime`, and all of them are ended.
+    pub fn start(runtime: &Path) -> Result<Self> {
+        let brisk = env::current_exe().context("cannot find brisk's own file")?;
+        let mut process = Command::new(brisk)
+            .args(["lab", "restore"])
+            .env("XDG_RUNTIME_DIR", runtime)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // An interrupt from the terminal is for the lab.
+            .process_group(0)
+            .spawn()
+            .context("cannot start the process that restores what the lab changes")?;
+        let steps = process.stdin.take();
+        Ok(Self { process, steps })
+    }
+
+    /// `text` will be written to `path`, a file of the kernel's.
+    pub fn write(&mut self, path: &Path, text: &str) -> Result<()> {
+        self.add(&Step::Write(path.to_owned(), text.to_owned()))
+    }
+
+    /// The directory will be removed.
+    pub fn remove(&mut self, path: &Path) -> Result<()> {
+        self.add(&Step::Remove(path.to_owned()))
+    }
+
+    /// A program runs, the first of its process group, or none.
+    pub fn program(&mut self, group: Option<u32>) -> Result<()> {
+        let group = group.map(i32::try_from).transpose()?;
+        self.add(&Step::Program(group))
+    }
+
+    fn add(&mut self, step: &Step) -> Result<()> {
+        let mut line = serde_json::to_vec(step)?;
+        line.push(b'\n');
+        self.steps
+            .as_mut()
+            .context("the lab is over")?
+            .write_all(&line)
+            .context("the process that restores what the lab changes has ended")
+    }
+
+    /// Puts everything back, and waits for that.
+    pub fn finish(mut self) -> Result<()> {
+        self.steps = None;
+        let status = self.process.wait()?;
+        ensure!(status.success(), "what the lab changed is not all restored");
+        Ok(())
+    }
+}
+
+/// What `brisk lab restore` does: reads steps from standard input to its end, and does them then,
+/// the last first. Returns false if one failed, which it said.
+pub fn restore() -> Result<bool> {
+    let mut steps = Vec::new();
+    let mut program = None;
+    for line in io::stdin().lock().lines() {
+        // What the lab was about to write when it was killed has not happened.
+        match serde_json::from_str(&line?) {
+            Ok(Step::Program(group)) => program = group,
+            Ok(step) => steps.push(step),
+            Err(_) => {}
+        }
+    }
+    if let Some(group) = program.and_then(Pid::from_raw) {
+        // It may have ended by itself.
+        kill_process_group(group, Signal::KILL).ok();
+    }
+    let mut done = true;
+    let mut failed = |what: &str, e: &dyn std::fmt::Display| {
+        warn(&format!("cannot {what}: {e}"));
+        done = false;
+    };
+    if let Err(e) = end_sessions() {
+        failed("end the lab's sessions", &e);
+    }
+    for step in steps.into_iter().rev() {
+        match step {
+            Step::Write(path, text) => {
+                if let Err(e) = fs::write(&path, &text) {
+                    failed(&format!("write {text} to {}", path.display()), &e);
+                }
+            }
+            Step::Remove(path) => {
+                if let Err(e) = fs::remove_dir_all(&path) {
+                    failed(&format!("remove {}", path.display()), &e);
+                }
+            }
+            Step::Program(_) => {}
+        }
+    }
+    Ok(done)
+}
+
+/// Programs that were ended may take a moment to go.
+fn end_sessions() -> Result<()> {
+    let mut tries = 0;
+    loop {
+        let found = sessions()?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        for session in found {
+            let ended = end_session(&session.key, tries + 1 >= TRIES);
+            if tries >= TRIES {
+                ended?;
+            }
+        }
+        tries += 1;
+        thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,199 @@
+//! `brisk lab`: measures on the user's own machine.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+
+use crate::Answer;
+use crate::lab::{App, Chill, Experiment, Format, Home, Limit, Words, ready, undo};
+
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Measures how fast a program starts from its directory and from images, cold and warm.
+    Launch(Box<LaunchArgs>),
+    /// Puts back what an experiment changed, once it is over; the lab starts it by itself.
+    #[command(hide = true)]
+    Restore,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Formats:\n  \
+  directory       the tree itself\n  \
+  squashfs-zstd   an image of mksquashfs (zstd 15), mounted by the kernel\n  \
+  squashfs-lz4    the same with lz4 -Xhc\n  \
+  brisk           an image of brisk (zstd 15), started by brisk run, without a hot pack\n  \
+  brisk-speed     the same, filled from a hot pack made for speed\n  \
+  brisk-size      the same, filled from one made for size\n  \
+  brisk-wrong     the same, filled from pages that the launch never asks for\n  \
+  beside-xz       an image of mksquashfs (xz), filled from a hot pack beside it\n  \
+  beside-gzip     the same with gzip\n  \
+  beside:IMAGE    an image of the tree that is there already, filled from a hot pack beside it\n\n\
+In each repetition every format is launched cold and then warm, and walked cold (every file is read \
+and hashed), in random order. Before a cold one, brisk and the files that the format reads are proven \
+not to be in memory; the clock starts before the mount. A warm one is proven to read nothing from the \
+disk. A launch that fails, or prints something else than it should, ends the experiment. Hot packs are \
+made of a profile of the launch itself, and where a spec names other inputs to train on, of those \
+too.\n\n\
+Launches have an environment with PATH, HOME, LC_ALL and what is given, and an empty directory in \
+memory as home. OUT/raw.json has every single run, the machine, and all commands. The lab sets \
+read-ahead, mounts in a namespace of its own, and makes images and sessions; nothing of that is left, \
+however it ends. This needs root.\n\n\
+Examples:\n  \
+  brisk lab launch --tree /opt/app -- bin/app --version\n  \
+  brisk lab launch --app lab/apps/python.toml --trees /var/tmp/trees")]
+struct LaunchArgs {
+    /// A spec of a program: lab/apps has examples. May be repeated.
+    #[arg(long = "app", value_name = "SPEC", conflicts_with_all = ["tree", "command"])]
+    apps: Vec<PathBuf>,
+
+    /// Where the trees of specs are, or are built. [default: beside each spec]
+    #[arg(long, value_name = "DIR", requires = "apps")]
+    trees: Option<PathBuf>,
+
+    /// The tree of the command, which is started from where it is.
+    #[arg(long, value_name = "DIR", requires = "command")]
+    tree: Option<PathBuf>,
+
+    /// Text that the command prints on standard output when it works.
+    #[arg(long, value_name = "TEXT", requires = "tree")]
+    prints: Option<String>,
+
+    /// When a launch is over: when the command exits, or when TEXT is in a line of its standard
+    /// output or standard error. The clock stops there.
+    #[arg(long, value_name = "exit|line:TEXT", requires = "tree", value_parser = readiness)]
+    ready: Option<String>,
+
+    /// Sets a variable of the command's environment. May be repeated.
+    #[arg(long, value_name = "NAME=VALUE", requires = "tree", value_parser = variable)]
+    env: Vec<(String, String)>,
+
+    /// What is measured, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = Format::DEFAULT)]
+    formats: Vec<Format>,
+
+    /// Launches of each format, cold and warm each.
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Where raw.json is written. Images are made below it and removed, so this chooses the disk.
+    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
+    out: PathBuf,
+
+    /// How much the kernel reads ahead on the disks below, in KiB. Users' machines have 128.
+    #[arg(long, value_name = "KIB", default_value_t = 128)]
+    read_ahead: u32,
+
+    /// Lets the whole system read this much from the disks below in a second while launches are
+    /// measured: bytes (bps=200M), operations (iops=2000), or both, separated by a comma. This needs
+    /// the controller blkio of cgroup v1.
+    #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
+    disk: Vec<Limit>,
+
+    /// What programs find in their home directory: nothing, or what launches before have left.
+    /// [default: what the spec says, else fresh]
+    #[arg(long, value_name = "WHAT")]
+    home: Option<Home>,
+
+    /// What a cold launch does not find in memory: anything of the system, or the files of its format
+    /// alone, which disturbs others less but leaves the directory its names and attributes.
+    #[arg(long, value_name = "WHAT", default_value = "system")]
+    cold: Chill,
+
+    /// Decides the random orders. [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Prints what is in raw.json in place of the table.
+    #[arg(long)]
+    json: bool,
+
+    /// Does not say how far it is.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The command and its arguments. A program with a slash is taken from the tree (bin/app), one
+    /// that starts with a slash as it is, and a bare name from PATH.
+    #[arg(last = true, requires = "tree", value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+fn readiness(text: &str) -> anyhow::Result<String> {
+    ready(text).map(|_| text.to_owned())
+}
+
+fn variable(text: &str) -> anyhow::Result<(String, String)> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => bail!("allowed is NAME=VALUE"),
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    match &args.action {
+        Action::Launch(args) => launch(args),
+        Action::Restore => Ok(match undo::restore()? {
+            true => Answer::Yes,
+            false => Answer::No,
+        }),
+    }
+}
+
+fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
+    let mut experiment = Experiment {
+        apps: Vec::new(),
+        formats: args.formats.clone(),
+        runs: args.runs,
+        out: args.out.clone(),
+        read_ahead_kib: args.read_ahead,
+        chill: args.cold,
+        limits: args.disk.clone(),
+        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
+        quiet: args.quiet,
+    };
+    experiment.check()?;
+    for spec in &args.apps {
+        experiment
+            .apps
+            .push(App::open(spec, args.trees.as_deref())?);
+    }
+    if let (Some(tree), Some(command)) = (&args.tree, Words::new(args.command.clone())) {
+        let mut app = App::new(tree, None, command)?;
+        app.prints.clone_from(&args.prints);
+        app.env.extend(args.env.iter().cloned());
+        if let Some(ready) = &args.ready {
+            app.ready.clone_from(ready);
+        }
+        experiment.apps.push(app);
+    }
+    if experiment.apps.is_empty() {
+        bail!(
+            "there is nothing to launch: name specs with --app, or --tree DIR and a command after --"
+        );
+    }
+    if let Some(home) = args.home {
+        experiment.apps.iter_mut().for_each(|app| app.home = home);
+    }
+    let results = experiment.run()?;
+    let mut out = io::stdout().lock();
+    match args.json {
+        true => {
+            serde_json::to_writer_pretty(&mut out, &results)?;
+            writeln!(out)?;
+        }
+        false => write!(out, "{}", results.table())?,
+    }
+    out.flush().context("cannot write the table")?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,514 @@
+//! `brisk lab launch`: what is measured, what is refused, and that nothing is left.
+//!
+//! No test depends on a time. Only the files of the formats are evicted, not the system's caches.
+
+mod staging;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use staging::{Stage, watched};
+
+/// Experiments set the read-ahead of the same disk.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Does `test` on a stage of root's.
+fn as_root(test: impl FnOnce(&Stage) + Send + 'static) {
+    watched(move || {
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let stage = Stage::on_disk(0);
+        fs::create_dir(stage.path("tmp")).unwrap();
+        test(&stage);
+        assert_nothing_left(&stage);
+    });
+}
+
+/// `brisk lab launch`, with what it makes in memory in the stage too.
+fn lab(stage: &Stage, arguments: &[&str]) -> Command {
+    let mut command = stage.brisk(&["lab", "launch", "--cold", "files", "--out", "out"]);
+    command.args(arguments).env("TMPDIR", stage.path("tmp"));
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Measures, which must succeed, and reads the results.
+#[track_caller]
+fn measure(stage: &Stage, arguments: &[&str]) -> (Value, Output) {
+    let output = lab(stage, arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let raw = fs::read(stage.path("out/raw.json")).unwrap();
+    (serde_json::from_slice(&raw).unwrap(), output)
+}
+
+/// Measures, which must fail, and gives the last line that it says.
+#[track_caller]
+fn refusal(stage: &Stage, arguments: &[&str]) -> String {
+    let output = lab(stage, arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+    let said = text(&output.stderr);
+    said.lines().last().unwrap_or_default().to_owned()
+}
+
+/// Neither images, nor what was mounted, nor a process of a session.
+fn assert_nothing_left(stage: &Stage) {
+    stage.assert_no_process(Duration::from_secs(5));
+    let names = |path: &str| -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(stage.path(path)) else {
+            return Vec::new();
+        };
+        let names = entries.map(|entry| entry.unwrap().file_name().into());
+        names.filter(|name| name != Path::new("raw.json")).collect()
+    };
+    assert_eq!((names("out"), names("tmp")), (Vec::new(), Vec::new()));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let ours = stage.path("").display().to_string();
+    assert!(!mounts.contains(&ours), "{mounts}");
+}
+
+fn spec(stage: &Stage, text: &str) {
+    fs::write(stage.path("app.toml"), text).unwrap();
+}
+
+/// Seconds of each name and kind, after a check that all is there that belongs to a run.
+fn runs(app: &Value) -> BTreeMap<String, Vec<f64>> {
+    let mut runs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for run in app["runs"].as_array().unwrap() {
+        let kind = run["kind"].as_str().unwrap();
+        let name = format!("{} {kind}", run["name"].as_str().unwrap());
+        assert!(run["place"].is_u64() && run["repetition"].is_u64(), "{run}");
+        if kind == "walk" {
+            assert!(run["read_bytes"].is_null(), "{run}");
+        } else {
+            let read = run["read_bytes"].as_u64().unwrap();
+            assert_eq!(read > 256 << 10, kind == "cold", "{run}");
+        }
+        runs.entry(name)
+            .or_default()
+            .push(run["seconds"].as_f64().unwrap());
+    }
+    runs
+}
+
+#[test]
+fn every_format_is_measured_in_turns() {
+    as_root(|stage| {
+        spec(
+            stage,
+            "name = 'reader'\ntree = 'tree'\n\
+             command = ['bin/app', 'sh', '-c', 'cat $BRISK_TREE/noise | wc -c']\n\
+             train = [['bin/app', 'cat', 'tree/text'], ['bin/app', 'ls', 'tree/many']]\n\
+             prints-exactly = \"3000000\\n\"\n",
+        );
+        let (raw, output) = measure(stage, &["--app", "app.toml", "--runs", "2", "--seed", "1"]);
+        let app = &raw["apps"][0];
+        let rows = app["rows"].as_array().unwrap();
+        let names: Vec<_> = rows.iter().map(|r| r["name"].as_str().unwrap()).collect();
+        let expected = [
+            "directory",
+            "squashfs-zstd",
+            "squashfs-lz4",
+            "brisk",
+            "brisk-speed",
+            "brisk-speed, trained on another",
+            "brisk-size",
+            "brisk-size, trained on another",
+            "brisk-wrong",
+            "beside-xz",
+        ];
+        assert_eq!(names, expected);
+        let runs = runs(app);
+        for (name, row) in names.iter().zip(rows) {
+            for kind in ["cold", "warm"] {
+                let seconds = &runs[&format!("{name} {kind}")];
+                assert_eq!(seconds.len(), 2, "{name} {kind}");
+                let median = f64::midpoint(seconds[0], seconds[1]);
+                let found = row[kind]["seconds"]["median"].as_f64().unwrap();
+                assert!((found - median).abs() < 1e-9, "{row}");
+                assert!(row[kind]["to_directory"]["low"].is_number(), "{row}");
+            }
+            let walks = !name.starts_with("brisk-");
+            assert_eq!(runs.contains_key(&format!("{name} walk")), walks, "{name}");
+            assert_eq!(row["walk"].is_object(), walks, "{name}");
+        }
+        let of = |name: &str| &rows[names.iter().position(|n| *n == name).unwrap()];
+        assert_eq!(of("squashfs-zstd")["bytes_to_squashfs_zstd"], 1.0);
+        let bytes = |name| of(name)["bytes"].as_u64().unwrap();
+        // The noise is in the image, and once more in the pack of who asks for it.
+        assert!(bytes("brisk-speed") > bytes("brisk") + 2_900_000);
+        assert!(bytes("brisk-speed, trained on another") < bytes("brisk") + 1_000_000);
+        assert_eq!(app["tree_bytes"], of("directory")["bytes"]);
+        assert_eq!(of("directory")["cold"]["to_directory"]["value"], 1.0);
+        let by = |name| of(name)["built_by"][0].to_string();
+        assert!(by("squashfs-lz4").contains("\"-Xhc\"") && by("brisk").contains("\"pack\""));
+        let launch = of("brisk-speed")["launched_by"].to_string();
+        assert!(launch.contains("\"--hot\""), "{launch}");
+        assert_eq!(app["recorded"].as_array().unwrap().len(), 3);
+        assert!(raw["machine"]["processors"].is_u64() && raw["mksquashfs"].is_string());
+        assert_eq!(raw["settings"]["read_ahead_kib"], 128);
+
+        let table = text(&output.stdout);
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(
+            lines[0],
+            "reader: bin/app sh -c cat $BRISK_TREE/noise | wc -c"
+        );
+        let head = lines
+            .iter()
+            .position(|line| line.contains("size MB"))
+            .unwrap();
+        for (name, line) in names.iter().zip(&lines[head + 1..]) {
+            assert!(line.starts_with(name), "{table}");
+        }
+        // Each repetition has an order of its own.
+        let order = |repetition: u64| -> Vec<String> {
+            let runs = app["runs"].as_array().unwrap().iter();
+            let of_it = runs.filter(|run| run["repetition"] == repetition);
+            of_it.map(|run| run["name"].to_string()).collect()
+        };
+        assert_ne!(order(0), order(1));
+    });
+}
+
+#[test]
+fn a_tree_is_the_root_directory_of_a_program() {
+    as_root(|stage| {
+        stage.pack_root();
+        fs::create_dir_all(stage.path("root/tmp")).unwrap();
+        fs::create_dir_all(stage.path("root/proc")).unwrap();
+        fs::create_dir_all(stage.path("root/dev")).unwrap();
+        fs::write(stage.path("root/large"), "1234567\n".repeat(1 << 17)).unwrap();
+        fs::copy(stage.path("tree/noise"), stage.path("root/noise")).unwrap();
+        spec(
+            stage,
+            "name = 'rooted'\ntree = 'root'\nroot = true\nhome = 'kept'\n\
+             command = ['/bin/sh', '-c', 'cat /large /noise > /dev/null; cat /data/inside; \
+             echo x >> $HOME/kept; echo; echo $WHO; pwd']\n\
+             binds = ['tree/sub:/data:ro']\nenv = { WHO = 'me' }\n\
+             prints-exactly = \"from the image\\nme\\n/\\n\"\n",
+        );
+        let formats = "directory,squashfs-zstd,brisk,brisk-size,beside-gzip";
+        let arguments = ["--app", "app.toml", "--runs", "1", "--formats", formats];
+        let (raw, _) = measure(stage, &arguments);
+        let app = &raw["apps"][0];
+        assert_eq!(app["app"]["at"], "/");
+        let cold = |row: &Value| row["cold"]["seconds"]["median"].is_number();
+        assert!(app["rows"].as_array().unwrap().iter().all(cold));
+        assert_eq!(runs(app).len(), 5 * 2 + 4);
+    });
+}
+
+#[test]
+fn an_image_that_is_there_already_is_measured() {
+    as_root(|stage| {
+        let formats = format!("beside:{}", stage.path("app.img").display());
+        let before = fs::read(stage.path("app.img")).unwrap();
+        let (raw, output) = measure(
+            stage,
+            &[
+                "--tree",
+                "tree",
+                "--formats",
+                &formats,
+                "--runs",
+                "1",
+                "--env",
+                "A=b",
+                "--json",
+                "-q",
+                "--",
+                "bin/app",
+                "sh",
+                "-c",
+                "cat $BRISK_TREE/noise > /dev/null; test $A = b",
+            ],
+        );
+        assert_eq!(text(&output.stderr), "");
+        assert_eq!(
+            serde_json::from_slice::<Value>(&output.stdout).unwrap(),
+            raw
+        );
+        let rows = raw["apps"][0]["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0]["name"], "beside:app.img");
+        assert!(rows[0]["cold"]["to_directory"].is_null(), "{raw}");
+        assert_eq!(fs::read(stage.path("app.img")).unwrap(), before);
+    });
+}
+
+#[test]
+fn a_launch_is_over_when_it_says_so() {
+    as_root(|stage| {
+        let script = "cat $BRISK_TREE/noise > /dev/null; echo I am ready; exec sleep 1000";
+        let (raw, _) = measure(
+            stage,
+            &[
+                "--tree",
+                "tree",
+                "--formats",
+                "directory,squashfs-zstd,brisk-speed",
+                "--runs",
+                "1",
+                "--ready",
+                "line:am ready",
+                "--",
+                "bin/app",
+                "sh",
+                "-c",
+                script,
+            ],
+        );
+        assert_eq!(raw["apps"][0]["app"]["ready"], "line:am ready");
+        assert_eq!(raw["apps"][0]["rows"].as_array().unwrap().len(), 3);
+    });
+}
+
+#[test]
+fn a_failed_launch_is_no_time() {
+    as_root(|stage| {
+        let command = ["--tree", "tree", "--", "sh", "-c"];
+        let with = |script| {
+            let mut arguments = command.to_vec();
+            arguments.push(script);
+            arguments
+        };
+        let tree = "brisk: tree: from the directory: ";
+        assert_eq!(
+            refusal(stage, &with("echo no >&2; exit 3")),
+            format!(
+                "{tree}sh -c echo no >&2; exit 3: the launch ended with exit status: 3; it said: no"
+            )
+        );
+        let mut arguments = vec!["--prints", "yes"];
+        arguments.extend(with("echo no"));
+        assert_eq!(
+            refusal(stage, &arguments),
+            format!("{tree}sh -c echo no: the launch printed \"no\\n\", not \"yes\"")
+        );
+        let mut arguments = vec!["--ready", "line:yes"];
+        arguments.extend(with("echo no"));
+        assert_eq!(
+            refusal(stage, &arguments),
+            format!(
+                "{tree}sh -c echo no: the launch ended before it was ready: it printed no line \
+                 with yes"
+            )
+        );
+        // It can write to the directory, but not to the image.
+        let mut arguments = vec!["--formats", "directory,brisk"];
+        arguments.extend(with("touch $BRISK_TREE/text"));
+        let said = refusal(stage, &arguments);
+        let expected = "brisk: tree: brisk: cold: the launch ended with exit status: 1; it said: ";
+        assert!(said.starts_with(expected), "{said}");
+    });
+}
+
+#[test]
+fn what_cannot_be_measured_is_named() {
+    as_root(|stage| {
+        let command = ["--", "bin/app", "true"];
+        let with = |options: &[&'static str]| {
+            let mut arguments = options.to_vec();
+            arguments.extend(command);
+            refusal(stage, &arguments)
+        };
+        assert_eq!(
+            with(&["--tree", "tree", "--formats", "brisk,brisk"]),
+            "brisk: --formats has brisk twice, allowed is once"
+        );
+        assert!(with(&["--tree", "none"]).starts_with("brisk: cannot find the tree none: "));
+        let output = lab(
+            stage,
+            &["--tree", "tree", "--formats", "squash", "--", "true"],
+        );
+        let said = text(&{ output }.output().unwrap().stderr);
+        assert!(
+            said.contains("'squash' for '--formats <LIST>': allowed are directory, squashfs-zstd,"),
+            "{said}"
+        );
+        assert_eq!(
+            refusal(stage, &[]),
+            "brisk: there is nothing to launch: name specs with --app, or --tree DIR and a command \
+             after --"
+        );
+        spec(stage, "name = 'a'\ntree = 'tree'\ncommands = ['bin/app']\n");
+        let said = refusal(stage, &["--app", "app.toml"]);
+        let expected =
+            "brisk: app.toml, line 3, column 1: unknown field `commands`, expected one of";
+        assert!(said.starts_with(expected), "{said}");
+        // What the tree has not, a script makes.
+        spec(
+            stage,
+            "name = 'a'\ntree = 'made'\nbuild = ['false']\ncommand = ['bin/app', 'true']\n",
+        );
+        let said = refusal(stage, &["--app", "app.toml"]);
+        let expected = "brisk: app.toml, field tree: false did not make made: it ended with ";
+        assert!(said.starts_with(expected), "{said}");
+    });
+}
+
+#[test]
+fn a_tree_is_built_where_it_is_looked_for() {
+    as_root(|stage| {
+        spec(
+            stage,
+            "name = 'a'\ntree = 'made'\nbuild = ['cp', '-a', 'tree']\n\
+             command = ['bin/app', 'sh', '-c', 'cat $BRISK_TREE/noise']\n",
+        );
+        fs::create_dir(stage.path("trees")).unwrap();
+        let (raw, _) = measure(
+            stage,
+            &[
+                "--app",
+                "app.toml",
+                "--trees",
+                "trees",
+                "--formats",
+                "directory",
+                "--runs",
+                "1",
+            ],
+        );
+        let tree = stage.path("trees/made").canonicalize().unwrap();
+        assert_eq!(raw["apps"][0]["app"]["tree"], tree.to_str().unwrap());
+    });
+}
+
+#[test]
+fn a_slower_disk_is_one_only_while_it_is_measured() {
+    as_root(|stage| {
+        let seen = stage.path("home/seen");
+        let script = format!(
+            "cat $BRISK_TREE/noise > /dev/null; \
+             cat /sys/fs/cgroup/blkio/blkio.throttle.read_*s_device >> {}",
+            seen.display()
+        );
+        // More than the disk can do: nobody else is slowed down.
+        let limits = "bps=100G,iops=4000000000";
+        let mut arguments = vec!["--tree", "tree", "--formats", "directory", "--runs", "1"];
+        arguments.extend(["--disk", limits, "--", "sh", "-c", &script]);
+        let knobs = || {
+            ["bps", "iops"].map(|unit| {
+                let path = format!("/sys/fs/cgroup/blkio/blkio.throttle.read_{unit}_device");
+                fs::read_to_string(path).ok()
+            })
+        };
+        let before = knobs();
+        if before.contains(&None) {
+            let said = refusal(stage, &arguments);
+            assert!(
+                said.contains("cannot bound what is read in a second"),
+                "{said}"
+            );
+            return;
+        }
+        let (raw, output) = measure(stage, &arguments);
+        assert_eq!(raw["settings"]["bytes_per_second"], 100u64 << 30);
+        let table = text(&output.stdout);
+        assert!(
+            table.contains("MB/s, at most 4000000000 reads/s"),
+            "{table}"
+        );
+        let seen = fs::read_to_string(&seen).unwrap();
+        let bound = |number: &str| seen.matches(number).count();
+        // Cold and warm, and not when it is tried.
+        assert_eq!(
+            (bound(" 107374182400\n"), bound(" 4000000000\n")),
+            (2, 2),
+            "{seen}"
+        );
+        assert_eq!(knobs(), before);
+    });
+}
+
+#[test]
+fn others_than_root_are_told() {
+    watched(|| {
+        let stage = Stage::new(1000);
+        let output = stage
+            .brisk(&["lab", "launch", "--tree", "tree", "--", "bin/app", "true"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(
+            text(&output.stderr),
+            "brisk: brisk lab launch needs root, to mount images and to empty the page cache; run \
+             it as root, for example with sudo\n"
+        );
+    });
+}
+
+#[test]
+fn an_interrupted_experiment_leaves_nothing() {
+    as_root(|stage| {
+        for signal in [Signal::INT, Signal::KILL] {
+            let started = stage.path("home/started");
+            // It can write to the directory, where it is tried, but not to the image.
+            let script = format!(
+                "touch $BRISK_TREE/text && exit; echo > {}; exec sleep 1000.5",
+                started.display(),
+            );
+            let mut lab = lab(
+                stage,
+                &[
+                    "--tree",
+                    "tree",
+                    "--formats",
+                    "brisk",
+                    "--",
+                    "sh",
+                    "-c",
+                    &script,
+                ],
+            );
+            let child = lab.stderr(Stdio::null()).process_group(0).spawn();
+            let mut child = child.unwrap();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !started.exists() {
+                assert!(Instant::now() < deadline, "it does not start");
+                thread::sleep(Duration::from_millis(5));
+            }
+            let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+            kill_process(pid, signal).unwrap();
+            child.wait().unwrap();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let is_empty = |path: &str| fs::read_dir(stage.path(path)).unwrap().next().is_none();
+            while !(is_empty("out") && is_empty("tmp")) {
+                assert!(Instant::now() < deadline, "it leaves directories");
+                thread::sleep(Duration::from_millis(5));
+            }
+            stage.assert_no_process(Duration::from_secs(5));
+            fs::remove_file(&started).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_is_changed_twice_gets_its_first_value_back() {
+    as_root(|stage| {
+        let knob = stage.path("home/knob");
+        let mut command = stage.brisk(&["lab", "restore"]);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        for text in ["first", "second"] {
+            let step = serde_json::json!({ "Write": [knob, text] });
+            writeln!(child.stdin.as_mut().unwrap(), "{step}").unwrap();
+        }
+        // Killed while it wrote.
+        write!(child.stdin.as_mut().unwrap(), "{{\"Wri").unwrap();
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert_eq!(fs::read_to_string(&knob).unwrap(), "first");
+    });
+}
