@@ -32,7 +32,7 @@ pub struct ServeOptions {
     pub owners: Owners,
     /// Put the rest of each decoded block into the page cache, from a thread more. Yes.
     pub read_ahead: bool,
-    /// Bytes of decoded blocks that are kept. 64 MiB.
+    /// Bytes of decoded blocks that are kept: what stands beside a read is in the page cache. 8 MiB.
     pub block_cache: u64,
     /// Puts the pages of a hot pack into the page cache, from threads more. None.
     pub fill: Option<Arc<Fill>>,
@@ -55,7 +55,7 @@ impl Default for ServeOptions {
             threads: 2,
             owners: Owners::AsStored,
             read_ahead: true,
-            block_cache: 64 << 20,
+            block_cache: 8 << 20,
             fill: None,
             recorder: None,
             served: Arc::default(),
