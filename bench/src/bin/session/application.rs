@@ -12,8 +12,6 @@ pub(crate) struct Application {
     pub(crate) tree: PathBuf,
     /// Of the tree, zstd 15, 128 KiB blocks.
     pub(crate) image: PathBuf,
-    /// A hot pack of that image, if there is one.
-    pub(crate) hot: Option<PathBuf>,
     /// With the tree as root directory.
     pub(crate) command: Vec<&'static str>,
     /// What a launch that worked prints somewhere.
@@ -23,13 +21,12 @@ pub(crate) struct Application {
 }
 
 impl Application {
-    pub(crate) fn python(world: &World, tree: &Path, hot: Option<PathBuf>) -> Result<Self> {
+    pub(crate) fn python(world: &World, tree: &Path) -> Result<Self> {
         let python = |code| vec!["/usr/bin/python3.11", "-c", code];
         Ok(Self {
             name: "python",
             tree: tree.canonicalize().context("--python")?,
             image: world.pack(tree, "python.img")?,
-            hot,
             command: python(
                 "import pandas, scipy.stats, matplotlib.pyplot; print('ready', flush=True)",
             ),
@@ -41,12 +38,11 @@ impl Application {
         })
     }
 
-    pub(crate) fn chromium(world: &World, tree: &Path, hot: Option<PathBuf>) -> Result<Self> {
+    pub(crate) fn chromium(world: &World, tree: &Path) -> Result<Self> {
         Ok(Self {
             name: "chromium",
             tree: tree.canonicalize().context("--chromium")?,
             image: world.pack(tree, "chromium.img")?,
-            hot,
             command: vec![
                 "/usr/lib/chromium/chromium",
                 "--headless",
@@ -70,7 +66,6 @@ impl Application {
         serde_json::json!({
             "name": self.name,
             "image_bytes": self.image.metadata().map(|m| m.len()).ok(),
-            "hot_bytes": self.hot.as_ref().and_then(|hot| Some(hot.metadata().ok()?.len())),
             "command": self.command,
         })
     }

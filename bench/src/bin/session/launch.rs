@@ -1,7 +1,6 @@
 //! Launches: warm and cold, one and eight at once.
 
 use std::fs::File;
-use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -16,9 +15,6 @@ const GOAL_WARM: f64 = 1.03;
 const GOAL_USER: f64 = 1.03;
 const GOAL_COLD: f64 = 1.0;
 const GOAL_EIGHT: f64 = 1.05;
-/// Of packs made for speed.
-const GOAL_HOT_CHROMIUM: f64 = 0.65;
-const GOAL_HOT_PYTHON: f64 = 0.85;
 
 /// How many launches at once.
 pub(crate) const AT_ONCE: usize = 8;
@@ -153,80 +149,33 @@ pub(crate) fn cold(bench: &mut Bench, world: &World, application: &Application) 
         let command = world.chroot(As::Root, &application.tree, &application.command);
         time_one(world, application, As::Root, command)
     };
-    let result = bench
-        .compare(
-            "cold launch",
-            application.name,
-            "nothing",
-            Timed {
-                name: "kernel squashfs",
-                work: Box::new(kernel),
-            },
-            vec![
-                (
-                    Timed {
-                        name: "brisk run",
-                        work: Box::new(brisk),
-                    },
-                    Some(GOAL_COLD),
-                ),
-                (
-                    Timed {
-                        name: "directory",
-                        work: Box::new(directory),
-                    },
-                    None,
-                ),
-            ],
-        )
-        .and_then(|()| match &application.hot {
-            Some(hot) => cold_and_hot(bench, world, application, hot),
-            None => Ok(()),
-        });
-    world.unfurnish(&application.tree)?;
-    result
-}
-
-/// First runs with nothing cached that fill from a hot pack, beside the plain directory, which is
-/// furnished.
-fn cold_and_hot(
-    bench: &mut Bench,
-    world: &World,
-    application: &Application,
-    hot: &Path,
-) -> Result<()> {
-    let filled = || -> Result<Duration> {
-        page_cache::drop_all()?;
-        let command = world.brisk_run_hot(As::Root, &application.image, hot, &application.command);
-        let elapsed = time_one(world, application, As::Root, command);
-        world.end_sessions(As::Root, &application.image)?;
-        elapsed
-    };
-    let directory = || -> Result<Duration> {
-        page_cache::drop_all()?;
-        let command = world.chroot(As::Root, &application.tree, &application.command);
-        time_one(world, application, As::Root, command)
-    };
-    let goal = match application.name {
-        "chromium" => GOAL_HOT_CHROMIUM,
-        _ => GOAL_HOT_PYTHON,
-    };
-    bench.compare(
-        "cold launch with a hot pack",
+    let result = bench.compare(
+        "cold launch",
         application.name,
         "nothing",
         Timed {
-            name: "directory",
-            work: Box::new(directory),
+            name: "kernel squashfs",
+            work: Box::new(kernel),
         },
-        vec![(
-            Timed {
-                name: "brisk run, filled",
-                work: Box::new(filled),
-            },
-            Some(goal),
-        )],
-    )
+        vec![
+            (
+                Timed {
+                    name: "brisk run",
+                    work: Box::new(brisk),
+                },
+                Some(GOAL_COLD),
+            ),
+            (
+                Timed {
+                    name: "directory",
+                    work: Box::new(directory),
+                },
+                None,
+            ),
+        ],
+    );
+    world.unfurnish(&application.tree)?;
+    result
 }
 
 /// Eight runs at once that join one session, beside eight from the plain directory.

@@ -38,14 +38,6 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     chromium: Option<PathBuf>,
 
-    /// A hot pack of the image of the Python tree, packed with zstd 15, for cold launches
-    #[arg(long, value_name = "FILE", requires = "python")]
-    python_hot: Option<PathBuf>,
-
-    /// The same of Chromium's
-    #[arg(long, value_name = "FILE", requires = "chromium")]
-    chromium_hot: Option<PathBuf>,
-
     /// The release binary of brisk
     #[arg(long, value_name = "PATH")]
     brisk: PathBuf,
@@ -131,19 +123,12 @@ fn run(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
 
     let mut applications = Vec::new();
-    for (tree, hot, make) in [
-        (
-            &args.python,
-            &args.python_hot,
-            Application::python as fn(_, _, _) -> _,
-        ),
-        (&args.chromium, &args.chromium_hot, Application::chromium),
+    for (tree, make) in [
+        (&args.python, Application::python as fn(_, _) -> _),
+        (&args.chromium, Application::chromium),
     ] {
         if let Some(tree) = tree {
-            let hot = hot
-                .as_ref()
-                .map(|hot| hot.canonicalize().context("hot pack"));
-            applications.push(make(&world, tree, hot.transpose()?)?);
+            applications.push(make(&world, tree)?);
         }
     }
     ensure!(

@@ -146,33 +146,11 @@ impl World {
 
     /// `command` from `image` as its root directory, by `brisk run`.
     pub(crate) fn brisk_run(&self, who: As, image: &Path, command: &[&str]) -> Command {
-        self.brisk_run_with(who, image, &["--no-fill".as_ref()], command)
-    }
-
-    /// As [`World::brisk_run`], filled from the hot pack `hot`.
-    pub(crate) fn brisk_run_hot(
-        &self,
-        who: As,
-        image: &Path,
-        hot: &Path,
-        command: &[&str],
-    ) -> Command {
-        self.brisk_run_with(who, image, &["--hot".as_ref(), hot.as_os_str()], command)
-    }
-
-    fn brisk_run_with(
-        &self,
-        who: As,
-        image: &Path,
-        options: &[&OsStr],
-        command: &[&str],
-    ) -> Command {
         let mut run = self.brisk(who, &["run"]);
         let mut bind = self.scratch.clone().into_os_string();
         bind.push(":/tmp");
         run.arg(image)
-            .args(options)
-            .args(["--root", "--linger", "3600", "--bind"])
+            .args(["--no-fill", "--root", "--linger", "3600", "--bind"])
             .arg(bind)
             .arg("--")
             .args(command);

@@ -63,13 +63,12 @@ impl Layout {
 
     /// Where the image with this number is to be mounted.
     pub(crate) fn image_place(&self, index: usize) -> PathBuf {
-        let lower = match &self.how {
-            How::Places(layers) => layers.get(index).map(Layers::lower),
-            How::Root(root) => Some(root.image_place(index)),
-        };
-        lower
-            .or_else(|| self.places.get(index).cloned())
-            .unwrap_or_default()
+        match &self.how {
+            How::Places(layers) => layers
+                .get(index)
+                .map_or_else(|| self.places[index].clone(), Layers::lower),
+            How::Root(root) => root.image_place(index),
+        }
     }
 
     /// Does what needs the images' servers. The working directory stays, but in a new root
