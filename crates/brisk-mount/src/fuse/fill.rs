@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use brisk_image::{
     ErrorKind, FrameReader, HotFrame, HotPack, Image, InodeKind, InodeRef, Limits, PAGE, PageRange,
@@ -101,6 +101,8 @@ pub struct Fill {
     asked: OnceLock<Pages>,
     /// Reads from before `asked` is there; none once it is or nothing will be filled.
     early: Mutex<Option<Vec<Asked>>>,
+    /// `early` became none, or the fill is to end.
+    settled: Condvar,
     ended: AtomicBool,
 }
 
@@ -131,6 +133,7 @@ impl Fill {
             started: Instant::now(),
             asked: OnceLock::new(),
             early: Mutex::new(Some(Vec::new())),
+            settled: Condvar::new(),
             ended: AtomicBool::new(false),
         }
     }
@@ -188,6 +191,19 @@ impl Fill {
     /// Makes [`Fill::run`] end.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
+        // Under the lock, so that nobody goes to sleep meanwhile.
+        let _early = self.early();
+        self.settled.notify_all();
+    }
+
+    /// Waits until all reads so far were looked up in the pack, or there is none: a short program
+    /// has ended before its pack is open.
+    pub(crate) fn settle(&self, at_most: Duration) {
+        let unsettled = |early: &mut Option<Vec<Asked>>| early.is_some() && !self.is_over();
+        drop(
+            self.settled
+                .wait_timeout_while(self.early(), at_most, unsettled),
+        );
     }
 
     fn is_over(&self) -> bool {
@@ -210,6 +226,7 @@ impl Fill {
             (self.tell)(&Error::new(Action::Fill, cause));
         }
         *self.early() = None;
+        self.settled.notify_all();
         served.fill.over(self.started);
     }
 
@@ -240,6 +257,7 @@ impl Fill {
                 }
             }
         }
+        self.settled.notify_all();
         let (Some(pages), Some(root)) = (self.asked.get(), self.open_root()) else {
             return;
         };

@@ -22,7 +22,7 @@ use rustix::process::{PidfdFlags, getpid, nice, pidfd_open};
 use super::learned::LearnedPacks;
 use super::wire::send;
 use super::{say, with_reasons};
-use crate::{Recorder, Recording, Served};
+use crate::{Recorder, Recording, ServeOptions};
 
 /// What a launch may take. A launch is over when the session's first program has ended, or after
 /// this time: what a program asks for later, it asks for because somebody uses it.
@@ -106,7 +106,7 @@ impl Lesson {
 
     /// Waits until there is something to hear from the guardian. If the launch is over before, hands
     /// over what was recorded.
-    pub(super) fn wait(&self, guardian: &OwnedFd, served: &Served) {
+    pub(super) fn wait(&self, guardian: &OwnedFd, options: &ServeOptions) {
         while !*self.over.lock().unwrap_or_else(PoisonError::into_inner) {
             let left = LAUNCH.saturating_sub(self.recording.elapsed());
             let timeout = Timespec {
@@ -121,7 +121,7 @@ impl Lesson {
             };
             let [program, guardian_speaks] = fds.map(|fd| !fd.revents().is_empty());
             if program || happened == 0 {
-                self.hand_over(guardian, served);
+                self.hand_over(guardian, options);
             }
             if guardian_speaks {
                 return;
@@ -130,12 +130,12 @@ impl Lesson {
     }
 
     /// Cuts the recording, and gives it to the guardian if there is anything to learn from it.
-    pub(super) fn hand_over(&self, guardian: &OwnedFd, served: &Served) {
+    pub(super) fn hand_over(&self, guardian: &OwnedFd, options: &ServeOptions) {
         let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *over, true) {
             return;
         }
-        let handed = self.recorded(served).and_then(|profile| match profile {
+        let handed = self.recorded(options).and_then(|profile| match profile {
             Some(profile) => Ok(send(
                 guardian,
                 &["recorded"],
@@ -149,11 +149,14 @@ impl Lesson {
     }
 
     /// What was recorded; none if there is nothing new in it.
-    fn recorded(&self, served: &Served) -> io::Result<Option<Profile>> {
+    fn recorded(&self, options: &ServeOptions) -> io::Result<Option<Profile>> {
         let by = match self.recording.elapsed() < LAUNCH {
             true => "exit".to_owned(),
             false => format!("after {} s", LAUNCH.as_secs()),
         };
+        if let Some(fill) = &options.fill {
+            fill.settle(LAUNCH);
+        }
         let recorded = self.recording.cut(self.command.clone(), by);
         let Some(recorded) = recorded.map_err(io::Error::other)? else {
             return Ok(None);
@@ -162,7 +165,7 @@ impl Lesson {
         let enough = match self.fills {
             false => pages > 0,
             true => {
-                let pack = served.counts().fill.pack;
+                let pack = options.served.counts().fill.pack;
                 pack > 0 && pages.saturating_mul(STRAYED) > pack
             }
         };

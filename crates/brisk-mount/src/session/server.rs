@@ -18,7 +18,7 @@ use super::say;
 use super::shared::Handle;
 use super::wire::{receive, send};
 use crate::syscalls::start_child;
-use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions, Served, serve};
+use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions, serve};
 
 /// `PIDFD_THREAD`, the flag of `pidfd_open` for a thread (Linux 6.9): the same bit as `O_EXCL`.
 const PIDFD_THREAD: u32 = 0o200;
@@ -91,12 +91,13 @@ impl Task {
     /// the programs have ended. Returns the exit status.
     pub(super) fn run(self) -> i32 {
         let socket = Arc::new(self.socket);
-        let served = Arc::clone(&self.options.served);
+        let options = Arc::new(self.options);
         let lesson = self.lesson.map(Arc::new);
         let liaison = {
-            let (socket, lesson) = (Arc::clone(&socket), lesson.clone());
+            let (socket, options) = (Arc::clone(&socket), Arc::clone(&options));
+            let lesson = lesson.clone();
             move || {
-                answer_guardian(&socket, &served, lesson.as_deref());
+                answer_guardian(&socket, &options, lesson.as_deref());
                 // A mount that all programs see stays until it is unmounted.
                 if let Handle::Root(_) = self.handle {
                     wait_for_programs(&self.members);
@@ -108,13 +109,13 @@ impl Task {
             say(&format!("a server could not start a thread: {e}"));
             return 1;
         }
-        if let Err(e) = serve(&self.connection, &self.image, &self.options) {
+        if let Err(e) = serve(&self.connection, &self.image, &options) {
             say(&format!("a server failed: {e}"));
             return 1;
         }
         // The session may have ended with its launch.
         if let Some(lesson) = lesson {
-            lesson.hand_over(&socket, &self.options.served);
+            lesson.hand_over(&socket, &options);
         }
         // If nobody listens any more, nobody needs to know.
         if send(&*socket, &["ended"], &[]).is_err() {
@@ -126,18 +127,19 @@ impl Task {
 
 /// Names this thread to the guardian, and gives it the counters when it asks, until it dies; and what
 /// was recorded, when the launch is over.
-fn answer_guardian(socket: &OwnedFd, served: &Served, lesson: Option<&Lesson>) {
+fn answer_guardian(socket: &OwnedFd, options: &ServeOptions, lesson: Option<&Lesson>) {
     let started = ["started".to_owned(), gettid().as_raw_nonzero().to_string()];
     if send(socket, &started, &[]).is_err() {
         return;
     }
     loop {
         if let Some(lesson) = lesson {
-            lesson.wait(socket, served);
+            lesson.wait(socket, options);
         }
         let Ok(Some(_)) = receive(socket) else {
             return;
         };
+        let served = &options.served;
         let (counts, times) = (served.counts(), served.times());
         let served = [
             ("requests", counts.requests),
