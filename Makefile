@@ -43,7 +43,7 @@ fuzz: deps
 	fuzz/run round_trip $(SECONDS)
 
 install: all
-	install -D -m 755 $(BRISK) $(DESTDIR)$(PREFIX)/bin/brisk
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions

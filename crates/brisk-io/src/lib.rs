@@ -27,11 +27,13 @@ assert_eq!(&magic, b"\x7fELF");
 */
 #![deny(missing_docs)]
 
+mod advice;
 mod aligned_buf;
 mod mapping;
 mod page_cache;
 mod read_at;
 
+pub use advice::{largest_advice, will_read};
 pub use aligned_buf::AlignedBuf;
 pub use mapping::Mapping;
 pub use page_cache::{

@@ -1,7 +1,10 @@
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+
+use crate::will_read;
 
 /// Bytes at offsets, readable from many threads at once.
 ///
@@ -14,6 +17,12 @@ pub trait ReadAt: Send + Sync {
     ///
     /// Zero means that `offset` is at or after the end, or that `buf` is empty.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Says that `bytes` will be read soon, so that they may be fetched meanwhile. Nobody waits for
+    /// that, and it may be left undone.
+    fn will_read(&self, bytes: Range<u64>) {
+        let _ = bytes;
+    }
 
     /// True if there is not one byte.
     fn is_empty(&self) -> io::Result<bool> {
@@ -59,6 +68,11 @@ impl ReadAt for File {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         FileExt::read_at(self, buf, offset)
     }
+
+    fn will_read(&self, bytes: Range<u64>) {
+        // Advice only.
+        will_read(self, bytes).ok();
+    }
 }
 
 impl ReadAt for [u8] {
@@ -94,6 +108,10 @@ impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         (**self).read_at(offset, buf)
     }
+
+    fn will_read(&self, bytes: Range<u64>) {
+        (**self).will_read(bytes);
+    }
 }
 
 /// `len` bytes of another source from `start`, seen as a source of their own.
@@ -125,6 +143,14 @@ impl<S: ReadAt> ReadAt for Window<S> {
             return Ok(0);
         }
         self.source.read_at(self.start + offset, &mut buf[..n])
+    }
+
+    fn will_read(&self, bytes: Range<u64>) {
+        let end = bytes.end.min(self.len);
+        if bytes.start < end {
+            self.source
+                .will_read(self.start + bytes.start..self.start + end);
+        }
     }
 }
 

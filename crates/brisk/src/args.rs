@@ -13,7 +13,7 @@ use crate::verbs;
 /// `brisk run` exits as its program does, or with 125 if brisk failed, 126 if the program cannot
 /// be executed and 127 if there is none; `brisk trace` exits with 0, or with these.
 #[derive(Debug, Parser)]
-#[command(name = "brisk", version, max_term_width = 100)]
+#[command(name = "brisk", bin_name = "brisk", version, max_term_width = 100)]
 pub struct Brisk {
     /// What to do.
     #[command(subcommand)]

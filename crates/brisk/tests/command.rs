@@ -60,6 +60,40 @@ fn what_is_no_image_is_said_by_name() {
     assert!(!sandbox.path("out").exists());
 }
 
+/// A copy of the small program, without the one that knows all verbs.
+#[test]
+fn without_its_tools_brisk_runs_programs_and_says_what_is_missing() {
+    let sandbox = Sandbox::empty();
+    let alone = sandbox.path("alone");
+    std::fs::create_dir(&alone).unwrap();
+    let brisk = alone.join("brisk");
+    // By another process: a file that a thread of this one writes may be open in the child of another.
+    let copied = std::process::Command::new("cp")
+        .args([env!("CARGO_BIN_EXE_brisk").as_ref(), brisk.as_os_str()])
+        .status();
+    assert!(copied.unwrap().success());
+    let said = |args: &[&str]| {
+        let output = std::process::Command::new(&brisk).args(args).output();
+        sandbox::outcome(output.unwrap())
+    };
+    let listed = said(&["ls", "app.img"]);
+    assert_eq!(listed.code, 2);
+    let expected = format!(
+        "brisk: {}: cannot be started, and does all but run; install it again beside brisk: No such \
+         file or directory (os error 2)\n",
+        alone.join("brisk-tools").display()
+    );
+    assert_eq!(listed.stderr, expected);
+    // What is wrong with its arguments is for the tools to say; what can be run is not.
+    assert_eq!(said(&["run"]).stderr, expected);
+    let run = said(&["run", "none.img", "--", "true"]);
+    assert_eq!(run.code, 125);
+    assert!(
+        run.stderr.contains("none.img: cannot open the image"),
+        "{run:?}"
+    );
+}
+
 #[test]
 fn wrong_usage_is_exit_code_2() {
     let sandbox = Sandbox::empty();

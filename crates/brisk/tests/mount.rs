@@ -135,7 +135,7 @@ fn what_cannot_be_mounted_says_the_cure() {
 fn without_root_the_cure_is_said() {
     use std::os::unix::process::CommandExt;
     let place = place();
-    fs::copy(env!("CARGO_BIN_EXE_brisk"), place.path("brisk")).unwrap();
+    place.copy_programs();
     let nobody = |arguments: &[&str]| -> Said {
         let output = Command::new(place.path("brisk"))
             .args(arguments)

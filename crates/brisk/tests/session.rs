@@ -1146,7 +1146,7 @@ fn programs_whose_process_session_has_no_number_are_seen() {
         let sessions: serde_json::Value = serde_json::from_str(&out).unwrap();
         let programs = sessions[0]["programs"].as_array().unwrap();
         let names: Vec<_> = programs.iter().map(|program| &program["name"]).collect();
-        assert_eq!(names, ["sh", "brisk"]);
+        assert_eq!(names, ["sh", "brisk-tools"]);
         assert_eq!(stage.log(), "");
     });
 }

@@ -46,9 +46,7 @@ impl Stage {
                 chown(&path, Some(user), Some(user)).unwrap();
             }
         }
-        // Others may not look into the directory that cargo builds in.
-        let brisk = place.path("brisk");
-        fs::copy(env!("CARGO_BIN_EXE_brisk"), brisk).unwrap();
+        place.copy_programs();
         Self(place)
     }
 

@@ -638,7 +638,7 @@ fn a_killed_tracer_is_an_error() {
             .spawn()
             .unwrap();
         stage.wait_for_program("sleep");
-        for tracer in stage.processes("brisk") {
+        for tracer in stage.processes("brisk-tools") {
             kill_process(Pid::from_raw(tracer).unwrap(), Signal::KILL).unwrap();
         }
         let output = brisk.wait_with_output().unwrap();

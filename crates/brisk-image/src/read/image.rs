@@ -97,6 +97,9 @@ pub(crate) type BlockKey = (u64, u32);
 /// never evicted, would take many times the memory of the limit.
 const BOOKS: u64 = 192;
 
+/// Bytes of the tables of an image, up to which they are fetched as it is opened.
+const TABLES_AHEAD: u64 = 1 << 20;
+
 #[derive(Clone)]
 pub(crate) struct Bytes;
 
@@ -160,14 +163,16 @@ impl Image {
     /// Opens the image in the file at `path` as `options` say.
     pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let path = path.as_ref();
-        let open = || {
+        let open = || -> Result<Self> {
             let file = File::open(path).map_err(|e| Error::io("open the image", e))?;
             let source = if options.mapped {
                 Source::Mapped(Mapping::shared(&file).map_err(|e| Error::io("map the image", e))?)
             } else {
                 Source::Positioned(Box::new(file))
             };
-            Self::from_parts(source, Some(path.to_owned()), options)
+            let image = Self::from_parts(source, Some(path.to_owned()), options)?;
+            image.inner.read_tables_ahead();
+            Ok(image)
         };
         open().map_err(|e| e.with_path(path))
     }
@@ -392,6 +397,19 @@ where
 }
 
 impl Inner {
+    /// Has the tables fetched while nobody waits for them: they are small, and read in pieces all over
+    /// the place.
+    fn read_tables_ahead(&self) {
+        let tables = self.superblock.inode_table()..self.superblock.bytes_used();
+        if let Source::Positioned(source) = &self.source
+            && tables.end - tables.start <= TABLES_AHEAD
+        {
+            source.will_read(
+                self.start.saturating_add(tables.start)..self.start.saturating_add(tables.end),
+            );
+        }
+    }
+
     fn recorded_place(&self) -> Result<Option<PathBuf>> {
         use std::os::unix::ffi::OsStringExt;
         let Some((section, bytes)) = self.section(SectionKind::PLACE)? else {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use brisk_image::{
     ErrorKind, FrameReader, HotFrame, HotPack, Image, InodeKind, InodeRef, Limits, PAGE, PageRange,
 };
-use brisk_io::page_size;
+use brisk_io::{largest_advice, page_size};
 use rustix::fs::{
     Advice, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, fadvise, openat2, statx,
 };
@@ -39,8 +39,8 @@ use crate::error::{Action, Cause, Error, Result};
 /// what the program reads by itself.
 const WINDOW: u64 = 4 << 20;
 
-/// Bytes of one advice: the kernel reads no more for it than its own read-ahead.
-const ADVICE: u64 = 128 << 10;
+/// Bytes of the first advice: what comes of a larger one comes as a whole.
+const FIRST_ADVICE: u64 = 128 << 10;
 
 /// Bytes of the header of a section, which stands before a pack behind an image.
 const SECTION_HEADER: u64 = 64;
@@ -408,12 +408,15 @@ struct Source {
     data: Range<u64>,
     /// The byte of the pack up to which the kernel was told to read.
     told: AtomicU64,
+    /// Bytes of one advice.
+    most: u64,
 }
 
 impl Source {
     fn new(file: File, start: u64, pack: &HotPack) -> Self {
         let first = pack.frame(0).map_or(0, |frame| frame.stored.start);
         Self {
+            most: largest_advice(&file),
             file,
             start,
             data: first..first.saturating_add(pack.data_stored()),
@@ -431,7 +434,10 @@ impl Source {
             if told >= want || (want - told < WINDOW / 4 && want < self.data.end) {
                 return;
             }
-            let end = told.saturating_add(ADVICE).min(want);
+            // As much as was told of before, so that the first pages come soon and the disk is asked
+            // seldom.
+            let piece = (told - self.data.start).clamp(FIRST_ADVICE, self.most);
+            let end = told.saturating_add(piece).min(want);
             let ours = self
                 .told
                 .compare_exchange(told, end, Ordering::Relaxed, Ordering::Relaxed);

@@ -20,6 +20,7 @@ use super::contender::Start;
 use super::disk_reads::DiskReads;
 use super::read_ahead::{ReadAhead, device_of};
 use super::undo::Undo;
+use crate::launcher::{PROGRAMS, beside};
 
 /// How long processes that a program leaves behind may take to end.
 const STRAGGLERS: Duration = Duration::from_secs(10);
@@ -58,7 +59,9 @@ impl Stage {
             mounted: Vec::new(),
         };
         let made = || {
-            fs::copy(std::env::current_exe()?, &stage.brisk)?;
+            for name in PROGRAMS {
+                fs::copy(beside(name)?, work.join(name))?;
+            }
             fs::create_dir(&stage.home)?;
             fs::create_dir(&stage.mount_point)?;
             // On a disk, its files would be read from there or not, as the kernel pleases.

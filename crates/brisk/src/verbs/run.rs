@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use brisk_image::{Audit, Audited, AuditedFile, Image};
 use brisk_mount::{
     ErrorKind, Launch, LearnedPacks, Learning, Readiness, Session, SessionFill, SessionImage,
@@ -127,25 +127,64 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
+impl Args {
+    /// Whether a program is to be started and nothing else.
+    pub fn is_plain(&self) -> bool {
+        !self.audit
+    }
+}
+
 /// Never comes back if the program starts, unless it is audited.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    // Opening an image and asking it starts no thread: the namespace needs there to be one only.
-    let image = args.image.open()?;
-    let recorded = match args.at {
-        Some(_) => None,
-        None if args.surroundings.root => None,
-        None => image.recorded_place()?,
-    };
-    let at = args.at.clone().or_else(|| recorded.clone());
-    let result = if args.kernel {
-        launch(args, at, &image).exec()
-    } else if args.audit {
-        match audit(args, at, &image)? {
-            Ok(answer) => return Ok(answer),
-            Err(error) => Err(error),
+    if !args.audit {
+        return start(args);
+    }
+    let place = Place::of(args)?;
+    match audit(args, place.at(args), &place.image)? {
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(place.explain(error)),
+    }
+}
+
+/// An image that is open, and where it is to be mounted if the arguments do not say so.
+struct Place {
+    image: Image,
+    recorded: Option<PathBuf>,
+}
+
+impl Place {
+    fn of(args: &Args) -> anyhow::Result<Self> {
+        // Opening an image and asking it starts no thread: the namespace needs there to be one only.
+        let image = args.image.open()?;
+        let recorded = match args.at {
+            Some(_) => None,
+            None if args.surroundings.root => None,
+            None => image.recorded_place()?,
+        };
+        Ok(Self { image, recorded })
+    }
+
+    fn at(&self, args: &Args) -> Option<PathBuf> {
+        args.at.clone().or_else(|| self.recorded.clone())
+    }
+
+    fn explain(&self, error: brisk_mount::Error) -> anyhow::Error {
+        match self.recorded {
+            Some(_) if error.kind() == ErrorKind::Place => anyhow::Error::from(error)
+                .context("at the place that the image records; --at DIR names another"),
+            _ => error.into(),
         }
+    }
+}
+
+/// Starts the program, which takes brisk's place. Never comes back if that succeeds.
+pub fn start(args: &Args) -> anyhow::Result<Answer> {
+    let place = Place::of(args)?;
+    let (at, image) = (place.at(args), &place.image);
+    let result = if args.kernel {
+        launch(args, at, image).exec()
     } else {
-        let session = session(args, at, &image)?;
+        let session = session(args, at, image)?;
         if args.verbose {
             tell_fill(&session)?;
             tell_times(&args.image.image)?;
@@ -158,15 +197,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             ));
         })
     };
-    let error = match result {
+    match result {
         Ok(never) => match never {},
-        Err(error) => error,
-    };
-    match recorded {
-        Some(_) if error.kind() == ErrorKind::Place => {
-            Err(error).context("at the place that the image records; --at DIR names another")
-        }
-        _ => Err(error.into()),
+        Err(error) => Err(place.explain(error)),
     }
 }
 

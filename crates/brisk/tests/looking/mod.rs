@@ -56,6 +56,19 @@ impl Place {
         output.expect("brisk can be started").into()
     }
 
+    /// Copies brisk's programs into the place: others may not look into the directory that cargo
+    /// builds in.
+    pub fn copy_programs(&self) {
+        let built = Path::new(env!("CARGO_BIN_EXE_brisk"));
+        // By another process: a file that a thread of this one writes may be open in the child of
+        // another, which keeps it from being executed.
+        let copied = Command::new("cp")
+            .args([built, &built.with_file_name("brisk-tools")])
+            .arg(self.0.path())
+            .status();
+        assert!(copied.expect("cp can be started").success());
+    }
+
     /// A small tree of every kind that needs no rights, all of one time.
     pub fn tree(&self, name: &str) -> PathBuf {
         let root = self.path(name);

@@ -131,9 +131,15 @@ impl Stage {
         stage.pack("app.img");
         let built = Path::new(env!("CARGO_BIN_EXE_brisk"));
         if !everybody_reaches(built) {
-            fs::hard_link(built, stage.path("brisk"))
-                .or_else(|_| fs::copy(built, stage.path("brisk")).map(drop))
-                .unwrap();
+            for name in ["brisk", "brisk-tools"] {
+                let built = built.with_file_name(name);
+                if fs::hard_link(&built, stage.path(name)).is_err() {
+                    // By another process: a file that a thread of this one writes may be open in the
+                    // child of another, which keeps it from being executed.
+                    let copied = Command::new("cp").args([built, stage.path(name)]).status();
+                    assert!(copied.unwrap().success());
+                }
+            }
         }
         stage
     }

@@ -1,0 +1,62 @@
+//! The program `brisk`, which is small: a launch from cold reads its code before anything else.
+//!
+//! It starts programs by itself. Whatever else it is asked for, help and wrong arguments included, is
+//! for `brisk-tools`, which stands beside it and knows all verbs.
+
+use std::env;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+use brisk_io::will_read;
+use clap::{Args, FromArgMatches};
+
+use crate::Answer;
+use crate::verbs::run;
+
+/// What is installed, into one directory.
+pub const PROGRAMS: [&str; 2] = ["brisk", TOOLS];
+
+const TOOLS: &str = "brisk-tools";
+
+/// Has the kernel read this program at once. What it executes is all over its file, and each fault
+/// would read a small piece of it and be waited for.
+pub fn read_own_code() {
+    // It runs without, only later.
+    if let Ok(own) = File::open("/proc/self/exe") {
+        let len = own.metadata().map_or(0, |metadata| metadata.len());
+        will_read(&own, 0..len).ok();
+    }
+}
+
+/// The launch that the arguments ask for; none if `brisk-tools` is to look at them.
+pub fn launch_of_arguments() -> Option<run::Args> {
+    let mut arguments = env::args_os().skip(1);
+    if arguments.next()? != "run" {
+        return None;
+    }
+    let command = run::Args::augment_args(clap::Command::new("run").no_binary_name(true));
+    let matches = command.try_get_matches_from(arguments).ok()?;
+    let args = run::Args::from_arg_matches(&matches).ok()?;
+    args.is_plain().then_some(args)
+}
+
+/// Only comes back if that fails.
+pub fn become_tools() -> anyhow::Result<Answer> {
+    let tools = beside(TOOLS).context("cannot find brisk's own file")?;
+    let error = Command::new(&tools).args(env::args_os().skip(1)).exec();
+    Err(error).with_context(|| {
+        format!(
+            "{}: cannot be started, and does all but run; install it again beside brisk",
+            tools.display()
+        )
+    })
+}
+
+/// The program of brisk's with this name, which stands in the same directory as this one.
+pub fn beside(name: &str) -> io::Result<PathBuf> {
+    Ok(env::current_exe()?.with_file_name(name))
+}
