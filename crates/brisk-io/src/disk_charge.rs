@@ -19,8 +19,8 @@ const SMALL_AT_ONCE: u64 = 8;
 const LARGE: usize = 1 << 20;
 const SMALL: usize = 4096;
 
-/// Files smaller than this tell little: a read of them ends before the disk is busy.
-const LEAST: u64 = 4 << 20;
+/// Bytes that a file has at least of which [`measure_charge`] reads: less tells little.
+pub const MEASURED_LEN: u64 = 4 << 20;
 
 /// Reads `files`, which are on one disk, past the page cache for `time`, half of it in large pieces and
 /// half in small ones, and tells how fast that was.
@@ -33,7 +33,7 @@ pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
     let mut direct = Vec::new();
     for file in files {
         let len = ReadAt::len(*file)?;
-        if len >= LEAST {
+        if len >= MEASURED_LEN {
             let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(*file));
             let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
             direct.push((File::from(open(path, flags, Mode::empty())?), len));

@@ -38,7 +38,7 @@ mod prefetch;
 mod read_at;
 
 pub use aligned_buf::AlignedBuf;
-pub use disk_charge::measure_charge;
+pub use disk_charge::{MEASURED_LEN, measure_charge};
 pub use extents::{Charge, DiskReads, Extent, plan_extents};
 pub use mapping::Mapping;
 pub use page_cache::{

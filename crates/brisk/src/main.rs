@@ -6,6 +6,7 @@ Data goes to stdout, messages to stderr.
 */
 
 mod args;
+mod disk_charge;
 mod json;
 mod kernel_feature;
 mod lab;
@@ -39,8 +40,9 @@ const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     let verb = Brisk::parse().verb;
-    let code_of = match verb {
+    let code_of = match &verb {
         Verb::Run(_) | Verb::Trace(_) => verbs::run::exit_code,
+        Verb::Replay(args) if args.has_command() => verbs::run::exit_code,
         _ => |_: &anyhow::Error| FAILED,
     };
     match run(verb) {
@@ -71,6 +73,8 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Trace(args) => verbs::trace::run(&args),
         Verb::Run(args) => verbs::run::run(&args),
+        Verb::Replay(args) => verbs::replay::run(&args),
+        Verb::Warm(args) => verbs::warm::run(&args),
         Verb::Auto(args) => verbs::auto::run(&args),
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Stat(args) => verbs::stat::run(&args),

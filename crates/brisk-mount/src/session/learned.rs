@@ -83,18 +83,9 @@ impl LearnedPacks {
     ///
     /// `Place` if the environment names no directory for it.
     pub fn path_of_user() -> Result<PathBuf> {
-        let absolute = |name| {
-            let path = env::var_os(name).map(PathBuf::from);
-            path.filter(|path| path.is_absolute())
-        };
-        let cache = absolute("XDG_CACHE_HOME").or_else(|| {
-            // A home that is not there is not made.
-            let home = absolute("HOME").filter(|home| home.is_dir());
-            home.map(|home| home.join(".cache"))
-        });
-        match cache {
-            Some(cache) => Ok(cache.join("brisk/hot")),
-            None => Err(Error::new(Action::Learn, Cause::NoCacheDirectory)),
+        match cache_directory() {
+            Ok(cache) => Ok(cache.join("hot")),
+            Err(cause) => Err(Error::new(Action::Learn, cause)),
         }
     }
 
@@ -301,6 +292,22 @@ impl LearnedPacks {
         }
         Ok(())
     }
+}
+
+/// Where brisk keeps for the calling user what can be had again.
+pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
+    let absolute = |name| {
+        let path = env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| {
+        // A home that is not there is not made.
+        let home = absolute("HOME").filter(|home| home.is_dir());
+        home.map(|home| home.join(".cache"))
+    });
+    cache
+        .map(|cache| cache.join("brisk"))
+        .ok_or(Cause::NoCacheDirectory)
 }
 
 #[cfg(test)]

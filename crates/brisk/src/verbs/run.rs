@@ -1,4 +1,5 @@
-//! `brisk run`: starts a program from an image, in a session that its user's runs share.
+//! `brisk run`: starts a program from an image, in a session that its user's runs share, or from a
+//! directory, with its profile replayed.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -8,11 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use brisk_image::{Audit, Audited, AuditedFile, Image};
 use brisk_mount::{
-    ErrorKind, Launch, LearnedPacks, Learning, Readiness, Session, SessionFill, SessionImage,
-    Trace, sessions,
+    ErrorKind, Launch, LearnedPacks, Learning, PlainLaunch, Readiness, ReplayBeside, Session,
+    SessionFill, SessionImage, Trace, sessions,
 };
 
 use super::profile::percent;
+use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::Answer;
 use crate::args::ImageArgs;
@@ -21,10 +23,13 @@ use crate::names::shown;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
 
+/// Seconds that a session stays after its last program.
+const LINGER: u32 = 300;
+
 /// Files that an audit shows, the worst ones.
 const WORST: usize = 20;
 
-/// What to start, and from which image.
+/// What to start, and from which image or directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The program takes the place of brisk: signals, job control, descriptors and the exit status \
@@ -40,6 +45,9 @@ With --auto an image needs no hot pack of its own: the launch of a session witho
 until its program ends, for 15 s at most, and a pack of it is kept in $XDG_CACHE_HOME/brisk/hot or \
 ~/.cache/brisk/hot, for this image at this place. A launch that asks for much that the pack has not \
 adds to it.\n\n\
+From a directory, nothing is mounted and no process stays: brisk becomes the program at once, and \
+another process replays the profile beside it, as brisk replay does. brisk trace --tree DIR makes a \
+profile.\n\n\
 With --audit the program does not take brisk's place: brisk traces it, as brisk trace does, and \
 exits as it did, with 128 and the number of the signal if one ended it.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
@@ -47,6 +55,15 @@ executed and 127 if there is none.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    /// Replays this profile: what a launch asks for is read while the program starts. Of a directory,
+    /// or of an image with --kernel.
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<PathBuf>,
+
+    /// Of --profile.
+    #[command(flatten)]
+    reading: ReadingArgs,
 
     /// The directory to mount the image on; what it holds is covered, for the program only.
     /// [default: the place that the image records, else the first of /mnt, /media and /srv that is
@@ -63,14 +80,9 @@ pub struct Args {
     writable: bool,
 
     /// How long the image stays in memory after the last program that was started from it has
-    /// ended; 0 leaves nothing. That of the latest run counts.
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 300,
-        conflicts_with = "kernel"
-    )]
-    linger: u32,
+    /// ended; 0 leaves nothing. That of the latest run counts. [default: 300]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "kernel")]
+    linger: Option<u32>,
 
     /// Fills memory with the pages of this hot pack, in place of IMAGE.hot beside the image or the
     /// pack behind it.
@@ -129,6 +141,16 @@ pub struct Args {
 
 /// Never comes back if the program starts, unless it is audited.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    if args.image.image.is_dir() {
+        return run_directory(args);
+    }
+    if let (Some(_), false) = (&args.profile, args.kernel) {
+        bail!(
+            "{}: --profile is for directories, and for an image with --kernel; make a hot pack of it \
+             with brisk hot --profile, which brisk run fills",
+            args.image.image.display()
+        );
+    }
     // Opening an image and asking it starts no thread: the namespace needs there to be one only.
     let image = args.image.open()?;
     let recorded = match args.at {
@@ -138,7 +160,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     };
     let at = args.at.clone().or_else(|| recorded.clone());
     let result = if args.kernel {
-        launch(args, at, &image).exec()
+        launch(args, at, &image).exec_after(|place| match beside(args, place)? {
+            Some(beside) => beside.start(),
+            None => Ok(()),
+        })
     } else if args.audit {
         match audit(args, at, &image)? {
             Ok(answer) => return Ok(answer),
@@ -170,6 +195,83 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
 }
 
+/// Starts the program from a directory, where it is.
+fn run_directory(args: &Args) -> anyhow::Result<Answer> {
+    let directory = &args.image.image;
+    let named = directory.display();
+    if let Some((option, instead)) = args.of_images() {
+        bail!("{named} is a directory, which is not mounted, so {option} is not for it; {instead}");
+    }
+    // As a program that changes its directory finds it.
+    let tree = std::path::absolute(directory).context("cannot resolve the directory's name")?;
+    let Some(beside) = beside(args, &tree)? else {
+        bail!(
+            "{named} is a directory: name its profile with --profile; brisk trace --tree {named} \
+             records one"
+        );
+    };
+    let launch = PlainLaunch {
+        tree: Some(tree),
+        command: args.command.clone(),
+    };
+    replay::start_beside(beside, &launch)
+}
+
+/// What replays the profile, if there is one, of the files in `place`.
+fn beside(args: &Args, place: &Path) -> Result<Option<ReplayBeside>, brisk_mount::Error> {
+    let Some(profile) = &args.profile else {
+        return Ok(None);
+    };
+    let mut beside = ReplayBeside::open(profile)?;
+    beside.at = vec![place.to_owned()];
+    beside.charge = args.reading.charge();
+    beside.budget = args.reading.budget();
+    beside.report = args.verbose.then_some(replay::summary);
+    Ok(Some(beside))
+}
+
+impl Args {
+    /// An option that was given and is for images only, and what to do without it.
+    fn of_images(&self) -> Option<(&'static str, &'static str)> {
+        let pack = "pack it with brisk pack, and run the image";
+        let leave = "leave it out";
+        let surroundings = &self.surroundings;
+        let options = [
+            ("--offset", self.image.offset.is_some(), leave),
+            ("--at", self.at.is_some(), pack),
+            (
+                "--root",
+                surroundings.root,
+                "start chroot with brisk replay PROFILE --at DIR",
+            ),
+            ("--bind", !surroundings.bind.is_empty(), pack),
+            ("--with", !surroundings.with.is_empty(), pack),
+            ("--writable", self.writable, pack),
+            ("--linger", self.linger.is_some(), leave),
+            (
+                "--hot",
+                self.hot.is_some(),
+                "name its profile with --profile",
+            ),
+            ("--no-fill", self.no_fill, leave),
+            (
+                "--fill-budget",
+                self.fill_budget.is_some(),
+                "bound it with --budget",
+            ),
+            (
+                "--auto",
+                self.auto,
+                "record a profile with brisk trace --tree",
+            ),
+            ("--audit", self.audit, pack),
+            ("--kernel", self.kernel, leave),
+        ];
+        let given = options.into_iter().find(|(_, given, _)| *given);
+        given.map(|(option, _, instead)| (option, instead))
+    }
+}
+
 fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
     Launch {
         image: args.image.image.clone(),
@@ -190,7 +292,7 @@ fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Se
         root: args.surroundings.root,
         binds: args.surroundings.bind.clone(),
         writable: args.writable,
-        linger: Duration::from_secs(args.linger.into()),
+        linger: Duration::from_secs(args.linger.unwrap_or(LINGER).into()),
         fill: fill(args),
         command: args.command.clone(),
     })

@@ -1,0 +1,66 @@
+//! Reading files whole into the page cache.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use brisk_io::{Charge, Extent, Prefetch, PrefetchCounts, PrefetchOptions, plan_extents};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+
+use super::THREADS;
+use super::disk::{Disk, reopen};
+use crate::error::{Action, Cause, Error, Result};
+use crate::fuse::fill::free_memory;
+
+/// Has `files` in the page cache, whole and in this order, and waits for it. What is not a regular file
+/// or may not be read is counted as missing with the length that is given. At most `budget` bytes are
+/// read, and half of the free memory.
+///
+/// # Errors
+///
+/// `Io` if no thread can be started.
+pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchCounts> {
+    let half = free_memory().map_or(u64::MAX, |free| free / 2);
+    let options = PrefetchOptions {
+        threads: THREADS,
+        budget: budget.unwrap_or(u64::MAX).min(half),
+        race: false,
+    };
+    // What is read whole has no gaps, so its charge decides nothing.
+    let reads = Disk::NONE.reads();
+    let ranges = (0u32..).zip(&files).map(|(file, (_, len))| Extent {
+        file,
+        offset: 0,
+        len: *len,
+    });
+    let extents = plan_extents(ranges, |_| reads);
+    let held: Vec<Mutex<Weak<File>>> = files.iter().map(|_| Mutex::default()).collect();
+    let open = move |extent: &Extent| {
+        let at = extent.file as usize;
+        let mut held = held.get(at)?.lock().unwrap_or_else(PoisonError::into_inner);
+        // Closed as soon as nothing of it is under way: a tree has more files than may be open.
+        if let Some(file) = held.upgrade() {
+            return Some(file);
+        }
+        let file = Arc::new(find(files.get(at)?).ok()?);
+        *held = Arc::downgrade(&file);
+        Some(file)
+    };
+    let charge = move |_| -> Charge { reads.charge };
+    let prefetch = Prefetch::start(extents, options, charge, open).map_err(|e| {
+        let cause = Cause::io("start the threads that read", e);
+        Error::new(Action::Replay, cause)
+    })?;
+    Ok(prefetch.wait())
+}
+
+/// Opens a file without waiting for a pipe's writer, and without following a link at its end.
+fn find((path, _): &(PathBuf, u64)) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(CWD, path, flags, Mode::empty())?;
+    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => reopen(&file),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
