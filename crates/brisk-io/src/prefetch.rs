@@ -22,7 +22,9 @@ use crate::page_cache::is_cached;
 use crate::{Charge, Extent, ReadAt};
 
 /// What is asked of a disk before the first of it has come, in the time that the disk takes for it.
-const IN_FLIGHT: Duration = Duration::from_millis(25);
+/// Python's launch, which reads much that is no file's contents, took 0.96 of the plain one's time with
+/// 25 ms at 2000 operations in a second, and 0.89 with 8 ms.
+const IN_FLIGHT: Duration = Duration::from_millis(8);
 
 /// Extents that are looked at, spread over all, to find out that nothing needs to be read.
 const SAMPLES: usize = 16;
@@ -142,6 +144,11 @@ impl Prefetch {
     /// What was done until now.
     pub fn counts(&self) -> PrefetchCounts {
         self.shared.course().counts
+    }
+
+    /// Whether all is in memory that was asked for, and nothing more is.
+    pub fn is_over(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
     }
 
     /// Waits until all is in memory that was asked for, and tells what was done.
