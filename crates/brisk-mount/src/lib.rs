@@ -84,7 +84,7 @@ pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
 pub use loop_device::{DirectIo, LoopDevice};
 pub use namespace::enter_private;
-pub use replay::{DiskCharge, MeasuredDisk, Replay, ReplayBeside, Replayed, warm};
+pub use replay::{AfterReplay, DiskCharge, MeasuredDisk, Replay, ReplayBeside, Replayed, warm};
 pub use run::{Launch, PlainLaunch};
 pub use session::{
     Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, OperationStatus, Session,

@@ -51,7 +51,7 @@ pub enum Verb {
     Replay(verbs::replay::Args),
     /// Reads an image, a directory or what a profile asks for into memory.
     Warm(verbs::warm::Args),
-    /// Lists and forgets the hot packs that brisk run --auto has learned.
+    /// Lists and forgets what brisk run --auto has learned.
     Auto(verbs::auto::Args),
     /// Mounts an image for everybody.
     Mount(verbs::mount::Args),

@@ -335,6 +335,59 @@ fn an_image_a_directory_and_a_profile_are_warmed() {
     });
 }
 
+fn auto(stage: &Stage, more: &[&str]) -> std::process::Command {
+    let mut command = stage.brisk(more);
+    command.env("XDG_CACHE_HOME", stage.path("home"));
+    command
+}
+
+/// What was learned.
+fn learned(stage: &Stage) -> Vec<Value> {
+    let output = auto(stage, &["auto", "list", "--json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
+    each_user(|user| {
+        let stage = stage_of(user);
+        let script = "#!/bin/sh\ncat \"$BRISK_TREE/data/big\" > /dev/null\n\
+                      (sleep 1; echo late > home/late) &\nexit 7\n";
+        fs::write(stage.path("app/bin/app"), script).unwrap();
+        let run = || {
+            let arguments = ["run", "app", "--auto", "-v", "--", "bin/app"];
+            let output = auto(&stage, &arguments).output().unwrap();
+            refused(output, 7)
+        };
+        let said = run();
+        assert!(said.contains("it is recorded by this run"), "{said}");
+        // What the program leaves behind is not ended.
+        assert!(stage.path("home/late").exists());
+        let list = learned(&stage);
+        assert_eq!(list.len(), 1, "{list:?}");
+        assert_eq!(list[0]["kind"], "directory");
+        assert_eq!(list[0]["image"], *stage.path("app").to_str().unwrap());
+        assert!(list[0]["pages"].as_u64().unwrap() >= 256, "{list:?}");
+        cold(&stage);
+        let said = run();
+        assert!(said.contains(" asked for in "), "{said}");
+        assert_eq!(resident(&stage.path("app/data/big")), 256);
+        // Most files are others now: the profile is forgotten, and made again by the run after.
+        fs::write(stage.path("app/data/big"), vec![7; 300 * PAGE]).unwrap();
+        let said = run();
+        assert!(said.contains(" of another length"), "{said}");
+        let deadline = Instant::now() + SOON;
+        while !learned(&stage).is_empty() {
+            assert!(Instant::now() < deadline, "it is not forgotten");
+        }
+        let said = run();
+        assert!(said.contains("it is recorded by this run"), "{said}");
+        let forget = auto(&stage, &["auto", "forget", "app"]).output().unwrap();
+        assert!(forget.status.success(), "{forget:?}");
+        assert_eq!(learned(&stage).len(), 0);
+    });
+}
+
 #[test]
 fn a_disk_is_measured_and_remembered() {
     watched(|| {

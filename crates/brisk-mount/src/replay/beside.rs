@@ -8,15 +8,18 @@ use std::path::PathBuf;
 use brisk_image::{Limits, Profile};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
+use super::bystander::Bystander;
 use super::{DiskCharge, Replay, Replayed};
 use crate::error::{Action, Cause, Error, Result};
 use crate::syscalls::start_detached;
+
+/// What is done with what came of a replay.
+pub type AfterReplay = Box<dyn FnOnce(&Replayed)>;
 
 /// A profile to be replayed by a process of its own, while this one becomes a program.
 ///
 /// The process is nobody's child, has no terminal, and gets none of the program's signals. It reads the
 /// profile by itself, so that the program does not wait for that.
-#[derive(Debug)]
 pub struct ReplayBeside {
     path: PathBuf,
     profile: File,
@@ -26,6 +29,8 @@ pub struct ReplayBeside {
     pub charge: DiskCharge,
     /// Bytes that are asked for at most.
     pub budget: Option<u64>,
+    /// Is done in the process when all was replayed.
+    pub then: Option<AfterReplay>,
     /// Says on standard error what was done, for which it is held until then.
     pub report: Option<fn(&Replayed) -> String>,
 }
@@ -45,6 +50,7 @@ impl ReplayBeside {
                 at: Vec::new(),
                 charge: DiskCharge::default(),
                 budget: None,
+                then: None,
                 report: None,
             }),
             Err(e) => {
@@ -82,43 +88,48 @@ impl ReplayBeside {
         let errors = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3).map(File::from);
         // A program without standard error gets no words there.
         let mut errors = errors.ok();
+        // Where there are no accounts, nobody knows whether the program asks for what is replayed.
+        let mut program = Bystander::this().ok();
         let mut kept = vec![self.profile.as_raw_fd()];
+        kept.extend(program.as_ref().map(Bystander::descriptor));
         kept.extend(errors.as_ref().map(AsRawFd::as_raw_fd));
         let main = move || {
             // A name for those who look for it; all works without.
             rustix::thread::set_name(c"brisk-replay").ok();
             let report = self.report;
+            let then = self.then.take();
             let path = self.path.clone();
-            let mut say = |text: &str| {
-                if let Some(errors) = &mut errors {
-                    let line = format!("brisk: {text}\n");
-                    // There is nobody else to tell.
-                    errors.write_all(line.as_bytes()).ok();
-                }
-            };
             let replay = match self.prepare() {
-                Ok(replay) => replay,
+                Ok(mut replay) => {
+                    replay.bystander = program.take();
+                    replay
+                }
                 Err(e) => {
                     let reasons = crate::session::with_reasons(&*e);
-                    say(&format!(
+                    let text = format!(
                         "warning: {}: {reasons}; nothing is replayed",
                         path.display()
-                    ));
+                    );
+                    say(&mut errors, &text);
                     return 1;
                 }
             };
-            let Some(report) = report else {
+            if report.is_none() {
                 // Whoever reads what the program writes waits for its end, not for this.
-                drop(errors.take());
-                return i32::from(replay.run().is_err());
-            };
+                errors = None;
+            }
             match replay.run() {
                 Ok(replayed) => {
-                    say(&report(&replayed));
+                    if let Some(report) = report {
+                        say(&mut errors, &report(&replayed));
+                    }
+                    if let Some(then) = then {
+                        then(&replayed);
+                    }
                     0
                 }
                 Err(e) => {
-                    say(&crate::session::with_reasons(&e));
+                    say(&mut errors, &crate::session::with_reasons(&e));
                     1
                 }
             }
@@ -137,5 +148,13 @@ impl ReplayBeside {
         let mut replay = Replay::new(profile, &self.at, self.charge)?;
         replay.budget = self.budget;
         Ok(replay)
+    }
+}
+
+/// Says something on standard error, if there is one.
+fn say(errors: &mut Option<File>, text: &str) {
+    if let Some(errors) = errors {
+        // There is nobody else to tell.
+        errors.write_all(format!("brisk: {text}\n").as_bytes()).ok();
     }
 }

@@ -8,6 +8,7 @@ in memory too. Nothing of a file is changed, and nothing that is there already i
 */
 
 mod beside;
+mod bystander;
 mod disk;
 mod warm;
 
@@ -30,7 +31,8 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-pub use self::beside::ReplayBeside;
+pub use self::beside::{AfterReplay, ReplayBeside};
+use self::bystander::Bystander;
 use self::disk::{Disk, DiskCharges, open_root, reopen};
 pub use self::warm::warm;
 use crate::error::{Action, Cause, Error, Result};
@@ -38,6 +40,9 @@ use crate::fuse::fill::free_memory;
 
 /// Threads that ask for pages. Each may wait for the disk.
 const THREADS: usize = 4;
+
+/// How often it is seen whether the program asks for what is replayed.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Time that measuring a disk takes.
 const MEASURING: Duration = Duration::from_millis(400);
@@ -58,6 +63,8 @@ pub struct Replay {
     /// Passes over what comes too late, and gives up where all is in memory, as who runs beside the
     /// program should.
     pub race: bool,
+    /// The program beside which this runs: the replay ends if it asks for other things.
+    bystander: Option<Bystander>,
 }
 
 /// What a disk is taken to charge, as far as it is given.
@@ -85,6 +92,8 @@ pub struct Replayed {
     pub look_ups: u64,
     /// Of these, those whose answer is now the other one.
     pub changed: u64,
+    /// Whether it was given up as the program asked for other things.
+    pub strayed: bool,
     /// How long it took until all that was asked for had come.
     pub time: Duration,
 }
@@ -165,6 +174,7 @@ impl Replay {
             disks,
             budget: None,
             race: true,
+            bystander: None,
         })
     }
 
@@ -240,9 +250,19 @@ impl Replay {
             move |file| charges.get(file as usize).copied().unwrap_or(fallback),
             move |extent| own.open(extent.file),
         )?;
+        let mut strayed = false;
+        if let Some(mut program) = self.bystander {
+            while !prefetch.is_over() && !strayed {
+                strayed = program.strays(prefetch.counts().asked);
+                thread::sleep(LOOK_EVERY);
+            }
+        }
+        if strayed {
+            prefetch.cancel();
+        }
         let pages = prefetch.wait();
-        if options.race && pages.asked == 0 && pages.passed > 0 {
-            // What is in memory has been found before.
+        if strayed || (options.race && pages.asked == 0 && pages.passed > 0) {
+            // It is of no use, or what is in memory has been found before.
             over.store(true, Ordering::Relaxed);
         }
         // A thread that panicked has looked up nothing that counts.
@@ -255,6 +275,7 @@ impl Replay {
             missing,
             look_ups,
             changed,
+            strayed,
             time: started.elapsed(),
         })
     }

@@ -24,7 +24,7 @@ ranges is read too. What a disk charges is measured by brisk trace, once, and by
 in $XDG_CACHE_HOME/brisk/devices, or else in ~/.cache/brisk/devices. Without that, a disk is taken to \
 be one of its kind.\n\n\
 With a command, brisk becomes the command at once, and a process of its own replays beside it, which \
-gives up where it is late. The exit code is the command's then, or 125 if brisk failed, 126 if the \
+gives up where it is late, or where the command reads other things. The exit code is the command's then, or 125 if brisk failed, 126 if the \
 command cannot be executed and 127 if there is none.")]
 pub struct Args {
     /// The profile: see brisk trace.
@@ -63,15 +63,20 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 pub struct ReadingArgs {
     /// What the disk charges: bytes and operations in a second. [default: as measured]
-    #[arg(long, value_name = "bps=SIZE,iops=N", value_parser = parse_charge, requires = "profile")]
+    #[arg(long, value_name = "bps=SIZE,iops=N", value_parser = parse_charge)]
     disk: Option<DiskCharge>,
 
     /// How many bytes are read at most; half of the free memory is a bound always. [default: all]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "profile")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     budget: Option<u64>,
 }
 
 impl ReadingArgs {
+    /// Whether any of it was said.
+    pub fn is_given(&self) -> bool {
+        self.disk.is_some() || self.budget.is_some()
+    }
+
     pub fn charge(&self) -> DiskCharge {
         self.disk.unwrap_or_default()
     }
@@ -154,6 +159,9 @@ pub fn summary(replayed: &Replayed) -> String {
         count(replayed.look_ups, "name", "names"),
         replayed.time.as_millis()
     );
+    if replayed.strayed {
+        text += "; given up, as the program reads other things";
+    }
     let lacks = [
         (replayed.stale, "of another length"),
         (replayed.missing, "missing"),
@@ -187,6 +195,7 @@ pub fn to_json(replayed: &Replayed) -> Value {
         "missing_files": replayed.missing,
         "look_ups": replayed.look_ups,
         "changed_look_ups": replayed.changed,
+        "strayed": replayed.strayed,
         "microseconds": u64::try_from(replayed.time.as_micros()).unwrap_or(u64::MAX),
     })
 }

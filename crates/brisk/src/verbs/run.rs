@@ -1,16 +1,18 @@
 //! `brisk run`: starts a program from an image, in a session that its user's runs share, or from a
 //! directory, with its profile replayed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use brisk_image::{Audit, Audited, AuditedFile, Image};
+use brisk_image::{Audit, Audited, AuditedFile, Image, Profile};
 use brisk_mount::{
-    ErrorKind, Launch, LearnedPacks, Learning, PlainLaunch, Readiness, ReplayBeside, Session,
-    SessionFill, SessionImage, Trace, sessions,
+    ErrorKind, Launch, LearnedPacks, Learning, PlainLaunch, Readiness, Replay, ReplayBeside,
+    Session, SessionFill, SessionImage, Trace, sessions,
 };
 
 use super::profile::percent;
@@ -22,6 +24,10 @@ use crate::messages::{say, warn};
 use crate::names::shown;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
+
+/// What is recorded of a launch from a directory at most: what a program asks for later, it asks for
+/// because somebody uses it.
+const LAUNCH: Duration = Duration::from_secs(15);
 
 /// Seconds that a session stays after its last program.
 const LINGER: u32 = 300;
@@ -47,7 +53,9 @@ until its program ends, for 15 s at most, and a pack of it is kept in $XDG_CACHE
 adds to it.\n\n\
 From a directory, nothing is mounted and no process stays: brisk becomes the program at once, and \
 another process replays the profile beside it, as brisk replay does. brisk trace --tree DIR makes a \
-profile.\n\n\
+profile, and so does --auto: the first run of a program is traced then, for 15 s at most, sees the \
+directory read-only, and ends when all that it has started has ended. If more than a tenth of the files \
+are not what they were, the profile is forgotten, and the next run makes another.\n\n\
 With --audit the program does not take brisk's place: brisk traces it, as brisk trace does, and \
 exits as it did, with 128 and the number of the signal if one ended it.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
@@ -61,7 +69,7 @@ pub struct Args {
     #[arg(long, value_name = "PROFILE")]
     profile: Option<PathBuf>,
 
-    /// Of --profile.
+    /// How what a profile lists is read.
     #[command(flatten)]
     reading: ReadingArgs,
 
@@ -99,12 +107,13 @@ pub struct Args {
     fill_budget: Option<u64>,
 
     /// Learns a hot pack where there is none of use: the first run of a session is recorded, which
-    /// makes it slower, and when its launch is over the pack is made, for the next session. brisk
-    /// auto lists and forgets such packs.
-    #[arg(long, conflicts_with_all = ["kernel", "no_fill"])]
+    /// makes it slower, and when its launch is over the pack is made, for the next session. Of a
+    /// directory, the first run is traced, and its profile replayed by later ones. brisk auto lists
+    /// and forgets what was learned.
+    #[arg(long, conflicts_with_all = ["kernel", "no_fill", "profile"])]
     auto: bool,
 
-    /// How many bytes all learned hot packs may take; those not used for longest go first.
+    /// How many bytes all learned hot packs and profiles may take; those not used for longest go first.
     #[arg(
         long,
         value_name = "SIZE",
@@ -124,7 +133,8 @@ pub struct Args {
     json: bool,
 
     /// Says what will be filled, or why not, and how long what the session was asked for took until
-    /// now. What was filled is shown by brisk stat.
+    /// now. What was filled is shown by brisk stat. Of a profile, says what was replayed as soon as it
+    /// is.
     #[arg(short, long)]
     verbose: bool,
 
@@ -150,6 +160,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
              with brisk hot --profile, which brisk run fills",
             args.image.image.display()
         );
+    }
+    if args.profile.is_none() && args.reading.is_given() {
+        bail!("--disk and --budget are for a directory, or go with --profile; leave them out");
     }
     // Opening an image and asking it starts no thread: the namespace needs there to be one only.
     let image = args.image.open()?;
@@ -204,17 +217,96 @@ fn run_directory(args: &Args) -> anyhow::Result<Answer> {
     }
     // As a program that changes its directory finds it.
     let tree = std::path::absolute(directory).context("cannot resolve the directory's name")?;
-    let Some(beside) = beside(args, &tree)? else {
-        bail!(
-            "{named} is a directory: name its profile with --profile; brisk trace --tree {named} \
-             records one"
-        );
-    };
     let launch = PlainLaunch {
-        tree: Some(tree),
+        tree: Some(tree.clone()),
         command: args.command.clone(),
     };
+    if let Some(beside) = beside(args, &tree)? {
+        return replay::start_beside(beside, &launch);
+    }
+    if !args.auto {
+        bail!(
+            "{named} is a directory: name its profile with --profile (brisk trace --tree {named} \
+             records one), or have it recorded by the first run with --auto"
+        );
+    }
+    let Some(learning) = learning(args) else {
+        match launch.exec()? {}
+    };
+    let packs = LearnedPacks::open(&learning.packs)?;
+    let canonical = directory
+        .canonicalize()
+        .context("cannot resolve the directory's name")?;
+    let program = args.command.first().map_or(OsStr::new(""), |word| word);
+    let key = LearnedPacks::key_of_directory(&canonical, program);
+    let Some(profile) = packs.use_profile(&key) else {
+        return learn_directory(args, &launch, &canonical, &|profile| {
+            packs.keep_profile(&key, &canonical, profile, learning.limit)
+        });
+    };
+    let mut beside = ReplayBeside::open(profile)?;
+    arrange(&mut beside, args, &tree);
+    beside.then = Some(Box::new(move |replayed| {
+        if replayed.is_stale() {
+            // The next run records anew. What cannot be removed is looked at again by then.
+            let packs = LearnedPacks::open(&learning.packs);
+            packs.and_then(|packs| packs.forget(&key)).ok();
+        }
+    }));
     replay::start_beside(beside, &launch)
+}
+
+/// Traces the program, which does not take brisk's place then, and has `keep` keep its profile.
+fn learn_directory(
+    args: &Args,
+    launch: &PlainLaunch,
+    tree: &Path,
+    keep: &dyn Fn(&Profile) -> brisk_mount::Result<()>,
+) -> anyhow::Result<Answer> {
+    let mut command = launch.command.clone();
+    if let Some(program) = command.first_mut()
+        && program.as_bytes().contains(&b'/')
+    {
+        // From the tree, as every other run does.
+        *program = tree.join(&*program).into();
+    }
+    if args.verbose {
+        say("there is no profile of this program yet: it is recorded by this run");
+    }
+    let trace = Trace {
+        image: None,
+        trees: vec![tree.to_owned()],
+        with: Vec::new(),
+        root: false,
+        binds: Vec::new(),
+        writable: false,
+        ready: Readiness::Exit,
+        at_most: Some(LAUNCH),
+        command,
+    };
+    let traced = match trace.record() {
+        Ok(traced) => traced,
+        // Before the program was started.
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            warn(&format!("{}; nothing is learned", with_reasons(&error)));
+            match launch.exec()? {}
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let profile = &traced.profile;
+    if let Err(error) = keep(profile) {
+        warn(&format!("{}; nothing is learned", with_reasons(&error)));
+    }
+    // The next run is in a hurry. What cannot be measured is taken to be a disk of its kind.
+    let replay = Replay::new(profile.clone(), &[tree.to_owned()], args.reading.charge());
+    replay.and_then(|replay| replay.measure(false)).ok();
+    Ok(exited(traced.status))
+}
+
+/// The answer of who ran a program that has ended.
+fn exited(status: Option<ExitStatus>) -> Answer {
+    let code = status.and_then(|s| s.code().or_else(|| Some(128 + s.signal()?)));
+    Answer::Exited(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125))
 }
 
 /// What replays the profile, if there is one, of the files in `place`.
@@ -223,11 +315,15 @@ fn beside(args: &Args, place: &Path) -> Result<Option<ReplayBeside>, brisk_mount
         return Ok(None);
     };
     let mut beside = ReplayBeside::open(profile)?;
+    arrange(&mut beside, args, place);
+    Ok(Some(beside))
+}
+
+fn arrange(beside: &mut ReplayBeside, args: &Args, place: &Path) {
     beside.at = vec![place.to_owned()];
     beside.charge = args.reading.charge();
     beside.budget = args.reading.budget();
     beside.report = args.verbose.then_some(replay::summary);
-    Ok(Some(beside))
 }
 
 impl Args {
@@ -258,11 +354,6 @@ impl Args {
                 "--fill-budget",
                 self.fill_budget.is_some(),
                 "bound it with --budget",
-            ),
-            (
-                "--auto",
-                self.auto,
-                "record a profile with brisk trace --tree",
             ),
             ("--audit", self.audit, pack),
             ("--kernel", self.kernel, leave),
@@ -392,6 +483,7 @@ fn audit(
         binds: session.binds,
         writable: args.writable,
         ready: Readiness::Exit,
+        at_most: None,
         command: session.command,
     };
     let traced = match trace.record() {
@@ -407,11 +499,7 @@ fn audit(
             say(&line);
         }
     }
-    let status = traced.status;
-    let code = status.and_then(|s| s.code().or_else(|| Some(128 + s.signal()?)));
-    Ok(Ok(Answer::Exited(
-        code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125),
-    )))
+    Ok(Ok(exited(traced.status)))
 }
 
 /// What an audit found, for people.

@@ -163,6 +163,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         binds: args.surroundings.bind.clone(),
         writable: args.writable,
         ready: args.ready.clone(),
+        at_most: None,
         command: args.command.clone(),
     };
     let whole = SystemTrace {
