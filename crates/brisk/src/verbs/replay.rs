@@ -1,6 +1,7 @@
 //! `brisk replay`: has what a launch will ask for read ahead of it.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 
 use brisk_image::{Limits, Profile};
@@ -132,13 +133,19 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     replay.budget = args.reading.budget();
     // Nobody is raced: what is in memory is found out piece by piece.
     replay.race = false;
-    let replayed = replay.run()?;
-    if args.json {
-        json::print(&to_json(&replayed))?;
-    } else if !args.quiet {
-        println!("{}", summary(&replayed));
-    }
+    tell(&replay.run()?, args.json, args.quiet)?;
     Ok(Answer::Yes)
+}
+
+/// Prints what was done.
+pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()> {
+    if json {
+        return json::print(&to_json(replayed));
+    }
+    if !quiet {
+        writeln!(std::io::stdout(), "{}", summary(replayed))?;
+    }
+    Ok(())
 }
 
 /// Starts the process that replays, and becomes the program, also where nothing can be replayed.
@@ -180,7 +187,7 @@ pub fn summary(replayed: &Replayed) -> String {
 }
 
 /// What was done.
-pub fn to_json(replayed: &Replayed) -> Value {
+fn to_json(replayed: &Replayed) -> Value {
     let pages = &replayed.pages;
     json!({
         "asked_bytes": pages.asked,

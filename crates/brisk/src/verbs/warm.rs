@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use indicatif::BinaryBytes;
 use serde_json::json;
 
 use super::pack::count;
-use super::replay::{summary, to_json};
+use super::replay::tell;
 use crate::messages::say;
 use crate::size::parse_size;
 use crate::{Answer, json};
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<Answer> {
                 text += &format!("; {} {what}", BinaryBytes(bytes));
             }
         }
-        println!("{text}");
+        writeln!(io::stdout(), "{text}")?;
     }
     Ok(Answer::Yes)
 }
@@ -121,12 +121,7 @@ fn replay(args: &Args) -> Result<Answer> {
     let mut replay = Replay::new(profile, &args.at, DiskCharge::default())?;
     replay.budget = args.budget;
     replay.race = false;
-    let replayed = replay.run()?;
-    if args.json {
-        json::print(&to_json(&replayed))?;
-    } else if !args.quiet {
-        println!("{}", summary(&replayed));
-    }
+    tell(&replay.run()?, args.json, args.quiet)?;
     Ok(Answer::Yes)
 }
 
