@@ -160,6 +160,38 @@ fn a_file_of_another_length_is_left_out() {
 }
 
 #[test]
+fn a_file_that_is_said_to_be_endless_takes_no_memory() {
+    watched(|| {
+        let stage = stage(0);
+        let text = r#"{"brisk_profile": 1, "brisk": "0.1.0", "command": [], "runs": 1,
+"roots": [["/opt/app", "directory"]],
+"files": [[0, "data/big", 9223372036854775807, null]], "directories": [],
+"steps": [["pages", 0, 0, 2251799813685248, 1, 1]]}"#;
+        fs::write(stage.path("p"), text).unwrap();
+        let told = replay(&stage, &[]);
+        assert_eq!(
+            (&told["stale_files"], &told["asked_bytes"]),
+            (&1.into(), &0.into())
+        );
+        assert!(
+            told["over_budget_bytes"].as_u64().unwrap() > 1 << 60,
+            "{told}"
+        );
+        let hole = File::create(stage.path("app/data/hole")).unwrap();
+        hole.set_len(1 << 43).unwrap();
+        let output = stage
+            .brisk(&["warm", "app", "--budget", "1M"])
+            .output()
+            .unwrap();
+        let (out, _) = good(output);
+        assert!(
+            out.contains(" left out for lack of memory or budget"),
+            "{out}"
+        );
+    });
+}
+
+#[test]
 fn no_link_leads_out_of_the_tree() {
     watched(|| {
         let stage = stage(0);

@@ -41,6 +41,9 @@ use crate::fuse::fill::free_memory;
 /// Threads that ask for pages. Each may wait for the disk.
 const THREADS: usize = 4;
 
+/// The free memory where the system does not tell.
+const UNKNOWN_MEMORY: u64 = 1 << 30;
+
 /// How often it is seen whether the program asks for what is replayed.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -178,8 +181,8 @@ impl Replay {
         })
     }
 
-    /// What is asked for, in order.
-    fn plan(&self) -> Vec<Extent> {
+    /// What is asked for, in order, and the bytes that are left out for lack of budget.
+    fn plan(&self, budget: u64) -> (Vec<Extent>, u64) {
         let files = self.profile.files();
         let ranges = self.profile.ranges().map(|(_, range)| Extent {
             file: range.file,
@@ -188,7 +191,8 @@ impl Replay {
                 .get(range.file as usize)
                 .map_or(0, |file| range.bytes_of(file.len)),
         });
-        plan_extents(ranges, |file| self.reads_of(file))
+        let (ranges, left_out) = within(ranges, budget);
+        (plan_extents(ranges, |file| self.reads_of(file)), left_out)
     }
 
     fn reads_of(&self, file: u32) -> DiskReads {
@@ -222,13 +226,12 @@ impl Replay {
     }
 
     fn replay(self, started: Instant) -> io::Result<Replayed> {
-        let half = free_memory().map_or(u64::MAX, |free| free / 2);
         let options = PrefetchOptions {
             threads: THREADS,
-            budget: self.budget.unwrap_or(u64::MAX).min(half),
+            budget: most(self.budget),
             race: self.race,
         };
-        let extents = self.plan();
+        let (extents, left_out) = self.plan(options.budget);
         let charges: Vec<Charge> = (0u32..)
             .zip(self.profile.files())
             .map(|(number, _)| self.reads_of(number).charge)
@@ -260,7 +263,8 @@ impl Replay {
         if strayed {
             prefetch.cancel();
         }
-        let pages = prefetch.wait();
+        let mut pages = prefetch.wait();
+        pages.over_budget = pages.over_budget.saturating_add(left_out);
         if strayed || (options.race && pages.asked == 0 && pages.passed > 0) {
             // It is of no use, or what is in memory has been found before.
             over.store(true, Ordering::Relaxed);
@@ -445,6 +449,28 @@ impl Files {
 
 fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that may be asked for: what is allowed, within half of the free memory.
+fn most(budget: Option<u64>) -> u64 {
+    let half = free_memory().unwrap_or(UNKNOWN_MEMORY) / 2;
+    budget.unwrap_or(u64::MAX).min(half)
+}
+
+/// The first `budget` bytes of `ranges`, and how many are left out: nobody has looked yet whether files
+/// are as long as is said of them, and a list of extents takes memory.
+fn within(ranges: impl Iterator<Item = Extent>, budget: u64) -> (Vec<Extent>, u64) {
+    let (mut room, mut left_out) = (budget, 0u64);
+    let mut kept = Vec::new();
+    for range in ranges {
+        let len = range.len.min(room);
+        room -= len;
+        left_out = left_out.saturating_add(range.len - len);
+        if len > 0 {
+            kept.push(Extent { len, ..range });
+        }
+    }
+    (kept, left_out)
 }
 
 /// What is at `path`, as a path only, through no symbolic link.

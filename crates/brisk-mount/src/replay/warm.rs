@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use brisk_io::{Charge, Extent, Prefetch, PrefetchCounts, PrefetchOptions, plan_extents};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
-use super::THREADS;
 use super::disk::{Disk, reopen};
+use super::{THREADS, most, within};
 use crate::error::{Action, Cause, Error, Result};
-use crate::fuse::fill::free_memory;
 
 /// Has `files` in the page cache, whole and in this order, and waits for it. What is not a regular file
 /// or may not be read is counted as missing with the length that is given. At most `budget` bytes are
@@ -21,10 +20,9 @@ use crate::fuse::fill::free_memory;
 ///
 /// `Io` if no thread can be started.
 pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchCounts> {
-    let half = free_memory().map_or(u64::MAX, |free| free / 2);
     let options = PrefetchOptions {
         threads: THREADS,
-        budget: budget.unwrap_or(u64::MAX).min(half),
+        budget: most(budget),
         race: false,
     };
     // What is read whole has no gaps, so its charge decides nothing.
@@ -34,6 +32,7 @@ pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchC
         offset: 0,
         len: *len,
     });
+    let (ranges, left_out) = within(ranges, options.budget);
     let extents = plan_extents(ranges, |_| reads);
     let held: Vec<Mutex<Weak<File>>> = files.iter().map(|_| Mutex::default()).collect();
     let open = move |extent: &Extent| {
@@ -52,7 +51,9 @@ pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchC
         let cause = Cause::io("start the threads that read", e);
         Error::new(Action::Replay, cause)
     })?;
-    Ok(prefetch.wait())
+    let mut counts = prefetch.wait();
+    counts.over_budget = counts.over_budget.saturating_add(left_out);
+    Ok(counts)
 }
 
 /// Opens a file without waiting for a pipe's writer, and without following a link at its end.
