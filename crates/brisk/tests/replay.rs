@@ -420,6 +420,31 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
 }
 
 #[test]
+fn a_damaged_profile_that_was_learned_is_recorded_again() {
+    watched(|| {
+        let stage = stage(0);
+        let run = || {
+            let arguments = ["run", "app", "--auto", "-v", "--", "bin/app"];
+            good(auto(&stage, &arguments).output().unwrap())
+        };
+        run();
+        let key = learned(&stage)[0]["key"].as_str().unwrap().to_owned();
+        let profile = stage.path("home/brisk/hot").join(format!("{key}.profile"));
+        fs::write(&profile, "{").unwrap();
+        let (out, err) = run();
+        assert!(out.contains("/app "), "{out}");
+        assert!(err.contains("; nothing is replayed"), "{err}");
+        let deadline = Instant::now() + SOON;
+        while profile.exists() {
+            assert!(Instant::now() < deadline, "it is not forgotten");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let (_, err) = run();
+        assert!(err.contains("it is recorded by this run"), "{err}");
+    });
+}
+
+#[test]
 fn a_disk_is_measured_and_remembered() {
     watched(|| {
         let stage = stage(0);

@@ -13,8 +13,8 @@ use super::{DiskCharge, Replay, Replayed};
 use crate::error::{Action, Cause, Error, Result};
 use crate::syscalls::start_detached;
 
-/// What is done with what came of a replay.
-pub type AfterReplay = Box<dyn FnOnce(&Replayed)>;
+/// What is done with what came of a replay; none if the profile is of no use.
+pub type AfterReplay = Box<dyn FnOnce(Option<&Replayed>)>;
 
 /// A profile to be replayed by a process of its own, while this one becomes a program.
 ///
@@ -29,7 +29,7 @@ pub struct ReplayBeside {
     pub charge: DiskCharge,
     /// Bytes that are asked for at most.
     pub budget: Option<u64>,
-    /// Is done in the process when all was replayed.
+    /// Is done in the process at its end.
     pub then: Option<AfterReplay>,
     /// Says on standard error what was done, for which it is held until then.
     pub report: Option<fn(&Replayed) -> String>,
@@ -111,6 +111,9 @@ impl ReplayBeside {
                         path.display()
                     );
                     say(&mut errors, &text);
+                    if let Some(then) = then {
+                        then(None);
+                    }
                     return 1;
                 }
             };
@@ -124,7 +127,7 @@ impl ReplayBeside {
                         say(&mut errors, &report(&replayed));
                     }
                     if let Some(then) = then {
-                        then(&replayed);
+                        then(Some(&replayed));
                     }
                     0
                 }

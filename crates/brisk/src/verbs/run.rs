@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use brisk_image::{Audit, Audited, AuditedFile, Image, Profile};
 use brisk_mount::{
     ErrorKind, Launch, LearnedPacks, Learning, PlainLaunch, Readiness, Replay, ReplayBeside,
-    Session, SessionFill, SessionImage, Trace, sessions,
+    Replayed, Session, SessionFill, SessionImage, Trace, sessions,
 };
 
 use super::profile::percent;
@@ -247,7 +247,7 @@ fn run_directory(args: &Args) -> anyhow::Result<Answer> {
     let mut beside = ReplayBeside::open(profile)?;
     arrange(&mut beside, args, &tree);
     beside.then = Some(Box::new(move |replayed| {
-        if replayed.is_stale() {
+        if replayed.is_none_or(Replayed::is_stale) {
             // The next run records anew. What cannot be removed is looked at again by then.
             let packs = LearnedPacks::open(&learning.packs);
             packs.and_then(|packs| packs.forget(&key)).ok();
