@@ -51,6 +51,9 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	$(BRISK) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user
+	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-warm.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-warm.service
+	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-replay.service > $(DESTDIR)$(PREFIX)/lib/systemd/user/brisk-replay.service
 	install -D -m 644 packaging/apparmor $(DESTDIR)/etc/apparmor.d/brisk
 	$(BRISK) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
 

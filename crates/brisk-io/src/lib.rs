@@ -4,7 +4,9 @@ How bytes get from disk into memory.
 The central trait is [`ReadAt`], positioned reads from anything that has bytes at offsets: a file,
 a [`Mapping`] of one, a slice, or a [`Window`] of another source. Beside it stand the tools that a
 measurement needs: [`evict`] removes a file from the page cache, and [`residency`] says how much of
-it is there, so that "cold" and "warm" are proven and not assumed.
+it is there, so that "cold" and "warm" are proven and not assumed. [`Prefetch`] has the kernel read
+parts of files before somebody needs them, in the pieces that [`plan_extents`] makes of a list of ranges
+by what the disk [charges](Charge), which [`measure_charge`] finds out.
 
 # Example
 
@@ -29,14 +31,20 @@ assert_eq!(&magic, b"\x7fELF");
 
 mod advice;
 mod aligned_buf;
+mod disk_charge;
+mod extents;
 mod mapping;
 mod page_cache;
+mod prefetch;
 mod read_at;
 
 pub use advice::{largest_advice, will_read};
 pub use aligned_buf::AlignedBuf;
+pub use disk_charge::{MEASURED_LEN, measure_charge};
+pub use extents::{Charge, DiskReads, Extent, plan_extents};
 pub use mapping::Mapping;
 pub use page_cache::{
     Residency, evict, evict_and_prove, page_size, prove_warm, residency, start_writeback,
 };
+pub use prefetch::{Prefetch, PrefetchCounts, PrefetchOptions};
 pub use read_at::{ReadAt, Window};

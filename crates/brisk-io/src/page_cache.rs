@@ -88,6 +88,50 @@ fn resident_in(file: &File, offset: u64, len: usize) -> io::Result<u64> {
     Ok(pages.iter().filter(|&&page| page & 1 == 1).count() as u64)
 }
 
+/// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
+#[repr(C)]
+struct CacheRange {
+    offset: u64,
+    len: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CacheStat {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// The number is the same on all architectures of Linux but Alpha.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Whether all of `len` bytes at `offset` are in the page cache or being read into it; none where the
+/// kernel does not tell. Nothing is mapped or read for it.
+///
+/// The call is of Linux 6.5, and of files that the caller neither owns nor may write it tells nothing
+/// since 6.14.
+pub(crate) fn is_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
+    let page = page_size() as u64;
+    let pages = offset.checked_add(len)?.div_ceil(page) - offset / page;
+    let range = CacheRange { offset, len };
+    let mut stat = CacheStat::default();
+    // SAFETY: the call reads `range` and writes `stat`, which have the layout that it is declared with
+    // and live through it; the descriptor is borrowed as long.
+    let answer = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            std::os::fd::AsRawFd::as_raw_fd(file),
+            &raw const range,
+            &raw mut stat,
+            0,
+        )
+    };
+    (answer == 0).then_some(stat.cached >= pages)
+}
+
 /// True if `mincore` answers this process truly: it owns the file, may write it, or is root.
 fn kernel_tells_the_truth(file: &File) -> io::Result<bool> {
     let uid = rustix::process::geteuid();
@@ -227,6 +271,24 @@ mod tests {
             e.to_string(),
             "4 of 4 pages stay in the page cache; is the file mapped or being written?"
         );
+    }
+
+    #[test]
+    fn the_kernel_tells_of_ranges_or_nothing() {
+        let file = file_of(64);
+        evict_and_prove(&file).unwrap();
+        let page = page_size() as u64;
+        fadvise(&file, 0, None, Advice::Random).unwrap();
+        file.read_exact_at(8 * page, &mut vec![0; 8 * page_size()])
+            .unwrap();
+        let told = |first: u64, pages: u64| is_cached(&file, first * page, pages * page);
+        // Before Linux 6.5 it tells nothing.
+        if told(0, 1).is_some() {
+            assert_eq!(told(8, 8), Some(true));
+            assert_eq!(told(7, 8), Some(false));
+            assert_eq!(is_cached(&file, 8 * page + 1, page), Some(true));
+            assert_eq!(told(40, 8), Some(false));
+        }
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub(crate) enum Action {
     Trace,
     Learn,
     TraceSystem,
+    Replay,
+    Measure,
 }
 
 impl Action {
@@ -70,6 +72,8 @@ impl Action {
             Self::Trace => "trace a launch from",
             Self::Learn => "keep learned hot packs",
             Self::TraceSystem => "trace a launch from the whole system",
+            Self::Replay => "replay",
+            Self::Measure => "measure disks",
         }
     }
 }
@@ -212,6 +216,10 @@ pub(crate) enum Cause {
     },
     /// There is no place for what is learned.
     NoCacheDirectory,
+    /// A directory that is to stand for a root of a profile. Its own words are in `source`.
+    ReplayPlace {
+        source: brisk_image::Error,
+    },
     NoSession,
     SessionBusy {
         programs: Vec<String>,
@@ -297,6 +305,7 @@ impl Cause {
             | Self::OpenToOthers { .. }
             | Self::NoCacheDirectory
             | Self::NoSession
+            | Self::ReplayPlace { .. }
             | Self::TracedRoot
             | Self::NoDisplay { .. }
             | Self::NoPlace { .. }
@@ -497,6 +506,9 @@ impl fmt::Display for Cause {
                 "neither XDG_CACHE_HOME nor HOME is the absolute path of a directory; set one of \
                  them",
             ),
+            Self::ReplayPlace { .. } => {
+                f.write_str("the profile's files cannot be looked for there")
+            }
             Self::NoSession => f.write_str("there is none; brisk stat lists those that are there"),
             Self::SessionBusy { programs } => write!(
                 f,
@@ -662,7 +674,7 @@ impl std::error::Error for Error {
             | Cause::BindTarget { source, .. }
             | Cause::NoDisplay { source, .. }
             | Cause::WorkingDirectory { source, .. } => Some(source),
-            Cause::HotPack { source } => Some(source),
+            Cause::HotPack { source } | Cause::ReplayPlace { source } => Some(source),
             _ => None,
         }
     }

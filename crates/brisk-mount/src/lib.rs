@@ -10,6 +10,8 @@ the kernel's mount alone, on a [`LoopDevice`]. [`KernelSupport`] says what the r
 
 [`Trace`] starts a program from an image and from plain directories, and records what it asks for
 by serving them; [`SystemTrace`] records by the kernel's events what it reads of the whole system.
+[`Replay`] has the kernel read what was recorded, from wherever it is now, and [`ReplayBeside`] does that
+while the calling process becomes a program.
 
 # Example
 
@@ -61,6 +63,7 @@ mod kernel_support;
 mod loop_device;
 mod mount_table;
 mod namespace;
+mod replay;
 mod run;
 mod session;
 #[expect(
@@ -81,7 +84,8 @@ pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
 pub use loop_device::{DirectIo, LoopDevice};
 pub use namespace::enter_private;
-pub use run::Launch;
+pub use replay::{AfterReplay, DiskCharge, MeasuredDisk, Replay, ReplayBeside, Replayed, warm};
+pub use run::{Launch, PlainLaunch};
 pub use session::{
     Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, OperationStatus, Session,
     SessionFill, SessionImage, SessionStatus, SharedMount, end_session, sessions,

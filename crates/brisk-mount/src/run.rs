@@ -58,6 +58,15 @@ impl Launch {
     /// The process may be in the namespace by then, and the image mounted in it: all that is left
     /// to do is to report and exit with [`Error::exit_code`].
     pub fn exec(&self) -> Result<Infallible> {
+        self.exec_after(|_| Ok(()))
+    }
+
+    /// As [`Launch::exec`], with `prepare` done when the image is mounted, at the place that it gets.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Launch::exec`] and of `prepare`.
+    pub fn exec_after(&self, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Infallible> {
         if self.command.is_empty() {
             return Err(Error::new(Action::Run, Cause::NoCommand));
         }
@@ -74,7 +83,29 @@ impl Launch {
             env::set_current_dir(&cwd)
                 .map_err(|source| mount_failed(Cause::WorkingDirectory { cwd, source }))?;
         }
+        prepare(mount.target())?;
         Err(become_program(&self.command, Some(mount.target())))
+    }
+}
+
+/// A program to start as it is, without any mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlainLaunch {
+    /// The directory that a program with a slash is taken from, and that `BRISK_TREE` names; none for
+    /// the working directory, and no such variable.
+    pub tree: Option<PathBuf>,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+}
+
+impl PlainLaunch {
+    /// Becomes the program.
+    ///
+    /// # Errors
+    ///
+    /// `Place` if the tree is not there, `CommandNotFound` and `CommandNotExecutable`.
+    pub fn exec(&self) -> Result<Infallible> {
+        Err(become_program(&self.command, self.tree.as_deref()))
     }
 }
 

@@ -45,9 +45,13 @@ pub enum Verb {
     Profile(verbs::profile::Args),
     /// Records what a launch asks for, as a profile.
     Trace(verbs::trace::Args),
-    /// Starts a program from an image.
+    /// Starts a program from an image or a directory.
     Run(verbs::run::Args),
-    /// Lists and forgets the hot packs that brisk run --auto has learned.
+    /// Has what a launch asks for read before it does.
+    Replay(verbs::replay::Args),
+    /// Reads an image, a directory or what a profile asks for into memory.
+    Warm(verbs::warm::Args),
+    /// Lists and forgets what brisk run --auto has learned.
     Auto(verbs::auto::Args),
     /// Mounts an image for everybody.
     Mount(verbs::mount::Args),

@@ -4,6 +4,7 @@
 //! for `brisk-tools`, which stands beside it and knows all verbs.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -15,16 +16,22 @@ use brisk_io::will_read;
 use clap::{Args, FromArgMatches};
 
 use crate::Answer;
-use crate::verbs::run;
+use crate::verbs::{replay, run};
 
 /// What is installed, into one directory.
 pub const PROGRAMS: [&str; 2] = ["brisk", TOOLS];
 
 const TOOLS: &str = "brisk-tools";
 
+/// A program that is to be started.
+pub enum Start {
+    Run(run::Args),
+    Replay(replay::Args),
+}
+
 /// Has the kernel read this program at once. What it executes is all over its file, and each fault
 /// would read a small piece of it and be waited for.
-pub fn read_own_code() {
+fn read_own_code() {
     // It runs without, only later.
     if let Ok(own) = File::open("/proc/self/exe") {
         let len = own.metadata().map_or(0, |metadata| metadata.len());
@@ -32,16 +39,28 @@ pub fn read_own_code() {
     }
 }
 
-/// The launch that the arguments ask for; none if `brisk-tools` is to look at them.
-pub fn launch_of_arguments() -> Option<run::Args> {
+/// What the arguments ask to be started; none if `brisk-tools` is to look at them.
+pub fn start_of_arguments() -> Option<Start> {
     let mut arguments = env::args_os().skip(1);
-    if arguments.next()? != "run" {
-        return None;
+    match arguments.next()?.to_str()? {
+        "run" => {
+            read_own_code();
+            parsed(arguments).map(Start::Run)
+        }
+        "replay" => {
+            read_own_code();
+            let args = parsed(arguments).filter(replay::Args::has_command);
+            args.map(Start::Replay)
+        }
+        _ => None,
     }
-    let command = run::Args::augment_args(clap::Command::new("run").no_binary_name(true));
+}
+
+/// None if they are wrong, or ask for help.
+fn parsed<T: Args + FromArgMatches>(arguments: impl Iterator<Item = OsString>) -> Option<T> {
+    let command = T::augment_args(clap::Command::new("brisk").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).ok()?;
-    let args = run::Args::from_arg_matches(&matches).ok()?;
-    args.is_plain().then_some(args)
+    T::from_arg_matches(&matches).ok()
 }
 
 /// Only comes back if that fails.
@@ -50,7 +69,7 @@ pub fn become_tools() -> anyhow::Result<Answer> {
     let error = Command::new(&tools).args(env::args_os().skip(1)).exec();
     Err(error).with_context(|| {
         format!(
-            "{}: cannot be started, and does all but run; install it again beside brisk",
+            "{}: cannot be started, and does all but start programs; install it again beside brisk",
             tools.display()
         )
     })

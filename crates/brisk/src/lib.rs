@@ -9,6 +9,7 @@ a launch needs ([`launch`]); for all else it becomes `brisk-tools` ([`all_verbs`
 */
 
 mod args;
+mod disk_charge;
 mod json;
 mod kernel_feature;
 mod lab;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Brisk, Verb};
+use crate::launcher::Start;
 
 /// What a verb found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +46,9 @@ const FAILED: u8 = 2;
 /// What `brisk-tools` does: any verb.
 pub fn all_verbs() -> ExitCode {
     let verb = Brisk::parse().verb;
-    let code_of = match verb {
+    let code_of = match &verb {
         Verb::Run(_) | Verb::Trace(_) => verbs::run::exit_code,
+        Verb::Replay(args) if args.has_command() => verbs::run::exit_code,
         _ => |_: &anyhow::Error| FAILED,
     };
     exit_code(run(verb), code_of)
@@ -53,11 +56,12 @@ pub fn all_verbs() -> ExitCode {
 
 /// What `brisk` does: starts a program, or becomes `brisk-tools`.
 pub fn launch() -> ExitCode {
-    launcher::read_own_code();
-    match launcher::launch_of_arguments() {
-        Some(args) => exit_code(verbs::run::start(&args), verbs::run::exit_code),
-        None => exit_code(launcher::become_tools(), |_| FAILED),
-    }
+    let answer = match launcher::start_of_arguments() {
+        Some(Start::Run(args)) => verbs::run::start(&args, |_, _| launcher::become_tools()),
+        Some(Start::Replay(args)) => verbs::replay::run(&args),
+        None => return exit_code(launcher::become_tools(), |_| FAILED),
+    };
+    exit_code(answer, verbs::run::exit_code)
 }
 
 /// Says what failed, if something did.
@@ -90,6 +94,8 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Trace(args) => verbs::trace::run(&args),
         Verb::Run(args) => verbs::run::run(&args),
+        Verb::Replay(args) => verbs::replay::run(&args),
+        Verb::Warm(args) => verbs::warm::run(&args),
         Verb::Auto(args) => verbs::auto::run(&args),
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Stat(args) => verbs::stat::run(&args),

@@ -79,7 +79,7 @@ fn without_its_tools_brisk_runs_programs_and_says_what_is_missing() {
     let listed = said(&["ls", "app.img"]);
     assert_eq!(listed.code, 2);
     let expected = format!(
-        "brisk: {}: cannot be started, and does all but run; install it again beside brisk: No such \
+        "brisk: {}: cannot be started, and does all but start programs; install it again beside brisk: No such \
          file or directory (os error 2)\n",
         alone.join("brisk-tools").display()
     );

@@ -786,7 +786,7 @@ fn ask_for(directory: BorrowedFd<'_>, name: &OsStr) -> bool {
 }
 
 /// Bytes that could be used without anything being swapped out; none where that is not known.
-fn free_memory() -> Option<u64> {
+pub(crate) fn free_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
         .lines()

@@ -216,7 +216,7 @@ impl Directory {
 
 /// Opens the directory at `path`, which is made if there is none, if it belongs to the user and nobody
 /// else may enter it.
-pub(super) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
+pub(crate) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
     match mkdirat(CWD, path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(Cause::io(format!("make {}", path.display()), e)),

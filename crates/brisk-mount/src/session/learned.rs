@@ -4,19 +4,22 @@
 //! way, has three files there: `KEY.hot`, the pack, whose time of change is that of its last use;
 //! `KEY.profile`, of which it was made; and `KEY.image`, a link to the image, for people. Each is
 //! there whole or not at all. Two sessions that learn the same replace each other's files.
+//!
+//! What a launch from a directory asks for is learned as a profile alone, which is replayed: `KEY.image`
+//! is a link to the directory then, and the time of `KEY.profile` is that of its last use.
 
 use std::collections::BTreeMap;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use brisk_image::{HotPack, Limits, Profile};
+use brisk_image::{HotPack, Limits, Profile, RootKind};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens,
     openat, renameat, statat, symlinkat, unlinkat,
@@ -26,6 +29,7 @@ use rustix::process::{geteuid, getpid};
 
 use super::directory::open_private;
 use super::hot::open;
+use super::key::Key;
 use super::learn::limits;
 use crate::error::{Action, Cause, Error, Result};
 
@@ -53,7 +57,9 @@ pub struct LearnedPacks {
 pub struct LearnedPack {
     /// What names it among the others.
     pub key: String,
-    /// The image, by the name that it had when the pack was learned.
+    /// Whether it is the profile of a directory, and no pack.
+    pub of_directory: bool,
+    /// The image, or the directory, by the name that it had when the pack was learned.
     pub image: Option<PathBuf>,
     /// Where the image was mounted.
     pub place: Option<PathBuf>,
@@ -61,7 +67,7 @@ pub struct LearnedPack {
     pub command: Vec<OsString>,
     /// Launches that it was learned from.
     pub runs: Option<u32>,
-    /// Pages of 4 KiB in the pack; none if it is damaged or to be learned from the next launch.
+    /// Pages of 4 KiB in the pack or the profile; none if it is damaged or to be learned from the next launch.
     pub pages: Option<u64>,
     /// Bytes of its files.
     pub bytes: u64,
@@ -74,6 +80,8 @@ pub struct LearnedPack {
 struct Size {
     bytes: u64,
     used: SystemTime,
+    /// Which of the files says when it was used: its place in [`KINDS`].
+    by: usize,
 }
 
 impl LearnedPacks {
@@ -83,18 +91,9 @@ impl LearnedPacks {
     ///
     /// `Place` if the environment names no directory for it.
     pub fn path_of_user() -> Result<PathBuf> {
-        let absolute = |name| {
-            let path = env::var_os(name).map(PathBuf::from);
-            path.filter(|path| path.is_absolute())
-        };
-        let cache = absolute("XDG_CACHE_HOME").or_else(|| {
-            // A home that is not there is not made.
-            let home = absolute("HOME").filter(|home| home.is_dir());
-            home.map(|home| home.join(".cache"))
-        });
-        match cache {
-            Some(cache) => Ok(cache.join("brisk/hot")),
-            None => Err(Error::new(Action::Learn, Cause::NoCacheDirectory)),
+        match cache_directory() {
+            Ok(cache) => Ok(cache.join("hot")),
+            Err(cause) => Err(Error::new(Action::Learn, cause)),
         }
     }
 
@@ -127,17 +126,28 @@ impl LearnedPacks {
         let sizes = self.sizes().map_err(|e| self.failed("read", e))?;
         let mut packs: Vec<_> = sizes
             .into_iter()
-            .map(|(key, Size { bytes, used })| {
+            .map(|(key, Size { bytes, used, .. })| {
                 let pack = self.pack(&key).map(|(_, file)| file);
                 let pack = pack.and_then(|f| HotPack::from_source(f, &Limits::default()).ok());
                 let profile = self.profile(&key);
                 let of_profile = profile.as_ref();
+                let of_directory = of_profile.is_some_and(|profile| {
+                    let first = profile.roots().first();
+                    first.is_some_and(|root| root.kind == RootKind::Directory)
+                });
+                let listed = of_profile.filter(|_| of_directory).map(|profile| {
+                    let demand = profile.demand_by_root().into_iter();
+                    demand
+                        .map(|demand| demand.pages)
+                        .fold(0, u64::saturating_add)
+                });
                 LearnedPack {
+                    of_directory,
                     image: self.image(&key),
                     place: of_profile.and_then(|p| Some(p.roots().first()?.path.clone())),
                     command: of_profile.map_or(Vec::new(), |p| p.command().to_vec()),
                     runs: of_profile.map(Profile::runs),
-                    pages: pack.map(|pack| pack.pages()),
+                    pages: pack.map(|pack| pack.pages()).or(listed),
                     bytes,
                     used,
                     key,
@@ -146,6 +156,48 @@ impl LearnedPacks {
             .collect();
         packs.sort_by(|a, b| b.used.cmp(&a.used).then_with(|| a.key.cmp(&b.key)));
         Ok(packs)
+    }
+
+    /// Names what `program` asks for when it is started from the directory `tree`, which is
+    /// canonical: a later launch of the same has the same key.
+    pub fn key_of_directory(tree: &Path, program: &OsStr) -> String {
+        let mut key = Key::of_launches();
+        key.add(b"directory");
+        key.add_path(Some(tree));
+        key.add(program.as_bytes());
+        key.name()
+    }
+
+    /// The path of the profile that was learned of this key, and takes note that it is used now; none
+    /// if none was.
+    pub fn use_profile(&self, key: &str) -> Option<PathBuf> {
+        let name = format!("{key}.profile");
+        let file = open(&self.reach(&name)).ok()?;
+        // It is used, whatever its time says.
+        Self::touch(&file).ok();
+        Some(self.path.join(name))
+    }
+
+    /// Keeps the profile of a launch from the directory `tree`, within `limit` bytes of all that is
+    /// learned.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be written.
+    pub fn keep_profile(
+        &self,
+        key: &str,
+        tree: &Path,
+        profile: &Profile,
+        limit: u64,
+    ) -> Result<()> {
+        let keep = || -> io::Result<()> {
+            self.name_image(key, tree)?;
+            let path = self.reach(&format!("{key}.profile"));
+            profile.write(path).map_err(io::Error::other)?;
+            self.keep_within(limit)
+        };
+        keep().map_err(|e| self.failed("write to", e))
     }
 
     /// Removes the pack with this [`LearnedPack::key`].
@@ -271,13 +323,15 @@ impl LearnedPacks {
             let size = sizes.entry(key.to_owned()).or_insert(Size {
                 bytes: 0,
                 used: SystemTime::UNIX_EPOCH,
+                by: KINDS.len(),
             });
             size.bytes = size
                 .bytes
                 .saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
-            // Only the pack's time says when it was used, as far as there is a pack.
-            if kind == "hot" || size.used == SystemTime::UNIX_EPOCH {
-                size.used = changed;
+            // The pack's time says when it was used, as far as there is one, and else the profile's.
+            let by = KINDS.iter().position(|known| *known == kind);
+            if let Some(by) = by.filter(|by| *by < size.by) {
+                (size.used, size.by) = (changed, by);
             }
         }
         Ok(sizes)
@@ -301,6 +355,22 @@ impl LearnedPacks {
         }
         Ok(())
     }
+}
+
+/// Where brisk keeps for the calling user what can be had again.
+pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
+    let absolute = |name| {
+        let path = env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| {
+        // A home that is not there is not made.
+        let home = absolute("HOME").filter(|home| home.is_dir());
+        home.map(|home| home.join(".cache"))
+    });
+    cache
+        .map(|cache| cache.join("brisk"))
+        .ok_or(Cause::NoCacheDirectory)
 }
 
 #[cfg(test)]

@@ -35,9 +35,11 @@ mod shared;
 mod wire;
 
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
+pub(crate) use directory::open_private;
 pub use hot::{FillPlan, SessionFill};
 pub(crate) use layout::Layout;
 pub use learn::Learning;
+pub(crate) use learned::cache_directory;
 pub use learned::{LearnedPack, LearnedPacks};
 pub(crate) use set_up::mount_channel;
 pub use shared::SharedMount;
@@ -373,7 +375,7 @@ fn say(text: &str) {
 }
 
 /// What an error says, and its reasons, in one line.
-fn with_reasons(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_reasons(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut reason = error.source();
     while let Some(error) = reason {

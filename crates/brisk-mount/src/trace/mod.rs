@@ -29,6 +29,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use brisk_image::Profile;
 use rustix::io::Errno;
@@ -62,6 +63,9 @@ pub struct Trace {
     pub writable: bool,
     /// When to cut the recording.
     pub ready: Readiness,
+    /// Cuts the recording after this time at the latest, and lets the program and all that it has
+    /// started go on until they end by themselves.
+    pub at_most: Option<Duration>,
     /// The program and its arguments. An absolute program is taken as it is, a bare name from
     /// `PATH`, and one with a slash from the root of the image or of the program, or from the
     /// working directory if there is neither.
@@ -130,6 +134,7 @@ struct Plan {
     binds: Vec<Bind>,
     writable: bool,
     ready: Readiness,
+    at_most: Option<Duration>,
     command: Vec<OsString>,
     /// The command as it was asked for.
     asked: Vec<OsString>,
@@ -154,7 +159,7 @@ enum PlannedWhat {
 
 impl Trace {
     /// Starts the program, records until it is ready, and ends it then; a program that is ready
-    /// when it exits ends by itself. Nothing of it is left.
+    /// when it exits ends by itself, as does one with [`Trace::at_most`]. Nothing of it is left.
     ///
     /// # Errors
     ///
@@ -218,6 +223,7 @@ impl Trace {
             binds: self.binds.clone(),
             writable: self.writable,
             ready: self.ready.clone(),
+            at_most: self.at_most,
             command,
             asked: self.command.clone(),
             cwd,
@@ -247,6 +253,7 @@ impl SystemTrace {
                 binds: Vec::new(),
                 writable: false,
                 ready: self.ready.clone(),
+                at_most: None,
                 command: self.command.clone(),
                 asked: self.command.clone(),
                 cwd: WorkingDirectory::now(),

@@ -184,7 +184,11 @@ impl<'a> Tracer<'a> {
             return Ok(Err(failure));
         }
         let cut = tracer.watch();
-        let (command, by) = (plan.asked.clone(), plan.ready.describe());
+        let by = match (plan.at_most, tracer.status) {
+            (Some(time), None) => format!("after {} s", time.as_secs()),
+            _ => plan.ready.describe(),
+        };
+        let command = plan.asked.clone();
         let recorded = match &mut system {
             Some(system) => system.cut(command, by).map_err(failed),
             None => match recording.cut(command, by) {
@@ -193,9 +197,18 @@ impl<'a> Tracer<'a> {
                 Err(e) => Err(io("make a profile")(io::Error::other(e))),
             },
         };
-        // Whether the program failed is seen before it is made to end.
+        let left = match (plan.at_most, &cut) {
+            // What nobody waits for any more is ended.
+            (Some(_), Cut::Ready) if tracer.outlast() => 0,
+            _ => {
+                // Whether the program failed is seen before it is made to end.
+                let status = tracer.status;
+                let left = tracer.end(Signal::TERM);
+                tracer.status = status;
+                left
+            }
+        };
         let status = tracer.status;
-        let left = tracer.end(Signal::TERM);
         let (recorded, written) = recorded?;
         let Recorded {
             profile,
@@ -238,13 +251,17 @@ impl<'a> Tracer<'a> {
             if self.line_seen {
                 return Cut::Ready;
             }
-            let mut timeout = None;
-            if let Readiness::After(time) = self.plan.ready {
+            let mut timeout: Option<Duration> = None;
+            let after = match self.plan.ready {
+                Readiness::After(time) => Some(time),
+                _ => None,
+            };
+            for time in after.into_iter().chain(self.plan.at_most) {
                 let left = time.saturating_sub(started.elapsed());
                 if left.is_zero() {
                     return Cut::Ready;
                 }
-                timeout = Some(left);
+                timeout = Some(timeout.map_or(left, |timeout| timeout.min(left)));
             }
             if self.status.is_some() {
                 // Nothing tells that the last of its descendants ends.
@@ -260,6 +277,18 @@ impl<'a> Tracer<'a> {
                 return Cut::Ended;
             }
         }
+    }
+
+    /// Waits until all processes have ended by themselves. False if nobody waits for them any more.
+    fn outlast(&mut self) -> bool {
+        while self.reap() {
+            // Nothing tells that the last of its descendants ends.
+            let timeout = self.status.is_some().then_some(LEFT_EVERY);
+            if let Event::Abandoned = self.wait(timeout) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Waits until something happens, and passes output on.

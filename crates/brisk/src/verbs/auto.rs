@@ -1,4 +1,4 @@
-//! `brisk auto`: the hot packs that `brisk run --auto` has learned.
+//! `brisk auto`: the hot packs and profiles that `brisk run --auto` has learned.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use crate::{Answer, json};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A learned hot pack belongs to the contents of an image and to the place that it was mounted on. \
+A profile that was learned belongs to a directory and a program. \
 They are in $XDG_CACHE_HOME/brisk/hot, or else in ~/.cache/brisk/hot, with the profile of each.")]
 pub struct Args {
     #[command(subcommand)]
@@ -28,7 +29,7 @@ pub struct Args {
 enum Action {
     /// Lists them, the one used last first. Exits with 1 if there is none.
     List(ListArgs),
-    /// Removes those of an image, or all. Exits with 1 if there is none.
+    /// Removes those of an image or directory, or all. Exits with 1 if there is none.
     Forget(ForgetArgs),
 }
 
@@ -41,7 +42,7 @@ struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 struct ForgetArgs {
-    /// The image, which need not be there any more.
+    /// The image or directory, which need not be there any more.
     #[arg(required_unless_present = "all")]
     image: Option<PathBuf>,
 
@@ -77,6 +78,9 @@ fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
 
 fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
     match (&pack.image, &pack.place) {
+        (Some(directory), _) if pack.of_directory => {
+            writeln!(out, "{}, a directory", shown(directory))?;
+        }
         (Some(image), Some(place)) => writeln!(out, "{} on {}", shown(image), shown(place))?,
         (Some(image), None) => writeln!(out, "{}", shown(image))?,
         (None, _) => writeln!(out, "{}: of an unknown image", shown(&pack.key))?,
@@ -114,6 +118,7 @@ fn to_json(pack: &LearnedPack) -> Value {
     let command = pack.command.iter().map(|word| json::name(word).0);
     json!({
         "key": pack.key,
+        "kind": if pack.of_directory { "directory" } else { "image" },
         "image": name(&pack.image),
         "image_bytes": bytes(&pack.image),
         "place": name(&pack.place),

@@ -1,18 +1,22 @@
-//! `brisk run`: starts a program from an image, in a session that its user's runs share.
+//! `brisk run`: starts a program from an image, in a session that its user's runs share, or from a
+//! directory, with its profile replayed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use anyhow::bail;
-use brisk_image::{Audit, Audited, AuditedFile, Image};
+use anyhow::{Context, bail};
+use brisk_image::{Audit, Audited, AuditedFile, Image, Profile};
 use brisk_mount::{
-    ErrorKind, Launch, LearnedPacks, Learning, Readiness, Session, SessionFill, SessionImage,
-    Trace, sessions,
+    ErrorKind, Launch, LearnedPacks, Learning, PlainLaunch, Readiness, Replay, ReplayBeside,
+    Replayed, Session, SessionFill, SessionImage, Trace, sessions,
 };
 
 use super::profile::percent;
+use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::Answer;
 use crate::args::ImageArgs;
@@ -21,10 +25,17 @@ use crate::names::shown;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
 
+/// What is recorded of a launch from a directory at most: what a program asks for later, it asks for
+/// because somebody uses it.
+const LAUNCH: Duration = Duration::from_secs(15);
+
+/// Seconds that a session stays after its last program.
+const LINGER: u32 = 300;
+
 /// Files that an audit shows, the worst ones.
 const WORST: usize = 20;
 
-/// What to start, and from which image.
+/// What to start, and from which image or directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The program takes the place of brisk: signals, job control, descriptors and the exit status \
@@ -40,6 +51,11 @@ With --auto an image needs no hot pack of its own: the launch of a session witho
 until its program ends, for 15 s at most, and a pack of it is kept in $XDG_CACHE_HOME/brisk/hot or \
 ~/.cache/brisk/hot, for this image at this place. A launch that asks for much that the pack has not \
 adds to it.\n\n\
+From a directory, nothing is mounted and no process stays: brisk becomes the program at once, and \
+another process replays the profile beside it, as brisk replay does. brisk trace --tree DIR makes a \
+profile, and so does --auto: the first run of a program is traced then, for 15 s at most, sees the \
+directory read-only, and ends when all that it has started has ended. If more than a tenth of the files \
+are not what they were, the profile is forgotten, and the next run makes another.\n\n\
 With --audit the program does not take brisk's place: brisk traces it, as brisk trace does, and \
 exits as it did, with 128 and the number of the signal if one ended it.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
@@ -47,6 +63,15 @@ executed and 127 if there is none.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    /// Replays this profile: what a launch asks for is read while the program starts. Of a directory,
+    /// or of an image with --kernel.
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<PathBuf>,
+
+    /// How what a profile lists is read.
+    #[command(flatten)]
+    reading: ReadingArgs,
 
     /// The directory to mount the image on; what it holds is covered, for the program only.
     /// [default: the place that the image records, else the first of /mnt, /media and /srv that is
@@ -63,14 +88,9 @@ pub struct Args {
     writable: bool,
 
     /// How long the image stays in memory after the last program that was started from it has
-    /// ended; 0 leaves nothing. That of the latest run counts.
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 300,
-        conflicts_with = "kernel"
-    )]
-    linger: u32,
+    /// ended; 0 leaves nothing. That of the latest run counts. [default: 300]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "kernel")]
+    linger: Option<u32>,
 
     /// Fills memory with the pages of this hot pack, in place of IMAGE.hot beside the image or the
     /// pack behind it.
@@ -87,12 +107,13 @@ pub struct Args {
     fill_budget: Option<u64>,
 
     /// Learns a hot pack where there is none of use: the first run of a session is recorded, which
-    /// makes it slower, and when its launch is over the pack is made, for the next session. brisk
-    /// auto lists and forgets such packs.
-    #[arg(long, conflicts_with_all = ["kernel", "no_fill"])]
+    /// makes it slower, and when its launch is over the pack is made, for the next session. Of a
+    /// directory, the first run is traced, and its profile replayed by later ones. brisk auto lists
+    /// and forgets what was learned.
+    #[arg(long, conflicts_with_all = ["kernel", "no_fill", "profile"])]
     auto: bool,
 
-    /// How many bytes all learned hot packs may take; those not used for longest go first.
+    /// How many bytes all learned hot packs and profiles may take; those not used for longest go first.
     #[arg(
         long,
         value_name = "SIZE",
@@ -112,7 +133,8 @@ pub struct Args {
     json: bool,
 
     /// Says what will be filled, or why not, and how long what the session was asked for took until
-    /// now. What was filled is shown by brisk stat.
+    /// now. What was filled is shown by brisk stat. Of a profile, says what was replayed as soon as it
+    /// is.
     #[arg(short, long)]
     verbose: bool,
 
@@ -127,27 +149,40 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-impl Args {
-    /// Whether a program is to be started and nothing else.
-    pub fn is_plain(&self) -> bool {
-        !self.audit
-    }
+/// What a launch is traced for.
+pub enum Traced<'a> {
+    /// To compare it with a hot pack.
+    Audit(&'a Place),
+    /// To learn what it asks for of a directory.
+    Learn {
+        launch: &'a PlainLaunch,
+        tree: &'a Path,
+        learning: &'a Learning,
+        key: &'a str,
+    },
 }
 
-/// Never comes back if the program starts, unless it is audited.
+/// Never comes back if the program starts, unless it is traced.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    if !args.audit {
-        return start(args);
-    }
-    let place = Place::of(args)?;
-    match audit(args, place.at(args), &place.image)? {
-        Ok(answer) => Ok(answer),
-        Err(error) => Err(place.explain(error)),
-    }
+    start(args, |args, traced| match traced {
+        Traced::Audit(place) => match audit(args, place.at(args), &place.image)? {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(place.explain(error)),
+        },
+        Traced::Learn {
+            launch,
+            tree,
+            learning,
+            key,
+        } => learn_directory(args, launch, tree, &|profile| {
+            let packs = LearnedPacks::open(&learning.packs)?;
+            packs.keep_profile(key, tree, profile, learning.limit)
+        }),
+    })
 }
 
 /// An image that is open, and where it is to be mounted if the arguments do not say so.
-struct Place {
+pub struct Place {
     image: Image,
     recorded: Option<PathBuf>,
 }
@@ -177,12 +212,35 @@ impl Place {
     }
 }
 
-/// Starts the program, which takes brisk's place. Never comes back if that succeeds.
-pub fn start(args: &Args) -> anyhow::Result<Answer> {
+/// Starts the program, which takes brisk's place, so this never comes back then; or has `trace` do
+/// that. What traces is large, and for few runs.
+pub fn start(
+    args: &Args,
+    trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
+) -> anyhow::Result<Answer> {
+    if args.image.image.is_dir() {
+        return run_directory(args, trace);
+    }
+    if let (Some(_), false) = (&args.profile, args.kernel) {
+        bail!(
+            "{}: --profile is for directories, and for an image with --kernel; make a hot pack of it \
+             with brisk hot --profile, which brisk run fills",
+            args.image.image.display()
+        );
+    }
+    if args.profile.is_none() && args.reading.is_given() {
+        bail!("--disk and --budget are for a directory, or go with --profile; leave them out");
+    }
     let place = Place::of(args)?;
+    if args.audit {
+        return trace(args, Traced::Audit(&place));
+    }
     let (at, image) = (place.at(args), &place.image);
     let result = if args.kernel {
-        launch(args, at, image).exec()
+        launch(args, at, image).exec_after(|place| match beside(args, place)? {
+            Some(beside) => beside.start(),
+            None => Ok(()),
+        })
     } else {
         let session = session(args, at, image)?;
         if args.verbose {
@@ -200,6 +258,168 @@ pub fn start(args: &Args) -> anyhow::Result<Answer> {
     match result {
         Ok(never) => match never {},
         Err(error) => Err(place.explain(error)),
+    }
+}
+
+/// Starts the program from a directory, where it is.
+fn run_directory(
+    args: &Args,
+    trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
+) -> anyhow::Result<Answer> {
+    let directory = &args.image.image;
+    let named = directory.display();
+    if let Some((option, instead)) = args.of_images() {
+        bail!("{named} is a directory, which is not mounted, so {option} is not for it; {instead}");
+    }
+    // As a program that changes its directory finds it.
+    let tree = std::path::absolute(directory).context("cannot resolve the directory's name")?;
+    let launch = PlainLaunch {
+        tree: Some(tree.clone()),
+        command: args.command.clone(),
+    };
+    if let Some(beside) = beside(args, &tree)? {
+        return replay::start_beside(beside, &launch);
+    }
+    if !args.auto {
+        bail!(
+            "{named} is a directory: name its profile with --profile (brisk trace --tree {named} \
+             records one), or have it recorded by the first run with --auto"
+        );
+    }
+    let Some(learning) = learning(args) else {
+        match launch.exec()? {}
+    };
+    let packs = LearnedPacks::open(&learning.packs)?;
+    let canonical = directory
+        .canonicalize()
+        .context("cannot resolve the directory's name")?;
+    let program = args.command.first().map_or(OsStr::new(""), |word| word);
+    let key = LearnedPacks::key_of_directory(&canonical, program);
+    let Some(profile) = packs.use_profile(&key) else {
+        let traced = Traced::Learn {
+            launch: &launch,
+            tree: &canonical,
+            learning: &learning,
+            key: &key,
+        };
+        return trace(args, traced);
+    };
+    let mut beside = ReplayBeside::open(profile)?;
+    arrange(&mut beside, args, &tree);
+    beside.then = Some(Box::new(move |replayed| {
+        if replayed.is_none_or(Replayed::is_stale) {
+            // The next run records anew. What cannot be removed is looked at again by then.
+            let packs = LearnedPacks::open(&learning.packs);
+            packs.and_then(|packs| packs.forget(&key)).ok();
+        }
+    }));
+    replay::start_beside(beside, &launch)
+}
+
+/// Traces the program, which does not take brisk's place then, and has `keep` keep its profile.
+fn learn_directory(
+    args: &Args,
+    launch: &PlainLaunch,
+    tree: &Path,
+    keep: &dyn Fn(&Profile) -> brisk_mount::Result<()>,
+) -> anyhow::Result<Answer> {
+    let mut command = launch.command.clone();
+    if let Some(program) = command.first_mut()
+        && program.as_bytes().contains(&b'/')
+    {
+        // From the tree, as every other run does.
+        *program = tree.join(&*program).into();
+    }
+    if args.verbose {
+        say("there is no profile of this program yet: it is recorded by this run");
+    }
+    let trace = Trace {
+        image: None,
+        trees: vec![tree.to_owned()],
+        with: Vec::new(),
+        root: false,
+        binds: Vec::new(),
+        writable: false,
+        ready: Readiness::Exit,
+        at_most: Some(LAUNCH),
+        command,
+    };
+    let traced = match trace.record() {
+        Ok(traced) => traced,
+        // Before the program was started.
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            warn(&format!("{}; nothing is learned", with_reasons(&error)));
+            match launch.exec()? {}
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let profile = &traced.profile;
+    if let Err(error) = keep(profile) {
+        warn(&format!("{}; nothing is learned", with_reasons(&error)));
+    }
+    // The next run is in a hurry. What cannot be measured is taken to be a disk of its kind.
+    let replay = Replay::new(profile.clone(), &[tree.to_owned()], args.reading.charge());
+    replay.and_then(|replay| replay.measure(false)).ok();
+    Ok(exited(traced.status))
+}
+
+/// The answer of who ran a program that has ended.
+fn exited(status: Option<ExitStatus>) -> Answer {
+    let code = status.and_then(|s| s.code().or_else(|| Some(128 + s.signal()?)));
+    Answer::Exited(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125))
+}
+
+/// What replays the profile, if there is one, of the files in `place`.
+fn beside(args: &Args, place: &Path) -> Result<Option<ReplayBeside>, brisk_mount::Error> {
+    let Some(profile) = &args.profile else {
+        return Ok(None);
+    };
+    let mut beside = ReplayBeside::open(profile)?;
+    arrange(&mut beside, args, place);
+    Ok(Some(beside))
+}
+
+fn arrange(beside: &mut ReplayBeside, args: &Args, place: &Path) {
+    beside.at = vec![place.to_owned()];
+    beside.charge = args.reading.charge();
+    beside.budget = args.reading.budget();
+    beside.report = args.verbose.then_some(replay::summary);
+}
+
+impl Args {
+    /// An option that was given and is for images only, and what to do without it.
+    fn of_images(&self) -> Option<(&'static str, &'static str)> {
+        let pack = "pack it with brisk pack, and run the image";
+        let leave = "leave it out";
+        let surroundings = &self.surroundings;
+        let options = [
+            ("--offset", self.image.offset.is_some(), leave),
+            ("--at", self.at.is_some(), pack),
+            (
+                "--root",
+                surroundings.root,
+                "start chroot with brisk replay PROFILE --at DIR",
+            ),
+            ("--bind", !surroundings.bind.is_empty(), pack),
+            ("--with", !surroundings.with.is_empty(), pack),
+            ("--writable", self.writable, pack),
+            ("--linger", self.linger.is_some(), leave),
+            (
+                "--hot",
+                self.hot.is_some(),
+                "name its profile with --profile",
+            ),
+            ("--no-fill", self.no_fill, leave),
+            (
+                "--fill-budget",
+                self.fill_budget.is_some(),
+                "bound it with --budget",
+            ),
+            ("--audit", self.audit, pack),
+            ("--kernel", self.kernel, leave),
+        ];
+        let given = options.into_iter().find(|(_, given, _)| *given);
+        given.map(|(option, _, instead)| (option, instead))
     }
 }
 
@@ -223,7 +443,7 @@ fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Se
         root: args.surroundings.root,
         binds: args.surroundings.bind.clone(),
         writable: args.writable,
-        linger: Duration::from_secs(args.linger.into()),
+        linger: Duration::from_secs(args.linger.unwrap_or(LINGER).into()),
         fill: fill(args),
         command: args.command.clone(),
     })
@@ -323,6 +543,7 @@ fn audit(
         binds: session.binds,
         writable: args.writable,
         ready: Readiness::Exit,
+        at_most: None,
         command: session.command,
     };
     let traced = match trace.record() {
@@ -338,11 +559,7 @@ fn audit(
             say(&line);
         }
     }
-    let status = traced.status;
-    let code = status.and_then(|s| s.code().or_else(|| Some(128 + s.signal()?)));
-    Ok(Ok(Answer::Exited(
-        code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125),
-    )))
+    Ok(Ok(exited(traced.status)))
 }
 
 /// What an audit found, for people.

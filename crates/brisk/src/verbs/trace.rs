@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use brisk_image::{Image, OpenOptions, Origin, Profile, Tree, TreeRules};
-use brisk_mount::{ErrorKind, Readiness, SessionImage, SystemTrace, Trace, TraceSource, Traced};
+use brisk_mount::{
+    DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
+};
 use clap::builder::TypedValueParser as _;
 use indicatif::BinaryBytes;
 
@@ -161,6 +163,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         binds: args.surroundings.bind.clone(),
         writable: args.writable,
         ready: args.ready.clone(),
+        at_most: None,
         command: args.command.clone(),
     };
     let whole = SystemTrace {
@@ -201,6 +204,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let origins = sources.iter().map(origin).collect::<Result<Vec<_>, _>>()?;
     add_digests(&mut profile, &origins, args.quiet)?;
     profile.write(&output)?;
+    measure(&profile, if system { &[] } else { &sources });
     let whole = match system {
         true => None,
         // Directories that may not be entered have no size.
@@ -328,6 +332,19 @@ fn add_digests(profile: &mut Profile, origins: &[Origin], quiet: bool) -> anyhow
         ));
     }
     Ok(())
+}
+
+/// Finds out what the disks charge that the profile's files are on, once for each: nothing is in a hurry
+/// now, and whoever replays the profile is. Without it, a disk is taken to be one of its kind.
+fn measure(profile: &Profile, sources: &[TraceSource]) {
+    let directory = |source: &TraceSource| match source {
+        TraceSource::Directory(path) => Some(path.clone()),
+        TraceSource::Image { .. } => None,
+    };
+    let at: Vec<_> = sources.iter().filter_map(directory).collect();
+    let replay = Replay::new(profile.clone(), &at, DiskCharge::default());
+    // What cannot be measured or kept here is measured where it can.
+    replay.and_then(|replay| replay.measure(false)).ok();
 }
 
 fn summary(profile: &Profile, output: &Path, whole: Option<u64>) -> String {

@@ -148,6 +148,11 @@ impl Stage {
         self.user == 0
     }
 
+    /// The number of the user.
+    pub fn user(&self) -> u32 {
+        self.user
+    }
+
     /// The command's file, which the user can execute.
     pub fn executable(&self) -> PathBuf {
         let own = self.path("brisk");

@@ -1,0 +1,123 @@
+//! Measuring what a disk charges for reads.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::{AlignedBuf, Charge, ReadAt};
+
+/// Reads that are under way at once, in each of the two measurements.
+const LARGE_AT_ONCE: u64 = 4;
+const SMALL_AT_ONCE: u64 = 8;
+
+/// Bytes of a large read and of a small one. Both are multiples of every disk's block.
+const LARGE: usize = 1 << 20;
+const SMALL: usize = 4096;
+
+/// Bytes that a file has at least of which [`measure_charge`] reads: less tells little.
+pub const MEASURED_LEN: u64 = 4 << 20;
+
+/// Reads `files`, which are on one disk, past the page cache for `time`, half of it in large pieces and
+/// half in small ones, and tells how fast that was.
+///
+/// # Errors
+///
+/// `InvalidInput` if none of the files has 4 MiB, and what the system says: `EINVAL` where the file
+/// system reads nothing past the page cache.
+pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
+    let mut direct = Vec::new();
+    for file in files {
+        let len = ReadAt::len(*file)?;
+        if len >= MEASURED_LEN {
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(*file));
+            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+            direct.push((File::from(open(path, flags, Mode::empty())?), len));
+        }
+    }
+    if direct.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "no file has the 4 MiB that it takes to measure",
+        ));
+    }
+    let large = reads_per_second(&direct, LARGE, LARGE_AT_ONCE, time / 2)?;
+    let small = reads_per_second(&direct, SMALL, SMALL_AT_ONCE, time / 2)?;
+    let at_least_one = |rate: f64| NonZeroU64::new(rate as u64).unwrap_or(NonZeroU64::MIN);
+    Ok(Charge {
+        bytes_per_second: at_least_one(large * LARGE as f64),
+        operations_per_second: at_least_one(small),
+    })
+}
+
+/// How many reads of `size` bytes in a second, at scattered places.
+fn reads_per_second(
+    files: &[(File, u64)],
+    size: usize,
+    at_once: u64,
+    time: Duration,
+) -> io::Result<f64> {
+    let started = Instant::now();
+    let done = AtomicU64::new(0);
+    let pieces: u64 = files.iter().map(|(_, len)| len / size as u64).sum();
+    let read = |thread: u64| -> io::Result<()> {
+        let mut buf = AlignedBuf::zeroed(size, 4096);
+        let mut state = thread.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        while started.elapsed() < time {
+            // xorshift64
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let mut piece = state % pieces.max(1);
+            for (file, len) in files {
+                let own = len / size as u64;
+                if piece < own {
+                    file.read_exact_at(piece * size as u64, &mut buf)?;
+                    break;
+                }
+                piece -= own;
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..at_once).map(|n| scope.spawn(move || read(n))).collect();
+        let ended = threads.into_iter().map(|thread| {
+            let failed = |_| Err(io::Error::other("a thread that measured ended early"));
+            thread.join().unwrap_or_else(failed)
+        });
+        ended
+            .collect::<Vec<_>>()
+            .into_iter()
+            .collect::<io::Result<Vec<()>>>()
+    })?;
+    Ok(done.into_inner() as f64 / started.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_charge_is_measured_where_it_can_be() {
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let e = measure_charge(&[&file], Duration::from_millis(2)).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "no file has the 4 MiB that it takes to measure"
+        );
+        file.write_all(&vec![1; 5 << 20]).unwrap();
+        file.sync_all().unwrap();
+        // A file system that does not read past the page cache says so.
+        match measure_charge(&[&file], Duration::from_millis(100)) {
+            Ok(charge) => assert!(charge.bytes_per_second.get() > 1 << 20, "{charge:?}"),
+            Err(e) => assert_eq!(e.kind(), io::ErrorKind::InvalidInput, "{e}"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Replaying beside a program, in a process that the program does not know.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+
+use brisk_image::{Limits, Profile};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use super::bystander::Bystander;
+use super::{DiskCharge, Replay, Replayed};
+use crate::error::{Action, Cause, Error, Result};
+use crate::syscalls::start_detached;
+
+/// What is done with what came of a replay; none if the profile is of no use.
+pub type AfterReplay = Box<dyn FnOnce(Option<&Replayed>)>;
+
+/// A profile to be replayed by a process of its own, while this one becomes a program.
+///
+/// The process is nobody's child, has no terminal, and gets none of the program's signals. It reads the
+/// profile by itself, so that the program does not wait for that.
+pub struct ReplayBeside {
+    path: PathBuf,
+    profile: File,
+    /// The directories that roots of the profile are taken to be in: see [`Replay::new`].
+    pub at: Vec<PathBuf>,
+    /// What the disk charges, where that is not to be known from elsewhere.
+    pub charge: DiskCharge,
+    /// Bytes that are asked for at most.
+    pub budget: Option<u64>,
+    /// Is done in the process at its end.
+    pub then: Option<AfterReplay>,
+    /// Says on standard error what was done, for which it is held until then.
+    pub report: Option<fn(&Replayed) -> String>,
+}
+
+impl ReplayBeside {
+    /// Of the profile at `path`.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be opened.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        match File::open(&path) {
+            Ok(profile) => Ok(Self {
+                path,
+                profile,
+                at: Vec::new(),
+                charge: DiskCharge::default(),
+                budget: None,
+                then: None,
+                report: None,
+            }),
+            Err(e) => {
+                let cause = Cause::io("open the profile", e);
+                Err(Error::new(Action::Replay, cause).with_path(path))
+            }
+        }
+    }
+
+    /// Starts the process, and returns at once. What is wrong with the profile it says on standard
+    /// error; the program goes on.
+    ///
+    /// # Errors
+    ///
+    /// `Place` if a directory is not there, `State` if this process has other threads, and `Io`.
+    pub fn start(self) -> Result<()> {
+        let path = self.path.clone();
+        self.start_process()
+            .map_err(|cause| Error::new(Action::Replay, cause).with_path(path))
+    }
+
+    fn start_process(mut self) -> Result<(), Cause> {
+        for at in &mut self.at {
+            // The process has another working directory.
+            *at = std::path::absolute(&*at)
+                .map_err(|e| Cause::io(format!("resolve {}", at.display()), e))?;
+        }
+        let null = openat(
+            CWD,
+            "/dev/null",
+            OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|e| Cause::io("open /dev/null", e))?;
+        let errors = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3).map(File::from);
+        // A program without standard error gets no words there.
+        let mut errors = errors.ok();
+        // Where there are no accounts, nobody knows whether the program asks for what is replayed.
+        let mut program = Bystander::this().ok();
+        let mut kept = vec![self.profile.as_raw_fd()];
+        kept.extend(program.as_ref().map(Bystander::descriptor));
+        kept.extend(errors.as_ref().map(AsRawFd::as_raw_fd));
+        let main = move || {
+            // A name for those who look for it; all works without.
+            rustix::thread::set_name(c"brisk-replay").ok();
+            let report = self.report;
+            let then = self.then.take();
+            let path = self.path.clone();
+            let replay = match self.prepare() {
+                Ok(mut replay) => {
+                    replay.bystander = program.take();
+                    replay
+                }
+                Err(e) => {
+                    let reasons = crate::session::with_reasons(&*e);
+                    let text = format!(
+                        "warning: {}: {reasons}; nothing is replayed",
+                        path.display()
+                    );
+                    say(&mut errors, &text);
+                    if let Some(then) = then {
+                        then(None);
+                    }
+                    return 1;
+                }
+            };
+            if report.is_none() {
+                // Whoever reads what the program writes waits for its end, not for this.
+                errors = None;
+            }
+            match replay.run() {
+                Ok(replayed) => {
+                    if let Some(report) = report {
+                        say(&mut errors, &report(&replayed));
+                    }
+                    if let Some(then) = then {
+                        then(Some(&replayed));
+                    }
+                    0
+                }
+                Err(e) => {
+                    say(&mut errors, &crate::session::with_reasons(&e));
+                    1
+                }
+            }
+        };
+        start_detached(&kept, null.as_fd(), main)
+            .map_err(|e| Cause::io("start the process that replays", e))
+    }
+
+    fn prepare(mut self) -> Result<Replay, Box<dyn std::error::Error>> {
+        let limits = Limits::default();
+        let mut text = Vec::new();
+        // More than a profile may have is refused when it is read.
+        let most = limits.memory.saturating_add(1);
+        (&mut self.profile).take(most).read_to_end(&mut text)?;
+        let profile = Profile::from_text(&text, &limits)?;
+        let mut replay = Replay::new(profile, &self.at, self.charge)?;
+        replay.budget = self.budget;
+        Ok(replay)
+    }
+}
+
+/// Says something on standard error, if there is one.
+fn say(errors: &mut Option<File>, text: &str) {
+    if let Some(errors) = errors {
+        // There is nobody else to tell.
+        errors.write_all(format!("brisk: {text}\n").as_bytes()).ok();
+    }
+}

@@ -1,0 +1,207 @@
+//! The disk that a directory is on, and what it charges for reads.
+//!
+//! What was measured is kept in `$XDG_CACHE_HOME/brisk/devices`, else in `~/.cache/brisk/devices`: a
+//! file for each disk, with the line `bps=BYTES,iops=OPERATIONS`.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use brisk_io::{Charge, DiskReads};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, major, minor, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::getpid;
+
+use crate::error::{Action, Cause, Error, Result};
+use crate::session::{cache_directory, open_private};
+
+/// Bytes that every kernel reads for one call, and those that are still one operation of a disk.
+const LEAST: u64 = 128 << 10;
+const MOST: u64 = 1 << 20;
+
+/// What a disk is taken to charge about which nothing is known but its kind.
+const TURNING: (u64, u64) = (150 << 20, 100);
+const STANDING: (u64, u64) = (1 << 30, 20_000);
+
+/// Bytes of a file of [`DiskCharges`], at most.
+const TEXT: u64 = 64;
+
+/// A disk, by its number; none for what is on no disk of its own (FUSE, networks, overlays).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Disk {
+    number: Option<(u32, u32)>,
+}
+
+impl Disk {
+    /// Something that is on no disk.
+    pub(super) const NONE: Self = Self { number: None };
+
+    /// That of the file behind a descriptor.
+    pub(super) fn of(fd: &OwnedFd) -> Self {
+        let number = fstat(fd).map(|stat| (major(stat.st_dev), minor(stat.st_dev)));
+        Self {
+            // Major number 0 is of file systems without a device.
+            number: number.ok().filter(|&(major, _)| major != 0),
+        }
+    }
+
+    /// Its directory in `/sys`, of the whole disk if this is a part.
+    fn directory(self) -> Option<PathBuf> {
+        let (major, minor) = self.number?;
+        let own = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+        let whole = own.parent().map(Path::to_owned);
+        [Some(own), whole]
+            .into_iter()
+            .flatten()
+            .find(|path| path.join("queue").is_dir())
+    }
+
+    fn number_in(self, file: &str) -> Option<u64> {
+        let text = fs::read_to_string(self.directory()?.join(file)).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// What names the disk among others: its number, which a later one may have, and its size.
+    pub(super) fn name(self) -> Option<String> {
+        let directory = self.directory()?;
+        let number = fs::read_to_string(directory.join("dev")).ok()?;
+        let size = self.number_in("size")?;
+        let number = number.trim();
+        let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b':');
+        plain.then(|| format!("{number}-{size}"))
+    }
+
+    /// How files on it are read, if it charges what it is taken to.
+    pub(super) fn reads(self) -> DiskReads {
+        let turning = self.number_in("queue/rotational") == Some(1);
+        let (bytes, operations) = if turning { TURNING } else { STANDING };
+        let kib = |file| self.number_in(file).unwrap_or(0).saturating_mul(1024);
+        // The kernel takes the larger of the two for one call.
+        let largest = kib("queue/read_ahead_kb").max(kib("queue/max_sectors_kb"));
+        let number = |n| NonZeroU64::new(n).unwrap_or(NonZeroU64::MIN);
+        DiskReads {
+            charge: Charge {
+                bytes_per_second: number(bytes),
+                operations_per_second: number(operations),
+            },
+            largest: number(largest.clamp(LEAST, MOST)),
+        }
+    }
+}
+
+/// What disks charge, as it was measured: a directory of the user's.
+pub(super) struct DiskCharges {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl DiskCharges {
+    /// Opens it. Without `make`, none if there is none.
+    pub(super) fn open(make: bool) -> Result<Option<Self>> {
+        let open = || {
+            let cache = cache_directory()?;
+            let path = cache.join("devices");
+            if make {
+                fs::create_dir_all(&cache)
+                    .map_err(|e| Cause::io(format!("make {}", cache.display()), e))?;
+            } else if !path.exists() {
+                return Ok(None);
+            }
+            let fd = open_private(&path)?;
+            Ok(Some(Self { fd, path }))
+        };
+        open().map_err(|cause| Error::new(Action::Measure, cause))
+    }
+
+    /// What the disk of this name charges; none if that was not measured, or is not to be read.
+    pub(super) fn get(&self, name: &str) -> Option<Charge> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(openat(&self.fd, name, flags, Mode::empty()).ok()?);
+        let mut text = String::new();
+        file.take(TEXT).read_to_string(&mut text).ok()?;
+        parse(text.trim_end())
+    }
+
+    pub(super) fn keep(&self, name: &str, charge: Charge) -> Result<()> {
+        let write = || -> io::Result<()> {
+            let temporary = format!(".brisk-{}", getpid());
+            match unlinkat(&self.fd, &temporary, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(e.into()),
+            }
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let file = openat(&self.fd, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+            File::from(file).write_all(text(charge).as_bytes())?;
+            Ok(renameat(&self.fd, &temporary, &self.fd, name)?)
+        };
+        write().map_err(|e| {
+            let step = format!("write to {}", self.path.display());
+            Error::new(Action::Measure, Cause::io(step, e))
+        })
+    }
+}
+
+fn text(charge: Charge) -> String {
+    format!(
+        "bps={},iops={}\n",
+        charge.bytes_per_second, charge.operations_per_second
+    )
+}
+
+fn parse(text: &str) -> Option<Charge> {
+    let (bytes, operations) = text.strip_prefix("bps=")?.split_once(",iops=")?;
+    Some(Charge {
+        bytes_per_second: bytes.parse().ok()?,
+        operations_per_second: operations.parse().ok()?,
+    })
+}
+
+/// A directory as a path only.
+pub(super) fn open_root(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(rustix::fs::CWD, path, flags, Mode::empty())?)
+}
+
+/// The file behind a descriptor that was opened as a path only, opened to be read.
+pub(super) fn reopen(file: &OwnedFd) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(openat(rustix::fs::CWD, path, flags, Mode::empty())?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_read_again_and_nothing_else() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("devices");
+        let fd = open_private(&path).expect("ours");
+        let charges = DiskCharges { fd, path };
+        assert_eq!(charges.get("254:0-100"), None);
+        let number = |n| NonZeroU64::new(n).expect("not zero");
+        let charge = Charge {
+            bytes_per_second: number(200 << 20),
+            operations_per_second: number(2000),
+        };
+        charges.keep("254:0-100", charge).expect("room");
+        assert_eq!(charges.get("254:0-100"), Some(charge));
+        for text in ["", "bps=1", "bps=0,iops=1", "bps=1,iops=x", "bps=1,iops=1,"] {
+            fs::write(charges.path.join("other"), text).expect("room");
+            assert_eq!(charges.get("other"), None, "{text}");
+        }
+        fs::write(charges.path.join("other"), vec![b'9'; 1 << 20]).expect("room");
+        assert_eq!(charges.get("other"), None);
+    }
+
+    #[test]
+    fn what_is_on_no_disk_is_read_in_the_smallest_pieces() {
+        let proc = open_root(Path::new("/proc")).expect("there is one");
+        let disk = Disk::of(&proc);
+        assert_eq!(disk.name(), None);
+        assert_eq!(disk.reads().largest.get(), LEAST);
+    }
+}

@@ -1,0 +1,512 @@
+/*!
+Replaying a profile: asking the kernel for what a launch will ask for, ahead of it.
+
+Files are looked for where they are now, and are left out if they are not as long as when they were
+recorded. Extents of them are planned by what the disk charges, and asked for in the order of the
+profile by several threads; another looks up the names, so that what the kernel needs to find files is
+in memory too. Nothing of a file is changed, and nothing that is there already is read.
+*/
+
+mod beside;
+mod bystander;
+mod disk;
+mod warm;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brisk_image::{Origin, PAGE, Profile, Touch};
+use brisk_io::{
+    Charge, DiskReads, Extent, MEASURED_LEN, Prefetch, PrefetchCounts, PrefetchOptions,
+    measure_charge, plan_extents,
+};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+pub use self::beside::{AfterReplay, ReplayBeside};
+use self::bystander::Bystander;
+use self::disk::{Disk, DiskCharges, open_root, reopen};
+pub use self::warm::warm;
+use crate::error::{Action, Cause, Error, Result};
+use crate::fuse::fill::free_memory;
+
+/// Threads that ask for pages. Each may wait for the disk.
+const THREADS: usize = 4;
+
+/// The free memory where the system does not tell.
+const UNKNOWN_MEMORY: u64 = 1 << 30;
+
+/// How often it is seen whether the program asks for what is replayed.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Time that measuring a disk takes.
+const MEASURING: Duration = Duration::from_millis(400);
+
+/// Files that are read to measure a disk, at most: the largest of the profile.
+const MEASURED_FILES: usize = 8;
+
+/// A profile to be replayed.
+#[derive(Debug)]
+pub struct Replay {
+    profile: Profile,
+    /// Where the files of each root are now; none of a root that is not there.
+    roots: Vec<Option<Arc<OwnedFd>>>,
+    /// What the disk of each charges.
+    disks: Vec<DiskReads>,
+    /// Bytes that are asked for at most; half of the free memory is a bound always.
+    pub budget: Option<u64>,
+    /// Passes over what comes too late, and gives up where all is in memory, as who runs beside the
+    /// program should.
+    pub race: bool,
+    /// The program beside which this runs: the replay ends if it asks for other things.
+    bystander: Option<Bystander>,
+}
+
+/// What a disk is taken to charge, as far as it is given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskCharge {
+    /// Bytes in a second.
+    pub bytes_per_second: Option<std::num::NonZeroU64>,
+    /// Operations in a second.
+    pub operations_per_second: Option<std::num::NonZeroU64>,
+}
+
+/// What came of a [`Replay`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replayed {
+    /// What was asked for.
+    pub pages: PrefetchCounts,
+    /// Files of the profile that were looked at.
+    pub files: u64,
+    /// Of these, those of another length than recorded.
+    pub stale: u64,
+    /// Of these, those that are not there or may not be read.
+    pub missing: u64,
+    /// Names that were looked up.
+    pub look_ups: u64,
+    /// Of these, those whose answer is now the other one.
+    pub changed: u64,
+    /// Whether it was given up as the program asked for other things.
+    pub strayed: bool,
+    /// How long it took until all that was asked for had come.
+    pub time: Duration,
+}
+
+impl Replayed {
+    /// Whether more than a tenth of the files that were looked at are not what they were.
+    pub fn is_stale(&self) -> bool {
+        (self.stale + self.missing).saturating_mul(10) > self.files
+    }
+}
+
+/// A disk that was measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MeasuredDisk {
+    /// The device's number and size.
+    pub name: String,
+    /// What it charges.
+    pub charge: Charge,
+}
+
+/// A file of the profile.
+enum Slot {
+    Unseen,
+    Open(Arc<File>),
+    Stale,
+    Missing,
+}
+
+impl Replay {
+    /// Of `profile`, whose roots are where they were recorded, but for those that the directories
+    /// `at` are taken for: see [`Origin::root_of`]. Roots that are not there are left out.
+    ///
+    /// # Errors
+    ///
+    /// `Place` if a directory of `at` cannot be used, or is none that the profile knows.
+    pub fn new(profile: Profile, at: &[PathBuf], charge: DiskCharge) -> Result<Self> {
+        let mut profile = profile;
+        let mut places = BTreeMap::new();
+        for path in at {
+            let named = |source| {
+                Error::new(Action::Replay, Cause::ReplayPlace { source }).with_path(path.as_path())
+            };
+            let origin = Origin::directory(path).map_err(named)?;
+            profile = origin.narrow(&profile).map_err(named)?.into_owned();
+            places.insert(origin.root_of(&profile).map_err(named)?, path);
+        }
+        let mut roots = Vec::new();
+        let mut disks = Vec::new();
+        let charges = DiskCharges::open(false).ok().flatten();
+        for (number, root) in (0u32..).zip(profile.roots()) {
+            let place = places.get(&number).map_or(&root.path, |place| *place);
+            let fd = match open_root(place) {
+                Ok(fd) => Some(fd),
+                Err(e) if places.contains_key(&number) => {
+                    let cause = Cause::io("open the directory", e);
+                    return Err(Error::new(Action::Replay, cause).with_path(place.as_path()));
+                }
+                Err(_) => None,
+            };
+            let disk = fd.as_ref().map(Disk::of);
+            let mut reads = disk.unwrap_or(Disk::NONE).reads();
+            let measured = disk.and_then(Disk::name).zip(charges.as_ref());
+            if let Some(charge) = measured.and_then(|(name, charges)| charges.get(&name)) {
+                reads.charge = charge;
+            }
+            let own = &mut reads.charge;
+            own.bytes_per_second = charge.bytes_per_second.unwrap_or(own.bytes_per_second);
+            own.operations_per_second = charge
+                .operations_per_second
+                .unwrap_or(own.operations_per_second);
+            disks.push(reads);
+            roots.push(fd.map(Arc::new));
+        }
+        Ok(Self {
+            profile,
+            roots,
+            disks,
+            budget: None,
+            race: true,
+            bystander: None,
+        })
+    }
+
+    /// What is asked for, in order, and the bytes that are left out for lack of budget.
+    fn plan(&self, budget: u64) -> (Vec<Extent>, u64) {
+        let files = self.profile.files();
+        let ranges = self.profile.ranges().map(|(_, range)| Extent {
+            file: range.file,
+            offset: range.first.saturating_mul(PAGE),
+            len: files
+                .get(range.file as usize)
+                .map_or(0, |file| range.bytes_of(file.len)),
+        });
+        let (ranges, left_out) = within(ranges, budget);
+        (plan_extents(ranges, |file| self.reads_of(file)), left_out)
+    }
+
+    fn reads_of(&self, file: u32) -> DiskReads {
+        let root = self
+            .profile
+            .files()
+            .get(file as usize)
+            .map(|file| file.root);
+        let own = root.and_then(|root| self.disks.get(root as usize));
+        own.copied().unwrap_or_else(|| Disk::NONE.reads())
+    }
+
+    /// Replays, and waits until all that was asked for has come. The limit of open files is raised
+    /// meanwhile, as far as the process may.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if no thread can be started.
+    pub fn run(self) -> Result<Replayed> {
+        let started = Instant::now();
+        let limit = raise_file_limit();
+        let result = self.replay(started);
+        if let Some(limit) = limit {
+            // It was what it is set to.
+            setrlimit(Resource::Nofile, limit).ok();
+        }
+        result.map_err(|e| {
+            let cause = Cause::io("start the threads that read", e);
+            Error::new(Action::Replay, cause)
+        })
+    }
+
+    fn replay(self, started: Instant) -> io::Result<Replayed> {
+        let options = PrefetchOptions {
+            threads: THREADS,
+            budget: most(self.budget),
+            race: self.race,
+        };
+        let (extents, left_out) = self.plan(options.budget);
+        let charges: Vec<Charge> = (0u32..)
+            .zip(self.profile.files())
+            .map(|(number, _)| self.reads_of(number).charge)
+            .collect();
+        let fallback = Disk::NONE.reads().charge;
+        let files = Arc::new(Files::new(self.profile, self.roots));
+        let over = Arc::new(AtomicBool::new(false));
+        let looking = {
+            let (files, over) = (Arc::clone(&files), Arc::clone(&over));
+            let looks = move || files.look_up(&over);
+            thread::Builder::new()
+                .name("look-ups".to_owned())
+                .spawn(looks)?
+        };
+        let own = Arc::clone(&files);
+        let prefetch = Prefetch::start(
+            extents,
+            options,
+            move |file| charges.get(file as usize).copied().unwrap_or(fallback),
+            move |extent| own.open(extent.file),
+        )?;
+        let mut strayed = false;
+        if let Some(mut program) = self.bystander {
+            while !prefetch.is_over() && !strayed {
+                strayed = program.strays(prefetch.counts().asked);
+                thread::sleep(LOOK_EVERY);
+            }
+        }
+        if strayed {
+            prefetch.cancel();
+        }
+        let mut pages = prefetch.wait();
+        pages.over_budget = pages.over_budget.saturating_add(left_out);
+        if strayed || (options.race && pages.asked == 0 && pages.passed > 0) {
+            // It is of no use, or what is in memory has been found before.
+            over.store(true, Ordering::Relaxed);
+        }
+        // A thread that panicked has looked up nothing that counts.
+        let (look_ups, changed) = looking.join().unwrap_or_default();
+        let (files, stale, missing) = files.count();
+        Ok(Replayed {
+            pages,
+            files,
+            stale,
+            missing,
+            look_ups,
+            changed,
+            strayed,
+            time: started.elapsed(),
+        })
+    }
+
+    /// Measures the disks that the profile's files are on, and keeps what they charge for this user:
+    /// with `again` also of those that were measured before. Disks without a file that is large
+    /// enough are left out.
+    ///
+    /// # Errors
+    ///
+    /// `Place` if there is no place to keep it, and `Io`.
+    pub fn measure(self, again: bool) -> Result<Vec<MeasuredDisk>> {
+        let mut disks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (root, fd) in (0u32..).zip(&self.roots) {
+            if let Some(name) = fd.as_ref().and_then(|fd| Disk::of(fd).name()) {
+                disks.entry(name).or_default().push(root);
+            }
+        }
+        let files = Files::new(self.profile, self.roots);
+        let mut measured = Vec::new();
+        for (name, roots) in disks {
+            let all = files.profile.files();
+            let mut largest: Vec<u32> = (0u32..)
+                .zip(all)
+                .filter(|(_, file)| roots.contains(&file.root) && file.len >= MEASURED_LEN)
+                .map(|(number, _)| number)
+                .collect();
+            if largest.is_empty() {
+                continue;
+            }
+            let known = DiskCharges::open(false)?.and_then(|charges| charges.get(&name));
+            if known.is_some() && !again {
+                continue;
+            }
+            largest.sort_by_key(|&number| std::cmp::Reverse(all[number as usize].len));
+            largest.truncate(MEASURED_FILES);
+            let open: Vec<_> = largest.iter().filter_map(|&n| files.open(n)).collect();
+            let open: Vec<&File> = open.iter().map(|file| &**file).collect();
+            let charge = match measure_charge(&open, MEASURING) {
+                Ok(charge) => charge,
+                // Too little to read, or no way past the page cache.
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => continue,
+                Err(e) => {
+                    let cause = Cause::io(format!("read from the disk {name}"), e);
+                    return Err(Error::new(Action::Measure, cause));
+                }
+            };
+            if let Some(charges) = DiskCharges::open(true)? {
+                charges.keep(&name, charge)?;
+            }
+            measured.push(MeasuredDisk { name, charge });
+        }
+        Ok(measured)
+    }
+}
+
+/// The files of a profile, opened when they are asked for.
+struct Files {
+    profile: Profile,
+    roots: Vec<Option<Arc<OwnedFd>>>,
+    slots: Vec<Mutex<Slot>>,
+}
+
+impl Files {
+    fn new(profile: Profile, roots: Vec<Option<Arc<OwnedFd>>>) -> Self {
+        let slots = profile.files().iter().map(|_| Mutex::new(Slot::Unseen));
+        Self {
+            slots: slots.collect(),
+            profile,
+            roots,
+        }
+    }
+
+    fn root(&self, number: u32) -> Option<BorrowedFd<'_>> {
+        let root = self.roots.get(number as usize)?.as_ref()?;
+        Some(root.as_fd())
+    }
+
+    /// The file with this number, if it is as long as it was.
+    fn open(&self, number: u32) -> Option<Arc<File>> {
+        let mut slot = lock(self.slots.get(number as usize)?);
+        if let Slot::Unseen = *slot {
+            let mut opened = self.find(number);
+            if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) {
+                self.close_others();
+                opened = self.find(number);
+            }
+            *slot = opened.unwrap_or(Slot::Missing);
+        }
+        match &*slot {
+            Slot::Open(file) => Some(Arc::clone(file)),
+            _ => None,
+        }
+    }
+
+    /// Closes what no thread uses at the moment. It is opened again when it is asked for.
+    fn close_others(&self) {
+        for slot in &self.slots {
+            if let Ok(mut slot) = slot.try_lock()
+                && let Slot::Open(file) = &*slot
+                && Arc::strong_count(file) == 1
+            {
+                *slot = Slot::Unseen;
+            }
+        }
+    }
+
+    fn find(&self, number: u32) -> rustix::io::Result<Slot> {
+        let Some(known) = self.profile.files().get(number as usize) else {
+            return Ok(Slot::Missing);
+        };
+        let Some(root) = self.root(known.root) else {
+            return Ok(Slot::Missing);
+        };
+        // As a path only: to open a device, or a pipe, may do something.
+        let file = beneath(root, &known.path)?;
+        let stat = fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+            || u64::try_from(stat.st_size) != Ok(known.len)
+        {
+            return Ok(Slot::Stale);
+        }
+        let file = reopen(&file).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        Ok(Slot::Open(Arc::new(file)))
+    }
+
+    /// Looks up the names of the profile until it is `over`. Returns how many, and how many of them
+    /// are there though they were not, or the other way round.
+    fn look_up(&self, over: &AtomicBool) -> (u64, u64) {
+        let (mut look_ups, mut changed) = (0, 0);
+        for step in self.profile.steps() {
+            let Touch::LookUp(look_up) = &step.touch else {
+                continue;
+            };
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            let directory = self.profile.directories().get(look_up.directory as usize);
+            let Some((directory, root)) =
+                directory.and_then(|directory| Some((directory, self.root(directory.root)?)))
+            else {
+                continue;
+            };
+            let found = match beneath(root, &directory.path.join(&look_up.name)) {
+                Ok(_) => Some(true),
+                Err(Errno::NOENT | Errno::NOTDIR) => Some(false),
+                Err(_) => None,
+            };
+            look_ups += 1;
+            changed += u64::from(found.is_some_and(|found| found != look_up.found));
+        }
+        (look_ups, changed)
+    }
+
+    /// The files that were looked at, and of them those that are stale and those that are missing.
+    fn count(&self) -> (u64, u64, u64) {
+        let (mut seen, mut stale, mut missing) = (0, 0, 0);
+        for slot in &self.slots {
+            let slot = lock(slot);
+            seen += u64::from(!matches!(*slot, Slot::Unseen));
+            stale += u64::from(matches!(*slot, Slot::Stale));
+            missing += u64::from(matches!(*slot, Slot::Missing));
+        }
+        (seen, stale, missing)
+    }
+}
+
+fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that may be asked for: what is allowed, within half of the free memory.
+fn most(budget: Option<u64>) -> u64 {
+    let half = free_memory().unwrap_or(UNKNOWN_MEMORY) / 2;
+    budget.unwrap_or(u64::MAX).min(half)
+}
+
+/// The first `budget` bytes of `ranges`, and how many are left out: nobody has looked yet whether files
+/// are as long as is said of them, and a list of extents takes memory.
+fn within(ranges: impl Iterator<Item = Extent>, budget: u64) -> (Vec<Extent>, u64) {
+    let (mut room, mut left_out) = (budget, 0u64);
+    let mut kept = Vec::new();
+    for range in ranges {
+        let len = range.len.min(room);
+        room -= len;
+        left_out = left_out.saturating_add(range.len - len);
+        if len > 0 {
+            kept.push(Extent { len, ..range });
+        }
+    }
+    (kept, left_out)
+}
+
+/// What is at `path`, as a path only, through no symbolic link.
+fn beneath(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match openat2(root, path, flags, Mode::empty(), within) {
+        // A link itself, at the end, is not followed.
+        Err(Errno::LOOP) => {
+            let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+            let parent = path.parent().unwrap_or(Path::new(""));
+            let parent = match parent.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => parent,
+            };
+            let directory = openat2(
+                root,
+                parent,
+                flags | OFlags::DIRECTORY,
+                Mode::empty(),
+                ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+            )?;
+            let name = path.file_name().unwrap_or_default();
+            openat2(directory, name, flags, Mode::empty(), within)
+        }
+        result => result,
+    }
+}
+
+/// Lets the process open as many files as it may. Returns the limit before; none if that stays.
+fn raise_file_limit() -> Option<Rlimit> {
+    let before = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: before.maximum,
+        ..before
+    };
+    setrlimit(Resource::Nofile, most).ok()?;
+    Some(before)
+}

@@ -1,0 +1,67 @@
+//! Reading files whole into the page cache.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use brisk_io::{Charge, Extent, Prefetch, PrefetchCounts, PrefetchOptions, plan_extents};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+
+use super::disk::{Disk, reopen};
+use super::{THREADS, most, within};
+use crate::error::{Action, Cause, Error, Result};
+
+/// Has `files` in the page cache, whole and in this order, and waits for it. What is not a regular file
+/// or may not be read is counted as missing with the length that is given. At most `budget` bytes are
+/// read, and half of the free memory.
+///
+/// # Errors
+///
+/// `Io` if no thread can be started.
+pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchCounts> {
+    let options = PrefetchOptions {
+        threads: THREADS,
+        budget: most(budget),
+        race: false,
+    };
+    // What is read whole has no gaps, so its charge decides nothing.
+    let reads = Disk::NONE.reads();
+    let ranges = (0u32..).zip(&files).map(|(file, (_, len))| Extent {
+        file,
+        offset: 0,
+        len: *len,
+    });
+    let (ranges, left_out) = within(ranges, options.budget);
+    let extents = plan_extents(ranges, |_| reads);
+    let held: Vec<Mutex<Weak<File>>> = files.iter().map(|_| Mutex::default()).collect();
+    let open = move |extent: &Extent| {
+        let at = extent.file as usize;
+        let mut held = held.get(at)?.lock().unwrap_or_else(PoisonError::into_inner);
+        // Closed as soon as nothing of it is under way: a tree has more files than may be open.
+        if let Some(file) = held.upgrade() {
+            return Some(file);
+        }
+        let file = Arc::new(find(files.get(at)?).ok()?);
+        *held = Arc::downgrade(&file);
+        Some(file)
+    };
+    let charge = move |_| -> Charge { reads.charge };
+    let prefetch = Prefetch::start(extents, options, charge, open).map_err(|e| {
+        let cause = Cause::io("start the threads that read", e);
+        Error::new(Action::Replay, cause)
+    })?;
+    let mut counts = prefetch.wait();
+    counts.over_budget = counts.over_budget.saturating_add(left_out);
+    Ok(counts)
+}
+
+/// Opens a file without waiting for a pipe's writer, and without following a link at its end.
+fn find((path, _): &(PathBuf, u64)) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(CWD, path, flags, Mode::empty())?;
+    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => reopen(&file),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}

@@ -1,0 +1,67 @@
+//! What a disk charges for reads, as an option says it.
+
+use std::num::NonZeroU64;
+
+use anyhow::{Context, bail};
+use brisk_mount::DiskCharge;
+
+use crate::size::parse_size;
+
+/// Reads `bps=SIZE`, `iops=N`, or both with a comma between them.
+pub fn parse_charge(text: &str) -> anyhow::Result<DiskCharge> {
+    let mut charge = DiskCharge::default();
+    for part in text.split(',') {
+        let (of, number) = match part.split_once('=') {
+            Some(("bps", size)) => (&mut charge.bytes_per_second, parse_size(size)?),
+            Some(("iops", number)) => (
+                &mut charge.operations_per_second,
+                number
+                    .parse()
+                    .ok()
+                    .context("allowed is a number of operations, such as iops=2000")?,
+            ),
+            _ => bail!("allowed are bps=SIZE and iops=N, with a comma between them"),
+        };
+        let number = NonZeroU64::new(number).context("allowed is a number from 1")?;
+        if of.replace(number).is_some() {
+            bail!("{part} is the second of its kind, allowed is one");
+        }
+    }
+    Ok(charge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_rates() {
+        let rates = |text| {
+            let charge = parse_charge(text).unwrap();
+            let number = |n: Option<NonZeroU64>| n.map(NonZeroU64::get);
+            (
+                number(charge.bytes_per_second),
+                number(charge.operations_per_second),
+            )
+        };
+        assert_eq!(rates("bps=200M"), (Some(200 << 20), None));
+        assert_eq!(rates("iops=2000,bps=1G"), (Some(1 << 30), Some(2000)));
+        for (text, why) in [
+            (
+                "",
+                "allowed are bps=SIZE and iops=N, with a comma between them",
+            ),
+            ("bps=0", "allowed is a number from 1"),
+            (
+                "iops=2k",
+                "allowed is a number of operations, such as iops=2000",
+            ),
+            (
+                "iops=1,iops=2",
+                "iops=2 is the second of its kind, allowed is one",
+            ),
+        ] {
+            assert_eq!(parse_charge(text).unwrap_err().to_string(), why, "{text}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `brisk replay`: has what a launch will ask for read ahead of it.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use brisk_image::{Limits, Profile};
+use brisk_mount::{DiskCharge, PlainLaunch, Replay, ReplayBeside, Replayed};
+use indicatif::BinaryBytes;
+use serde_json::{Value, json};
+
+use super::pack::count;
+use crate::disk_charge::parse_charge;
+use crate::messages::{say, warn};
+use crate::size::parse_size;
+use crate::{Answer, json};
+
+/// What to replay.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Files that are not as long as when they were recorded are left out, as are those that may not be read. \
+Nothing is read that is in memory already, and at most half of the free memory is used.\n\n\
+Pages are asked for in pieces that suit the disk: where operations are dear, what lies between two \
+ranges is read too. What a disk charges is measured by brisk trace, once, and by --measure; it is kept \
+in $XDG_CACHE_HOME/brisk/devices, or else in ~/.cache/brisk/devices. Without that, a disk is taken to \
+be one of its kind.\n\n\
+With a command, brisk becomes the command at once, and a process of its own replays beside it, which \
+gives up where it is late, or where the command reads other things. The exit code is the command's then, or 125 if brisk failed, 126 if the \
+command cannot be executed and 127 if there is none.")]
+pub struct Args {
+    /// The profile: see brisk trace.
+    profile: PathBuf,
+
+    /// Where the files of a directory or image of the profile are now; may be given several times.
+    /// [default: where they were recorded]
+    #[arg(long, value_name = "DIR")]
+    at: Vec<PathBuf>,
+
+    #[command(flatten)]
+    reading: ReadingArgs,
+
+    /// Measures the disks first, also those that were measured before.
+    #[arg(long, conflicts_with = "command")]
+    measure: bool,
+
+    /// Prints JSON.
+    #[arg(long, conflicts_with = "command")]
+    json: bool,
+
+    /// Prints nothing.
+    #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
+    quiet: bool,
+
+    /// With a command, says on standard error what was replayed, as soon as it is.
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// The command and its arguments.
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// How to read.
+#[derive(Debug, clap::Args)]
+pub struct ReadingArgs {
+    /// What the disk charges: bytes and operations in a second. [default: as measured]
+    #[arg(long, value_name = "bps=SIZE,iops=N", value_parser = parse_charge)]
+    disk: Option<DiskCharge>,
+
+    /// How many bytes are read at most; half of the free memory is a bound always. [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    budget: Option<u64>,
+}
+
+impl ReadingArgs {
+    /// Whether any of it was said.
+    pub fn is_given(&self) -> bool {
+        self.disk.is_some() || self.budget.is_some()
+    }
+
+    pub fn charge(&self) -> DiskCharge {
+        self.disk.unwrap_or_default()
+    }
+
+    pub fn budget(&self) -> Option<u64> {
+        self.budget
+    }
+}
+
+impl Args {
+    /// Whether a program is to be started.
+    pub fn has_command(&self) -> bool {
+        !self.command.is_empty()
+    }
+}
+
+/// Never comes back if there is a command that starts.
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    if args.has_command() {
+        let mut beside = ReplayBeside::open(&args.profile)?;
+        beside.at = args.at.clone();
+        beside.charge = args.reading.charge();
+        beside.budget = args.reading.budget();
+        beside.report = args.verbose.then_some(summary);
+        return start_beside(
+            beside,
+            &PlainLaunch {
+                tree: None,
+                command: args.command.clone(),
+            },
+        );
+    }
+    let open = || -> anyhow::Result<Replay> {
+        let profile = Profile::open(&args.profile, &Limits::default())?;
+        Ok(Replay::new(profile, &args.at, args.reading.charge())?)
+    };
+    if args.measure {
+        let measured = open()?.measure(true)?;
+        if measured.is_empty() {
+            warn("no disk was measured: that takes a file of 4 MiB of the profile on it");
+        }
+        for disk in measured.iter().filter(|_| !args.quiet) {
+            say(&format!(
+                "disk {}: bps={} ({}), iops={}",
+                disk.name,
+                disk.charge.bytes_per_second,
+                BinaryBytes(disk.charge.bytes_per_second.get()),
+                disk.charge.operations_per_second
+            ));
+        }
+    }
+    let mut replay = open()?;
+    replay.budget = args.reading.budget();
+    // Nobody is raced: what is in memory is found out piece by piece.
+    replay.race = false;
+    tell(&replay.run()?, args.json, args.quiet)?;
+    Ok(Answer::Yes)
+}
+
+/// Prints what was done.
+pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()> {
+    if json {
+        return json::print(&to_json(replayed));
+    }
+    if !quiet {
+        writeln!(std::io::stdout(), "{}", summary(replayed))?;
+    }
+    Ok(())
+}
+
+/// Starts the process that replays, and becomes the program, also where nothing can be replayed.
+pub fn start_beside(beside: ReplayBeside, launch: &PlainLaunch) -> anyhow::Result<Answer> {
+    beside.start()?;
+    match launch.exec()? {}
+}
+
+/// What was done, for people.
+pub fn summary(replayed: &Replayed) -> String {
+    let pages = &replayed.pages;
+    let mut text = format!(
+        "{} asked for in {} and {}, {} in memory already; {} looked up; {} ms",
+        BinaryBytes(pages.asked),
+        count(pages.extents, "piece", "pieces"),
+        count(replayed.files, "file", "files"),
+        BinaryBytes(pages.resident.saturating_add(pages.passed)),
+        count(replayed.look_ups, "name", "names"),
+        replayed.time.as_millis()
+    );
+    if replayed.strayed {
+        text += "; given up, as the program reads other things";
+    }
+    let lacks = [
+        (replayed.stale, "of another length"),
+        (replayed.missing, "missing"),
+    ];
+    for (files, what) in lacks.into_iter().filter(|(files, _)| *files > 0) {
+        text += &format!("; {} {what}", count(files, "file", "files"));
+    }
+    let left = [
+        (pages.over_budget, "left out for lack of memory or budget"),
+        (pages.failed, "could not be read"),
+    ];
+    for (bytes, what) in left.into_iter().filter(|(bytes, _)| *bytes > 0) {
+        text += &format!("; {} {what}", BinaryBytes(bytes));
+    }
+    text
+}
+
+/// What was done.
+fn to_json(replayed: &Replayed) -> Value {
+    let pages = &replayed.pages;
+    json!({
+        "asked_bytes": pages.asked,
+        "pieces": pages.extents,
+        "resident_bytes": pages.resident,
+        "passed_bytes": pages.passed,
+        "missing_bytes": pages.missing,
+        "over_budget_bytes": pages.over_budget,
+        "failed_bytes": pages.failed,
+        "files": replayed.files,
+        "stale_files": replayed.stale,
+        "missing_files": replayed.missing,
+        "look_ups": replayed.look_ups,
+        "changed_look_ups": replayed.changed,
+        "strayed": replayed.strayed,
+        "microseconds": u64::try_from(replayed.time.as_micros()).unwrap_or(u64::MAX),
+    })
+}

@@ -1,0 +1,173 @@
+//! `brisk warm`: reads an image, a directory or a profile's pages into the page cache.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use brisk_image::{Image, Limits, Profile};
+use brisk_mount::{DiskCharge, Replay, warm};
+use indicatif::BinaryBytes;
+use serde_json::json;
+
+use super::pack::count;
+use super::replay::tell;
+use crate::messages::say;
+use crate::size::parse_size;
+use crate::{Answer, json};
+
+/// What to read.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Of an image, the file is read, with the hot pack beside it (IMAGE.hot) first; of a directory, each \
+regular file in it; of a profile, the pages that it lists, as brisk replay does. What is in memory \
+already is not read again. It stays there until the system needs the memory for something else.")]
+pub struct Args {
+    /// The image, the directory, or the profile.
+    #[arg(value_name = "IMAGE|DIR|PROFILE")]
+    what: PathBuf,
+
+    /// Where the files of a directory or image of the profile are now; may be given several times.
+    /// [default: where they were recorded]
+    #[arg(long, value_name = "DIR")]
+    at: Vec<PathBuf>,
+
+    /// How many bytes are read at most; half of the free memory is a bound always. [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    budget: Option<u64>,
+
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Prints nothing.
+    #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
+    quiet: bool,
+
+    /// Says what is read before it is.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+pub fn run(args: &Args) -> Result<Answer> {
+    let files = if args.what.is_dir() {
+        files_of(&args.what)?
+    } else if is_profile(&args.what)? {
+        return replay(args);
+    } else {
+        image_files(&args.what)?
+    };
+    if !args.at.is_empty() {
+        bail!("--at is for profiles, and {} is none", args.what.display());
+    }
+    let bytes = files
+        .iter()
+        .map(|(_, len)| len)
+        .fold(0, |sum: u64, len| sum.saturating_add(*len));
+    let number = files.len() as u64;
+    if args.verbose {
+        say(&format!(
+            "{}, {}",
+            count(number, "file", "files"),
+            BinaryBytes(bytes)
+        ));
+    }
+    let warmed = warm(files, args.budget)?;
+    if args.json {
+        json::print(&json!({
+            "files": number,
+            "bytes": bytes,
+            "read_bytes": warmed.asked,
+            "resident_bytes": warmed.resident,
+            "missing_bytes": warmed.missing,
+            "over_budget_bytes": warmed.over_budget,
+            "failed_bytes": warmed.failed,
+        }))?;
+    } else if !args.quiet {
+        let mut text = format!(
+            "{} of {} read, {} in memory already",
+            BinaryBytes(warmed.asked),
+            BinaryBytes(bytes),
+            BinaryBytes(warmed.resident)
+        );
+        for (bytes, what) in [
+            (warmed.over_budget, "left out for lack of memory or budget"),
+            (warmed.missing, "in files that may not be read"),
+            (warmed.failed, "could not be read"),
+        ] {
+            if bytes > 0 {
+                text += &format!("; {} {what}", BinaryBytes(bytes));
+            }
+        }
+        writeln!(io::stdout(), "{text}")?;
+    }
+    Ok(Answer::Yes)
+}
+
+/// Whether it starts as a profile does. An image starts with its magic number, and what carries one
+/// is a program.
+fn is_profile(path: &Path) -> Result<bool> {
+    let failed = || format!("cannot read {}", path.display());
+    let mut start = Vec::new();
+    let file = File::open(path).with_context(failed)?;
+    file.take(64).read_to_end(&mut start).with_context(failed)?;
+    Ok(start.trim_ascii_start().first() == Some(&b'{'))
+}
+
+fn replay(args: &Args) -> Result<Answer> {
+    let profile = Profile::open(&args.what, &Limits::default())?;
+    let mut replay = Replay::new(profile, &args.at, DiskCharge::default())?;
+    replay.budget = args.budget;
+    replay.race = false;
+    tell(&replay.run()?, args.json, args.quiet)?;
+    Ok(Answer::Yes)
+}
+
+/// The regular files of a directory, each once, in the order of their names.
+fn files_of(directory: &Path) -> Result<Vec<(PathBuf, u64)>> {
+    let mut files = Vec::new();
+    let mut known = HashSet::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let failed = || format!("cannot read {}", directory.display());
+        let entries = fs::read_dir(&directory).with_context(failed)?;
+        let mut entries = entries
+            .collect::<Result<Vec<_>, _>>()
+            .with_context(failed)?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        let mut inner = Vec::new();
+        for entry in entries {
+            let path = entry.path();
+            // Links are not followed: what they lead to is in the directory, or is not meant.
+            let metadata = entry
+                .metadata()
+                .with_context(|| format!("cannot examine {}", path.display()))?;
+            if metadata.is_dir() {
+                inner.push(path);
+            } else if metadata.is_file()
+                && (metadata.nlink() == 1 || known.insert((metadata.dev(), metadata.ino())))
+            {
+                files.push((path, metadata.len()));
+            }
+        }
+        directories.extend(inner.into_iter().rev());
+    }
+    Ok(files)
+}
+
+/// The image, and before it the hot pack beside it.
+fn image_files(image: &Path) -> Result<Vec<(PathBuf, u64)>> {
+    // What is no image is read in vain.
+    Image::open(image)?;
+    let mut hot = image.as_os_str().to_owned();
+    hot.push(".hot");
+    let mut files = Vec::new();
+    for path in [PathBuf::from(hot), image.canonicalize()?] {
+        if let Ok(metadata) = path.metadata() {
+            files.push((path, metadata.len()));
+        }
+    }
+    Ok(files)
+}

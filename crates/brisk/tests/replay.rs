@@ -1,0 +1,476 @@
+//! `replay`, `warm`, and `run` from a directory.
+
+mod staging;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use brisk_io::{Residency, evict_and_prove, residency};
+use serde_json::Value;
+use staging::{Stage, each_user, watched};
+
+const PAGE: usize = 4096;
+
+/// A disk of which no byte too many is read.
+const EXACT: &str = "bps=1,iops=1000000";
+
+/// How long something may take that happens at once.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A stage with the file `data/big` of 256 pages, of which a profile asks for 40, and a small one.
+fn stage(user: u32) -> Stage {
+    let stage = Stage::on_disk(user);
+    fs::create_dir_all(stage.path("app/bin")).unwrap();
+    fs::create_dir_all(stage.path("app/data")).unwrap();
+    fs::write(stage.path("app/data/big"), vec![7; 256 * PAGE]).unwrap();
+    fs::write(stage.path("app/data/small"), "small").unwrap();
+    let script = "#!/bin/sh\necho \"$$ $BRISK_TREE $*\"\n";
+    fs::write(stage.path("app/bin/app"), script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(stage.path("app/bin/app"), mode).unwrap();
+    profile(&stage, 256 * PAGE);
+    cold(&stage);
+    stage
+}
+
+/// In which the large file has `len` bytes.
+fn profile(stage: &Stage, len: usize) {
+    let text = format!(
+        r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["bin/app"], "runs": 1,
+"roots": [["/opt/app", "directory"]],
+"files": [[0, "data/big", {len}, null], [0, "data/small", 5, null], [0, "data/none", 1, null]],
+"directories": [[0, "data"]],
+"steps": [["found", 0, "big", 0, 1], ["pages", 0, 200, 30, 1, 1], ["absent", 0, "big", 2, 1],
+["absent", 0, "bigger", 3, 1], ["pages", 0, 10, 10, 4, 1], ["pages", 1, 0, 1, 5, 1],
+["pages", 2, 0, 1, 5, 1]]}}"#
+    );
+    fs::write(stage.path("p"), text).unwrap();
+}
+
+fn cold(stage: &Stage) {
+    for name in ["big", "small"] {
+        evict_and_prove(&File::open(stage.path("app/data").join(name)).unwrap()).unwrap();
+    }
+}
+
+fn resident(path: &Path) -> u64 {
+    match residency(&File::open(path).unwrap()).unwrap() {
+        Residency::Pages { resident, .. } => resident,
+        Residency::Unknown => panic!("root is told"),
+    }
+}
+
+/// Waits until the pages of the profile are in memory, and makes sure that no others are.
+fn wait_for_pages(stage: &Stage) {
+    let deadline = Instant::now() + SOON;
+    let big = stage.path("app/data/big");
+    while resident(&big) < 40 {
+        assert!(Instant::now() < deadline, "{} pages", resident(&big));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(resident(&big), 40);
+}
+
+#[track_caller]
+fn good(output: Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    (out, err)
+}
+
+#[track_caller]
+fn refused(output: Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn replay(stage: &Stage, more: &[&str]) -> Value {
+    let arguments = ["replay", "p", "--at", "app", "--json", "--disk", EXACT];
+    let output = stage.brisk(&arguments).args(more).output().unwrap();
+    let (out, err) = good(output);
+    assert_eq!(err, "");
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn what_a_profile_lists_is_read_and_nothing_else() {
+    each_user(|user| {
+        let stage = stage_of(user);
+        let told = replay(&stage, &[]);
+        assert_eq!(resident(&stage.path("app/data/big")), 40);
+        assert_eq!(resident(&stage.path("app/data/small")), 1);
+        for (field, value) in [
+            ("asked_bytes", 40 * PAGE as u64 + 5),
+            ("pieces", 3),
+            ("missing_bytes", 1),
+            ("files", 3),
+            ("missing_files", 1),
+            ("stale_files", 0),
+            ("look_ups", 3),
+            // One name is told to be there and not to be there.
+            ("changed_look_ups", 1),
+        ] {
+            assert_eq!(told[field], value, "{field} of {told}");
+        }
+        // The kernel may not tell who may not write a file what is resident.
+        if stage.user() == 0 {
+            let again = replay(&stage, &[]);
+            assert_eq!(again["asked_bytes"], 0, "{again}");
+            assert_eq!(again["resident_bytes"], 40 * PAGE as u64 + 5, "{again}");
+        }
+    });
+}
+
+/// The given stage is not on a disk.
+fn stage_of(given: &Stage) -> Stage {
+    stage(given.user())
+}
+
+#[test]
+fn gaps_are_read_where_operations_are_dear() {
+    watched(|| {
+        let stage = stage(0);
+        let output = stage
+            .brisk(&["replay", "p", "--at", "app", "--disk", "bps=1G,iops=1000"])
+            .output()
+            .unwrap();
+        let (out, _) = good(output);
+        assert!(out.contains(" in 2 pieces and 3 files, "), "{out}");
+        // From page 10 to page 229, if one call reads so much.
+        assert!(out.contains("1 file missing"), "{out}");
+        assert_eq!(resident(&stage.path("app/data/big")), 220);
+    });
+}
+
+#[test]
+fn a_file_of_another_length_is_left_out() {
+    watched(|| {
+        let stage = stage(0);
+        profile(&stage, 255 * PAGE);
+        let told = replay(&stage, &[]);
+        assert_eq!(
+            (&told["stale_files"], &told["asked_bytes"]),
+            (&1.into(), &5.into())
+        );
+        assert_eq!(resident(&stage.path("app/data/big")), 0);
+    });
+}
+
+#[test]
+fn a_file_that_is_said_to_be_endless_takes_no_memory() {
+    watched(|| {
+        let stage = stage(0);
+        let text = r#"{"brisk_profile": 1, "brisk": "0.1.0", "command": [], "runs": 1,
+"roots": [["/opt/app", "directory"]],
+"files": [[0, "data/big", 9223372036854775807, null]], "directories": [],
+"steps": [["pages", 0, 0, 2251799813685248, 1, 1]]}"#;
+        fs::write(stage.path("p"), text).unwrap();
+        let told = replay(&stage, &[]);
+        assert_eq!(
+            (&told["stale_files"], &told["asked_bytes"]),
+            (&1.into(), &0.into())
+        );
+        assert!(
+            told["over_budget_bytes"].as_u64().unwrap() > 1 << 60,
+            "{told}"
+        );
+        let hole = File::create(stage.path("app/data/hole")).unwrap();
+        hole.set_len(1 << 43).unwrap();
+        let output = stage
+            .brisk(&["warm", "app", "--budget", "1M"])
+            .output()
+            .unwrap();
+        let (out, _) = good(output);
+        assert!(
+            out.contains(" left out for lack of memory or budget"),
+            "{out}"
+        );
+    });
+}
+
+#[test]
+fn no_link_leads_out_of_the_tree() {
+    watched(|| {
+        let stage = stage(0);
+        fs::rename(stage.path("app/data"), stage.path("data")).unwrap();
+        std::os::unix::fs::symlink("../data", stage.path("app/data")).unwrap();
+        let told = replay(&stage, &[]);
+        assert_eq!(
+            (&told["missing_files"], &told["asked_bytes"]),
+            (&3.into(), &0.into())
+        );
+        assert_eq!(resident(&stage.path("data/big")), 0);
+    });
+}
+
+#[test]
+fn a_program_from_a_directory_takes_the_place_of_brisk() {
+    each_user(|user| {
+        let stage = stage_of(user);
+        let child = stage
+            .brisk(&[
+                "run",
+                "app",
+                "--profile",
+                "p",
+                "--disk",
+                EXACT,
+                "--",
+                "bin/app",
+                "word",
+            ])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let id = child.id();
+        let (out, _) = good(child.wait_with_output().unwrap());
+        assert_eq!(out, format!("{id} {} word\n", stage.path("app").display()));
+        wait_for_pages(&stage);
+    });
+}
+
+#[test]
+fn the_program_has_no_child_that_it_does_not_know() {
+    watched(|| {
+        let stage = stage(0);
+        let script = "cat /proc/$$/task/$$/children; echo";
+        let (out, err) = good(
+            stage
+                .brisk(&["replay", "p", "--at", "app", "-v", "--", "sh", "-c", script])
+                .output()
+                .unwrap(),
+        );
+        // The shell's own, cat.
+        assert_eq!(out.split_whitespace().count(), 1, "{out}");
+        // The report comes from the other process, and is waited for as it holds standard error.
+        assert!(err.contains(" asked for in "), "{err}");
+    });
+}
+
+#[test]
+fn a_program_starts_though_its_profile_is_damaged() {
+    watched(|| {
+        let stage = stage(0);
+        fs::write(stage.path("p"), "{").unwrap();
+        let run = |arguments: &[&str]| stage.brisk(arguments).output().unwrap();
+        let (out, err) = good(run(&["run", "app", "--profile", "p", "--", "bin/app"]));
+        assert!(out.ends_with(" \n"), "{out}");
+        assert!(
+            err.starts_with("brisk: warning: p: ") && err.ends_with("; nothing is replayed\n"),
+            "{err}"
+        );
+        let said = refused(
+            run(&["run", "app", "--profile", "none", "--", "bin/app"]),
+            125,
+        );
+        assert!(said.starts_with("brisk: cannot replay none: "), "{said}");
+        let said = refused(run(&["replay", "p"]), 2);
+        assert!(said.starts_with("brisk: p: "), "{said}");
+    });
+}
+
+#[test]
+fn what_makes_no_sense_of_a_directory_is_refused() {
+    watched(|| {
+        let stage = stage(0);
+        let run = |arguments: &[&str]| {
+            let end = ["--", "bin/app"];
+            let all: Vec<_> = ["run", "app"]
+                .iter()
+                .chain(arguments)
+                .chain(&end)
+                .copied()
+                .collect();
+            refused(stage.brisk(&all).output().unwrap(), 125)
+        };
+        assert_eq!(
+            run(&["--profile", "p", "--root"]),
+            "brisk: app is a directory, which is not mounted, so --root is not for it; start chroot \
+             with brisk replay PROFILE --at DIR\n"
+        );
+        assert!(run(&["--profile", "p", "--linger", "0"]).ends_with("leave it out\n"));
+        let said = run(&[]);
+        assert!(said.contains("name its profile with --profile"), "{said}");
+        stage.pack("app.img");
+        let said = stage
+            .brisk(&["run", "app.img", "--profile", "p", "--", "bin/app"])
+            .output()
+            .unwrap();
+        assert!(refused(said, 125).contains("--profile is for directories"));
+    });
+}
+
+#[test]
+fn an_image_of_the_kernel_is_replayed_in_its_place() {
+    watched(|| {
+        let stage = stage(0);
+        stage.pack_tree("app", "app.img");
+        let (out, err) = good(
+            stage
+                .brisk(&[
+                    "run",
+                    "app.img",
+                    "--kernel",
+                    "--at",
+                    "at",
+                    "--profile",
+                    "p",
+                    "-v",
+                ])
+                .args(["--", "bin/app"])
+                .output()
+                .unwrap(),
+        );
+        assert!(out.contains("/at "), "{out}");
+        assert!(err.contains("3 names looked up"), "{err}");
+        assert!(err.contains("1 file missing"), "{err}");
+    });
+}
+
+#[test]
+fn an_image_a_directory_and_a_profile_are_warmed() {
+    watched(|| {
+        let stage = stage(0);
+        let warm = |arguments: &[&str]| {
+            let output = stage.brisk(&["warm"]).args(arguments).output().unwrap();
+            good(output).0
+        };
+        warm(&["p", "--at", "app"]);
+        assert!(resident(&stage.path("app/data/big")) >= 40);
+        cold(&stage);
+        let told: Value = serde_json::from_str(&warm(&["app", "--json"])).unwrap();
+        assert_eq!(resident(&stage.path("app/data/big")), 256);
+        let sum = |told: &Value, fields: &[&str]| -> u64 {
+            fields
+                .iter()
+                .map(|field| told[*field].as_u64().unwrap())
+                .sum()
+        };
+        assert_eq!(
+            sum(&told, &["read_bytes", "resident_bytes"]),
+            sum(&told, &["bytes"])
+        );
+        cold(&stage);
+        warm(&["app", "--budget", "4096"]);
+        assert!(resident(&stage.path("app/data/big")) <= 1);
+        stage.pack_tree("app", "app.img");
+        let image = File::open(stage.path("app.img")).unwrap();
+        evict_and_prove(&image).unwrap();
+        let out = warm(&["app.img"]);
+        brisk_io::prove_warm(&image).unwrap();
+        assert!(out.ends_with(" in memory already\n"), "{out}");
+        let bad = stage.brisk(&["warm", "app/bin/app"]).output().unwrap();
+        refused(bad, 2);
+    });
+}
+
+fn auto(stage: &Stage, more: &[&str]) -> std::process::Command {
+    let mut command = stage.brisk(more);
+    command.env("XDG_CACHE_HOME", stage.path("home"));
+    command
+}
+
+/// What was learned.
+fn learned(stage: &Stage) -> Vec<Value> {
+    let output = auto(stage, &["auto", "list", "--json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
+    each_user(|user| {
+        let stage = stage_of(user);
+        let script = "#!/bin/sh\ncat \"$BRISK_TREE/data/big\" > /dev/null\n\
+                      (sleep 1; echo late > home/late) &\nexit 7\n";
+        fs::write(stage.path("app/bin/app"), script).unwrap();
+        let run = || {
+            let arguments = ["run", "app", "--auto", "-v", "--", "bin/app"];
+            let output = auto(&stage, &arguments).output().unwrap();
+            refused(output, 7)
+        };
+        let said = run();
+        assert!(said.contains("it is recorded by this run"), "{said}");
+        // What the program leaves behind is not ended.
+        assert!(stage.path("home/late").exists());
+        let list = learned(&stage);
+        assert_eq!(list.len(), 1, "{list:?}");
+        assert_eq!(list[0]["kind"], "directory");
+        assert_eq!(list[0]["image"], *stage.path("app").to_str().unwrap());
+        assert!(list[0]["pages"].as_u64().unwrap() >= 256, "{list:?}");
+        cold(&stage);
+        let said = run();
+        assert!(said.contains(" asked for in "), "{said}");
+        // Most files are others now: the profile is forgotten, and made again by the run after.
+        fs::write(stage.path("app/data/big"), vec![7; 300 * PAGE]).unwrap();
+        let said = run();
+        assert!(said.contains(" of another length"), "{said}");
+        let deadline = Instant::now() + SOON;
+        while !learned(&stage).is_empty() {
+            assert!(Instant::now() < deadline, "it is not forgotten");
+        }
+        let said = run();
+        assert!(said.contains("it is recorded by this run"), "{said}");
+        let forget = auto(&stage, &["auto", "forget", "app"]).output().unwrap();
+        assert!(forget.status.success(), "{forget:?}");
+        assert_eq!(learned(&stage).len(), 0);
+    });
+}
+
+#[test]
+fn a_damaged_profile_that_was_learned_is_recorded_again() {
+    watched(|| {
+        let stage = stage(0);
+        let run = || {
+            let arguments = ["run", "app", "--auto", "-v", "--", "bin/app"];
+            good(auto(&stage, &arguments).output().unwrap())
+        };
+        run();
+        let key = learned(&stage)[0]["key"].as_str().unwrap().to_owned();
+        let profile = stage.path("home/brisk/hot").join(format!("{key}.profile"));
+        fs::write(&profile, "{").unwrap();
+        let (out, err) = run();
+        assert!(out.contains("/app "), "{out}");
+        assert!(err.contains("; nothing is replayed"), "{err}");
+        let deadline = Instant::now() + SOON;
+        while profile.exists() {
+            assert!(Instant::now() < deadline, "it is not forgotten");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let (_, err) = run();
+        assert!(err.contains("it is recorded by this run"), "{err}");
+    });
+}
+
+#[test]
+fn a_disk_is_measured_and_remembered() {
+    watched(|| {
+        let stage = stage(0);
+        fs::write(stage.path("app/data/big"), vec![7; 8 << 20]).unwrap();
+        File::open(stage.path("app/data/big"))
+            .unwrap()
+            .sync_all()
+            .unwrap();
+        profile(&stage, 8 << 20);
+        let output = stage
+            .brisk(&["replay", "p", "--at", "app", "--measure"])
+            .env("XDG_CACHE_HOME", stage.path("home"))
+            .output()
+            .unwrap();
+        let (_, err) = good(output);
+        let kept = stage.path("home/brisk/devices");
+        // Overlays are on no disk, and some file systems do not read past the page cache.
+        if err.starts_with("disk ") {
+            let file = fs::read_dir(&kept).unwrap().next().unwrap().unwrap();
+            let text = fs::read_to_string(file.path()).unwrap();
+            assert!(
+                text.starts_with("bps=") && text.contains(",iops="),
+                "{text}"
+            );
+        } else {
+            assert!(err.contains("no disk was measured"), "{err}");
+        }
+    });
+}

@@ -1,0 +1,45 @@
+//! The units in `contrib/systemd` are ones that systemd reads without a complaint.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Verifies a unit that is installed beside this command.
+fn verify(name: &str, text: &str, more: &[&str]) -> (bool, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = directory.path().join(name);
+    let installed = "/usr/local/bin/brisk";
+    assert!(text.contains(installed));
+    fs::write(&unit, text.replace(installed, env!("CARGO_BIN_EXE_brisk"))).unwrap();
+    let output = Command::new("systemd-analyze")
+        .args(more)
+        .args(["verify", "--man=no"])
+        .arg(&unit)
+        // A user's manager wants one; nothing is made in it.
+        .env("XDG_RUNTIME_DIR", directory.path())
+        .output()
+        .expect("this test needs systemd-analyze: install the package systemd");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+fn unit(name: &str) -> String {
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
+    fs::read_to_string(units.join(name)).unwrap()
+}
+
+#[test]
+fn units_are_valid() {
+    for (name, more) in [
+        ("brisk-warm.service", &[][..]),
+        ("brisk-replay.service", &["--user"]),
+    ] {
+        let (good, said) = verify(name, &unit(name), more);
+        // Units of the system that the machine has may be complained of; ours may not.
+        assert!(good && !said.contains(name), "{name}: {said}");
+        // What is wrong is found.
+        let wrong = unit(name).replace("Type=oneshot", "Type=twoshot");
+        let (_, said) = verify(name, &wrong, more);
+        assert!(said.contains("twoshot"), "{name}: {said}");
+    }
+}
