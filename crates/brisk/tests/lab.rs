@@ -7,6 +7,7 @@ mod staging;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -183,6 +184,75 @@ fn every_format_is_measured_in_turns() {
 }
 
 #[test]
+fn every_rival_is_measured_or_the_reason_said() {
+    as_root(|stage| {
+        let command = [
+            "--",
+            "bin/app",
+            "sh",
+            "-c",
+            "cat $BRISK_TREE/noise > /dev/null",
+        ];
+        let with = |formats: &'static str| {
+            let mut arguments = vec!["--tree", "tree", "--runs", "1", "--formats", formats];
+            arguments.extend(command);
+            arguments
+        };
+        let (raw, output) = measure(stage, &with("all"));
+        let names = |list: &Value| -> Vec<String> {
+            let list = list.as_array().unwrap().iter();
+            list.map(|of| of["name"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        let rows = names(&raw["apps"][0]["rows"]);
+        let cannot = names(&raw["cannot"]);
+        assert_eq!(rows.len() + cannot.len(), 21, "{rows:?} {cannot:?}");
+        // Those that need no more than what lab/deps installs.
+        for name in [
+            "squashfs-none",
+            "squashfs-lzo",
+            "squashfs-xz",
+            "squashfs-zstd-sorted",
+            "squashfuse",
+            "erofs-none",
+            "erofs-lz4hc",
+        ] {
+            assert!(rows.contains(&name.to_owned()), "{rows:?} {cannot:?}");
+        }
+        let table = text(&output.stdout);
+        for (name, cannot) in cannot.iter().zip(raw["cannot"].as_array().unwrap()) {
+            let reason = cannot["reason"].as_str().unwrap();
+            assert!(table.contains(&format!("{name}: {reason}\n")), "{table}");
+        }
+        let timeline = &raw["apps"][0]["timeline"];
+        assert!(timeline["touches"][0].is_array(), "{timeline}");
+        let sizes = raw["apps"][0]["file_sizes"].as_array().unwrap();
+        assert_eq!(sizes.last().unwrap()["bytes"], raw["apps"][0]["tree_bytes"]);
+
+        // Without the tools.
+        fs::create_dir(stage.path("few")).unwrap();
+        let setpriv = ["/usr/bin", "/bin"].map(|bin| Path::new(bin).join("setpriv"));
+        let setpriv = setpriv.iter().find(|path| path.exists()).unwrap();
+        symlink(setpriv, stage.path("few/setpriv")).unwrap();
+        let few = stage.path("few");
+        let arguments = with("directory,squashfs-zstd,squashfuse,erofs-lz4,brisk");
+        let output = lab(stage, &arguments).env("PATH", &few).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let raw: Value =
+            serde_json::from_slice(&fs::read(stage.path("out/raw.json")).unwrap()).unwrap();
+        assert_eq!(names(&raw["apps"][0]["rows"]), ["directory", "brisk"]);
+        let table = text(&output.stdout);
+        let expected = "Could not run here\n\
+            squashfs-zstd: cannot start mksquashfs; install squashfs-tools: ";
+        assert!(table.contains(expected), "{table}");
+        let output = lab(stage, &with("erofs-lz4")).env("PATH", &few).output();
+        let said = text(&output.unwrap().stderr);
+        let expected = "brisk: no format can run here: erofs-lz4 because cannot start mkfs.erofs; ";
+        assert!(said.contains(expected), "{said}");
+    });
+}
+
+#[test]
 fn a_tree_is_the_root_directory_of_a_program() {
     as_root(|stage| {
         stage.pack_root();
@@ -199,14 +269,14 @@ fn a_tree_is_the_root_directory_of_a_program() {
              binds = ['tree/sub:/data:ro']\nenv = { WHO = 'me' }\n\
              prints-exactly = \"from the image\\nme\\n/\\n\"\n",
         );
-        let formats = "directory,squashfs-zstd,brisk,brisk-size,beside-gzip";
+        let formats = "directory,squashfs-zstd,brisk,brisk-size,beside-gzip,squashfuse,erofs-lz4hc";
         let arguments = ["--app", "app.toml", "--runs", "1", "--formats", formats];
         let (raw, _) = measure(stage, &arguments);
         let app = &raw["apps"][0];
         assert_eq!(app["app"]["at"], "/");
         let cold = |row: &Value| row["cold"]["seconds"]["median"].is_number();
         assert!(app["rows"].as_array().unwrap().iter().all(cold));
-        assert_eq!(runs(app).len(), 5 * 2 + 4);
+        assert_eq!(runs(app).len(), 7 * 2 + 6);
     });
 }
 
@@ -335,7 +405,7 @@ fn what_cannot_be_measured_is_named() {
         );
         let said = text(&{ output }.output().unwrap().stderr);
         assert!(
-            said.contains("'squash' for '--formats <LIST>': allowed are directory, squashfs-zstd,"),
+            said.contains("'squash' for '--formats <LIST>': allowed are directory, squashfs-none,"),
             "{said}"
         );
         assert_eq!(
@@ -395,8 +465,8 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
              cat /sys/fs/cgroup/blkio/blkio.throttle.read_*s_device >> {}",
             seen.display()
         );
-        // More than the disk can do: nobody else is slowed down.
-        let limits = "bps=100G,iops=4000000000";
+        // Fast enough for what else runs here, and slower than any disk of this century.
+        let limits = "bps=48M,iops=3000";
         let mut arguments = vec!["--tree", "tree", "--formats", "directory", "--runs", "1"];
         arguments.extend(["--disk", limits, "--", "sh", "-c", &script]);
         let knobs = || {
@@ -415,20 +485,30 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
             return;
         }
         let (raw, output) = measure(stage, &arguments);
-        assert_eq!(raw["settings"]["bytes_per_second"], 100u64 << 30);
+        assert_eq!(raw["settings"]["bytes_per_second"], 48u64 << 20);
+        let proven = raw["settings"]["proven"].as_array().unwrap();
+        let of: Vec<_> = proven.iter().map(|p| p["of"].as_str().unwrap()).collect();
+        assert_eq!(of, ["bytes", "operations"]);
+        for proof in proven {
+            let [asked, got] = ["asked", "got"].map(|what| {
+                let field = format!("{what}_per_second");
+                proof[&field].as_f64().unwrap()
+            });
+            assert!((got / asked - 1.0).abs() <= 0.2, "{proof}");
+        }
         let table = text(&output.stdout);
-        assert!(
-            table.contains("MB/s, at most 4000000000 reads/s"),
-            "{table}"
-        );
+        assert!(table.contains("MB/s, at most 3000 reads/s"), "{table}");
         let seen = fs::read_to_string(&seen).unwrap();
         let bound = |number: &str| seen.matches(number).count();
         // Cold and warm, and not when it is tried.
-        assert_eq!(
-            (bound(" 107374182400\n"), bound(" 4000000000\n")),
-            (2, 2),
-            "{seen}"
-        );
+        assert_eq!((bound(" 50331648\n"), bound(" 3000\n")), (2, 2), "{seen}");
+        assert_eq!(knobs(), before);
+        // No disk gives that much: it is measured, and nothing else is.
+        arguments[7] = "bps=1000G";
+        let said = refusal(stage, &arguments);
+        let expected = "brisk: tree: --disk does not bind: ";
+        assert!(said.starts_with(expected), "{said}");
+        assert!(said.contains(" bytes/s were got from "), "{said}");
         assert_eq!(knobs(), before);
     });
 }
@@ -453,7 +533,11 @@ fn others_than_root_are_told() {
 #[test]
 fn an_interrupted_experiment_leaves_nothing() {
     as_root(|stage| {
-        for signal in [Signal::INT, Signal::KILL] {
+        for (signal, format) in [
+            (Signal::INT, "brisk"),
+            (Signal::KILL, "brisk"),
+            (Signal::KILL, "squashfuse"),
+        ] {
             let started = stage.path("home/started");
             // It can write to the directory, where it is tried, but not to the image.
             let script = format!(
@@ -466,7 +550,7 @@ fn an_interrupted_experiment_leaves_nothing() {
                     "--tree",
                     "tree",
                     "--formats",
-                    "brisk",
+                    format,
                     "--",
                     "sh",
                     "-c",

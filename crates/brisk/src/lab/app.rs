@@ -8,7 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_mount::{Bind, Readiness};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::messages::say;
 use crate::surroundings;
@@ -57,8 +58,15 @@ impl Serialize for Words {
     }
 }
 
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let words = Vec::<String>::deserialize(deserializer)?;
+        Self::new(words).ok_or_else(|| D::Error::custom("there is no program"))
+    }
+}
+
 /// A program to launch.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct App {
     /// What tables and results call it.
     pub name: String,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::app::Home;
-use super::results::{AppResults, Figure, Results, Row};
+use super::results::{AppResults, Cannot, Figure, Results, Row};
 use super::statistics::Ratio;
 use crate::names::printable;
 
@@ -40,6 +40,13 @@ pub fn of(results: &Results) -> String {
         text.push('\n');
         text.push_str(&table(FILES, &app.rows, files));
     }
+    if !results.cannot.is_empty() {
+        text.push_str("\nCould not run here\n");
+        for Cannot { name, reason } in &results.cannot {
+            text.push_str(&printable(&format!("{name}: {reason}")));
+            text.push('\n');
+        }
+    }
     text
 }
 
@@ -71,7 +78,7 @@ fn heading(results: &Results, app: &AppResults) -> String {
         Home::Fresh => "an empty home directory",
         Home::Kept => "a home directory that launches before have used",
     };
-    let cold = match results.settings.cold {
+    let cold = match &*results.settings.cold {
         "system" => "nothing in memory",
         _ => "none of its files in memory, but names and the system's files",
     };

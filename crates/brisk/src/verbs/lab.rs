@@ -8,7 +8,10 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 
 use crate::Answer;
-use crate::lab::{App, Chill, Experiment, Format, Home, Limit, Words, ready, undo};
+use crate::lab::{App, Chill, Experiment, Format, Formats, Home, Limit, Words, ready, undo};
+
+/// Runs of a first look.
+const QUICK: u32 = 3;
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -30,15 +33,19 @@ enum Action {
 #[command(after_help = "\
 Formats:\n  \
   directory       the tree itself\n  \
-  squashfs-zstd   an image of mksquashfs (zstd 15), mounted by the kernel\n  \
-  squashfs-lz4    the same with lz4 -Xhc\n  \
+  squashfs-CODEC  an image of mksquashfs, mounted by the kernel; CODEC is none, lz4 (-Xhc), lzo, gzip, zstd (15) or xz\n  \
+  squashfs-zstd-sorted  with what the launch reads first, as whole files that are not compressed\n  \
+  squashfuse      the image of squashfs-zstd, mounted by squashfuse\n  \
+  erofs-CODEC     an image of mkfs.erofs, mounted by the kernel; CODEC is none, lz4, lz4hc, zstd or lzma\n  \
   brisk           an image of brisk (zstd 15), started by brisk run, without a hot pack\n  \
   brisk-speed     the same, filled from a hot pack made for speed\n  \
   brisk-size      the same, filled from one made for size\n  \
   brisk-wrong     the same, filled from pages that the launch never asks for\n  \
   beside-xz       an image of mksquashfs (xz), filled from a hot pack beside it\n  \
-  beside-gzip     the same with gzip\n  \
-  beside:IMAGE    an image of the tree that is there already, filled from a hot pack beside it\n\n\
+  beside-gzip, beside-zstd  the same with gzip, zstd\n  \
+  beside:IMAGE    an image of the tree that is there already, filled from a hot pack beside it\n  \
+  all             every one of these but the last\n\n\
+A format that cannot run here, because a tool or the kernel lacks it, is named with the reason.\n\n\
 In each repetition every format is launched cold and then warm, and walked cold (every file is read \
 and hashed), in random order. Before a cold one, brisk and the files that the format reads are proven \
 not to be in memory; the clock starts before the mount. A warm one is proven to read nothing from the \
@@ -80,12 +87,16 @@ struct LaunchArgs {
 
     /// What is measured, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = Format::DEFAULT)]
-    formats: Vec<Format>,
+    formats: Vec<Formats>,
 
     /// Launches of each format, cold and warm each.
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
+
+    /// Three launches of each format are enough for a first look.
+    #[arg(long, conflicts_with = "runs")]
+    quick: bool,
 
     /// Where raw.json is written. Images are made below it and removed, so this chooses the disk.
     #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
@@ -96,8 +107,9 @@ struct LaunchArgs {
     read_ahead: u32,
 
     /// Lets the whole system read this much from the disks below in a second while launches are
-    /// measured: bytes (bps=200M), operations (iops=2000), or both, separated by a comma. This needs
-    /// the controller blkio of cgroup v1.
+    /// measured: bytes (bps=200M), operations (iops=2000), or both, separated by a comma. It is
+    /// proven by direct reads before anything is measured. This needs the controller blkio of
+    /// cgroup v1.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
     disk: Vec<Limit>,
 
@@ -153,8 +165,11 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
     let mut experiment = Experiment {
         apps: Vec::new(),
-        formats: args.formats.clone(),
-        runs: args.runs,
+        formats: args.formats.iter().flat_map(|f| f.0.clone()).collect(),
+        runs: match args.quick {
+            true => QUICK,
+            false => args.runs,
+        },
         out: args.out.clone(),
         read_ahead_kib: args.read_ahead,
         chill: args.cold,
