@@ -11,6 +11,7 @@ mod kernel_feature;
 mod lab;
 mod messages;
 mod names;
+mod page;
 mod progress;
 mod size;
 mod surroundings;

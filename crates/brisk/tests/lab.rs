@@ -71,7 +71,8 @@ fn assert_nothing_left(stage: &Stage) {
             return Vec::new();
         };
         let names = entries.map(|entry| entry.unwrap().file_name().into());
-        names.filter(|name| name != Path::new("raw.json")).collect()
+        let results = ["raw.json", "report.html"].map(PathBuf::from);
+        names.filter(|name| !results.contains(name)).collect()
     };
     assert_eq!((names("out"), names("tmp")), (Vec::new(), Vec::new()));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -225,7 +226,7 @@ fn every_rival_is_measured_or_the_reason_said() {
             assert!(table.contains(&format!("{name}: {reason}\n")), "{table}");
         }
         let timeline = &raw["apps"][0]["timeline"];
-        assert!(timeline["touches"][0].is_array(), "{timeline}");
+        assert!(timeline["touches"][0].is_string(), "{timeline}");
         let sizes = raw["apps"][0]["file_sizes"].as_array().unwrap();
         assert_eq!(sizes.last().unwrap()["bytes"], raw["apps"][0]["tree_bytes"]);
 
@@ -382,6 +383,49 @@ fn a_failed_launch_is_no_time() {
         let said = refusal(stage, &arguments);
         let expected = "brisk: tree: brisk: cold: the launch ended with exit status: 1; it said: ";
         assert!(said.starts_with(expected), "{said}");
+    });
+}
+
+#[test]
+fn the_page_is_made_again_from_raw_runs() {
+    as_root(|stage| {
+        let formats = "directory,squashfs-lz4,brisk-speed";
+        let arguments = ["--tree", "tree", "--runs", "1", "--formats", formats];
+        let script = [
+            "--",
+            "bin/app",
+            "sh",
+            "-c",
+            "cat $BRISK_TREE/noise > /dev/null",
+        ];
+        let all: Vec<_> = arguments.into_iter().chain(script).collect();
+        measure(stage, &all);
+        let page = fs::read_to_string(stage.path("out/report.html")).unwrap();
+        let [cold, walk] = ["Cold launch", "Cold walk"].map(|heading| {
+            let rest = page.split(&format!("<h3>{heading}</h3>")).nth(1).unwrap();
+            let figure = rest.split("</figure>").next().unwrap();
+            figure.matches("class=\"dot ").count()
+        });
+        assert_eq!((cold, walk), (3, 2));
+        assert!(page.contains("What is read, in order"));
+        let report = |arguments: &[&str]| {
+            let mut command = stage.brisk(&["lab", "report"]);
+            command.args(arguments).output().unwrap()
+        };
+        let output = report(&["out/raw.json", "-o", "home/again.html"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let again = fs::read_to_string(stage.path("home/again.html")).unwrap();
+        assert_eq!(again, page);
+        let output = report(&["out/raw.json", "out/raw.json", "-o", "home/two.html"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let two = fs::read_to_string(stage.path("home/two.html")).unwrap();
+        assert_eq!(two.matches("<h3>Cold launch</h3>").count(), 2);
+        let output = report(&["tree/text", "-o", "home/none.html"]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        let expected = "brisk: tree/text: this is no raw.json of brisk lab launch: ";
+        assert!(said.starts_with(expected), "{said}");
+        assert!(!stage.path("home/none.html").exists());
     });
 }
 

@@ -39,7 +39,7 @@ const WARM_SHARE: u64 = 50;
 const UNTIL_WARM: u32 = 5;
 
 /// How many ranges of a profile results have: more than a picture shows.
-const TOUCHES: usize = 5000;
+const TOUCHES: usize = 10_000;
 
 /// What is to be measured, and how.
 #[derive(Debug)]
@@ -216,7 +216,7 @@ impl Experiment {
         }
         let tools = [
             ("mksquashfs", "-version"),
-            ("mkfs.erofs", "--help"),
+            ("mkfs.erofs", "--version"),
             ("squashfuse", "--help"),
         ];
         let uses = |tool: &str, format: &Format| match tool {

@@ -10,7 +10,7 @@ use crate::names::printable;
 /// What a table has of a row.
 type Cells<const N: usize> = fn(&Row) -> [String; N];
 
-const LAUNCHES: [&str; 5] = [
+pub const LAUNCHES: [&str; 5] = [
     "",
     "cold ms (from-to)",
     "/directory (95 %)",
@@ -18,7 +18,7 @@ const LAUNCHES: [&str; 5] = [
     "/directory (95 %)",
 ];
 
-const FILES: [&str; 6] = [
+pub const FILES: [&str; 6] = [
     "",
     "size MB",
     "/squashfs-zstd",
@@ -82,17 +82,7 @@ fn heading(results: &Results, app: &AppResults) -> String {
         "system" => "nothing in memory",
         _ => "none of its files in memory, but names and the system's files",
     };
-    let settings = &results.settings;
-    let mut disk = match &results.disk {
-        Some(disk) => format!("{disk}, read-ahead {} KiB", settings.read_ahead_kib),
-        None => "no disk that the system names".to_owned(),
-    };
-    if let Some(bytes) = settings.bytes_per_second {
-        disk += &format!(", at most {} MB/s", megabytes(bytes));
-    }
-    if let Some(number) = settings.operations_per_second {
-        disk += &format!(", at most {number} reads/s");
-    }
+    let disk = disk_of(results);
     let command = app.app.command.shown();
     let text = format!(
         "{}: {}\n{} files, {} MB; images on {} ({disk}); {runs} of each in turns, with {home}.\n\
@@ -107,17 +97,33 @@ fn heading(results: &Results, app: &AppResults) -> String {
     lines.join("\n") + "\n"
 }
 
+/// The disk, and how slow it was made.
+pub fn disk_of(results: &Results) -> String {
+    let settings = &results.settings;
+    let mut disk = match &results.disk {
+        Some(disk) => format!("{disk}, read-ahead {} KiB", settings.read_ahead_kib),
+        None => "no disk that the system names".to_owned(),
+    };
+    if let Some(bytes) = settings.bytes_per_second {
+        disk += &format!(", at most {} MB/s", megabytes(bytes));
+    }
+    if let Some(number) = settings.operations_per_second {
+        disk += &format!(", at most {number} reads/s");
+    }
+    disk
+}
+
 fn name(row: &Row) -> String {
     printable(&row.name).into_owned()
 }
 
-fn launches(row: &Row) -> [String; 5] {
+pub fn launches(row: &Row) -> [String; 5] {
     let [cold, cold_ratio] = figure(row.cold.as_ref());
     let [warm, warm_ratio] = figure(row.warm.as_ref());
     [name(row), cold, cold_ratio, warm, warm_ratio]
 }
 
-fn files(row: &Row) -> [String; 6] {
+pub fn files(row: &Row) -> [String; 6] {
     let [walk, walk_ratio] = figure(row.walk.as_ref());
     let build = match row.built_by.is_empty() {
         true => "-".to_owned(),
@@ -151,6 +157,6 @@ fn figure(figure: Option<&Figure>) -> [String; 2] {
     ]
 }
 
-fn megabytes(bytes: u64) -> String {
+pub fn megabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1e6)
 }

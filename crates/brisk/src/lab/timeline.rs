@@ -23,32 +23,47 @@ pub struct TouchedFile {
     pub len: u64,
 }
 
-/// Pages that were asked for: `[file, first page, pages, microseconds]`.
+/// Pages that were asked for. In JSON a text of four numbers: there are thousands of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "(u32, u64, u64, u64)", into = "(u32, u64, u64, u64)")]
+#[serde(try_from = "String", into = "String")]
 pub struct TouchedRange {
     /// The number of the file.
     pub file: u32,
     pub first: u64,
     pub count: u64,
-    /// Since the start of the recording, which takes longer than a launch.
+    /// Microseconds since the start of the recording, which takes longer than a launch.
     pub at: u64,
 }
 
-impl From<(u32, u64, u64, u64)> for TouchedRange {
-    fn from((file, first, count, at): (u32, u64, u64, u64)) -> Self {
-        Self {
+impl TryFrom<String> for TouchedRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut numbers = text.split(' ').map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        let range = (|| {
+            Some(Self {
+                file: u32::try_from(next()?).ok()?,
+                first: next()?,
+                count: next()?,
+                at: next()?,
+            })
+        })();
+        range.ok_or_else(|| {
+            format!("touch: found {text:?}, allowed are file, first page, pages and microseconds")
+        })
+    }
+}
+
+impl From<TouchedRange> for String {
+    fn from(range: TouchedRange) -> Self {
+        let TouchedRange {
             file,
             first,
             count,
             at,
-        }
-    }
-}
-
-impl From<TouchedRange> for (u32, u64, u64, u64) {
-    fn from(range: TouchedRange) -> Self {
-        (range.file, range.first, range.count, range.at)
+        } = range;
+        format!("{file} {first} {count} {at}")
     }
 }
 
@@ -123,8 +138,12 @@ mod tests {
         assert_eq!(names, ["a", "b"]);
         assert_eq!(timeline.left_out, 1);
         let json = serde_json::to_string(&timeline.touches).unwrap();
-        assert_eq!(json, "[[0,5,1,1],[1,0,1,2],[0,0,1,3]]");
+        assert_eq!(json, r#"["0 5 1 1","1 0 1 2","0 0 1 3"]"#);
         let read: Vec<TouchedRange> = serde_json::from_str(&json).unwrap();
         assert_eq!(read, timeline.touches);
+        for odd in ["\"\"", "\"1 2 3\"", "\"4294967296 0 0 0\"", "\"0 -1 0 0\""] {
+            let e = serde_json::from_str::<TouchedRange>(odd).unwrap_err();
+            assert!(e.to_string().starts_with("touch: found "), "{e}");
+        }
     }
 }

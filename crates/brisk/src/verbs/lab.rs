@@ -8,7 +8,10 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 
 use crate::Answer;
-use crate::lab::{App, Chill, Experiment, Format, Formats, Home, Limit, Words, ready, undo};
+use crate::lab::report::Raw;
+use crate::lab::{
+    App, Chill, Experiment, Format, Formats, Home, Limit, Words, ready, report, undo,
+};
 
 /// Runs of a first look.
 const QUICK: u32 = 3;
@@ -24,6 +27,8 @@ pub struct Args {
 enum Action {
     /// Measures how fast a program starts from its directory and from images, cold and warm.
     Launch(Box<LaunchArgs>),
+    /// Makes the page with pictures again from raw runs that were kept.
+    Report(ReportArgs),
     /// Puts back what an experiment changed, once it is over; the lab starts it by itself.
     #[command(hide = true)]
     Restore,
@@ -53,7 +58,7 @@ disk. A launch that fails, or prints something else than it should, ends the exp
 made of a profile of the launch itself, and where a spec names other inputs to train on, of those \
 too.\n\n\
 Launches have an environment with PATH, HOME, LC_ALL and what is given, and an empty directory in \
-memory as home. OUT/raw.json has every single run, the machine, and all commands. The lab sets \
+memory as home. OUT/raw.json has every single run, the machine, and all commands, and OUT/report.html shows them in pictures. The lab sets \
 read-ahead, mounts in a namespace of its own, and makes images and sessions; nothing of that is left, \
 however it ends. This needs root.\n\n\
 Examples:\n  \
@@ -98,7 +103,7 @@ struct LaunchArgs {
     #[arg(long, conflicts_with = "runs")]
     quick: bool,
 
-    /// Where raw.json is written. Images are made below it and removed, so this chooses the disk.
+    /// Where raw.json and report.html are written. Images are made below it and removed, so this chooses the disk.
     #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
     out: PathBuf,
 
@@ -141,6 +146,22 @@ struct LaunchArgs {
     command: Vec<OsString>,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The page is one file and needs nothing else: it can be sent, and opens without a network. It has box \
+plots of launches and walks, sizes, what the launch reads in which order, the machine, the method, what \
+could not run, and the raw runs to save.\n\n\
+Results of several experiments make one page, as those of other disks.")]
+struct ReportArgs {
+    /// What brisk lab launch has written.
+    #[arg(required = true, value_name = "RAW.json")]
+    raw: Vec<PathBuf>,
+
+    /// The page to write. A file of this name is replaced when the new one is complete.
+    #[arg(short, long, value_name = "PAGE", default_value = "report.html")]
+    output: PathBuf,
+}
+
 fn readiness(text: &str) -> anyhow::Result<String> {
     ready(text).map(|_| text.to_owned())
 }
@@ -155,11 +176,18 @@ fn variable(text: &str) -> anyhow::Result<(String, String)> {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     match &args.action {
         Action::Launch(args) => launch(args),
+        Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,
             false => Answer::No,
         }),
     }
+}
+
+fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
+    let raws: anyhow::Result<Vec<_>> = args.raw.iter().map(|path| Raw::open(path)).collect();
+    report::write(&raws?, &args.output)?;
+    Ok(Answer::Yes)
 }
 
 fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
@@ -201,6 +229,8 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
         experiment.apps.iter_mut().for_each(|app| app.home = home);
     }
     let results = experiment.run()?;
+    let raw = Raw::open(&args.out.join("raw.json"))?;
+    report::write(&[raw], &args.out.join("report.html"))?;
     let mut out = io::stdout().lock();
     match args.json {
         true => {
