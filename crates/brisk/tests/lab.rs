@@ -387,6 +387,53 @@ fn a_failed_launch_is_no_time() {
 }
 
 #[test]
+fn codecs_are_compared_and_questions_answered() {
+    as_root(|stage| {
+        let codecs = |arguments: &[&str]| {
+            let mut command = stage.brisk(&["lab", "codecs", "tree", "--cold", "files"]);
+            command
+                .args(["--runs", "1", "--out", "out"])
+                .args(arguments);
+            let output = command.env("TMPDIR", stage.path("tmp")).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let raw = fs::read(stage.path("out/raw.json")).unwrap();
+            let raw: Value = serde_json::from_slice(&raw).unwrap();
+            (raw, text(&output.stdout))
+        };
+        let (raw, table) = codecs(&["--sample", "2M"]);
+        let app = &raw["apps"][0];
+        let bytes = app["tree_bytes"].as_u64().unwrap();
+        assert!((1 << 20..3 << 20).contains(&bytes), "{bytes}");
+        assert!(app["sample_of"].as_u64().unwrap() > bytes);
+        let rows = app["rows"].as_array().unwrap();
+        for name in [
+            "none",
+            "lz4",
+            "lzo 9",
+            "gzip 9",
+            "zstd 22",
+            "xz 6, dictionary 32K",
+        ] {
+            let row = rows.iter().find(|row| row["name"] == name);
+            let row = row.unwrap_or_else(|| panic!("{name}: {table}"));
+            assert!(row["walk"].is_object() && row["cold"].is_null(), "{row}");
+        }
+        let answer = "\nDoes a lower preset of xz decode faster?\nxz 9 is ";
+        assert!(table.contains(answer), "{table}");
+        let page = fs::read_to_string(stage.path("out/report.html")).unwrap();
+        assert!(page.contains("<h3>Does a lower preset of xz decode faster?</h3>"));
+
+        // With a command nothing is left out, and launches are compared, too.
+        let (raw, table) = codecs(&["--", "bin/app", "sh", "-c", "cat $BRISK_TREE/noise | wc -c"]);
+        let app = &raw["apps"][0];
+        assert!(app["sample_of"].is_null());
+        assert_eq!(app["tree_bytes"], app["rows"][0]["bytes"]);
+        assert!(app["rows"][5]["cold"].is_object(), "{app}");
+        assert!(table.contains(", and is launched cold in "), "{table}");
+    });
+}
+
+#[test]
 fn the_page_is_made_again_from_raw_runs() {
     as_root(|stage| {
         let formats = "directory,squashfs-lz4,brisk-speed";
@@ -568,7 +615,7 @@ fn others_than_root_are_told() {
         assert_eq!(output.status.code(), Some(2));
         assert_eq!(
             text(&output.stderr),
-            "brisk: brisk lab launch needs root, to mount images and to empty the page cache; run \
+            "brisk: brisk lab needs root, to mount images and to empty the page cache; run \
              it as root, for example with sudo\n"
         );
     });

@@ -21,6 +21,7 @@ use super::proof::{self, Proven};
 use super::read_ahead::{ReadAhead, device_of};
 use super::results::{AppResults, Cannot, Kind, Measured, Recorded, Results, Run, Settings};
 use super::rival::{Order, Rival, version};
+use super::sample;
 use super::stage::{Stage, output_of, runtime, shown};
 use super::throttle::{Lift, Limit};
 use super::timeline::Timeline;
@@ -55,6 +56,8 @@ pub struct Experiment {
     pub limits: Vec<Limit>,
     /// Decides the orders.
     pub seed: u64,
+    /// Measures walks alone, of about so many bytes of each tree.
+    pub sample: Option<u64>,
     /// Says nothing about how far it is.
     pub quiet: bool,
 }
@@ -69,6 +72,8 @@ struct Measuring<'a> {
     undo: &'a mut Undo,
     /// The tree as it was at the beginning.
     tree: Walked,
+    /// Bytes of the tree that it is a sample of.
+    sample_of: Option<u64>,
     recorded: Vec<Recorded>,
     /// Of the launch that is measured.
     timeline: Option<Timeline>,
@@ -79,7 +84,7 @@ impl Experiment {
     pub fn check(&self) -> Result<()> {
         ensure!(
             rustix::process::geteuid().is_root(),
-            "brisk lab launch needs root, to mount images and to empty the page cache; run it as \
+            "brisk lab needs root, to mount images and to empty the page cache; run it as \
              root, for example with sudo"
         );
         for (at, format) in self.formats.iter().enumerate() {
@@ -162,11 +167,20 @@ impl Experiment {
         let mut stage = Stage::new(work, ground, ReadAhead::new(self.read_ahead_kib))?;
         let formats = self.probe(&mut stage, undo, &mut results)?;
         for app in &self.apps {
+            let mut app = app.clone();
             for path in [work, &app.tree] {
                 stage.read_ahead().set(path, undo)?;
             }
             stage.uncover(&app.tree)?;
-            let tree = walk(&app.tree)?;
+            let mut tree = walk(&app.tree)?;
+            let sample_of = self.sample.map(|_| tree.bytes);
+            if let Some(size) = self.sample.filter(|size| *size < tree.bytes) {
+                let sample = stage.path("sample");
+                sample::take(&app.tree, &tree.files, size, &sample)?;
+                tree = walk(&sample)?;
+                app.tree = sample;
+            }
+            let app = &app;
             let mut measuring = Measuring {
                 experiment: self,
                 app,
@@ -174,6 +188,7 @@ impl Experiment {
                 stage: &mut stage,
                 undo: &mut *undo,
                 tree,
+                sample_of,
                 recorded: Vec::new(),
                 timeline: None,
             };
@@ -241,12 +256,16 @@ impl Measuring<'_> {
     fn run(&mut self, out: &Path, results: &mut Results) -> Result<()> {
         // What another app has left.
         self.stage.prepare_home(Home::Fresh)?;
-        self.try_all()?;
+        let launches = self.experiment.sample.is_none();
+        if launches {
+            self.try_all()?;
+        }
         let index = results.apps.len();
         results.apps.push(AppResults {
             app: self.app.clone(),
             tree_files: self.tree.files.len(),
             tree_bytes: self.tree.bytes,
+            sample_of: self.sample_of,
             file_sizes: up_to(self.tree.files.iter().map(|file| file.len)),
             timeline: None,
             recorded: Vec::new(),
@@ -256,7 +275,7 @@ impl Measuring<'_> {
         let contenders = self.build()?;
         results.apps[index].recorded = std::mem::take(&mut self.recorded);
         results.apps[index].timeline = self.timeline.take();
-        let launches: Vec<_> = contenders
+        let commands: Vec<_> = contenders
             .iter()
             .map(|c| shown(&self.stage.launch(self.app, &c.start, &self.app.command)))
             .collect();
@@ -271,7 +290,10 @@ impl Measuring<'_> {
                 known.push(proof);
             }
         }
-        let mut tasks: Vec<_> = (0..contenders.len()).map(|who| (who, Kind::Cold)).collect();
+        let mut tasks = Vec::new();
+        if launches {
+            tasks.extend((0..contenders.len()).map(|who| (who, Kind::Cold)));
+        }
         let walks = (0..contenders.len()).filter(|who| contenders[*who].walks());
         tasks.extend(walks.map(|who| (who, Kind::Walk)));
         let mut rng = fastrand::Rng::with_seed(self.experiment.seed);
@@ -300,7 +322,7 @@ impl Measuring<'_> {
                     });
                 }
             }
-            results.apps[index].tally(&contenders, &launches, self.experiment.seed);
+            results.apps[index].tally(&contenders, &commands, self.experiment.seed);
             results.read_ahead = self.stage.read_ahead().devices();
             results.write(out)?;
         }
@@ -413,7 +435,7 @@ impl Measuring<'_> {
                     }
                     _ => None,
                 };
-                let command = rival.command(&self.app.tree, &image, order.as_ref());
+                let command = rival.command(&self.app.tree, &image, order.as_ref())?;
                 images.insert(rival, self.make(image, command, |pack| rival.make(pack))?);
             }
             let image = match format {

@@ -120,6 +120,9 @@ impl fmt::Display for Format {
         if let Self::BesideImage(path) = self {
             return write!(f, "beside:{}", path.display());
         }
+        if let Self::Kernel(Rival::Packed(recipe)) = self {
+            return write!(f, "{recipe}");
+        }
         let found = NAMES.into_iter().find(|(_, format)| format == self);
         f.write_str(found.map_or("", |(name, _)| name))
     }

@@ -10,6 +10,7 @@ Formats are started as a user would: brisk's by the command itself, as a process
 the lab changes on the machine is put back by another process ([`undo`]), whatever becomes of it.
 */
 
+mod answers;
 mod app;
 mod cold;
 mod contender;
@@ -22,9 +23,11 @@ mod probe;
 mod program;
 mod proof;
 mod read_ahead;
+mod recipe;
 pub mod report;
 mod results;
 mod rival;
+mod sample;
 mod stage;
 mod statistics;
 mod table;
@@ -38,5 +41,7 @@ pub use app::{App, Home, Words, ready};
 pub use cold::Chill;
 pub use experiment::Experiment;
 pub use format::{Format, Formats};
+pub use recipe::Recipe;
+pub use rival::Rival;
 pub use throttle::Limit;
 pub use timeline::Timeline;

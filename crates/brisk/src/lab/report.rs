@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use super::answers::{self, Answer};
 use super::app::Home;
 use super::results::{AppResults, Figure, Kind, Results, Row};
 use super::table::{self, disk_of, megabytes};
@@ -145,11 +146,19 @@ fn whose(row: &Row) -> Whose {
 }
 
 fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
-    page.code(&app.app.command.shown().join(" "));
+    if app.sample_of.is_none() {
+        page.code(&app.app.command.shown().join(" "));
+    }
     let home = match app.app.home {
         Home::Fresh => "an empty home directory",
         Home::Kept => "a home directory that launches before have used",
     };
+    if let Some(whole) = app.sample_of {
+        page.note(&format!(
+            "A sample of {} MB, of which nothing is launched.",
+            megabytes(whole)
+        ));
+    }
     page.note(&format!(
         "{} files, {} MB; images on {} ({}); {} runs of each in turns, with {home}",
         app.tree_files,
@@ -158,7 +167,18 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
         disk_of(&raw.results),
         raw.results.settings.runs,
     ));
-    page.list(&in_words(app));
+    let answers = answers::of(app);
+    if answers.is_empty() {
+        page.list(&in_words(app));
+    }
+    for Answer {
+        question,
+        sentences,
+    } in answers
+    {
+        page.heading(3, question);
+        page.list(&sentences);
+    }
     for (kind, heading, caption) in [
         (
             Kind::Cold,

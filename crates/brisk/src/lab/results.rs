@@ -16,6 +16,8 @@ use super::format::Format;
 use super::machine::Machine;
 use super::proof::Proven;
 use super::read_ahead::Device;
+use super::recipe::Recipe;
+use super::rival::Rival;
 use super::statistics::{Ratio, Spread};
 use super::table;
 use super::timeline::Timeline;
@@ -108,6 +110,9 @@ pub struct AppResults {
     pub app: App,
     pub tree_files: usize,
     pub tree_bytes: u64,
+    /// Bytes of the tree that this is a sample of, of which nothing is launched.
+    #[serde(default)]
+    pub sample_of: Option<u64>,
     /// Results of before have none of these two.
     #[serde(default)]
     pub file_sizes: Vec<UpTo>,
@@ -180,7 +185,9 @@ impl AppResults {
         };
         let place = |format: &Format| contenders.iter().position(|c| c.format == *format);
         let directory = place(&Format::Directory);
-        let zstd = place(&Format::SQUASHFS_ZSTD).map(|at| contenders[at].bytes);
+        let same = Format::Kernel(Rival::Packed(Recipe::new("zstd", Some(15))));
+        let zstd = place(&Format::SQUASHFS_ZSTD).or_else(|| place(&same));
+        let zstd = zstd.map(|at| contenders[at].bytes);
         let mut figure = |contender: usize, kind: Kind| {
             let ours = seconds(contender, kind);
             Some(Figure {

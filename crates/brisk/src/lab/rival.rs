@@ -10,6 +10,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use brisk_image::Profile;
 
+use super::recipe::Recipe;
+
 /// An image that another tool makes of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rival {
@@ -19,13 +21,15 @@ pub enum Rival {
     SquashfsSorted,
     /// Of mkfs.erofs, with this codec.
     Erofs(&'static str),
+    /// Of the same decoder of the kernel, with what can be chosen of a codec.
+    Packed(Recipe),
 }
 
 impl Rival {
     /// The type of its file system.
     pub fn filesystem(self) -> &'static str {
         match self {
-            Self::Squashfs(_) | Self::SquashfsSorted => "squashfs",
+            Self::Squashfs(_) | Self::SquashfsSorted | Self::Packed(_) => "squashfs",
             Self::Erofs(_) => "erofs",
         }
     }
@@ -35,13 +39,14 @@ impl Rival {
         match self {
             Self::Squashfs(_) | Self::SquashfsSorted => "mksquashfs",
             Self::Erofs(_) => "mkfs.erofs",
+            Self::Packed(recipe) => recipe.tool(),
         }
     }
 
     /// The package that has the command, as Debian names it.
     fn package(self) -> &'static str {
         match self {
-            Self::Squashfs(_) | Self::SquashfsSorted => "squashfs-tools",
+            Self::Squashfs(_) | Self::SquashfsSorted | Self::Packed(_) => "squashfs-tools",
             Self::Erofs(_) => "erofs-utils",
         }
     }
@@ -52,14 +57,17 @@ impl Rival {
             Self::Squashfs(codec) => format!("squashfs-{codec}.img"),
             Self::SquashfsSorted => "squashfs-zstd-sorted.img".to_owned(),
             Self::Erofs(codec) => format!("erofs-{codec}.img"),
+            Self::Packed(recipe) => format!("{recipe}.img"),
         }
     }
 
     /// What makes the image of `tree`: each codec as images for launches have it, with blocks of
     /// 128 KiB, and the slowest level that is usual.
-    pub fn command(self, tree: &Path, image: &Path, order: Option<&Order>) -> Command {
+    pub fn command(self, tree: &Path, image: &Path, order: Option<&Order>) -> Result<Command> {
         let mut command = Command::new(self.tool());
-        if let Self::Erofs(codec) = self {
+        if let Self::Packed(recipe) = self {
+            command = recipe.command(tree, image)?;
+        } else if let Self::Erofs(codec) = self {
             command
                 .args(erofs(codec))
                 .arg("--quiet")
@@ -78,7 +86,7 @@ impl Rival {
             command.arg("-action-file").arg(&order.actions);
         }
         command.env_remove("SOURCE_DATE_EPOCH");
-        command
+        Ok(command)
     }
 
     /// Makes the image by `command`.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::answers::{self, Answer};
 use super::app::Home;
 use super::results::{AppResults, Cannot, Figure, Results, Row};
 use super::statistics::Ratio;
@@ -36,9 +37,22 @@ pub fn of(results: &Results) -> String {
         }
         text.push_str(&heading(results, app));
         text.push('\n');
-        text.push_str(&table(LAUNCHES, &app.rows, launches));
-        text.push('\n');
+        if app.sample_of.is_none() {
+            text.push_str(&table(LAUNCHES, &app.rows, launches));
+            text.push('\n');
+        }
         text.push_str(&table(FILES, &app.rows, files));
+        for Answer {
+            question,
+            sentences,
+        } in answers::of(app)
+        {
+            text.push_str(&format!("\n{question}\n"));
+            for sentence in sentences {
+                text.push_str(&printable(&sentence));
+                text.push('\n');
+            }
+        }
     }
     if !results.cannot.is_empty() {
         text.push_str("\nCould not run here\n");
@@ -83,16 +97,23 @@ fn heading(results: &Results, app: &AppResults) -> String {
         _ => "none of its files in memory, but names and the system's files",
     };
     let disk = disk_of(results);
-    let command = app.app.command.shown();
-    let text = format!(
-        "{}: {}\n{} files, {} MB; images on {} ({disk}); {runs} of each in turns, with {home}.\n\
-         Cold: {cold}, clock from before the mount. Warm: the launch after it.\n",
-        app.app.name,
-        command.join(" "),
-        app.tree_files,
-        megabytes(app.tree_bytes),
-        results.machine.filesystem,
-    );
+    let (files, bytes) = (app.tree_files, megabytes(app.tree_bytes));
+    let filesystem = &results.machine.filesystem;
+    let text = match app.sample_of {
+        Some(whole) => format!(
+            "{}: a sample of {files} files, {bytes} MB of {} MB; images on {filesystem} ({disk}); \
+             {runs} walks of each in turns.\n",
+            app.app.name,
+            megabytes(whole),
+        ),
+        None => format!(
+            "{}: {}\n{files} files, {bytes} MB; images on {filesystem} ({disk}); {runs} of each in \
+             turns, with {home}.\n\
+             Cold: {cold}, clock from before the mount. Warm: the launch after it.\n",
+            app.app.name,
+            app.app.command.shown().join(" "),
+        ),
+    };
     let lines: Vec<_> = text.lines().map(printable).collect();
     lines.join("\n") + "\n"
 }

@@ -103,7 +103,7 @@ impl Axis {
             }
             return ticks;
         }
-        let rough = (self.to - self.from) / 6.0;
+        let rough = (self.to - self.from) / 5.0;
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0]
             .map(|digit| digit * power)
@@ -124,7 +124,7 @@ impl Axis {
             let at = self.place(*tick);
             svg.line("grid", (at, top), (at, bottom));
             let mut text = short(*tick);
-            if number + 1 == ticks.len() {
+            if number == 0 {
                 text = format!("{text} {unit}");
             }
             svg.text("tick", at, bottom + 15.0, anchor(at), &text);
@@ -136,7 +136,7 @@ impl Axis {
 fn anchor(at: f64) -> &'static str {
     match at {
         ..=8.0 => "start",
-        85.0.. => "end",
+        93.0.. => "end",
         _ => "middle",
     }
 }

@@ -51,7 +51,7 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
         paths[0], paths[1]
     );
     let mut across = ticks(count as f64, |value| format!("{value:.0}"));
-    if let Some((_, text)) = across.last_mut() {
+    if let Some((_, text)) = across.first_mut() {
         text.push_str(" ranges");
     }
     let mut largest: Vec<_> = timeline.files.iter().zip(&starts).collect();
@@ -130,7 +130,7 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
             *at = latest;
         }
         let mut time = ticks(latest, |value| format!("{value:.0}"));
-        if let Some((_, text)) = time.last_mut() {
+        if let Some((_, text)) = time.first_mut() {
             text.push_str(" ms");
         }
         let scale = Scale {

@@ -10,8 +10,9 @@ use clap::Subcommand;
 use crate::Answer;
 use crate::lab::report::Raw;
 use crate::lab::{
-    App, Chill, Experiment, Format, Formats, Home, Limit, Words, ready, report, undo,
+    App, Chill, Experiment, Format, Formats, Home, Limit, Recipe, Rival, Words, ready, report, undo,
 };
+use crate::size::parse_size;
 
 /// Runs of a first look.
 const QUICK: u32 = 3;
@@ -27,6 +28,9 @@ pub struct Args {
 enum Action {
     /// Measures how fast a program starts from its directory and from images, cold and warm.
     Launch(Box<LaunchArgs>),
+    /// Compares codecs, and what can be chosen of them: size, time to pack, and how fast they are
+    /// read.
+    Codecs(Box<CodecsArgs>),
     /// Makes the page with pictures again from raw runs that were kept.
     Report(ReportArgs),
     /// Puts back what an experiment changed, once it is over; the lab starts it by itself.
@@ -148,6 +152,67 @@ struct LaunchArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Images of a sample of the tree are made with each codec at several levels, with dictionaries and branch \
+filters of xz, and with large blocks, and are mounted by the kernel. Every file is read and hashed with \
+nothing in memory before, in turns. The questions that are asked about codecs are answered in words, from \
+what was measured.\n\n\
+With a command behind --, images are made of the whole tree, and the command is launched from them, too, \
+as brisk lab launch does. Images are made by brisk pack, and for the levels of lzo by mksquashfs. This \
+needs root.\n\n\
+Examples:\n  \
+  brisk lab codecs /opt/app\n  \
+  brisk lab codecs /opt/app --all --sample 200M --runs 5\n  \
+  brisk lab codecs /opt/app -- bin/app --version")]
+struct CodecsArgs {
+    /// The tree whose files are packed.
+    tree: PathBuf,
+
+    /// About how many bytes of the tree are packed: of all kinds of files their share.
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_size,
+          conflicts_with = "command")]
+    sample: u64,
+
+    /// Every level, and more of what xz has to choose from: this takes hours for a large sample.
+    #[arg(long)]
+    all: bool,
+
+    /// Walks of each image, and launches.
+    #[arg(long, value_name = "N", default_value_t = QUICK,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Where raw.json and report.html are written. Images are made below it and removed, so this
+    /// chooses the disk.
+    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
+    out: PathBuf,
+
+    /// How much the kernel reads ahead on the disks below, in KiB. Users' machines have 128.
+    #[arg(long, value_name = "KIB", default_value_t = 128)]
+    read_ahead: u32,
+
+    /// What a cold walk does not find in memory, as for brisk lab launch.
+    #[arg(long, value_name = "WHAT", default_value = "system")]
+    cold: Chill,
+
+    /// Decides the random orders. [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Prints what is in raw.json in place of the table.
+    #[arg(long)]
+    json: bool,
+
+    /// Does not say how far it is.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// A command to launch, and its arguments, as for brisk lab launch.
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
 The page is one file and needs nothing else: it can be sent, and opens without a network. It has box \
 plots of launches and walks, sizes, what the launch reads in which order, the machine, the method, what \
 could not run, and the raw runs to save.\n\n\
@@ -176,12 +241,37 @@ fn variable(text: &str) -> anyhow::Result<(String, String)> {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     match &args.action {
         Action::Launch(args) => launch(args),
+        Action::Codecs(args) => codecs(args),
         Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,
             false => Answer::No,
         }),
     }
+}
+
+fn codecs(args: &CodecsArgs) -> anyhow::Result<Answer> {
+    let command = Words::new(args.command.clone());
+    let recipes = Recipe::list(args.all).into_iter();
+    let packed = recipes.map(|recipe| Format::Kernel(Rival::Packed(recipe)));
+    let mut experiment = Experiment {
+        apps: Vec::new(),
+        formats: std::iter::once(Format::Directory).chain(packed).collect(),
+        runs: args.runs,
+        out: args.out.clone(),
+        read_ahead_kib: args.read_ahead,
+        chill: args.cold,
+        limits: Vec::new(),
+        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
+        sample: command.is_none().then_some(args.sample),
+        quiet: args.quiet,
+    };
+    experiment.check()?;
+    // Of a sample nothing is launched.
+    let words = command.or_else(|| Words::new(["none"]));
+    let words = words.context("a command has a first word")?;
+    experiment.apps.push(App::new(&args.tree, None, words)?);
+    finish(&experiment, args.json)
 }
 
 fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
@@ -203,6 +293,7 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
         chill: args.cold,
         limits: args.disk.clone(),
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
+        sample: None,
         quiet: args.quiet,
     };
     experiment.check()?;
@@ -228,11 +319,16 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
     if let Some(home) = args.home {
         experiment.apps.iter_mut().for_each(|app| app.home = home);
     }
+    finish(&experiment, args.json)
+}
+
+/// Measures, shows what came out, and makes the page of it.
+fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
     let results = experiment.run()?;
-    let raw = Raw::open(&args.out.join("raw.json"))?;
-    report::write(&[raw], &args.out.join("report.html"))?;
+    let raw = Raw::open(&experiment.out.join("raw.json"))?;
+    report::write(&[raw], &experiment.out.join("report.html"))?;
     let mut out = io::stdout().lock();
-    match args.json {
+    match json {
         true => {
             serde_json::to_writer_pretty(&mut out, &results)?;
             writeln!(out)?;
