@@ -11,6 +11,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::{Stage, watched};
+use x11rb::connection::Connection;
+use x11rb::protocol::xproto::{ConnectionExt as _, CreateWindowAux, WindowClass};
 
 /// Experiments set the read-ahead of the same disk.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -110,7 +113,8 @@ fn every_format_is_measured_in_turns() {
         spec(
             stage,
             "name = 'reader'\ntree = 'tree'\n\
-             command = ['bin/app', 'sh', '-c', 'cat $BRISK_TREE/noise | wc -c']\n\
+             command = ['bin/app', 'sh', '-c', 'test -e $BRISK_TREE/cache || \
+             echo made at the first launch > $BRISK_TREE/cache; cat $BRISK_TREE/noise | wc -c']\n\
              train = [['bin/app', 'cat', 'tree/text'], ['bin/app', 'ls', 'tree/many']]\n\
              prints-exactly = \"3000000\\n\"\n",
         );
@@ -165,7 +169,8 @@ fn every_format_is_measured_in_turns() {
         let lines: Vec<_> = table.lines().collect();
         assert_eq!(
             lines[0],
-            "reader: bin/app sh -c cat $BRISK_TREE/noise | wc -c"
+            "reader: bin/app sh -c test -e $BRISK_TREE/cache || echo made at the first launch > \
+             $BRISK_TREE/cache; cat $BRISK_TREE/noise | wc -c"
         );
         let head = lines
             .iter()
@@ -343,6 +348,81 @@ fn a_launch_is_over_when_it_says_so() {
         );
         assert_eq!(raw["apps"][0]["app"]["ready"], "line:am ready");
         assert_eq!(raw["apps"][0]["rows"].as_array().unwrap().len(), 3);
+    });
+}
+
+/// Shows a window on the display that `wanted` names, each time that it is there.
+fn show_windows(wanted: &Path, over: &AtomicBool) {
+    let mut shown = None;
+    while !over.load(Ordering::Relaxed) {
+        let named = fs::read_to_string(wanted).unwrap_or_default();
+        if !named.ends_with('\n') {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        fs::remove_file(wanted).unwrap();
+        let (connection, screen) = x11rb::connect(Some(named.trim())).unwrap();
+        let root = connection.setup().roots[screen].root;
+        let window = connection.generate_id().unwrap();
+        let how = CreateWindowAux::new().override_redirect(1);
+        connection
+            .create_window(
+                0,
+                window,
+                root,
+                0,
+                0,
+                9,
+                9,
+                0,
+                WindowClass::INPUT_OUTPUT,
+                0,
+                &how,
+            )
+            .unwrap();
+        connection.map_window(window).unwrap().check().unwrap();
+        // That of the launch before goes after it, so that the two are told apart.
+        shown = Some(connection);
+    }
+    drop(shown);
+}
+
+#[test]
+fn a_launch_is_over_when_it_shows_a_window() {
+    as_root(|stage| {
+        let wanted = stage.path("home/wanted");
+        let at = wanted.display();
+        spec(
+            stage,
+            &format!(
+                "name = 'window'\ntree = 'tree'\ndisplay = true\nready = 'window'\n\
+                 command = ['bin/app', 'sh', '-c', 'cat $BRISK_TREE/noise > /dev/null; \
+                 echo $DISPLAY > {at}; exec sleep 1000']\n"
+            ),
+        );
+        let over = AtomicBool::new(false);
+        let arguments = ["--app", "app.toml", "--runs", "1"];
+        let formats = ["--formats", "directory,squashfs-lz4,brisk-speed"];
+        thread::scope(|scope| {
+            let windows = scope.spawn(|| show_windows(&wanted, &over));
+            let all: Vec<_> = arguments.into_iter().chain(formats).collect();
+            let output = lab(stage, &all).output().unwrap();
+            over.store(true, Ordering::Relaxed);
+            windows.join().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+        });
+        let raw = fs::read(stage.path("out/raw.json")).unwrap();
+        let raw: Value = serde_json::from_slice(&raw).unwrap();
+        assert_eq!(runs(&raw["apps"][0]).len(), 3 * 2 + 2);
+        // Nobody shows one.
+        spec(
+            stage,
+            "name = 'window'\ntree = 'tree'\ndisplay = true\nready = 'window:x'\n\
+             command = ['bin/app', 'true']\n",
+        );
+        let said = refusal(stage, &["--app", "app.toml", "--formats", "directory"]);
+        let expected = "the launch ended before it was ready: it showed no such window";
+        assert!(said.ends_with(expected), "{said}");
     });
 }
 

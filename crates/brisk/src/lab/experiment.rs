@@ -28,6 +28,7 @@ use super::timeline::Timeline;
 use super::undo::Undo;
 use super::walk::{Walked, walk};
 use super::wrong;
+use super::x_server::XServer;
 use crate::messages::say;
 
 /// How many bytes a warm launch may read from the disk: a file of the system or two, one
@@ -180,6 +181,13 @@ impl Experiment {
                 tree = walk(&sample)?;
                 app.tree = sample;
             }
+            let x_server = match app.display {
+                true => Some(XServer::start(undo)?),
+                false => None,
+            };
+            if let Some(server) = &x_server {
+                app.env.insert("DISPLAY".to_owned(), server.name.clone());
+            }
             let app = &app;
             let mut measuring = Measuring {
                 experiment: self,
@@ -195,6 +203,9 @@ impl Experiment {
             measuring
                 .run(out, &mut results)
                 .with_context(|| app.name.clone())?;
+            if let Some(server) = x_server {
+                server.end(undo)?;
+            }
         }
         Ok(results)
     }
@@ -259,6 +270,8 @@ impl Measuring<'_> {
         let launches = self.experiment.sample.is_none();
         if launches {
             self.try_all()?;
+            // A first launch may leave caches in the tree, which images of it then have.
+            self.tree = walk(&self.app.tree)?;
         }
         let index = results.apps.len();
         results.apps.push(AppResults {

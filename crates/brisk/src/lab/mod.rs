@@ -36,6 +36,7 @@ mod timeline;
 pub mod undo;
 mod walk;
 mod wrong;
+mod x_server;
 
 pub use app::{App, Home, Words, ready};
 pub use cold::Chill;

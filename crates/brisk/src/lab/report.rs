@@ -90,15 +90,23 @@ fn page(raws: &[Raw]) -> String {
             .flat_map(|raw| raw.results.apps.iter().map(move |app| (raw, app)))
     };
     let names: Vec<_> = apps().map(|(raw, app)| title_of(raw, app, raws)).collect();
+    let answers = apps().all(|(_, app)| !answers::of(app).is_empty());
     let title = match &*names {
+        names if answers => format!("What codecs cost: {}", names.join("; ")),
         [name] => format!("How fast {name} starts"),
         _ => "How fast programs start".to_owned(),
     };
     page.heading(1, &title);
-    page.paragraph(
-        "A program is started from its directory and from images of it: cold, with nothing in memory, \
-         and warm, right after it. A walk reads every file. Each dot is one run.",
-    );
+    page.paragraph(match answers {
+        true => {
+            "The same files in images of each codec, which the kernel mounts. A walk reads every file, with \
+             nothing in memory before. Each dot is one run."
+        }
+        false => {
+            "A program is started from its directory and from images of it: cold, with nothing in memory, \
+         and warm, right after it. A walk reads every file. Each dot is one run."
+        }
+    });
     page.html(
         "<p class=\"keys\"><span><i class=\"k-brisk\"></i>brisk</span>\
          <span><i class=\"k-rival\"></i>other images</span>\

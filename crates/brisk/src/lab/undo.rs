@@ -34,6 +34,8 @@ enum Step {
     Program(Option<i32>),
     /// The same of the process that serves what is mounted.
     Server(Option<i32>),
+    /// The same of the X server that programs show their windows on.
+    Display(Option<i32>),
 }
 
 /// The lab's end.
@@ -82,6 +84,12 @@ impl Undo {
         self.add(&Step::Server(group))
     }
 
+    /// An X server runs, the first of its process group, or none.
+    pub fn display(&mut self, group: Option<u32>) -> Result<()> {
+        let group = group.map(i32::try_from).transpose()?;
+        self.add(&Step::Display(group))
+    }
+
     fn add(&mut self, step: &Step) -> Result<()> {
         let mut line = serde_json::to_vec(step)?;
         line.push(b'\n');
@@ -105,17 +113,18 @@ impl Undo {
 /// the last first. Returns false if one failed, which it said.
 pub fn restore() -> Result<bool> {
     let mut steps = Vec::new();
-    let (mut program, mut server) = (None, None);
+    let (mut program, mut server, mut display) = (None, None, None);
     for line in io::stdin().lock().lines() {
         // What the lab was about to write when it was killed has not happened.
         match serde_json::from_str(&line?) {
             Ok(Step::Program(group)) => program = group,
             Ok(Step::Server(group)) => server = group,
+            Ok(Step::Display(group)) => display = group,
             Ok(step) => steps.push(step),
             Err(_) => {}
         }
     }
-    for group in [program, server].into_iter().flatten() {
+    for group in [program, server, display].into_iter().flatten() {
         if let Some(group) = Pid::from_raw(group) {
             // It may have ended by itself.
             kill_process_group(group, Signal::KILL).ok();
@@ -141,7 +150,7 @@ pub fn restore() -> Result<bool> {
                     failed(&format!("remove {}", path.display()), &e);
                 }
             }
-            Step::Program(_) | Step::Server(_) => {}
+            Step::Program(_) | Step::Server(_) | Step::Display(_) => {}
         }
     }
     Ok(done)

@@ -85,9 +85,10 @@ struct LaunchArgs {
     #[arg(long, value_name = "TEXT", requires = "tree")]
     prints: Option<String>,
 
-    /// When a launch is over: when the command exits, or when TEXT is in a line of its standard
-    /// output or standard error. The clock stops there.
-    #[arg(long, value_name = "exit|line:TEXT", requires = "tree", value_parser = readiness)]
+    /// When a launch is over: when the command exits (exit), when TEXT is in a line of its standard
+    /// output or standard error (line:TEXT), or when it shows a window on the display that --env
+    /// DISPLAY=:N names (window, or window:TITLE). The clock stops there.
+    #[arg(long, value_name = "WHEN", requires = "tree", value_parser = readiness)]
     ready: Option<String>,
 
     /// Sets a variable of the command's environment. May be repeated.
