@@ -15,11 +15,12 @@ use super::undo::Undo;
 /// Makes a small image as `format` does, mounts it and reads it, and gives the reason if that cannot
 /// be done.
 pub fn reason_against(format: &Format, stage: &mut Stage, undo: &mut Undo) -> Option<String> {
-    let tried = format
-        .rival()
-        .map_or(Ok(()), |rival| try_it(format, rival, stage, undo));
-    // A failure to unmount shows again when the format is measured.
+    let rival = format.rival()?;
+    let tried = try_it(format, rival, stage, undo);
+    // A failure to unmount shows again when the format is measured, and what stays is removed with
+    // all else.
     stage.tear_down(undo).ok();
+    fs::remove_dir_all(stage.path("probe")).ok();
     tried.err().map(|e| format!("{e:#}"))
 }
 
@@ -57,7 +58,7 @@ fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> 
         },
         Format::Squashfuse => Start::Squashfuse { image },
         // brisk reads it, which needs nothing of the system.
-        _ => return fs::remove_dir_all(&directory).context("cannot remove the probe"),
+        _ => return Ok(()),
     };
     let mounted = stage.mount_image(&start, undo)?;
     let found = fs::read(mounted.join("file")).context("cannot read a file of a mounted image")?;
@@ -65,6 +66,5 @@ fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> 
         found == text.as_bytes(),
         "a file of a mounted image has other contents"
     );
-    stage.tear_down(undo)?;
-    fs::remove_dir_all(&directory).context("cannot remove the probe")
+    Ok(())
 }

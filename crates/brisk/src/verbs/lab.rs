@@ -41,19 +41,18 @@ enum Action {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Formats:\n  \
-  directory       the tree itself\n  \
-  squashfs-CODEC  an image of mksquashfs, mounted by the kernel; CODEC is none, lz4 (-Xhc), lzo, gzip, zstd (15) or xz\n  \
-  squashfs-zstd-sorted  with what the launch reads first, as whole files that are not compressed\n  \
-  squashfuse      the image of squashfs-zstd, mounted by squashfuse\n  \
-  erofs-CODEC     an image of mkfs.erofs, mounted by the kernel; CODEC is none, lz4, lz4hc, zstd or lzma\n  \
-  brisk           an image of brisk (zstd 15), started by brisk run, without a hot pack\n  \
-  brisk-speed     the same, filled from a hot pack made for speed\n  \
-  brisk-size      the same, filled from one made for size\n  \
-  brisk-wrong     the same, filled from pages that the launch never asks for\n  \
-  beside-xz       an image of mksquashfs (xz), filled from a hot pack beside it\n  \
-  beside-gzip, beside-zstd  the same with gzip, zstd\n  \
-  beside:IMAGE    an image of the tree that is there already, filled from a hot pack beside it\n  \
-  all             every one of these but the last\n\n\
+  directory             the tree itself\n  \
+  squashfs-CODEC        mksquashfs, mounted by the kernel: none, lz4, lzo, gzip, zstd or xz\n  \
+  squashfs-zstd-sorted  the same, what the launch reads first and not compressed\n  \
+  squashfuse            the image of squashfs-zstd, mounted by squashfuse\n  \
+  erofs-CODEC           mkfs.erofs, mounted by the kernel: none, lz4, lz4hc, zstd or lzma\n  \
+  brisk                 an image of brisk (zstd 15), started by brisk run, without a hot pack\n  \
+  brisk-speed           the same, filled from a hot pack made for speed\n  \
+  brisk-size            the same, filled from one made for size\n  \
+  brisk-wrong           the same, filled from pages that the launch never asks for\n  \
+  beside-CODEC          mksquashfs (xz, gzip, zstd), filled from a hot pack beside it\n  \
+  beside:IMAGE          an image that is there already, filled from a hot pack beside it\n  \
+  all                   every one of these but the last\n\n\
 A format that cannot run here, because a tool or the kernel lacks it, is named with the reason.\n\n\
 In each repetition every format is launched cold and then warm, and walked cold (every file is read \
 and hashed), in random order. Before a cold one, brisk and the files that the format reads are proven \
@@ -108,14 +107,6 @@ struct LaunchArgs {
     #[arg(long, conflicts_with = "runs")]
     quick: bool,
 
-    /// Where raw.json and report.html are written. Images are made below it and removed, so this chooses the disk.
-    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
-    out: PathBuf,
-
-    /// How much the kernel reads ahead on the disks below, in KiB. Users' machines have 128.
-    #[arg(long, value_name = "KIB", default_value_t = 128)]
-    read_ahead: u32,
-
     /// Lets the whole system read this much from the disks below in a second while launches are
     /// measured: bytes (bps=200M), operations (iops=2000), or both, separated by a comma. It is
     /// proven by direct reads before anything is measured. This needs the controller blkio of
@@ -128,7 +119,28 @@ struct LaunchArgs {
     #[arg(long, value_name = "WHAT")]
     home: Option<Home>,
 
-    /// What a cold launch does not find in memory: anything of the system, or the files of its format
+    #[command(flatten)]
+    how: How,
+
+    /// The command and its arguments. A program with a slash is taken from the tree (bin/app), one
+    /// that starts with a slash as it is, and a bare name from PATH.
+    #[arg(last = true, requires = "tree", value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// What every experiment can be told.
+#[derive(Debug, clap::Args)]
+struct How {
+    /// Where raw.json and report.html are written. Images are made below it and removed, so this
+    /// chooses the disk.
+    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
+    out: PathBuf,
+
+    /// How much the kernel reads ahead on the disks below, in KiB. Users' machines have 128.
+    #[arg(long, value_name = "KIB", default_value_t = 128)]
+    read_ahead: u32,
+
+    /// What is not in memory when it is cold: anything of the system, or the files of the format
     /// alone, which disturbs others less but leaves the directory its names and attributes.
     #[arg(long, value_name = "WHAT", default_value = "system")]
     cold: Chill,
@@ -144,11 +156,24 @@ struct LaunchArgs {
     /// Does not say how far it is.
     #[arg(short, long)]
     quiet: bool,
+}
 
-    /// The command and its arguments. A program with a slash is taken from the tree (bin/app), one
-    /// that starts with a slash as it is, and a bare name from PATH.
-    #[arg(last = true, requires = "tree", value_name = "CMD")]
-    command: Vec<OsString>,
+impl How {
+    /// An experiment without apps.
+    fn experiment(&self, formats: Vec<Format>, runs: u32) -> Experiment {
+        Experiment {
+            apps: Vec::new(),
+            formats,
+            runs,
+            out: self.out.clone(),
+            read_ahead_kib: self.read_ahead,
+            chill: self.cold,
+            limits: Vec::new(),
+            seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
+            sample: None,
+            quiet: self.quiet,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -182,30 +207,8 @@ struct CodecsArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Where raw.json and report.html are written. Images are made below it and removed, so this
-    /// chooses the disk.
-    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
-    out: PathBuf,
-
-    /// How much the kernel reads ahead on the disks below, in KiB. Users' machines have 128.
-    #[arg(long, value_name = "KIB", default_value_t = 128)]
-    read_ahead: u32,
-
-    /// What a cold walk does not find in memory, as for brisk lab launch.
-    #[arg(long, value_name = "WHAT", default_value = "system")]
-    cold: Chill,
-
-    /// Decides the random orders. [default: another one each time]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
-    /// Prints what is in raw.json in place of the table.
-    #[arg(long)]
-    json: bool,
-
-    /// Does not say how far it is.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    how: How,
 
     /// A command to launch, and its arguments, as for brisk lab launch.
     #[arg(last = true, value_name = "CMD")]
@@ -255,24 +258,15 @@ fn codecs(args: &CodecsArgs) -> anyhow::Result<Answer> {
     let command = Words::new(args.command.clone());
     let recipes = Recipe::list(args.all).into_iter();
     let packed = recipes.map(|recipe| Format::Kernel(Rival::Packed(recipe)));
-    let mut experiment = Experiment {
-        apps: Vec::new(),
-        formats: std::iter::once(Format::Directory).chain(packed).collect(),
-        runs: args.runs,
-        out: args.out.clone(),
-        read_ahead_kib: args.read_ahead,
-        chill: args.cold,
-        limits: Vec::new(),
-        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
-        sample: command.is_none().then_some(args.sample),
-        quiet: args.quiet,
-    };
+    let formats = std::iter::once(Format::Directory).chain(packed);
+    let mut experiment = args.how.experiment(formats.collect(), args.runs);
+    experiment.sample = command.is_none().then_some(args.sample);
     experiment.check()?;
     // Of a sample nothing is launched.
     let words = command.or_else(|| Words::new(["none"]));
     let words = words.context("a command has a first word")?;
     experiment.apps.push(App::new(&args.tree, None, words)?);
-    finish(&experiment, args.json)
+    finish(&experiment, args.how.json)
 }
 
 fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
@@ -282,21 +276,13 @@ fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
 }
 
 fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
-    let mut experiment = Experiment {
-        apps: Vec::new(),
-        formats: args.formats.iter().flat_map(|f| f.0.clone()).collect(),
-        runs: match args.quick {
-            true => QUICK,
-            false => args.runs,
-        },
-        out: args.out.clone(),
-        read_ahead_kib: args.read_ahead,
-        chill: args.cold,
-        limits: args.disk.clone(),
-        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
-        sample: None,
-        quiet: args.quiet,
+    let formats = args.formats.iter().flat_map(|list| list.0.clone());
+    let runs = match args.quick {
+        true => QUICK,
+        false => args.runs,
     };
+    let mut experiment = args.how.experiment(formats.collect(), runs);
+    experiment.limits.clone_from(&args.disk);
     experiment.check()?;
     for spec in &args.apps {
         experiment
@@ -320,7 +306,7 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
     if let Some(home) = args.home {
         experiment.apps.iter_mut().for_each(|app| app.home = home);
     }
-    finish(&experiment, args.json)
+    finish(&experiment, args.how.json)
 }
 
 /// Measures, shows what came out, and makes the page of it.
