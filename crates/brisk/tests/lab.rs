@@ -661,8 +661,8 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
              cat /sys/fs/cgroup/blkio/blkio.throttle.read_*s_device >> {}",
             seen.display()
         );
-        // Fast enough for what else runs here, and slower than any disk of this century.
-        let limits = "bps=48M,iops=3000";
+        // Slower than any disk of this century.
+        let limits = "bps=16M,iops=1000";
         let mut arguments = vec!["--tree", "tree", "--formats", "directory", "--runs", "1"];
         arguments.extend(["--disk", limits, "--", "sh", "-c", &script]);
         let knobs = || {
@@ -680,24 +680,34 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
             );
             return;
         }
-        let (raw, output) = measure(stage, &arguments);
-        assert_eq!(raw["settings"]["bytes_per_second"], 48u64 << 20);
-        let proven = raw["settings"]["proven"].as_array().unwrap();
-        let of: Vec<_> = proven.iter().map(|p| p["of"].as_str().unwrap()).collect();
-        assert_eq!(of, ["bytes", "operations"]);
-        for proof in proven {
-            let [asked, got] = ["asked", "got"].map(|what| {
-                let field = format!("{what}_per_second");
-                proof[&field].as_f64().unwrap()
-            });
-            assert!((got / asked - 1.0).abs() <= 0.2, "{proof}");
+        let output = lab(stage, &arguments).output().unwrap();
+        let said = text(&output.stderr);
+        if output.status.success() {
+            let raw = fs::read(stage.path("out/raw.json")).unwrap();
+            let raw: Value = serde_json::from_slice(&raw).unwrap();
+            assert_eq!(raw["settings"]["bytes_per_second"], 16u64 << 20);
+            let proven = raw["settings"]["proven"].as_array().unwrap();
+            let of: Vec<_> = proven.iter().map(|p| p["of"].as_str().unwrap()).collect();
+            assert_eq!(of, ["bytes", "operations"]);
+            for proof in proven {
+                let [asked, got] = ["asked", "got"].map(|what| {
+                    let field = format!("{what}_per_second");
+                    proof[&field].as_f64().unwrap()
+                });
+                assert!((got / asked - 1.0).abs() <= 0.2, "{proof}");
+            }
+            let table = text(&output.stdout);
+            assert!(table.contains("MB/s, at most 1000 reads/s"), "{table}");
+            let seen = fs::read_to_string(&seen).unwrap();
+            let bound = |number: &str| seen.matches(number).count();
+            // Cold and warm, and not when it is tried.
+            let found = (bound(" 16777216\n"), bound(" 1000\n"));
+            assert_eq!(found, (2, 2), "{seen}");
+        } else {
+            // Others read from the disk, and had a part of what it may give: no figure is taken.
+            let expected = "; the disk is slower by itself, or others read from it; ask for less";
+            assert!(said.trim_end().ends_with(expected), "{said}");
         }
-        let table = text(&output.stdout);
-        assert!(table.contains("MB/s, at most 3000 reads/s"), "{table}");
-        let seen = fs::read_to_string(&seen).unwrap();
-        let bound = |number: &str| seen.matches(number).count();
-        // Cold and warm, and not when it is tried.
-        assert_eq!((bound(" 50331648\n"), bound(" 3000\n")), (2, 2), "{seen}");
         assert_eq!(knobs(), before);
         // No disk gives that much: it is measured, and nothing else is.
         arguments[7] = "bps=1000G";
