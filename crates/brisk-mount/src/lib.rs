@@ -90,4 +90,4 @@ pub use session::{
     Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, OperationStatus, Session,
     SessionFill, SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
-pub use trace::{Readiness, SystemTrace, Trace, TraceSource, Traced};
+pub use trace::{Display, Readiness, SystemTrace, Trace, TraceSource, Traced};

@@ -16,6 +16,7 @@ mod lab;
 mod launcher;
 mod messages;
 mod names;
+mod page;
 mod progress;
 mod size;
 mod surroundings;

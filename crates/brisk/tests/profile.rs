@@ -31,6 +31,24 @@ fn profile(sandbox: &Sandbox, name: &str, pages: &str, at: u32) {
 }
 
 #[test]
+fn show_draws_what_is_asked_for() {
+    let sandbox = Sandbox::with_app();
+    profile(&sandbox, "p", "70, 4", 9);
+    let text = sandbox.stdout(&["profile", "show", "p"]);
+    let with_page = sandbox.stdout(&["profile", "show", "p", "--html", "p.html"]);
+    assert_eq!(with_page, text);
+    let page = std::fs::read_to_string(sandbox.path("p.html")).unwrap();
+    for part in [
+        "<h1>What p asks for</h1>",
+        "<td>/opt/app</td><td>2</td><td>5</td><td>0.0</td><td>2</td><td>1</td><td>1</td>",
+        "<h3>What is read, in order</h3>",
+        "<h3>How much is read</h3>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[test]
 fn show_says_how_much_of_what() {
     let sandbox = Sandbox::with_app();
     profile(&sandbox, "p", "70, 4", 9);

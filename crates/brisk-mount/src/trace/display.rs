@@ -18,7 +18,7 @@ use x11rb::protocol::xproto::{
 };
 use x11rb::rust_connection::RustConnection;
 
-use crate::error::Cause;
+use crate::error::{Action, Cause, Error, Result};
 
 /// How long no event may come before all windows are looked at again: a window manager can show a
 /// window in a frame, and a program can name it, without an event that is seen here.
@@ -30,8 +30,9 @@ const LOOK_EVERY: Timespec = Timespec {
 /// Four-byte units of a window's name that are read.
 const NAME: u32 = 1 << 10;
 
-/// A connection to the display, and who had windows on it when it was made.
-pub(super) struct Display {
+/// An X display on which a program is expected to show a window: a connection, and who had windows
+/// when it was made.
+pub struct Display {
     connection: RustConnection,
     /// `_NET_WM_NAME`.
     name: Atom,
@@ -49,14 +50,25 @@ struct Seen {
 }
 
 impl Display {
-    /// Connects to the display of the environment, and takes note of the windows that are there.
-    pub(super) fn open() -> Result<Self, Cause> {
-        let name = env::var("DISPLAY").unwrap_or_default();
+    /// Connects to the display of this name, such as `:0`, and takes note of the windows that are
+    /// there.
+    ///
+    /// # Errors
+    ///
+    /// `Place` if it cannot be reached.
+    pub fn connect(name: &str) -> Result<Self> {
+        Self::open(Some(name)).map_err(|cause| Error::new(Action::Look, cause))
+    }
+
+    /// The same with that of the environment, if there is no name.
+    pub(super) fn open(name: Option<&str>) -> Result<Self, Cause> {
+        let name = name.map_or_else(|| env::var("DISPLAY").unwrap_or_default(), str::to_owned);
         let unreachable = |source: io::Error| Cause::NoDisplay {
             display: name.clone(),
             source,
         };
-        let (connection, _) = x11rb::connect(None).map_err(|e| unreachable(io::Error::other(e)))?;
+        let (connection, _) =
+            x11rb::connect(Some(&name)).map_err(|e| unreachable(io::Error::other(e)))?;
         let mut display = Self {
             connection,
             name: AtomEnum::NONE.into(),
@@ -83,7 +95,7 @@ impl Display {
 
     /// Returns when a window is shown that belongs to none of those who had windows at the start, and
     /// has `text` in its title or class.
-    pub(super) fn wait_for_window(&mut self, text: Option<&OsStr>) {
+    pub fn wait_for_window(&mut self, text: Option<&OsStr>) {
         loop {
             match self.is_there(text) {
                 Ok(true) => return,

@@ -36,6 +36,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitOptions, waitpid};
 
+pub use self::display::Display;
 pub use self::readiness::Readiness;
 use self::report::Report;
 use crate::error::{Action, Cause, Error, Result};

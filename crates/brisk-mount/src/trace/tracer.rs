@@ -92,7 +92,7 @@ impl<'a> Tracer<'a> {
         let io = |step: &'static str| move |e: io::Error| Error::new(action, Cause::io(step, e));
         // Where the display is told by names of the system.
         let mut display = match plan.ready {
-            Readiness::Window(_) => Some(Display::open().map_err(failed)?),
+            Readiness::Window(_) => Some(Display::open(None).map_err(failed)?),
             _ => None,
         };
         // Before this process adopts others: the one that puts the system back is not the program's.

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_mount::{Bind, Readiness};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::messages::say;
 use crate::surroundings;
@@ -57,8 +58,15 @@ impl Serialize for Words {
     }
 }
 
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let words = Vec::<String>::deserialize(deserializer)?;
+        Self::new(words).ok_or_else(|| D::Error::custom("there is no program"))
+    }
+}
+
 /// A program to launch.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct App {
     /// What tables and results call it.
     pub name: String,
@@ -82,6 +90,9 @@ pub struct App {
     pub prints_exactly: Option<String>,
     /// What is in the home directory.
     pub home: Home,
+    /// Whether the lab starts an X server for it.
+    #[serde(default)]
+    pub display: bool,
 }
 
 /// A spec as it is written.
@@ -108,6 +119,8 @@ struct Spec {
     prints_exactly: Option<String>,
     #[serde(default)]
     home: Home,
+    #[serde(default)]
+    display: bool,
 }
 
 impl App {
@@ -151,6 +164,7 @@ impl App {
             prints: spec.prints,
             prints_exactly: spec.prints_exactly,
             home: spec.home,
+            display: spec.display,
             train: train.collect::<Result<_>>()?,
             ..Self::new(&tree, at.as_deref(), words("command", spec.command)?)?
         };
@@ -184,6 +198,7 @@ impl App {
             prints: None,
             prints_exactly: None,
             home: Home::Fresh,
+            display: false,
         })
     }
 
@@ -223,8 +238,8 @@ impl App {
 /// looked for by polling is found late.
 pub fn ready(text: &str) -> Result<Readiness> {
     match trace::parse_ready(text.into()) {
-        Ok(ready @ (Readiness::Exit | Readiness::Line(_))) => Ok(ready),
-        _ => bail!("allowed are exit and line:TEXT"),
+        Ok(ready @ (Readiness::Exit | Readiness::Line(_) | Readiness::Window(_))) => Ok(ready),
+        _ => bail!("allowed are exit, line:TEXT, window and window:TITLE"),
     }
 }
 
@@ -306,7 +321,7 @@ mod tests {
             ),
             (
                 "name = 'a'\ntree = 'tree'\ncommand = ['a']\nready = 'after:1'\n",
-                ": field ready: found after:1: allowed are exit and line:TEXT",
+                ": field ready: found after:1: allowed are exit, line:TEXT, window and window:TITLE",
             ),
             (
                 "name = 'a'\ntree = 'tree'\ncommand = ['a']\nbinds = ['a']\n",

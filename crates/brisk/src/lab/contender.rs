@@ -3,12 +3,12 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::format::Format;
 
 /// Of which launch the profile of a hot pack was recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Training {
     /// Of the one that is measured.
@@ -34,8 +34,13 @@ impl fmt::Display for Training {
 pub enum Start {
     /// From the tree itself.
     Directory,
-    /// From an image that the kernel mounts.
-    Kernel { image: PathBuf },
+    /// From an image that the kernel mounts, as this type of file system.
+    Kernel {
+        image: PathBuf,
+        filesystem: &'static str,
+    },
+    /// From an image that squashfuse mounts.
+    Squashfuse { image: PathBuf },
     /// By `brisk run`, filled from a hot pack or not.
     Session {
         image: PathBuf,
@@ -76,7 +81,7 @@ impl Contender {
     /// Whether a walk of it says something: a hot pack is not for walks.
     pub fn walks(&self) -> bool {
         match self.format {
-            Format::Directory | Format::Squashfs(_) | Format::Brisk => true,
+            Format::Directory | Format::Kernel(_) | Format::Squashfuse | Format::Brisk => true,
             Format::Beside(_) | Format::BesideImage(_) => self.training == Some(Training::Same),
             Format::Filled(_) | Format::Wrong => false,
         }

@@ -1,27 +1,34 @@
 //! Measuring apps in formats, interleaved.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use brisk_image::{Limits, Profile};
 
 use super::app::{App, Home, Words};
 use super::cold::Chill;
 use super::contender::{Contender, Start, Training};
+use super::file_sizes::up_to;
 use super::format::Format;
 use super::machine::Machine;
+use super::probe::reason_against;
 use super::program;
+use super::proof::{self, Proven};
 use super::read_ahead::{ReadAhead, device_of};
-use super::results::{AppResults, Kind, Measured, Recorded, Results, Run, Settings};
+use super::results::{AppResults, Cannot, Kind, Measured, Recorded, Results, Run, Settings};
+use super::rival::{Order, Rival, version};
+use super::sample;
 use super::stage::{Stage, output_of, runtime, shown};
 use super::throttle::{Lift, Limit};
+use super::timeline::Timeline;
 use super::undo::Undo;
 use super::walk::{Walked, walk};
 use super::wrong;
+use super::x_server::XServer;
 use crate::messages::say;
 
 /// How many bytes a warm launch may read from the disk: a file of the system or two, one
@@ -32,6 +39,9 @@ const WARM_SHARE: u64 = 50;
 
 /// How many launches may come between a cold one and one that reads nothing from the disk.
 const UNTIL_WARM: u32 = 5;
+
+/// How many ranges of a profile results have: more than a picture shows.
+const TOUCHES: usize = 10_000;
 
 /// What is to be measured, and how.
 #[derive(Debug)]
@@ -47,6 +57,8 @@ pub struct Experiment {
     pub limits: Vec<Limit>,
     /// Decides the orders.
     pub seed: u64,
+    /// Measures walks alone, of about so many bytes of each tree.
+    pub sample: Option<u64>,
     /// Says nothing about how far it is.
     pub quiet: bool,
 }
@@ -55,11 +67,17 @@ pub struct Experiment {
 struct Measuring<'a> {
     experiment: &'a Experiment,
     app: &'a App,
+    /// Those that can run here.
+    formats: &'a [Format],
     stage: &'a mut Stage,
     undo: &'a mut Undo,
     /// The tree as it was at the beginning.
     tree: Walked,
+    /// Bytes of the tree that it is a sample of.
+    sample_of: Option<u64>,
     recorded: Vec<Recorded>,
+    /// Of the launch that is measured.
+    timeline: Option<Timeline>,
 }
 
 impl Experiment {
@@ -67,7 +85,7 @@ impl Experiment {
     pub fn check(&self) -> Result<()> {
         ensure!(
             rustix::process::geteuid().is_root(),
-            "brisk lab launch needs root, to mount images and to empty the page cache; run it as \
+            "brisk lab needs root, to mount images and to empty the page cache; run it as \
              root, for example with sudo"
         );
         for (at, format) in self.formats.iter().enumerate() {
@@ -76,15 +94,7 @@ impl Experiment {
                 "--formats has {format} twice, allowed is once"
             );
         }
-        self.mksquashfs().map(drop)
-    }
-
-    /// What mksquashfs says about itself, if a format needs it.
-    fn mksquashfs(&self) -> Result<Option<String>> {
-        match self.formats.iter().any(|f| f.mksquashfs().is_some()) {
-            true => mksquashfs_version().map(Some),
-            false => Ok(None),
-        }
+        Ok(())
     }
 
     /// Measures. What is known so far is in `raw.json` after every repetition.
@@ -123,8 +133,9 @@ impl Experiment {
         let disk = device_of(work)?;
         let mut results = Results {
             brisk_lab: 1,
-            brisk: env!("CARGO_PKG_VERSION"),
-            mksquashfs: self.mksquashfs()?,
+            brisk: env!("CARGO_PKG_VERSION").to_owned(),
+            mksquashfs: None,
+            tools: Vec::new(),
             started: jiff::Timestamp::now().to_string(),
             machine: Machine::describe(work, processors)?,
             disk: disk
@@ -144,33 +155,111 @@ impl Experiment {
                     Limit::Bytes(_) => None,
                     Limit::Operations(number) => Some(*number),
                 }),
+                proven: Vec::new(),
                 cold: match self.chill {
                     Chill::System => "system",
                     Chill::Files => "files",
-                },
+                }
+                .to_owned(),
             },
+            cannot: Vec::new(),
             apps: Vec::new(),
         };
         let mut stage = Stage::new(work, ground, ReadAhead::new(self.read_ahead_kib))?;
+        let formats = self.probe(&mut stage, undo, &mut results)?;
         for app in &self.apps {
+            let mut app = app.clone();
             for path in [work, &app.tree] {
                 stage.read_ahead().set(path, undo)?;
             }
             stage.uncover(&app.tree)?;
-            let tree = walk(&app.tree)?;
+            let mut tree = walk(&app.tree)?;
+            let sample_of = self.sample.map(|_| tree.bytes);
+            if let Some(size) = self.sample.filter(|size| *size < tree.bytes) {
+                let sample = stage.path("sample");
+                sample::take(&app.tree, &tree.files, size, &sample)?;
+                tree = walk(&sample)?;
+                app.tree = sample;
+            }
+            let x_server = match app.display {
+                true => Some(XServer::start(undo)?),
+                false => None,
+            };
+            if let Some(server) = &x_server {
+                app.env.insert("DISPLAY".to_owned(), server.name.clone());
+            }
+            let app = &app;
             let mut measuring = Measuring {
                 experiment: self,
                 app,
+                formats: &formats,
                 stage: &mut stage,
                 undo: &mut *undo,
                 tree,
+                sample_of,
                 recorded: Vec::new(),
+                timeline: None,
             };
             measuring
                 .run(out, &mut results)
                 .with_context(|| app.name.clone())?;
+            if let Some(server) = x_server {
+                server.end(undo)?;
+            }
         }
         Ok(results)
+    }
+
+    /// Finds out which formats can run here, and notes why others cannot.
+    fn probe(
+        &self,
+        stage: &mut Stage,
+        undo: &mut Undo,
+        results: &mut Results,
+    ) -> Result<Vec<Format>> {
+        let mut formats = Vec::new();
+        for format in &self.formats {
+            match reason_against(format, stage, undo) {
+                None => formats.push(format.clone()),
+                Some(reason) => {
+                    if !self.quiet {
+                        say(&format!("{format} cannot run here: {reason}"));
+                    }
+                    results.cannot.push(Cannot {
+                        name: format.to_string(),
+                        reason,
+                    });
+                }
+            }
+        }
+        if let [Cannot { name, reason }, others @ ..] = &*results.cannot
+            && formats.is_empty()
+        {
+            bail!(
+                "no format can run here: {name} because {reason}; {} others neither",
+                others.len()
+            );
+        }
+        let tools = [
+            ("mksquashfs", "-version"),
+            ("mkfs.erofs", "--version"),
+            ("squashfuse", "--help"),
+        ];
+        let uses = |tool: &str, format: &Format| match tool {
+            "squashfuse" => *format == Format::Squashfuse,
+            _ => format.rival().is_some_and(|rival| rival.tool() == tool),
+        };
+        for (tool, argument) in tools {
+            if formats.iter().any(|format| uses(tool, format)) {
+                results.tools.extend(version(tool, argument));
+            }
+        }
+        results.mksquashfs = results
+            .tools
+            .iter()
+            .find(|t| t.starts_with("mksq"))
+            .cloned();
+        Ok(formats)
     }
 }
 
@@ -178,25 +267,46 @@ impl Measuring<'_> {
     fn run(&mut self, out: &Path, results: &mut Results) -> Result<()> {
         // What another app has left.
         self.stage.prepare_home(Home::Fresh)?;
-        self.try_all()?;
+        let launches = self.experiment.sample.is_none();
+        if launches {
+            self.try_all()?;
+            // A first launch may leave caches in the tree, which images of it then have.
+            self.tree = walk(&self.app.tree)?;
+        }
         let index = results.apps.len();
         results.apps.push(AppResults {
             app: self.app.clone(),
             tree_files: self.tree.files.len(),
             tree_bytes: self.tree.bytes,
+            sample_of: self.sample_of,
+            file_sizes: up_to(self.tree.files.iter().map(|file| file.len)),
+            timeline: None,
             recorded: Vec::new(),
             rows: Vec::new(),
             runs: Vec::new(),
         });
         let contenders = self.build()?;
         results.apps[index].recorded = std::mem::take(&mut self.recorded);
-        let launches: Vec<_> = contenders
+        results.apps[index].timeline = self.timeline.take();
+        let commands: Vec<_> = contenders
             .iter()
             .map(|c| shown(&self.stage.launch(self.app, &c.start, &self.app.command)))
             .collect();
         // Not while images are made.
-        let lifts = self.throttle(out)?;
-        let mut tasks: Vec<_> = (0..contenders.len()).map(|who| (who, Kind::Cold)).collect();
+        let (lifts, proven) = self.throttle(out)?;
+        for proof in proven {
+            let known = &mut results.settings.proven;
+            if !known
+                .iter()
+                .any(|p| (&p.disk, &p.of) == (&proof.disk, &proof.of))
+            {
+                known.push(proof);
+            }
+        }
+        let mut tasks = Vec::new();
+        if launches {
+            tasks.extend((0..contenders.len()).map(|who| (who, Kind::Cold)));
+        }
         let walks = (0..contenders.len()).filter(|who| contenders[*who].walks());
         tasks.extend(walks.map(|who| (who, Kind::Walk)));
         let mut rng = fastrand::Rng::with_seed(self.experiment.seed);
@@ -225,21 +335,29 @@ impl Measuring<'_> {
                     });
                 }
             }
-            results.apps[index].tally(&contenders, &launches, self.experiment.seed);
+            results.apps[index].tally(&contenders, &commands, self.experiment.seed);
             results.read_ahead = self.stage.read_ahead().devices();
             results.write(out)?;
         }
         lifts.into_iter().rev().try_for_each(Lift::lift)
     }
 
-    /// Bounds what can be read from the disks of the tree and of what is made in `out`.
-    fn throttle(&mut self, out: &Path) -> Result<Vec<Lift>> {
+    /// Bounds what can be read from the disks of the tree and of what is made in `out`, and proves
+    /// that it is.
+    fn throttle(&mut self, out: &Path) -> Result<(Vec<Lift>, Vec<Proven>)> {
+        let limits = &self.experiment.limits;
         let mut disks = Vec::new();
-        let mut lifts = Vec::new();
-        if self.experiment.limits.is_empty() {
-            return Ok(lifts);
+        let (mut lifts, mut proven) = (Vec::new(), Vec::new());
+        if limits.is_empty() {
+            return Ok((lifts, proven));
         }
-        for path in [out, &self.app.tree] {
+        let largest = self.tree.files.iter().max_by_key(|file| file.len);
+        let made = proof::make_file(&self.stage.path("."))?;
+        let files = [
+            (out, Some(&*made)),
+            (&*self.app.tree, largest.map(|file| &*file.path)),
+        ];
+        for (path, file) in files {
             let disk = device_of(path)?.with_context(|| {
                 format!(
                     "{} is on no disk that the system names, which --disk needs",
@@ -247,13 +365,21 @@ impl Measuring<'_> {
                 )
             })?;
             if !disks.contains(&disk) {
-                for limit in &self.experiment.limits {
+                for limit in limits {
                     lifts.push(limit.set(&disk, self.undo)?);
+                }
+                let file = file.context("the tree has no file to prove with that --disk binds")?;
+                for proof in proof::prove(limits, &disk, file)? {
+                    self.say(&format!(
+                        "{}: {:.0} {}/s are asked for, {:.0} are got by direct reads",
+                        proof.disk, proof.asked_per_second, proof.of, proof.got_per_second
+                    ));
+                    proven.push(proof);
                 }
                 disks.push(disk);
             }
         }
-        Ok(lifts)
+        Ok((lifts, proven))
     }
 
     fn say(&self, text: &str) {
@@ -280,7 +406,7 @@ impl Measuring<'_> {
                 },
             };
             let tried = program::time(command, &app, Instant::now(), self.undo);
-            self.stage.tear_down(self.app, &Start::Directory)?;
+            self.stage.tear_down(self.undo)?;
             tried.with_context(|| format!("from the directory: {shown}"))?;
         }
         Ok(())
@@ -289,29 +415,41 @@ impl Measuring<'_> {
     /// Makes images, profiles and hot packs. Those that contenders share are made once, and each
     /// contender's time has them.
     fn build(&mut self) -> Result<Vec<Contender>> {
-        let mut images: HashMap<&str, Built> = HashMap::new();
+        let mut own = None;
+        let mut images: BTreeMap<Rival, Built> = BTreeMap::new();
         let mut contenders = Vec::new();
-        let formats = &self.experiment.formats;
-        let trains = formats.iter().any(|format| format.hot_pack().is_some());
+        let formats = self.formats;
+        let trains = formats.iter().any(Format::is_trained);
         let image = self.stage.path("brisk.img");
         if trains || formats.contains(&Format::Brisk) {
             let mut pack = self
                 .stage
                 .brisk(&["pack", "-q", "--codec", "zstd", "--level", "15"]);
             pack.arg(&self.app.tree).arg("-o").arg(&image);
-            images.insert("brisk", self.make(image.clone(), pack)?);
+            own = Some(self.make(image.clone(), pack, |pack| output_of(pack).map(drop))?);
         }
         let profiles = match trains {
             true => self.record(&image)?,
             false => Vec::new(),
         };
         for format in formats {
-            if let Some(codec) = format.mksquashfs()
-                && !images.contains_key(codec)
+            if let Some(rival) = format.rival()
+                && !images.contains_key(&rival)
             {
-                let image = self.stage.path(&format!("squashfs-{codec}.img"));
-                let pack = mksquashfs(&self.app.tree, &image, codec);
-                images.insert(codec, self.make(image, pack)?);
+                let image = self.stage.path(&rival.file_name());
+                let order = match (rival, &*profiles) {
+                    (Rival::SquashfsSorted, [(_, profile), ..]) => {
+                        let profile = Profile::open(profile, &Limits::default())?;
+                        Some(Order::write(
+                            &profile,
+                            &self.app.tree,
+                            &self.stage.path("."),
+                        )?)
+                    }
+                    _ => None,
+                };
+                let command = rival.command(&self.app.tree, &image, order.as_ref())?;
+                images.insert(rival, self.make(image, command, |pack| rival.make(pack))?);
             }
             let image = match format {
                 Format::Directory => {
@@ -325,8 +463,10 @@ impl Measuring<'_> {
                     });
                     continue;
                 }
-                Format::Squashfs(codec) | Format::Beside(codec) => images.get(codec),
-                Format::Brisk | Format::Filled(_) | Format::Wrong => images.get("brisk"),
+                Format::Kernel(_) | Format::Squashfuse | Format::Beside(_) => {
+                    format.rival().and_then(|rival| images.get(&rival))
+                }
+                Format::Brisk | Format::Filled(_) | Format::Wrong => own.as_ref(),
                 Format::BesideImage(path) => Some(&Built::given(path)?),
             };
             let image = image.context("an image was just made")?.clone();
@@ -336,7 +476,11 @@ impl Measuring<'_> {
                     format: format.clone(),
                     training: None,
                     start: match format {
-                        Format::Squashfs(_) => Start::Kernel { image: path },
+                        Format::Kernel(rival) => Start::Kernel {
+                            image: path,
+                            filesystem: rival.filesystem(),
+                        },
+                        Format::Squashfuse => Start::Squashfuse { image: path },
                         _ => Start::Session {
                             image: path,
                             hot: None,
@@ -364,7 +508,7 @@ impl Measuring<'_> {
                 make.arg(prefer);
                 make.arg(&image.path).arg("--profile").arg(profile);
                 make.arg("-o").arg(&hot);
-                let built = self.make(hot, make)?;
+                let built = self.make(hot, make, |make| output_of(make).map(drop))?;
                 contenders.push(Contender {
                     format: format.clone(),
                     training: Some(*training),
@@ -381,10 +525,15 @@ impl Measuring<'_> {
         Ok(contenders)
     }
 
-    fn make(&self, path: PathBuf, mut command: Command) -> Result<Built> {
+    fn make(
+        &self,
+        path: PathBuf,
+        mut command: Command,
+        make: impl FnOnce(&mut Command) -> Result<()>,
+    ) -> Result<Built> {
         let words = shown(&command);
         let clock = Instant::now();
-        output_of(&mut command)?;
+        make(&mut command)?;
         let seconds = clock.elapsed().as_secs_f64();
         let name = path.file_name().unwrap_or(path.as_os_str());
         self.say(&format!(
@@ -405,6 +554,7 @@ impl Measuring<'_> {
         let command = std::slice::from_ref(&self.app.command);
         let same = self.record_all(image, Training::Same, command)?;
         let right = Profile::open(&same, &Limits::default())?;
+        self.timeline = Some(Timeline::of(&right, TOUCHES));
         let wrong = self.stage.path("wrong.profile");
         wrong::profile(&right, &self.app.tree, &self.tree.files)?.write(&wrong)?;
         let mut profiles = vec![(Training::Same, same)];
@@ -511,7 +661,7 @@ impl Measuring<'_> {
         if let Start::Session { image, .. } = start {
             self.stage.end_session(image)?;
         }
-        self.stage.tear_down(self.app, start)
+        self.stage.tear_down(self.undo)
     }
 
     /// Reads every file, with nothing in memory before.
@@ -519,10 +669,13 @@ impl Measuring<'_> {
         let start = &contender.start;
         self.chill(start)?;
         let clock = Instant::now();
-        let root = self.stage.mount_for_walk(self.app, start, self.undo)?;
+        let root = match start {
+            Start::Directory => self.app.tree.clone(),
+            _ => self.stage.mount_image(start, self.undo)?,
+        };
         let walked = walk(&root);
         let seconds = clock.elapsed().as_secs_f64();
-        self.stage.tear_down(self.app, start)?;
+        self.stage.tear_down(self.undo)?;
         let walked = walked?;
         ensure!(
             walked.digest == self.tree.digest,
@@ -586,36 +739,4 @@ fn bytes_of(path: &Path) -> Result<u64> {
     Ok(metadata
         .with_context(|| format!("cannot examine {}", path.display()))?
         .len())
-}
-
-/// As images are made for launches: blocks of 128 KiB, the slowest that is usual of each codec.
-fn mksquashfs(tree: &Path, image: &Path, codec: &str) -> Command {
-    let mut command = Command::new("mksquashfs");
-    command.arg(tree).arg(image);
-    command.args([
-        "-noappend",
-        "-no-progress",
-        "-quiet",
-        "-b",
-        "131072",
-        "-comp",
-        codec,
-    ]);
-    match codec {
-        "zstd" => command.args(["-Xcompression-level", "15"]),
-        "lz4" => command.arg("-Xhc"),
-        _ => &mut command,
-    };
-    command.env_remove("SOURCE_DATE_EPOCH");
-    command
-}
-
-/// The first line that mksquashfs says about itself.
-fn mksquashfs_version() -> Result<String> {
-    let output = Command::new("mksquashfs").arg("-version").output().context(
-        "cannot start mksquashfs; install squashfs-tools, or leave its formats out of --formats",
-    )?;
-    // Its exit code differs from release to release.
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }

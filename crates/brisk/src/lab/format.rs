@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use anyhow::bail;
 
+use super::rival::Rival;
+
 /// What `--prefer` has as its default.
 const SPEED: &str = "speed";
 
@@ -14,8 +16,10 @@ const SPEED: &str = "speed";
 pub enum Format {
     /// The tree itself.
     Directory,
-    /// An image of mksquashfs with this codec, mounted by the kernel.
-    Squashfs(&'static str),
+    /// An image of another tool, mounted by the kernel.
+    Kernel(Rival),
+    /// An image of mksquashfs (zstd), mounted by squashfuse.
+    Squashfuse,
     /// An image of brisk, without a hot pack.
     Brisk,
     /// An image of brisk, filled from a hot pack that is made for this.
@@ -28,24 +32,67 @@ pub enum Format {
     BesideImage(PathBuf),
 }
 
+/// Every name that stands for one format.
+const NAMES: [(&str, Format); 21] = [
+    ("directory", Format::Directory),
+    ("squashfs-none", Format::Kernel(Rival::Squashfs("none"))),
+    ("squashfs-lz4", Format::Kernel(Rival::Squashfs("lz4"))),
+    ("squashfs-lzo", Format::Kernel(Rival::Squashfs("lzo"))),
+    ("squashfs-gzip", Format::Kernel(Rival::Squashfs("gzip"))),
+    ("squashfs-zstd", Format::SQUASHFS_ZSTD),
+    ("squashfs-xz", Format::Kernel(Rival::Squashfs("xz"))),
+    (
+        "squashfs-zstd-sorted",
+        Format::Kernel(Rival::SquashfsSorted),
+    ),
+    ("squashfuse", Format::Squashfuse),
+    ("erofs-none", Format::Kernel(Rival::Erofs("none"))),
+    ("erofs-lz4", Format::Kernel(Rival::Erofs("lz4"))),
+    ("erofs-lz4hc", Format::Kernel(Rival::Erofs("lz4hc"))),
+    ("erofs-zstd", Format::Kernel(Rival::Erofs("zstd"))),
+    ("erofs-lzma", Format::Kernel(Rival::Erofs("lzma"))),
+    ("brisk", Format::Brisk),
+    ("brisk-speed", Format::Filled(SPEED)),
+    ("brisk-size", Format::Filled("size")),
+    ("brisk-wrong", Format::Wrong),
+    ("beside-xz", Format::Beside("xz")),
+    ("beside-gzip", Format::Beside("gzip")),
+    ("beside-zstd", Format::Beside("zstd")),
+];
+
 impl Format {
     /// What is measured if nothing else is asked for.
     pub const DEFAULT: &str =
         "directory,squashfs-zstd,squashfs-lz4,brisk,brisk-speed,brisk-size,brisk-wrong,beside-xz";
 
+    /// What sizes are compared with.
+    pub const SQUASHFS_ZSTD: Self = Self::Kernel(Rival::Squashfs("zstd"));
+
+    /// Every one that needs no image that is there already.
+    pub fn all() -> Vec<Self> {
+        NAMES.into_iter().map(|(_, format)| format).collect()
+    }
+
     /// What its hot pack is made for, if it takes one.
     pub fn hot_pack(&self) -> Option<&'static str> {
         match self {
-            Self::Directory | Self::Squashfs(_) | Self::Brisk => None,
+            Self::Directory | Self::Kernel(_) | Self::Squashfuse | Self::Brisk => None,
             Self::Filled(prefer) => Some(prefer),
             Self::Wrong | Self::Beside(_) | Self::BesideImage(_) => Some(SPEED),
         }
     }
 
-    /// The codec, if mksquashfs makes its image.
-    pub fn mksquashfs(&self) -> Option<&'static str> {
+    /// Whether it takes a profile of the launch.
+    pub fn is_trained(&self) -> bool {
+        self.hot_pack().is_some() || *self == Self::Kernel(Rival::SquashfsSorted)
+    }
+
+    /// The image, if another tool makes it.
+    pub fn rival(&self) -> Option<Rival> {
         match self {
-            Self::Squashfs(codec) | Self::Beside(codec) => Some(codec),
+            Self::Kernel(rival) => Some(*rival),
+            Self::Squashfuse => Some(Rival::Squashfs("zstd")),
+            Self::Beside(codec) => Some(Rival::Squashfs(codec)),
             _ => None,
         }
     }
@@ -55,37 +102,43 @@ impl FromStr for Format {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        Ok(match text {
-            "directory" => Self::Directory,
-            "squashfs-zstd" => Self::Squashfs("zstd"),
-            "squashfs-lz4" => Self::Squashfs("lz4"),
-            "brisk" => Self::Brisk,
-            "brisk-speed" => Self::Filled(SPEED),
-            "brisk-size" => Self::Filled("size"),
-            "brisk-wrong" => Self::Wrong,
-            "beside-xz" => Self::Beside("xz"),
-            "beside-gzip" => Self::Beside("gzip"),
-            _ => match text.strip_prefix("beside:") {
-                Some(image) if !image.is_empty() => Self::BesideImage(image.into()),
-                _ => bail!(
-                    "allowed are directory, squashfs-zstd, squashfs-lz4, brisk, brisk-speed, \
-                     brisk-size, brisk-wrong, beside-xz, beside-gzip and beside:IMAGE"
-                ),
-            },
-        })
+        if let Some((_, format)) = NAMES.into_iter().find(|(name, _)| *name == text) {
+            return Ok(format);
+        }
+        match text.strip_prefix("beside:") {
+            Some(image) if !image.is_empty() => Ok(Self::BesideImage(image.into())),
+            _ => {
+                let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
+                bail!("allowed are {}, all and beside:IMAGE", names.join(", "))
+            }
+        }
     }
 }
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Directory => f.write_str("directory"),
-            Self::Squashfs(codec) => write!(f, "squashfs-{codec}"),
-            Self::Brisk => f.write_str("brisk"),
-            Self::Filled(prefer) => write!(f, "brisk-{prefer}"),
-            Self::Wrong => f.write_str("brisk-wrong"),
-            Self::Beside(codec) => write!(f, "beside-{codec}"),
-            Self::BesideImage(path) => write!(f, "beside:{}", path.display()),
+        if let Self::BesideImage(path) = self {
+            return write!(f, "beside:{}", path.display());
+        }
+        if let Self::Kernel(Rival::Packed(recipe)) = self {
+            return write!(f, "{recipe}");
+        }
+        let found = NAMES.into_iter().find(|(_, format)| format == self);
+        f.write_str(found.map_or("", |(name, _)| name))
+    }
+}
+
+/// Formats as `--formats` has them between commas.
+#[derive(Debug, Clone)]
+pub struct Formats(pub Vec<Format>);
+
+impl FromStr for Formats {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text {
+            "all" => Ok(Self(Format::all())),
+            _ => Ok(Self(vec![text.parse()?])),
         }
     }
 }
@@ -96,15 +149,25 @@ mod tests {
 
     #[test]
     fn each_format_has_one_name() {
-        let names = Format::DEFAULT
-            .split(',')
-            .chain(["beside-gzip", "beside:/a.img"]);
-        for name in names {
+        let names = NAMES.map(|(name, _)| name);
+        for name in names.into_iter().chain(["beside:/a.img"]) {
             assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
         }
-        for name in ["", "squashfs", "squashfs-xz", "beside:", "Brisk"] {
+        for name in Format::DEFAULT.split(',') {
+            assert!(names.contains(&name), "{name}");
+        }
+        for name in [
+            "",
+            "squashfs",
+            "squashfs-lzma",
+            "beside:",
+            "Brisk",
+            "beside-lz4",
+        ] {
             let e = name.parse::<Format>().unwrap_err();
             assert!(e.to_string().starts_with("allowed are directory,"), "{e}");
         }
+        let Formats(all) = "all".parse().unwrap();
+        assert_eq!(all.len(), names.len());
     }
 }

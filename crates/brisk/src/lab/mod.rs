@@ -10,26 +10,39 @@ Formats are started as a user would: brisk's by the command itself, as a process
 the lab changes on the machine is put back by another process ([`undo`]), whatever becomes of it.
 */
 
+mod answers;
 mod app;
 mod cold;
 mod contender;
 mod disk_reads;
 mod experiment;
+mod file_sizes;
 mod format;
 mod machine;
+mod probe;
 mod program;
+mod proof;
 mod read_ahead;
+mod recipe;
+pub mod report;
 mod results;
+mod rival;
+mod sample;
 mod stage;
 mod statistics;
 mod table;
 mod throttle;
+mod timeline;
 pub mod undo;
 mod walk;
 mod wrong;
+mod x_server;
 
 pub use app::{App, Home, Words, ready};
 pub use cold::Chill;
 pub use experiment::Experiment;
-pub use format::Format;
+pub use format::{Format, Formats};
+pub use recipe::Recipe;
+pub use rival::Rival;
 pub use throttle::Limit;
+pub use timeline::Timeline;

@@ -1,6 +1,6 @@
 //! A program that is started, timed, and checked.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::ffi::OsStrExt;
@@ -11,11 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use brisk_mount::Readiness;
+use brisk_mount::{Display, Readiness};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::app::{self, App};
 use super::undo::Undo;
+
+/// How often it is looked whether a program without a window has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Bytes of a message that an error shows.
 const SHOWN: usize = 2000;
@@ -28,9 +31,10 @@ const SHOWN: usize = 2000;
 /// If it fails, or prints something else than it should: that is no time.
 pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) -> Result<Duration> {
     let ready = app::ready(&app.ready)?;
+    let preparing = Instant::now();
     let output = || tempfile::tempfile().context("cannot create a file for a program's output");
     let mut files = None;
-    if ready == Readiness::Exit {
+    if !matches!(ready, Readiness::Line(_)) {
         // Reading pipes would cost a processor.
         let [stdout, stderr] = files.insert([output()?, output()?]);
         command
@@ -39,6 +43,15 @@ pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) ->
     } else {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
+    // It takes note of the windows that are there.
+    let display = match &ready {
+        Readiness::Window(_) => Some(Display::connect(
+            app.env.get("DISPLAY").map_or("", String::as_str),
+        )?),
+        _ => None,
+    };
+    // What prepares the measuring is no program's time.
+    let clock = clock + preparing.elapsed();
     let mut child = command
         .stdin(Stdio::null())
         .process_group(0)
@@ -47,6 +60,10 @@ pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) ->
     undo.program(Some(child.id()))?;
     let waited = match (&ready, files) {
         (Readiness::Line(text), _) => wait_for_line(&mut child, text, clock),
+        (Readiness::Window(text), Some(files)) => {
+            let display = display.context("a display was connected to")?;
+            wait_for_window(&mut child, display, text.clone(), files, clock)
+        }
         (_, Some(files)) => wait_for_exit(&mut child, files, clock),
         (_, None) => bail!("the launch can be ready by its exit or by a line"),
     };
@@ -72,15 +89,50 @@ struct Ended {
 fn wait_for_exit(child: &mut Child, files: [File; 2], clock: Instant) -> Result<Ended> {
     let status = child.wait()?;
     let elapsed = clock.elapsed();
+    Ok(Ended {
+        elapsed,
+        status: Some(status),
+        output: contents(files)?,
+    })
+}
+
+fn contents(files: [File; 2]) -> Result<[Vec<u8>; 2]> {
     let mut output = [Vec::new(), Vec::new()];
     for (mut file, output) in files.into_iter().zip(&mut output) {
         file.rewind()?;
         file.read_to_end(output)?;
     }
+    Ok(output)
+}
+
+fn wait_for_window(
+    child: &mut Child,
+    mut display: Display,
+    text: Option<OsString>,
+    files: [File; 2],
+    clock: Instant,
+) -> Result<Ended> {
+    let (sender, shown) = channel();
+    // It waits for ever if the program ends without a window, and the experiment with it.
+    thread::spawn(move || {
+        display.wait_for_window(text.as_deref());
+        // Nobody is there if the program has ended.
+        sender.send(Instant::now()).ok();
+    });
+    let (at, status) = loop {
+        if let Ok(at) = shown.recv_timeout(LOOK_EVERY) {
+            child.kill()?;
+            child.wait()?;
+            break (at, None);
+        }
+        if let Some(status) = child.try_wait()? {
+            break (Instant::now(), Some(status));
+        }
+    };
     Ok(Ended {
-        elapsed,
-        status: Some(status),
-        output,
+        elapsed: at.saturating_duration_since(clock),
+        status,
+        output: contents(files)?,
     })
 }
 
@@ -150,6 +202,10 @@ fn check(ended: &Ended, app: &App, ready: &Readiness) -> Result<()> {
     };
     match (ended.status, ready) {
         (Some(status), _) if !status.success() => bail!("the launch ended with {status}{}", said()),
+        (Some(_), Readiness::Window(_)) => bail!(
+            "the launch ended before it was ready: it showed no such window{}",
+            said()
+        ),
         (Some(_), Readiness::Line(text)) => bail!(
             "the launch ended before it was ready: it printed no line with {}{}",
             text.display(),

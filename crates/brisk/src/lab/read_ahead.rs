@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rustix::fs::{major, minor};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::undo::Undo;
 
@@ -20,7 +20,7 @@ pub struct ReadAhead {
 }
 
 /// What is told of a device.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Device {
     name: String,
     read_ahead_kib: u32,

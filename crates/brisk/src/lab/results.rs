@@ -7,18 +7,23 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::app::App;
 use super::contender::{Contender, Training};
+use super::file_sizes::UpTo;
 use super::format::Format;
 use super::machine::Machine;
+use super::proof::Proven;
 use super::read_ahead::Device;
+use super::recipe::Recipe;
+use super::rival::Rival;
 use super::statistics::{Ratio, Spread};
 use super::table;
+use super::timeline::Timeline;
 
 /// What is timed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A launch with nothing in memory, from before the mount.
@@ -30,8 +35,9 @@ pub enum Kind {
 }
 
 /// One single run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Run {
+    /// Of no use later: rows have names.
     #[serde(skip)]
     pub contender: usize,
     pub name: String,
@@ -44,7 +50,7 @@ pub struct Run {
 }
 
 /// What was found in a run.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Measured {
     pub kind: Kind,
     pub seconds: f64,
@@ -68,7 +74,7 @@ impl fmt::Display for Measured {
 }
 
 /// What the runs of a contender amount to.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Row {
     pub name: String,
     pub format: String,
@@ -84,14 +90,14 @@ pub struct Row {
 }
 
 /// Seconds, and their ratio to the directory's.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Figure {
     pub seconds: Spread,
     pub to_directory: Option<Ratio>,
 }
 
 /// A recording.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Recorded {
     pub training: Training,
     pub command: Vec<String>,
@@ -99,23 +105,35 @@ pub struct Recorded {
 }
 
 /// What is known of one app.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct AppResults {
     pub app: App,
     pub tree_files: usize,
     pub tree_bytes: u64,
+    /// Bytes of the tree that this is a sample of, of which nothing is launched.
+    #[serde(default)]
+    pub sample_of: Option<u64>,
+    /// Results of before have none of these two.
+    #[serde(default)]
+    pub file_sizes: Vec<UpTo>,
+    /// Of the launch that is measured, if a profile of it was recorded.
+    #[serde(default)]
+    pub timeline: Option<Timeline>,
     pub recorded: Vec<Recorded>,
     pub rows: Vec<Row>,
     pub runs: Vec<Run>,
 }
 
 /// Everything that is written to `raw.json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Results {
     /// The version of this format.
     pub brisk_lab: u32,
-    pub brisk: &'static str,
+    pub brisk: String,
     pub mksquashfs: Option<String>,
+    /// What the tools that were used say of themselves.
+    #[serde(default)]
+    pub tools: Vec<String>,
     /// RFC 3339.
     pub started: String,
     pub machine: Machine,
@@ -124,11 +142,21 @@ pub struct Results {
     /// Those whose read-ahead was changed.
     pub read_ahead: Vec<Device>,
     pub settings: Settings,
+    /// Formats that were asked for, and cannot run here.
+    #[serde(default)]
+    pub cannot: Vec<Cannot>,
     pub apps: Vec<AppResults>,
 }
 
+/// A format that cannot run here.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cannot {
+    pub name: String,
+    pub reason: String,
+}
+
 /// What was asked for.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
     pub runs: u32,
     pub seed: u64,
@@ -137,8 +165,11 @@ pub struct Settings {
     pub bytes_per_second: Option<u64>,
     /// That the disk can be asked for.
     pub operations_per_second: Option<u64>,
+    /// What was got under those two, before anything was measured.
+    #[serde(default)]
+    pub proven: Vec<Proven>,
     /// What is emptied before a cold run: `system` or `files`.
-    pub cold: &'static str,
+    pub cold: String,
 }
 
 impl AppResults {
@@ -154,7 +185,9 @@ impl AppResults {
         };
         let place = |format: &Format| contenders.iter().position(|c| c.format == *format);
         let directory = place(&Format::Directory);
-        let zstd = place(&Format::Squashfs("zstd")).map(|at| contenders[at].bytes);
+        let same = Format::Kernel(Rival::Packed(Recipe::new("zstd", Some(15))));
+        let zstd = place(&Format::SQUASHFS_ZSTD).or_else(|| place(&same));
+        let zstd = zstd.map(|at| contenders[at].bytes);
         let mut figure = |contender: usize, kind: Kind| {
             let ours = seconds(contender, kind);
             Some(Figure {

@@ -2,15 +2,18 @@
 //! mounted meanwhile.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io::Seek;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use brisk_mount::{DirectIo, KernelMount, LoopDevice, MountOptions};
 use rustix::mount::{
     MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_remount, unmount,
 };
@@ -24,6 +27,9 @@ use crate::launcher::{PROGRAMS, beside};
 
 /// How long processes that a program leaves behind may take to end.
 const STRAGGLERS: Duration = Duration::from_secs(10);
+
+/// How long squashfuse may take to mount.
+const MOUNTING: Duration = Duration::from_secs(60);
 
 /// Of the system's, what a program finds in its root directory.
 const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
@@ -42,7 +48,16 @@ pub struct Stage {
     mount_point: PathBuf,
     read_ahead: ReadAhead,
     /// What is mounted for the launch that goes on, the latest last.
-    mounted: Vec<PathBuf>,
+    mounted: Vec<Mounted>,
+    /// The server of what is mounted, if it is squashfuse.
+    squashfuse: Option<Child>,
+}
+
+/// A place on which something is mounted.
+struct Mounted {
+    place: PathBuf,
+    /// Whether it is an image, which must be gone when the next launch is to be cold.
+    is_image: bool,
 }
 
 impl Stage {
@@ -57,6 +72,7 @@ impl Stage {
             mount_point: ground.join("mnt"),
             read_ahead,
             mounted: Vec::new(),
+            squashfuse: None,
         };
         let made = || {
             for name in PROGRAMS {
@@ -127,11 +143,16 @@ impl Stage {
         command
     }
 
-    /// What reads besides the files of the tree: the command itself.
+    /// What a launch reads besides the files of the tree: images, and the commands that serve them.
     pub fn files_of(&self, start: &Start) -> Vec<PathBuf> {
         match start {
             Start::Directory => Vec::new(),
-            Start::Kernel { image } => vec![self.brisk.clone(), image.clone()],
+            Start::Kernel { image, .. } => vec![image.clone()],
+            Start::Squashfuse { image } => {
+                let mut files = vec![image.clone()];
+                files.extend(in_path(SQUASHFUSE));
+                files
+            }
             Start::Session { image, hot } => {
                 let mut files = vec![self.brisk.clone(), image.clone()];
                 files.extend(hot.clone());
@@ -169,13 +190,13 @@ impl Stage {
                 }
                 PathBuf::from("/")
             }
-            Start::Kernel { image } if app.is_root() => {
-                self.mount_by_kernel(image, &self.mount_point.clone(), undo)?;
-                self.mount_point.clone()
-            }
-            Start::Kernel { image } => {
-                self.mount_by_kernel(image, &app.at, undo)?;
-                PathBuf::from("/")
+            Start::Kernel { .. } | Start::Squashfuse { .. } => {
+                let at = self.place_of(app).to_owned();
+                self.mount_image_at(start, &at, undo)?;
+                match app.is_root() {
+                    true => at,
+                    false => PathBuf::from("/"),
+                }
             }
         };
         let inside = |place: &Path| root.join(place.strip_prefix("/").unwrap_or(place));
@@ -212,42 +233,109 @@ impl Stage {
                 target.display()
             )
         })?;
-        self.mounted.push(target.to_owned());
+        self.note(target, false);
         Ok(())
     }
 
-    fn mount_by_kernel(&mut self, image: &Path, at: &Path, undo: &mut Undo) -> Result<()> {
-        let mut mount = self.brisk(&["mount", "--kernel"]);
-        output_of(mount.arg(image).arg(at))?;
-        self.mounted.push(at.to_owned());
-        self.read_ahead.set(at, undo)
+    /// Where an image of `app` is mounted, by others than brisk.
+    fn place_of<'a>(&'a self, app: &'a App) -> &'a Path {
+        match app.is_root() {
+            true => &self.mount_point,
+            false => &app.at,
+        }
     }
 
-    /// Mounts for a walk, and says where.
-    pub fn mount_for_walk(&mut self, app: &App, start: &Start, undo: &mut Undo) -> Result<PathBuf> {
-        let at = self.mount_point.clone();
+    fn note(&mut self, place: &Path, is_image: bool) {
+        self.mounted.push(Mounted {
+            place: place.to_owned(),
+            is_image,
+        });
+    }
+
+    fn mount_image_at(&mut self, start: &Start, at: &Path, undo: &mut Undo) -> Result<()> {
         match start {
-            Start::Directory => return Ok(app.tree.clone()),
-            Start::Kernel { image } => self.mount_by_kernel(image, &at, undo)?,
+            Start::Directory => bail!("a directory is no image"),
+            Start::Kernel { image, filesystem } => {
+                mount_by_kernel(image, filesystem, at)?;
+                self.note(at, true);
+                self.read_ahead.set(at, undo)
+            }
+            Start::Squashfuse { image } => self.mount_by_squashfuse(image, at, undo),
             Start::Session { image, .. } => {
-                output_of(self.brisk(&["mount"]).arg(image).arg(&at))?;
-                self.mounted.push(at.clone());
+                output_of(self.brisk(&["mount"]).arg(image).arg(at))?;
+                self.note(at, true);
+                Ok(())
             }
         }
+    }
+
+    fn mount_by_squashfuse(&mut self, image: &Path, at: &Path, undo: &mut Undo) -> Result<()> {
+        let device = |at: &Path| Ok::<_, std::io::Error>(fs::metadata(at)?.dev());
+        let before = device(at)?;
+        let said = tempfile::tempfile().context("cannot create a file for what squashfuse says")?;
+        let mut server = Command::new(SQUASHFUSE)
+            // As a child, so that it can be ended.
+            .arg("-f")
+            .arg(image)
+            .arg(at)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said.try_clone()?)
+            .process_group(0)
+            .spawn()
+            .context("cannot start squashfuse; install squashfuse")?;
+        undo.server(Some(server.id()))?;
+        let deadline = Instant::now() + MOUNTING;
+        loop {
+            // Its answer comes from the server, so the mount is there.
+            if device(at)? != before {
+                break;
+            }
+            let ended = server.try_wait()?;
+            if ended.is_none() && Instant::now() < deadline {
+                thread::sleep(Duration::from_micros(100));
+                continue;
+            }
+            server.kill().ok();
+            server.wait()?;
+            undo.server(None)?;
+            let said = std::io::read_to_string(rewound(said)?).unwrap_or_default();
+            bail!(
+                "squashfuse does not mount the image: {}",
+                said.trim().replace('\n', " / ")
+            );
+        }
+        self.note(at, true);
+        self.squashfuse = Some(server);
+        Ok(())
+    }
+
+    /// Mounts an image in a place of its own, and says where.
+    pub fn mount_image(&mut self, start: &Start, undo: &mut Undo) -> Result<PathBuf> {
+        let at = self.mount_point.clone();
+        self.mount_image_at(start, &at, undo)?;
         Ok(at)
     }
 
-    /// Undoes what was mounted, and ends the session.
-    pub fn tear_down(&mut self, app: &App, start: &Start) -> Result<()> {
-        while let Some(place) = self.mounted.pop() {
-            let is_image = place == self.mount_point
-                || (matches!(start, Start::Kernel { .. }) && place == app.at);
+    /// Undoes what was mounted.
+    pub fn tear_down(&mut self, undo: &mut Undo) -> Result<()> {
+        while let Some(Mounted { place, is_image }) = self.mounted.pop() {
             until_free(|| match is_image {
-                // The image must be gone when the next launch is to be cold.
                 true => unmount(&place, UnmountFlags::empty()),
                 false => unmount(&place, UnmountFlags::DETACH),
             })
             .with_context(|| format!("cannot unmount {}", place.display()))?;
+        }
+        if let Some(mut server) = self.squashfuse.take() {
+            // It ends by itself when its mount does.
+            let deadline = Instant::now() + STRAGGLERS;
+            while server.try_wait()?.is_none() {
+                if Instant::now() > deadline {
+                    server.kill()?;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            undo.server(None)?;
         }
         Ok(())
     }
@@ -277,8 +365,8 @@ impl Stage {
         }
         if app.is_root() {
             let root = match start {
-                Start::Kernel { .. } => &self.mount_point,
-                _ => &app.tree,
+                Start::Directory => &*app.tree,
+                _ => self.place_of(app),
             };
             let mut command = self.command(OsStr::new("chroot"), app);
             command.arg(root).arg(program).args(arguments);
@@ -346,12 +434,12 @@ impl Stage {
         match start {
             Start::Directory => {}
             Start::Kernel { .. } => {
-                let at = match app.is_root() {
-                    true => &self.mount_point,
-                    false => &app.at,
-                };
-                let device = device_of(at)?.context("a mounted image has no device")?;
-                reads.add_device(&device)?;
+                let device = device_of(self.place_of(app))?;
+                reads.add_device(&device.context("a mounted image has no device")?)?;
+            }
+            Start::Squashfuse { .. } => {
+                let server = self.squashfuse.as_ref().context("squashfuse has ended")?;
+                reads.add_process(&server.id().to_string())?;
             }
             Start::Session { image, .. } => {
                 for server in self.servers(image)? {
@@ -382,6 +470,34 @@ impl Stage {
         );
         Ok(servers)
     }
+}
+
+/// The command.
+const SQUASHFUSE: &str = "squashfuse";
+
+/// The file of a command of the system.
+fn in_path(command: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut files = std::env::split_paths(&path).map(|directory| directory.join(command));
+    files.find(|file| file.is_file())
+}
+
+/// Through a loop device with direct I/O, by this process: no command is waited for.
+fn mount_by_kernel(image: &Path, filesystem: &str, at: &Path) -> Result<()> {
+    if filesystem == "squashfs" {
+        KernelMount::new(image, at, &MountOptions::default())?;
+        return Ok(());
+    }
+    let file = File::open(image).with_context(|| format!("cannot open {}", image.display()))?;
+    let device = LoopDevice::attach(&file, 0, None, DirectIo::WhenPossible)?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount(device.path(), at, filesystem, flags, None)
+        .with_context(|| format!("the kernel does not mount {filesystem} (dmesg may say why)"))
+}
+
+fn rewound(mut file: File) -> std::io::Result<File> {
+    file.rewind()?;
+    Ok(file)
 }
 
 /// A path as the kernel lists it: white space and backslashes are octal (`\040`).

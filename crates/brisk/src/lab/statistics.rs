@@ -1,9 +1,9 @@
 //! Medians, spreads, and how sure a ratio of medians is.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The middle and the ends of what was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The median; of an even number of values the mean of the middle two.
     pub median: f64,
@@ -27,7 +27,7 @@ impl Spread {
 }
 
 /// A ratio of two medians with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The median of the one over the median of the other.
     pub value: f64,

@@ -2,15 +2,16 @@
 
 use std::fmt::Write;
 
+use super::answers::{self, Answer};
 use super::app::Home;
-use super::results::{AppResults, Figure, Results, Row};
+use super::results::{AppResults, Cannot, Figure, Results, Row};
 use super::statistics::Ratio;
 use crate::names::printable;
 
 /// What a table has of a row.
 type Cells<const N: usize> = fn(&Row) -> [String; N];
 
-const LAUNCHES: [&str; 5] = [
+pub const LAUNCHES: [&str; 5] = [
     "",
     "cold ms (from-to)",
     "/directory (95 %)",
@@ -18,7 +19,7 @@ const LAUNCHES: [&str; 5] = [
     "/directory (95 %)",
 ];
 
-const FILES: [&str; 6] = [
+pub const FILES: [&str; 6] = [
     "",
     "size MB",
     "/squashfs-zstd",
@@ -36,9 +37,29 @@ pub fn of(results: &Results) -> String {
         }
         text.push_str(&heading(results, app));
         text.push('\n');
-        text.push_str(&table(LAUNCHES, &app.rows, launches));
-        text.push('\n');
+        if app.sample_of.is_none() {
+            text.push_str(&table(LAUNCHES, &app.rows, launches));
+            text.push('\n');
+        }
         text.push_str(&table(FILES, &app.rows, files));
+        for Answer {
+            question,
+            sentences,
+        } in answers::of(app)
+        {
+            text.push_str(&format!("\n{question}\n"));
+            for sentence in sentences {
+                text.push_str(&printable(&sentence));
+                text.push('\n');
+            }
+        }
+    }
+    if !results.cannot.is_empty() {
+        text.push_str("\nCould not run here\n");
+        for Cannot { name, reason } in &results.cannot {
+            text.push_str(&printable(&format!("{name}: {reason}")));
+            text.push('\n');
+        }
     }
     text
 }
@@ -71,10 +92,34 @@ fn heading(results: &Results, app: &AppResults) -> String {
         Home::Fresh => "an empty home directory",
         Home::Kept => "a home directory that launches before have used",
     };
-    let cold = match results.settings.cold {
+    let cold = match &*results.settings.cold {
         "system" => "nothing in memory",
         _ => "none of its files in memory, but names and the system's files",
     };
+    let disk = disk_of(results);
+    let (files, bytes) = (app.tree_files, megabytes(app.tree_bytes));
+    let filesystem = &results.machine.filesystem;
+    let text = match app.sample_of {
+        Some(whole) => format!(
+            "{}: a sample of {files} files, {bytes} MB of {} MB; images on {filesystem} ({disk}); \
+             {runs} walks of each in turns.\n",
+            app.app.name,
+            megabytes(whole),
+        ),
+        None => format!(
+            "{}: {}\n{files} files, {bytes} MB; images on {filesystem} ({disk}); {runs} of each in \
+             turns, with {home}.\n\
+             Cold: {cold}, clock from before the mount. Warm: the launch after it.\n",
+            app.app.name,
+            app.app.command.shown().join(" "),
+        ),
+    };
+    let lines: Vec<_> = text.lines().map(printable).collect();
+    lines.join("\n") + "\n"
+}
+
+/// The disk, and how slow it was made.
+pub fn disk_of(results: &Results) -> String {
     let settings = &results.settings;
     let mut disk = match &results.disk {
         Some(disk) => format!("{disk}, read-ahead {} KiB", settings.read_ahead_kib),
@@ -86,31 +131,20 @@ fn heading(results: &Results, app: &AppResults) -> String {
     if let Some(number) = settings.operations_per_second {
         disk += &format!(", at most {number} reads/s");
     }
-    let command = app.app.command.shown();
-    let text = format!(
-        "{}: {}\n{} files, {} MB; images on {} ({disk}); {runs} of each in turns, with {home}.\n\
-         Cold: {cold}, clock from before the mount. Warm: the launch after it.\n",
-        app.app.name,
-        command.join(" "),
-        app.tree_files,
-        megabytes(app.tree_bytes),
-        results.machine.filesystem,
-    );
-    let lines: Vec<_> = text.lines().map(printable).collect();
-    lines.join("\n") + "\n"
+    disk
 }
 
 fn name(row: &Row) -> String {
     printable(&row.name).into_owned()
 }
 
-fn launches(row: &Row) -> [String; 5] {
+pub fn launches(row: &Row) -> [String; 5] {
     let [cold, cold_ratio] = figure(row.cold.as_ref());
     let [warm, warm_ratio] = figure(row.warm.as_ref());
     [name(row), cold, cold_ratio, warm, warm_ratio]
 }
 
-fn files(row: &Row) -> [String; 6] {
+pub fn files(row: &Row) -> [String; 6] {
     let [walk, walk_ratio] = figure(row.walk.as_ref());
     let build = match row.built_by.is_empty() {
         true => "-".to_owned(),
@@ -144,6 +178,6 @@ fn figure(figure: Option<&Figure>) -> [String; 2] {
     ]
 }
 
-fn megabytes(bytes: u64) -> String {
+pub fn megabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1e6)
 }

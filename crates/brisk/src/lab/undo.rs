@@ -32,6 +32,10 @@ enum Step {
     Remove(PathBuf),
     /// The program that runs, by its process group, is ended; none runs if there is none.
     Program(Option<i32>),
+    /// The same of the process that serves what is mounted.
+    Server(Option<i32>),
+    /// The same of the X server that programs show their windows on.
+    Display(Option<i32>),
 }
 
 /// The lab's end.
@@ -74,6 +78,18 @@ impl Undo {
         self.add(&Step::Program(group))
     }
 
+    /// A process serves what is mounted, the first of its process group, or none.
+    pub fn server(&mut self, group: Option<u32>) -> Result<()> {
+        let group = group.map(i32::try_from).transpose()?;
+        self.add(&Step::Server(group))
+    }
+
+    /// An X server runs, the first of its process group, or none.
+    pub fn display(&mut self, group: Option<u32>) -> Result<()> {
+        let group = group.map(i32::try_from).transpose()?;
+        self.add(&Step::Display(group))
+    }
+
     fn add(&mut self, step: &Step) -> Result<()> {
         let mut line = serde_json::to_vec(step)?;
         line.push(b'\n');
@@ -97,18 +113,22 @@ impl Undo {
 /// the last first. Returns false if one failed, which it said.
 pub fn restore() -> Result<bool> {
     let mut steps = Vec::new();
-    let mut program = None;
+    let (mut program, mut server, mut display) = (None, None, None);
     for line in io::stdin().lock().lines() {
         // What the lab was about to write when it was killed has not happened.
         match serde_json::from_str(&line?) {
             Ok(Step::Program(group)) => program = group,
+            Ok(Step::Server(group)) => server = group,
+            Ok(Step::Display(group)) => display = group,
             Ok(step) => steps.push(step),
             Err(_) => {}
         }
     }
-    if let Some(group) = program.and_then(Pid::from_raw) {
-        // It may have ended by itself.
-        kill_process_group(group, Signal::KILL).ok();
+    for group in [program, server, display].into_iter().flatten() {
+        if let Some(group) = Pid::from_raw(group) {
+            // It may have ended by itself.
+            kill_process_group(group, Signal::KILL).ok();
+        }
     }
     let mut done = true;
     let mut failed = |what: &str, e: &dyn std::fmt::Display| {
@@ -130,7 +150,7 @@ pub fn restore() -> Result<bool> {
                     failed(&format!("remove {}", path.display()), &e);
                 }
             }
-            Step::Program(_) => {}
+            Step::Program(_) | Step::Server(_) | Step::Display(_) => {}
         }
     }
     Ok(done)

@@ -8,7 +8,14 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 
 use crate::Answer;
-use crate::lab::{App, Chill, Experiment, Format, Home, Limit, Words, ready, undo};
+use crate::lab::report::Raw;
+use crate::lab::{
+    App, Chill, Experiment, Format, Formats, Home, Limit, Recipe, Rival, Words, ready, report, undo,
+};
+use crate::size::parse_size;
+
+/// Runs of a first look.
+const QUICK: u32 = 3;
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -21,6 +28,11 @@ pub struct Args {
 enum Action {
     /// Measures how fast a program starts from its directory and from images, cold and warm.
     Launch(Box<LaunchArgs>),
+    /// Compares codecs, and what can be chosen of them: size, time to pack, and how fast they are
+    /// read.
+    Codecs(Box<CodecsArgs>),
+    /// Makes the page with pictures again from raw runs that were kept.
+    Report(ReportArgs),
     /// Puts back what an experiment changed, once it is over; the lab starts it by itself.
     #[command(hide = true)]
     Restore,
@@ -29,16 +41,19 @@ enum Action {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Formats:\n  \
-  directory       the tree itself\n  \
-  squashfs-zstd   an image of mksquashfs (zstd 15), mounted by the kernel\n  \
-  squashfs-lz4    the same with lz4 -Xhc\n  \
-  brisk           an image of brisk (zstd 15), started by brisk run, without a hot pack\n  \
-  brisk-speed     the same, filled from a hot pack made for speed\n  \
-  brisk-size      the same, filled from one made for size\n  \
-  brisk-wrong     the same, filled from pages that the launch never asks for\n  \
-  beside-xz       an image of mksquashfs (xz), filled from a hot pack beside it\n  \
-  beside-gzip     the same with gzip\n  \
-  beside:IMAGE    an image of the tree that is there already, filled from a hot pack beside it\n\n\
+  directory             the tree itself\n  \
+  squashfs-CODEC        mksquashfs, mounted by the kernel: none, lz4, lzo, gzip, zstd or xz\n  \
+  squashfs-zstd-sorted  the same, what the launch reads first and not compressed\n  \
+  squashfuse            the image of squashfs-zstd, mounted by squashfuse\n  \
+  erofs-CODEC           mkfs.erofs, mounted by the kernel: none, lz4, lz4hc, zstd or lzma\n  \
+  brisk                 an image of brisk (zstd 15), started by brisk run, without a hot pack\n  \
+  brisk-speed           the same, filled from a hot pack made for speed\n  \
+  brisk-size            the same, filled from one made for size\n  \
+  brisk-wrong           the same, filled from pages that the launch never asks for\n  \
+  beside-CODEC          mksquashfs (xz, gzip, zstd), filled from a hot pack beside it\n  \
+  beside:IMAGE          an image that is there already, filled from a hot pack beside it\n  \
+  all                   every one of these but the last\n\n\
+A format that cannot run here, because a tool or the kernel lacks it, is named with the reason.\n\n\
 In each repetition every format is launched cold and then warm, and walked cold (every file is read \
 and hashed), in random order. Before a cold one, brisk and the files that the format reads are proven \
 not to be in memory; the clock starts before the mount. A warm one is proven to read nothing from the \
@@ -46,7 +61,7 @@ disk. A launch that fails, or prints something else than it should, ends the exp
 made of a profile of the launch itself, and where a spec names other inputs to train on, of those \
 too.\n\n\
 Launches have an environment with PATH, HOME, LC_ALL and what is given, and an empty directory in \
-memory as home. OUT/raw.json has every single run, the machine, and all commands. The lab sets \
+memory as home. OUT/raw.json has every single run, the machine, and all commands, and OUT/report.html shows them in pictures. The lab sets \
 read-ahead, mounts in a namespace of its own, and makes images and sessions; nothing of that is left, \
 however it ends. This needs root.\n\n\
 Examples:\n  \
@@ -69,9 +84,10 @@ struct LaunchArgs {
     #[arg(long, value_name = "TEXT", requires = "tree")]
     prints: Option<String>,
 
-    /// When a launch is over: when the command exits, or when TEXT is in a line of its standard
-    /// output or standard error. The clock stops there.
-    #[arg(long, value_name = "exit|line:TEXT", requires = "tree", value_parser = readiness)]
+    /// When a launch is over: when the command exits (exit), when TEXT is in a line of its standard
+    /// output or standard error (line:TEXT), or when it shows a window on the display that --env
+    /// DISPLAY=:N names (window, or window:TITLE). The clock stops there.
+    #[arg(long, value_name = "WHEN", requires = "tree", value_parser = readiness)]
     ready: Option<String>,
 
     /// Sets a variable of the command's environment. May be repeated.
@@ -80,24 +96,21 @@ struct LaunchArgs {
 
     /// What is measured, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = Format::DEFAULT)]
-    formats: Vec<Format>,
+    formats: Vec<Formats>,
 
     /// Launches of each format, cold and warm each.
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Where raw.json is written. Images are made below it and removed, so this chooses the disk.
-    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
-    out: PathBuf,
-
-    /// How much the kernel reads ahead on the disks below, in KiB. Users' machines have 128.
-    #[arg(long, value_name = "KIB", default_value_t = 128)]
-    read_ahead: u32,
+    /// Three launches of each format are enough for a first look.
+    #[arg(long, conflicts_with = "runs")]
+    quick: bool,
 
     /// Lets the whole system read this much from the disks below in a second while launches are
-    /// measured: bytes (bps=200M), operations (iops=2000), or both, separated by a comma. This needs
-    /// the controller blkio of cgroup v1.
+    /// measured: bytes (bps=200M), operations (iops=2000), or both, separated by a comma. It is
+    /// proven by direct reads before anything is measured. This needs the controller blkio of
+    /// cgroup v1.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
     disk: Vec<Limit>,
 
@@ -106,7 +119,28 @@ struct LaunchArgs {
     #[arg(long, value_name = "WHAT")]
     home: Option<Home>,
 
-    /// What a cold launch does not find in memory: anything of the system, or the files of its format
+    #[command(flatten)]
+    how: How,
+
+    /// The command and its arguments. A program with a slash is taken from the tree (bin/app), one
+    /// that starts with a slash as it is, and a bare name from PATH.
+    #[arg(last = true, requires = "tree", value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// What every experiment can be told.
+#[derive(Debug, clap::Args)]
+struct How {
+    /// Where raw.json and report.html are written. Images are made below it and removed, so this
+    /// chooses the disk.
+    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
+    out: PathBuf,
+
+    /// How much the kernel reads ahead on the disks below, in KiB. Users' machines have 128.
+    #[arg(long, value_name = "KIB", default_value_t = 128)]
+    read_ahead: u32,
+
+    /// What is not in memory when it is cold: anything of the system, or the files of the format
     /// alone, which disturbs others less but leaves the directory its names and attributes.
     #[arg(long, value_name = "WHAT", default_value = "system")]
     cold: Chill,
@@ -122,11 +156,79 @@ struct LaunchArgs {
     /// Does not say how far it is.
     #[arg(short, long)]
     quiet: bool,
+}
 
-    /// The command and its arguments. A program with a slash is taken from the tree (bin/app), one
-    /// that starts with a slash as it is, and a bare name from PATH.
-    #[arg(last = true, requires = "tree", value_name = "CMD")]
+impl How {
+    /// An experiment without apps.
+    fn experiment(&self, formats: Vec<Format>, runs: u32) -> Experiment {
+        Experiment {
+            apps: Vec::new(),
+            formats,
+            runs,
+            out: self.out.clone(),
+            read_ahead_kib: self.read_ahead,
+            chill: self.cold,
+            limits: Vec::new(),
+            seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
+            sample: None,
+            quiet: self.quiet,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Images of a sample of the tree are made with each codec at several levels, with dictionaries and branch \
+filters of xz, and with large blocks, and are mounted by the kernel. Every file is read and hashed with \
+nothing in memory before, in turns. The questions that are asked about codecs are answered in words, from \
+what was measured.\n\n\
+With a command behind --, images are made of the whole tree, and the command is launched from them, too, \
+as brisk lab launch does. Images are made by brisk pack, and for the levels of lzo by mksquashfs. This \
+needs root.\n\n\
+Examples:\n  \
+  brisk lab codecs /opt/app\n  \
+  brisk lab codecs /opt/app --all --sample 200M --runs 5\n  \
+  brisk lab codecs /opt/app -- bin/app --version")]
+struct CodecsArgs {
+    /// The tree whose files are packed.
+    tree: PathBuf,
+
+    /// About how many bytes of the tree are packed: of all kinds of files their share.
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_size,
+          conflicts_with = "command")]
+    sample: u64,
+
+    /// Every level, and more of what xz has to choose from: this takes hours for a large sample.
+    #[arg(long)]
+    all: bool,
+
+    /// Walks of each image, and launches.
+    #[arg(long, value_name = "N", default_value_t = QUICK,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    #[command(flatten)]
+    how: How,
+
+    /// A command to launch, and its arguments, as for brisk lab launch.
+    #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The page is one file and needs nothing else: it can be sent, and opens without a network. It has box \
+plots of launches and walks, sizes, what the launch reads in which order, the machine, the method, what \
+could not run, and the raw runs to save.\n\n\
+Results of several experiments make one page, as those of other disks.")]
+struct ReportArgs {
+    /// What brisk lab launch has written.
+    #[arg(required = true, value_name = "RAW.json")]
+    raw: Vec<PathBuf>,
+
+    /// The page to write. A file of this name is replaced when the new one is complete.
+    #[arg(short, long, value_name = "PAGE", default_value = "report.html")]
+    output: PathBuf,
 }
 
 fn readiness(text: &str) -> anyhow::Result<String> {
@@ -143,6 +245,8 @@ fn variable(text: &str) -> anyhow::Result<(String, String)> {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     match &args.action {
         Action::Launch(args) => launch(args),
+        Action::Codecs(args) => codecs(args),
+        Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,
             false => Answer::No,
@@ -150,18 +254,35 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
 }
 
+fn codecs(args: &CodecsArgs) -> anyhow::Result<Answer> {
+    let command = Words::new(args.command.clone());
+    let recipes = Recipe::list(args.all).into_iter();
+    let packed = recipes.map(|recipe| Format::Kernel(Rival::Packed(recipe)));
+    let formats = std::iter::once(Format::Directory).chain(packed);
+    let mut experiment = args.how.experiment(formats.collect(), args.runs);
+    experiment.sample = command.is_none().then_some(args.sample);
+    experiment.check()?;
+    // Of a sample nothing is launched.
+    let words = command.or_else(|| Words::new(["none"]));
+    let words = words.context("a command has a first word")?;
+    experiment.apps.push(App::new(&args.tree, None, words)?);
+    finish(&experiment, args.how.json)
+}
+
+fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
+    let raws: anyhow::Result<Vec<_>> = args.raw.iter().map(|path| Raw::open(path)).collect();
+    report::write(&raws?, &args.output)?;
+    Ok(Answer::Yes)
+}
+
 fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
-    let mut experiment = Experiment {
-        apps: Vec::new(),
-        formats: args.formats.clone(),
-        runs: args.runs,
-        out: args.out.clone(),
-        read_ahead_kib: args.read_ahead,
-        chill: args.cold,
-        limits: args.disk.clone(),
-        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
-        quiet: args.quiet,
+    let formats = args.formats.iter().flat_map(|list| list.0.clone());
+    let runs = match args.quick {
+        true => QUICK,
+        false => args.runs,
     };
+    let mut experiment = args.how.experiment(formats.collect(), runs);
+    experiment.limits.clone_from(&args.disk);
     experiment.check()?;
     for spec in &args.apps {
         experiment
@@ -185,9 +306,16 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
     if let Some(home) = args.home {
         experiment.apps.iter_mut().for_each(|app| app.home = home);
     }
+    finish(&experiment, args.how.json)
+}
+
+/// Measures, shows what came out, and makes the page of it.
+fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
     let results = experiment.run()?;
+    let raw = Raw::open(&experiment.out.join("raw.json"))?;
+    report::write(&[raw], &experiment.out.join("report.html"))?;
     let mut out = io::stdout().lock();
-    match args.json {
+    match json {
         true => {
             serde_json::to_writer_pretty(&mut out, &results)?;
             writeln!(out)?;

@@ -12,8 +12,10 @@ use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
+use crate::lab::{Timeline, report};
 use crate::messages::say;
 use crate::names::shown;
+use crate::page::{Page, touches};
 use crate::progress::Progress;
 use crate::{Answer, json};
 
@@ -55,6 +57,11 @@ struct ShowArgs {
     /// Prints JSON.
     #[arg(long)]
     json: bool,
+
+    /// Writes a page with pictures, too: where in files and in which order the launch asks for pages,
+    /// and how many bytes by when.
+    #[arg(long, value_name = "PAGE")]
+    html: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -158,6 +165,9 @@ fn show(args: &ShowArgs) -> anyhow::Result<Answer> {
         let root = origin.root_of(&profile)?;
         share = Some((usize::try_from(root)?, bytes_of_tree(path)?));
     }
+    if let Some(page) = &args.html {
+        report::write_page(&page_of(&profile, &args.profile), page)?;
+    }
     let demand = profile.demand_by_root();
     let mut top: Vec<_> = profile
         .files()
@@ -178,6 +188,44 @@ fn show(args: &ShowArgs) -> anyhow::Result<Answer> {
         out.flush()?;
     }
     Ok(Answer::Yes)
+}
+
+/// How many ranges a page shows.
+const SHOWN: usize = 50_000;
+
+fn page_of(profile: &Profile, path: &Path) -> String {
+    let mut page = Page::default();
+    let title = format!(
+        "What {} asks for",
+        shown(path.file_name().unwrap_or_default())
+    );
+    page.heading(1, &title);
+    let command: Vec<_> = profile.command().iter().map(shown).collect();
+    page.code(&command.join(" "));
+    let demand = profile.demand_by_root();
+    let rows = profile.roots().iter().zip(&demand).map(|(root, demand)| {
+        [
+            shown(&root.path),
+            demand.files.to_string(),
+            demand.pages.to_string(),
+            format!("{:.1}", demand.bytes as f64 / 1e6),
+            demand.ranges.to_string(),
+            demand.found.to_string(),
+            demand.absent.to_string(),
+        ]
+    });
+    let head = [
+        "tree",
+        "files",
+        "pages",
+        "MB",
+        "ranges",
+        "names found",
+        "names absent",
+    ];
+    page.table(head, &rows.collect::<Vec<_>>(), false);
+    touches::draw(&mut page, &Timeline::of(profile, SHOWN));
+    page.finish(&title)
 }
 
 fn print_show(

@@ -1,0 +1,214 @@
+//! What is asked about codecs, answered by what was measured.
+
+use super::recipe::Recipe;
+use super::results::{AppResults, Figure, Row};
+
+/// A question, and a sentence for each pair of images that answers it.
+#[derive(Debug)]
+pub struct Answer {
+    pub question: &'static str,
+    pub sentences: Vec<String>,
+}
+
+/// An image whose name says what was chosen.
+struct Packed<'a> {
+    recipe: Recipe,
+    row: &'a Row,
+}
+
+/// The answers that the images of `app` allow; none if no codecs were compared.
+pub fn of(app: &AppResults) -> Vec<Answer> {
+    let packed: Vec<_> = app
+        .rows
+        .iter()
+        .filter_map(|row| {
+            let recipe = row.format.parse().ok()?;
+            Some(Packed { recipe, row })
+        })
+        .collect();
+    let find = |recipe: Recipe| packed.iter().find(|packed| packed.recipe == recipe);
+    let pairs = |pairs: &[(Recipe, Recipe)]| -> Vec<String> {
+        let found = pairs
+            .iter()
+            .filter_map(|(a, b)| Some((find(*a)?, find(*b)?)));
+        found.map(|(a, b)| compared(a, b)).collect()
+    };
+    // The lowest level and the highest, with all else as is usual.
+    let ends = |codec: &str| -> Vec<String> {
+        let plain = packed.iter().filter(|packed| {
+            let Recipe { codec, level, .. } = packed.recipe;
+            packed.recipe == Recipe::new(codec, level)
+        });
+        let mut levels: Vec<_> = plain
+            .filter(|packed| packed.recipe.codec == codec)
+            .collect();
+        levels.sort_by_key(|packed| packed.recipe.level);
+        match &*levels {
+            [low, .., high] => vec![compared(low, high)],
+            _ => Vec::new(),
+        }
+    };
+    let xz = Recipe::new("xz", Some(6));
+    let zstd = Recipe::new("zstd", Some(15));
+    let large = |recipe: Recipe| Recipe {
+        block: 1 << 20,
+        ..recipe
+    };
+    let dict = |recipe: Recipe, bytes| Recipe {
+        dict: Some(bytes),
+        ..recipe
+    };
+    let answers = [
+        ("What does zstd cost beside xz?", pairs(&[(xz, zstd)])),
+        ("Does a lower preset of xz decode faster?", ends("xz")),
+        (
+            "Does a smaller dictionary of xz decode faster?",
+            pairs(&[
+                (xz, dict(xz, 32 << 10)),
+                (large(xz), dict(large(xz), 128 << 10)),
+            ]),
+        ),
+        (
+            "Is the branch filter of xz worth it?",
+            pairs(&[(xz, Recipe { bcj: true, ..xz })]),
+        ),
+        (
+            "What do larger blocks do?",
+            pairs(&[(xz, large(xz)), (zstd, large(zstd))]),
+        ),
+        ("Does a higher level of zstd decode slower?", ends("zstd")),
+        ("What do the levels of gzip do?", ends("gzip")),
+        ("What do the levels of lzo do?", ends("lzo")),
+        ("What does the slow mode of lz4 do?", ends("lz4")),
+        (
+            "Is lz4 the fastest to read?",
+            pairs(&[(zstd, Recipe::new("lz4", Some(12)))]),
+        ),
+    ];
+    let answers = answers.into_iter().map(|(question, sentences)| Answer {
+        question,
+        sentences,
+    });
+    answers
+        .filter(|answer| !answer.sentences.is_empty())
+        .collect()
+}
+
+/// What `b` is beside `a`.
+fn compared(a: &Packed<'_>, b: &Packed<'_>) -> String {
+    let size = b.row.bytes as f64 / a.row.bytes.max(1) as f64;
+    let size = match (size - 1.0) * 100.0 {
+        more if more >= 0.05 => format!("{more:.1} % larger"),
+        less if less <= -0.05 => format!("{:.1} % smaller", -less),
+        _ => "of the same size".to_owned(),
+    };
+    let mut said = format!("{} is {size} than {}", b.recipe, a.recipe);
+    if size == "of the same size" {
+        said = format!("{} is {size} as {}", b.recipe, a.recipe);
+    }
+    if a.row.build_seconds > 0.0 {
+        let times = b.row.build_seconds / a.row.build_seconds;
+        said += &format!(", is packed in {times:.2} of the time");
+    }
+    for (what, a, b) in [
+        ("walked cold", a.row.walk, b.row.walk),
+        ("launched cold", a.row.cold, b.row.cold),
+        ("launched warm", a.row.warm, b.row.warm),
+    ] {
+        if let (Some(a), Some(b)) = (a, b) {
+            said += &format!(", and is {what} in {}", times(a, b));
+        }
+    }
+    said + "."
+}
+
+fn times(a: Figure, b: Figure) -> String {
+    let (a, b) = (a.seconds, b.seconds);
+    let ms = |seconds: f64| seconds * 1e3;
+    let ratio = b.median / a.median;
+    let sure = match b.max < a.min || a.max < b.min {
+        true => "",
+        false => ": the ranges overlap, so the runs do not tell them apart",
+    };
+    format!(
+        "{ratio:.2} of the time ({:.0} to {:.0} ms against {:.0} to {:.0}{sure})",
+        ms(b.min),
+        ms(b.max),
+        ms(a.min),
+        ms(a.max)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::statistics::Spread;
+
+    fn row(name: &str, bytes: u64, build_seconds: f64, walks: &[f64]) -> Row {
+        let spread = Spread::of(walks);
+        Row {
+            name: name.to_owned(),
+            format: name.to_owned(),
+            training: None,
+            bytes,
+            bytes_to_squashfs_zstd: None,
+            build_seconds,
+            built_by: Vec::new(),
+            launched_by: Vec::new(),
+            cold: None,
+            warm: None,
+            walk: spread.map(|seconds| Figure {
+                seconds,
+                to_directory: None,
+            }),
+        }
+    }
+
+    fn app(rows: Vec<Row>) -> AppResults {
+        let words = serde_json::json!({
+            "app": {
+                "name": "a", "tree": "/a", "at": "/a", "command": ["a"], "train": [], "env": {},
+                "binds": [], "ready": "exit", "prints": null, "prints_exactly": null,
+                "home": "fresh",
+            },
+            "tree_files": 1, "tree_bytes": 1, "recorded": [], "rows": [], "runs": [],
+        });
+        AppResults {
+            rows,
+            ..serde_json::from_value(words).unwrap()
+        }
+    }
+
+    #[test]
+    fn answers_are_made_of_the_figures() {
+        let answers = of(&app(vec![
+            row("directory", 1000, 0.0, &[1.0]),
+            row("xz 0", 200, 2.0, &[4.0, 4.2, 4.1]),
+            row("xz 6", 160, 6.0, &[4.0, 4.1, 3.9]),
+            row("zstd 15", 176, 3.0, &[1.0, 1.025, 1.1]),
+        ]));
+        let texts: Vec<_> = answers
+            .iter()
+            .map(|answer| (answer.question, answer.sentences.join(" ")))
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                (
+                    "What does zstd cost beside xz?",
+                    "zstd 15 is 10.0 % larger than xz 6, is packed in 0.50 of the time, and is \
+                     walked cold in 0.26 of the time (1000 to 1100 ms against 3900 to 4100)."
+                        .to_owned()
+                ),
+                (
+                    "Does a lower preset of xz decode faster?",
+                    "xz 6 is 20.0 % smaller than xz 0, is packed in 3.00 of the time, and is \
+                     walked cold in 0.98 of the time (3900 to 4100 ms against 4000 to 4200: the \
+                     ranges overlap, so the runs do not tell them apart)."
+                        .to_owned()
+                ),
+            ]
+        );
+        assert!(of(&app(vec![row("squashfs-zstd", 1, 1.0, &[1.0])])).is_empty());
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether an image of another tool can be made and mounted here.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use brisk_image::{Named, PAGE, ProfileBuilder, RootKind};
+
+use super::contender::Start;
+use super::format::Format;
+use super::rival::{Order, Rival};
+use super::stage::Stage;
+use super::undo::Undo;
+
+/// Makes a small image as `format` does, mounts it and reads it, and gives the reason if that cannot
+/// be done.
+pub fn reason_against(format: &Format, stage: &mut Stage, undo: &mut Undo) -> Option<String> {
+    let rival = format.rival()?;
+    let tried = try_it(format, rival, stage, undo);
+    // A failure to unmount shows again when the format is measured, and what stays is removed with
+    // all else.
+    stage.tear_down(undo).ok();
+    fs::remove_dir_all(stage.path("probe")).ok();
+    tried.err().map(|e| format!("{e:#}"))
+}
+
+fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> Result<()> {
+    let directory = stage.path("probe");
+    let tree = directory.join("tree");
+    // Text, so that the codec has something to do.
+    let text = "a line that comes again\n".repeat(20_000);
+    let file = tree.join("file");
+    let made = fs::create_dir_all(&tree).and_then(|()| fs::write(&file, &text));
+    made.with_context(|| format!("cannot write {}", file.display()))?;
+    let order = match rival {
+        Rival::SquashfsSorted => {
+            let builder = ProfileBuilder::new();
+            let root = builder.add_root(&tree, RootKind::Directory);
+            builder.range(root, 1, 0, PAGE, Duration::ZERO);
+            let named = |_, _| {
+                Some(Named {
+                    path: "file".into(),
+                    len: text.len() as u64,
+                    digest: None,
+                })
+            };
+            let recorded = builder.finish(Vec::new(), None, named)?;
+            Some(Order::write(&recorded.profile, &tree, &directory)?)
+        }
+        _ => None,
+    };
+    let image = directory.join("image");
+    rival.make(&mut rival.command(&tree, &image, order.as_ref())?)?;
+    let start = match format {
+        Format::Kernel(rival) => Start::Kernel {
+            image,
+            filesystem: rival.filesystem(),
+        },
+        Format::Squashfuse => Start::Squashfuse { image },
+        // brisk reads it, which needs nothing of the system.
+        _ => return Ok(()),
+    };
+    let mounted = stage.mount_image(&start, undo)?;
+    let found = fs::read(mounted.join("file")).context("cannot read a file of a mounted image")?;
+    ensure!(
+        found == text.as_bytes(),
+        "a file of a mounted image has other contents"
+    );
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! An X server without a screen, for programs that show windows.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::undo::Undo;
+
+/// An X server, which ends with this value, or with the lab.
+pub struct XServer {
+    process: Child,
+    /// What it is called: `:99`.
+    pub name: String,
+}
+
+impl XServer {
+    /// Starts one on a free number.
+    pub fn start(undo: &mut Undo) -> Result<Self> {
+        let mut process = Command::new("Xvfb")
+            .args(["-displayfd", "1", "-screen", "0", "1280x800x24"])
+            .args(["-ac", "-nolisten", "tcp", "-noreset"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot start Xvfb, which field display needs; install xvfb")?;
+        undo.display(Some(process.id()))?;
+        let stdout = process.stdout.take().context("a pipe was asked for")?;
+        let mut server = Self {
+            process,
+            name: String::new(),
+        };
+        let mut number = String::new();
+        BufReader::new(stdout).read_line(&mut number)?;
+        let number = number.trim();
+        ensure!(!number.is_empty(), "Xvfb ends before it is ready");
+        server.name = format!(":{number}");
+        Ok(server)
+    }
+
+    /// Ends it.
+    pub fn end(self, undo: &mut Undo) -> Result<()> {
+        drop(self);
+        undo.display(None)
+    }
+}
+
+impl Drop for XServer {
+    fn drop(&mut self) {
+        // It has ended by itself if it crashed.
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}

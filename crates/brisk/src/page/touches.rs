@@ -1,0 +1,209 @@
+//! Pictures of what a launch asks for: where in files, in which order, and how much by when.
+
+use super::Page;
+use super::chart::{Curve, Scale, curves, framed, ticks};
+use crate::lab::Timeline;
+
+/// Bytes of a page.
+const PAGE: f64 = 4096.0;
+
+/// Of how many of the largest files the names are given.
+const NAMED: usize = 6;
+
+/// Adds pictures of `timeline`.
+pub fn draw(page: &mut Page, timeline: &Timeline) {
+    let count = timeline.touches.len();
+    if count == 0 {
+        return;
+    }
+    // Where each file begins, when all stand one behind the other.
+    let mut starts = Vec::with_capacity(timeline.files.len());
+    let mut height = 0.0;
+    for file in &timeline.files {
+        starts.push(height);
+        height += file.len as f64;
+    }
+    let mut paths = [String::new(), String::new()];
+    let mut total = 0.0;
+    let mut sums = vec![(0.0, 0.0)];
+    let mut over_time = vec![(0.0, 0.0)];
+    for (number, touch) in timeline.touches.iter().enumerate() {
+        let file = touch.file as usize;
+        let Some((start, len)) = starts
+            .get(file)
+            .zip(timeline.files.get(file).map(|file| file.len as f64))
+        else {
+            continue;
+        };
+        let bytes = (touch.count as f64 * PAGE).min(len);
+        let x = 1000.0 * (number as f64 + 0.5) / count as f64;
+        let y = |offset: f64| 1000.0 * (start + offset.min(len)) / height.max(1.0);
+        let from = y(touch.first as f64 * PAGE);
+        // At least as long as a point.
+        let long = (y(touch.first as f64 * PAGE + bytes) - from).max(2.0);
+        paths[file % 2].push_str(&format!("M{x:.1} {from:.1}v{long:.1}"));
+        total += bytes;
+        sums.push((number as f64 + 1.0, total));
+        over_time.push((touch.at as f64 / 1000.0, total));
+    }
+    let field = format!(
+        "<path class=\"touch\" d=\"{}\"/>\n<path class=\"touch odd\" d=\"{}\"/>\n",
+        paths[0], paths[1]
+    );
+    let mut across = ticks(count as f64, |value| format!("{value:.0}"));
+    if let Some((_, text)) = across.first_mut() {
+        text.push_str(" ranges");
+    }
+    let mut largest: Vec<_> = timeline.files.iter().zip(&starts).collect();
+    largest.sort_by_key(|(file, _)| std::cmp::Reverse(file.len));
+    largest.truncate(NAMED);
+    // Down from the top: the first file is there. Names that would stand on each other are left out.
+    largest.sort_by(|a, b| a.1.total_cmp(b.1));
+    let mut names: Vec<(f64, String)> = Vec::new();
+    for (file, start) in largest {
+        let at = height - start;
+        let far = names
+            .last()
+            .is_none_or(|(last, _)| last - at > height / 16.0);
+        if far {
+            names.push((at, name_of(&file.path)));
+        }
+    }
+    let scale = Scale {
+        ticks: &across,
+        max: count as f64,
+    };
+    let down = Scale {
+        ticks: &names,
+        max: height,
+    };
+    let left_out = match timeline.left_out {
+        0 => String::new(),
+        number => format!(" {number} ranges more are behind the last that is shown."),
+    };
+    page.heading(3, "What is read, in order");
+    page.figure(
+        &framed("File offset over order of first touch", &field, scale, down),
+        &format!(
+            "Each mark is a range of pages that the launch asks for: across, its place in the order \
+             of first touch; down, where it is in the {} files, which stand one below the other as \
+             they are first touched, {} MB together. The colours change with the file. A name stands at \
+             the start of each of the largest.{left_out}",
+            timeline.files.len(),
+            megabytes(height),
+        ),
+    );
+    let bytes = ticks(total / 1e6, |value| match value {
+        0.0 => String::new(),
+        _ => format!("{value} MB"),
+    });
+    let bytes: Vec<_> = bytes
+        .into_iter()
+        .map(|(at, text)| (at * 1e6, text))
+        .collect();
+    let down = Scale {
+        ticks: &bytes,
+        max: total,
+    };
+    page.heading(3, "How much is read");
+    page.figure(
+        &curves(
+            "Cumulative bytes over order",
+            &[Curve {
+                points: thinned(sums),
+                is_second: false,
+            }],
+            scale,
+            down,
+        ),
+        &format!(
+            "Bytes asked for up to each range: {} MB in {count} ranges.",
+            megabytes(total)
+        ),
+    );
+    let last = over_time.last().map_or(0.0, |(at, _)| *at);
+    if last > 0.0 {
+        // Of several runs, a median may be before the one before it.
+        let mut latest = 0.0_f64;
+        for (at, _) in &mut over_time {
+            latest = latest.max(*at);
+            *at = latest;
+        }
+        let mut time = ticks(latest, |value| format!("{value:.0}"));
+        if let Some((_, text)) = time.first_mut() {
+            text.push_str(" ms");
+        }
+        let scale = Scale {
+            ticks: &time,
+            max: latest,
+        };
+        page.figure(
+            &curves(
+                "Cumulative bytes over time",
+                &[Curve {
+                    points: thinned(over_time),
+                    is_second: false,
+                }],
+                scale,
+                down,
+            ),
+            "The same over the time of the recording, which takes longer than a launch: each page is \
+             asked for one by one.",
+        );
+    }
+}
+
+/// As many points as a screen can show.
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let step = points.len().div_ceil(1000).max(1);
+    let last = points.len().saturating_sub(1);
+    let points = points.into_iter().enumerate();
+    let kept = points.filter(|(number, _)| number % step == 0 || *number == last);
+    kept.map(|(_, point)| point).collect()
+}
+
+/// The end of a path, which says most.
+fn name_of(path: &str) -> String {
+    const MOST: usize = 40;
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match name.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}…", &name[..at]),
+        None => name.to_owned(),
+    }
+}
+
+fn megabytes(bytes: f64) -> String {
+    format!("{:.1}", bytes / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_range_is_a_mark_and_odd_ones_do_no_harm() {
+        let timeline: Timeline = serde_json::from_value(serde_json::json!({
+            "files": [{"path": "a/<b>", "len": 40_960}, {"path": "", "len": 0}],
+            "touches": [
+                "0 3 2 1000", "1 0 1 500", "9 0 1 0",
+                "0 18446744073709551615 18446744073709551615 18446744073709551615",
+            ],
+            "left_out": 7,
+        }))
+        .unwrap();
+        let mut page = Page::default();
+        draw(&mut page, &timeline);
+        let html = page.finish("t");
+        assert_eq!(html.matches("class=\"touch").count(), 2);
+        let marks = html.split("class=\"touch\" d=\"").nth(1).unwrap();
+        assert!(
+            marks.starts_with("M125.0 300.0v200.0M875.0 1000.0v"),
+            "{marks}"
+        );
+        assert!(html.contains("&lt;b&gt;") && html.contains("7 ranges more"));
+        assert!(!html.contains("NaN") && !html.contains("inf\""));
+        let mut none = Page::default();
+        draw(&mut none, &Timeline::default());
+        assert!(!none.finish("t").contains("<svg"));
+    }
+}
