@@ -48,12 +48,21 @@ pub enum Start {
     },
 }
 
+/// What `brisk replay` does beside a launch.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    pub profile: PathBuf,
+    /// What the disk charges, if that is known.
+    pub disk: Option<String>,
+}
+
 /// Somebody who is measured.
 #[derive(Debug, Clone)]
 pub struct Contender {
     pub format: Format,
     pub training: Option<Training>,
     pub start: Start,
+    pub replay: Option<Replay>,
     /// Bytes of its files.
     pub bytes: u64,
     /// To make them, without recording the profile.
@@ -78,12 +87,16 @@ impl Contender {
         }
     }
 
-    /// Whether a walk of it says something: a hot pack is not for walks.
+    /// Whether a walk of it says something: hot packs and replays are not for walks.
     pub fn walks(&self) -> bool {
         match self.format {
             Format::Directory | Format::Kernel(_) | Format::Squashfuse | Format::Brisk => true,
             Format::Beside(_) | Format::BesideImage(_) => self.training == Some(Training::Same),
-            Format::Filled(_) | Format::Wrong => false,
+            Format::Filled(_)
+            | Format::Wrong
+            | Format::DirectoryReplayed
+            | Format::DirectoryWrong
+            | Format::KernelReplayed(_) => false,
         }
     }
 }

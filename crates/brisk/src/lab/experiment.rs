@@ -7,11 +7,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_image::{Limits, Profile};
+use brisk_image::{Limits, PAGE, Profile};
 
 use super::app::{App, Home, Words};
 use super::cold::Chill;
-use super::contender::{Contender, Start, Training};
+use super::contender::{Contender, Replay, Start, Training};
 use super::file_sizes::up_to;
 use super::format::Format;
 use super::machine::Machine;
@@ -78,6 +78,9 @@ struct Measuring<'a> {
     recorded: Vec<Recorded>,
     /// Of the launch that is measured.
     timeline: Option<Timeline>,
+    demanded: Option<u64>,
+    /// Of the disk, once it was measured; none in it if it cannot be.
+    charge: Option<Option<String>>,
 }
 
 impl Experiment {
@@ -199,6 +202,8 @@ impl Experiment {
                 sample_of,
                 recorded: Vec::new(),
                 timeline: None,
+                demanded: None,
+                charge: None,
             };
             measuring
                 .run(out, &mut results)
@@ -281,6 +286,7 @@ impl Measuring<'_> {
             sample_of: self.sample_of,
             file_sizes: up_to(self.tree.files.iter().map(|file| file.len)),
             timeline: None,
+            demanded_bytes: None,
             recorded: Vec::new(),
             rows: Vec::new(),
             runs: Vec::new(),
@@ -288,9 +294,10 @@ impl Measuring<'_> {
         let contenders = self.build()?;
         results.apps[index].recorded = std::mem::take(&mut self.recorded);
         results.apps[index].timeline = self.timeline.take();
+        results.apps[index].demanded_bytes = self.demanded;
         let commands: Vec<_> = contenders
             .iter()
-            .map(|c| shown(&self.stage.launch(self.app, &c.start, &self.app.command)))
+            .map(|c| shown(&self.launch_of(c)))
             .collect();
         // Not while images are made.
         let (lifts, proven) = self.throttle(out)?;
@@ -394,7 +401,7 @@ impl Measuring<'_> {
         for words in commands {
             self.stage.prepare_home(self.app.home)?;
             self.stage.set_up(self.app, &Start::Directory, self.undo)?;
-            let command = self.stage.launch(self.app, &Start::Directory, words);
+            let command = self.stage.launch(self.app, &Start::Directory, None, words);
             let shown = shown(&command).join(" ");
             // What other inputs print is not known.
             let app = match words == &self.app.command {
@@ -452,31 +459,36 @@ impl Measuring<'_> {
                 images.insert(rival, self.make(image, command, |pack| rival.make(pack))?);
             }
             let image = match format {
-                Format::Directory => {
-                    contenders.push(Contender {
-                        format: format.clone(),
-                        training: None,
-                        start: Start::Directory,
-                        bytes: self.tree.bytes,
-                        build_seconds: 0.0,
-                        built_by: Vec::new(),
-                    });
-                    continue;
-                }
-                Format::Kernel(_) | Format::Squashfuse | Format::Beside(_) => {
-                    format.rival().and_then(|rival| images.get(&rival))
-                }
+                Format::Directory | Format::DirectoryReplayed | Format::DirectoryWrong => None,
+                Format::Kernel(_)
+                | Format::KernelReplayed(_)
+                | Format::Squashfuse
+                | Format::Beside(_) => format.rival().and_then(|rival| images.get(&rival)),
                 Format::Brisk | Format::Filled(_) | Format::Wrong => own.as_ref(),
                 Format::BesideImage(path) => Some(&Built::given(path)?),
             };
-            let image = image.context("an image was just made")?.clone();
+            let Some(image) = image.cloned() else {
+                contenders.extend(self.replayed(
+                    &Contender {
+                        format: format.clone(),
+                        training: None,
+                        start: Start::Directory,
+                        replay: None,
+                        bytes: self.tree.bytes,
+                        build_seconds: 0.0,
+                        built_by: Vec::new(),
+                    },
+                    &profiles,
+                )?);
+                continue;
+            };
             let Some(prefer) = format.hot_pack() else {
                 let path = image.path.clone();
-                contenders.push(Contender {
+                let contender = Contender {
                     format: format.clone(),
                     training: None,
                     start: match format {
-                        Format::Kernel(rival) => Start::Kernel {
+                        Format::Kernel(rival) | Format::KernelReplayed(rival) => Start::Kernel {
                             image: path,
                             filesystem: rival.filesystem(),
                         },
@@ -486,20 +498,16 @@ impl Measuring<'_> {
                             hot: None,
                         },
                     },
+                    replay: None,
                     bytes: image.bytes,
                     build_seconds: image.seconds,
                     built_by: image.by,
-                });
+                };
+                contenders.extend(self.replayed(&contender, &profiles)?);
                 continue;
             };
             for (training, profile) in &profiles {
-                let is_measured = match training {
-                    Training::Same => *format != Format::Wrong,
-                    // Beside another image it costs what it costs here.
-                    Training::Another => matches!(format, Format::Filled(_)),
-                    Training::Wrong => *format == Format::Wrong,
-                };
-                if !is_measured {
+                if !format.takes(*training) {
                     continue;
                 }
                 let number = contenders.len();
@@ -516,6 +524,7 @@ impl Measuring<'_> {
                         image: image.path.clone(),
                         hot: Some(built.path.clone()),
                     },
+                    replay: None,
                     bytes: image.bytes + built.bytes,
                     build_seconds: image.seconds + built.seconds,
                     built_by: image.by.iter().cloned().chain(built.by).collect(),
@@ -523,6 +532,50 @@ impl Measuring<'_> {
             }
         }
         Ok(contenders)
+    }
+
+    /// A contender, or if its format replays, one for each profile.
+    fn replayed(
+        &mut self,
+        contender: &Contender,
+        profiles: &[(Training, PathBuf)],
+    ) -> Result<Vec<Contender>> {
+        if !contender.format.is_replayed() {
+            return Ok(vec![contender.clone()]);
+        }
+        let mut contenders = Vec::new();
+        for (training, profile) in profiles {
+            if contender.format.takes(*training) {
+                contenders.push(Contender {
+                    training: Some(*training),
+                    replay: Some(Replay {
+                        profile: profile.clone(),
+                        disk: self.charge(profile)?,
+                    }),
+                    ..contender.clone()
+                });
+            }
+        }
+        Ok(contenders)
+    }
+
+    /// What the disk of the tree charges, with the limits that are set for it; none if that cannot be
+    /// measured.
+    fn charge(&mut self, profile: &Path) -> Result<Option<String>> {
+        if let Some(known) = &self.charge {
+            return Ok(known.clone());
+        }
+        let measured = self.stage.charge(self.app, profile)?;
+        let charge = measured.map(|(mut bytes, mut operations)| {
+            for limit in &self.experiment.limits {
+                match limit {
+                    Limit::Bytes(most) => bytes = bytes.min(*most),
+                    Limit::Operations(most) => operations = operations.min(*most),
+                }
+            }
+            format!("bps={bytes},iops={operations}")
+        });
+        Ok(self.charge.insert(charge).clone())
     }
 
     fn make(
@@ -555,6 +608,8 @@ impl Measuring<'_> {
         let same = self.record_all(image, Training::Same, command)?;
         let right = Profile::open(&same, &Limits::default())?;
         self.timeline = Some(Timeline::of(&right, TOUCHES));
+        let demand = right.demand_by_root();
+        self.demanded = Some(demand.iter().map(|root| root.pages * PAGE).sum());
         let wrong = self.stage.path("wrong.profile");
         wrong::profile(&right, &self.app.tree, &self.tree.files)?.write(&wrong)?;
         let mut profiles = vec![(Training::Same, same)];
@@ -606,13 +661,15 @@ impl Measuring<'_> {
     /// A cold launch, and a warm one after it.
     fn launch(&mut self, contender: &Contender) -> Result<Vec<Measured>> {
         let start = &contender.start;
-        self.chill(start)?;
+        self.chill(contender)?;
         self.stage.prepare_home(self.app.home)?;
         let before = self.stage.reads_before()?;
-        let command = self.stage.launch(self.app, start, &self.app.command);
+        let cached = page_cache()?;
+        let command = self.launch_of(contender);
         let clock = Instant::now();
         self.stage.set_up(self.app, start, self.undo)?;
         let cold = program::time(command, self.app, clock, self.undo).context("cold")?;
+        let cached = page_cache()?.saturating_sub(cached);
         let mut reads = self.stage.reads(self.app, start)?;
         for limit in &self.experiment.limits {
             ensure!(
@@ -626,12 +683,13 @@ impl Measuring<'_> {
             kind: Kind::Cold,
             seconds: cold.as_secs_f64(),
             read_bytes: Some(reads.since(&before)),
+            cached_bytes: Some(cached),
         }];
         let allowed = WARM.max(reads.since(&before) / WARM_SHARE);
         let mut read = 0;
         for _ in 0..UNTIL_WARM {
             self.stage.prepare_home(self.app.home)?;
-            let command = self.stage.launch(self.app, start, &self.app.command);
+            let command = self.launch_of(contender);
             let warm = program::time(command, self.app, Instant::now(), self.undo);
             let warm = warm.context("warm")?;
             let after = self.stage.reads(self.app, start)?;
@@ -642,6 +700,7 @@ impl Measuring<'_> {
                     kind: Kind::Warm,
                     seconds: warm.as_secs_f64(),
                     read_bytes: Some(read),
+                    cached_bytes: None,
                 });
                 break;
             }
@@ -656,6 +715,13 @@ impl Measuring<'_> {
         Ok(found)
     }
 
+    /// The command that launches a contender.
+    fn launch_of(&self, contender: &Contender) -> Command {
+        let Contender { start, replay, .. } = contender;
+        self.stage
+            .launch(self.app, start, replay.as_ref(), &self.app.command)
+    }
+
     /// Ends what was set up.
     fn end(&mut self, start: &Start) -> Result<()> {
         if let Start::Session { image, .. } = start {
@@ -667,7 +733,7 @@ impl Measuring<'_> {
     /// Reads every file, with nothing in memory before.
     fn walk(&mut self, contender: &Contender) -> Result<Vec<Measured>> {
         let start = &contender.start;
-        self.chill(start)?;
+        self.chill(contender)?;
         let clock = Instant::now();
         let root = match start {
             Start::Directory => self.app.tree.clone(),
@@ -690,24 +756,37 @@ impl Measuring<'_> {
             kind: Kind::Walk,
             seconds,
             read_bytes: None,
+            cached_bytes: None,
         }])
     }
 
     /// Proves that nothing that a launch reads is in memory.
-    fn chill(&self, start: &Start) -> Result<()> {
-        match start {
-            Start::Directory => {
-                let files = self.tree.files.iter().map(|file| &*file.path);
-                self.experiment.chill.prove(files)
-            }
-            _ => {
-                let files = self.stage.files_of(start);
-                self.experiment
-                    .chill
-                    .prove(files.iter().map(|path| &**path))
-            }
-        }
+    fn chill(&self, contender: &Contender) -> Result<()> {
+        let files = self.stage.files_of(contender);
+        let tree = match contender.start {
+            Start::Directory => &*self.tree.files,
+            _ => &[],
+        };
+        let tree = tree.iter().map(|file| &*file.path);
+        self.experiment
+            .chill
+            .prove(files.iter().map(|path| &**path).chain(tree))
     }
+}
+
+/// Bytes that are in memory because they are on a disk.
+fn page_cache() -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let kib = |name: &str| -> u64 {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_suffix("kB"));
+        value
+            .and_then(|value| value.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    // What is in memory only counts as cached, too.
+    let kib = (kib("Cached:") + kib("Buffers:")).saturating_sub(kib("Shmem:"));
+    Ok(kib * 1024)
 }
 
 /// A file that was made.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use anyhow::bail;
 
+use super::contender::Training;
 use super::rival::Rival;
 
 /// What `--prefer` has as its default.
@@ -16,8 +17,14 @@ const SPEED: &str = "speed";
 pub enum Format {
     /// The tree itself.
     Directory,
+    /// The tree itself, with a profile replayed.
+    DirectoryReplayed,
+    /// The tree itself, with a profile replayed of pages that the launch never asks for.
+    DirectoryWrong,
     /// An image of another tool, mounted by the kernel.
     Kernel(Rival),
+    /// The same, with a profile replayed.
+    KernelReplayed(Rival),
     /// An image of mksquashfs (zstd), mounted by squashfuse.
     Squashfuse,
     /// An image of brisk, without a hot pack.
@@ -32,9 +39,14 @@ pub enum Format {
     BesideImage(PathBuf),
 }
 
-/// Every name that stands for one format.
-const NAMES: [(&str, Format); 21] = [
+/// What follows the name of a format that the kernel mounts if a profile is replayed.
+const REPLAY: &str = "-replay";
+
+/// Every name that stands for one format, but for those with [`REPLAY`].
+const NAMES: [(&str, Format); 23] = [
     ("directory", Format::Directory),
+    ("directory-replay", Format::DirectoryReplayed),
+    ("directory-replay-wrong", Format::DirectoryWrong),
     ("squashfs-none", Format::Kernel(Rival::Squashfs("none"))),
     ("squashfs-lz4", Format::Kernel(Rival::Squashfs("lz4"))),
     ("squashfs-lzo", Format::Kernel(Rival::Squashfs("lzo"))),
@@ -62,21 +74,35 @@ const NAMES: [(&str, Format); 21] = [
 
 impl Format {
     /// What is measured if nothing else is asked for.
-    pub const DEFAULT: &str =
-        "directory,squashfs-zstd,squashfs-lz4,brisk,brisk-speed,brisk-size,brisk-wrong,beside-xz";
+    pub const DEFAULT: &str = "directory,directory-replay,squashfs-zstd,squashfs-lz4,brisk,brisk-speed,brisk-size,brisk-wrong,beside-xz";
 
     /// What sizes are compared with.
     pub const SQUASHFS_ZSTD: Self = Self::Kernel(Rival::Squashfs("zstd"));
 
     /// Every one that needs no image that is there already.
     pub fn all() -> Vec<Self> {
-        NAMES.into_iter().map(|(_, format)| format).collect()
+        let mut all = Vec::new();
+        for (_, format) in NAMES {
+            let replayed = match format {
+                Self::Kernel(rival) => Some(Self::KernelReplayed(rival)),
+                _ => None,
+            };
+            all.push(format);
+            all.extend(replayed);
+        }
+        all
     }
 
     /// What its hot pack is made for, if it takes one.
     pub fn hot_pack(&self) -> Option<&'static str> {
         match self {
-            Self::Directory | Self::Kernel(_) | Self::Squashfuse | Self::Brisk => None,
+            Self::Directory
+            | Self::DirectoryReplayed
+            | Self::DirectoryWrong
+            | Self::Kernel(_)
+            | Self::KernelReplayed(_)
+            | Self::Squashfuse
+            | Self::Brisk => None,
             Self::Filled(prefer) => Some(prefer),
             Self::Wrong | Self::Beside(_) | Self::BesideImage(_) => Some(SPEED),
         }
@@ -84,13 +110,34 @@ impl Format {
 
     /// Whether it takes a profile of the launch.
     pub fn is_trained(&self) -> bool {
-        self.hot_pack().is_some() || *self == Self::Kernel(Rival::SquashfsSorted)
+        self.hot_pack().is_some()
+            || self.is_replayed()
+            || *self == Self::Kernel(Rival::SquashfsSorted)
+    }
+
+    /// Whether a profile is replayed.
+    pub fn is_replayed(&self) -> bool {
+        matches!(
+            self,
+            Self::DirectoryReplayed | Self::DirectoryWrong | Self::KernelReplayed(_)
+        )
+    }
+
+    /// Whether it is measured with a profile of this launch.
+    pub fn takes(&self, training: Training) -> bool {
+        let is_wrong = matches!(self, Self::Wrong | Self::DirectoryWrong);
+        match training {
+            Training::Same => !is_wrong,
+            // Beside another image it costs what it costs here.
+            Training::Another => matches!(self, Self::Filled(_) | Self::DirectoryReplayed),
+            Training::Wrong => is_wrong,
+        }
     }
 
     /// The image, if another tool makes it.
     pub fn rival(&self) -> Option<Rival> {
         match self {
-            Self::Kernel(rival) => Some(*rival),
+            Self::Kernel(rival) | Self::KernelReplayed(rival) => Some(*rival),
             Self::Squashfuse => Some(Rival::Squashfs("zstd")),
             Self::Beside(codec) => Some(Rival::Squashfs(codec)),
             _ => None,
@@ -105,11 +152,18 @@ impl FromStr for Format {
         if let Some((_, format)) = NAMES.into_iter().find(|(name, _)| *name == text) {
             return Ok(format);
         }
+        if let Some(Ok(Self::Kernel(rival))) = text.strip_suffix(REPLAY).map(str::parse) {
+            return Ok(Self::KernelReplayed(rival));
+        }
         match text.strip_prefix("beside:") {
             Some(image) if !image.is_empty() => Ok(Self::BesideImage(image.into())),
             _ => {
                 let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
-                bail!("allowed are {}, all and beside:IMAGE", names.join(", "))
+                bail!(
+                    "allowed are {}, those of squashfs and erofs with {REPLAY}, all and \
+                     beside:IMAGE",
+                    names.join(", ")
+                )
             }
         }
     }
@@ -119,6 +173,9 @@ impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::BesideImage(path) = self {
             return write!(f, "beside:{}", path.display());
+        }
+        if let Self::KernelReplayed(rival) = self {
+            return write!(f, "{}{REPLAY}", Self::Kernel(*rival));
         }
         if let Self::Kernel(Rival::Packed(recipe)) = self {
             return write!(f, "{recipe}");
@@ -150,7 +207,10 @@ mod tests {
     #[test]
     fn each_format_has_one_name() {
         let names = NAMES.map(|(name, _)| name);
-        for name in names.into_iter().chain(["beside:/a.img"]) {
+        for name in names
+            .into_iter()
+            .chain(["beside:/a.img", "erofs-lz4-replay"])
+        {
             assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
         }
         for name in Format::DEFAULT.split(',') {
@@ -168,6 +228,6 @@ mod tests {
             assert!(e.to_string().starts_with("allowed are directory,"), "{e}");
         }
         let Formats(all) = "all".parse().unwrap();
-        assert_eq!(all.len(), names.len());
+        assert_eq!(all.len(), names.len() + 12);
     }
 }

@@ -52,7 +52,7 @@ fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> 
     let image = directory.join("image");
     rival.make(&mut rival.command(&tree, &image, order.as_ref())?)?;
     let start = match format {
-        Format::Kernel(rival) => Start::Kernel {
+        Format::Kernel(rival) | Format::KernelReplayed(rival) => Start::Kernel {
             image,
             filesystem: rival.filesystem(),
         },

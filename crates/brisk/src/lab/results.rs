@@ -56,6 +56,10 @@ pub struct Measured {
     pub seconds: f64,
     /// Bytes read from the disk by a launch, as far as the kernel tells whom they were read for.
     pub read_bytes: Option<u64>,
+    /// Bytes that a launch has added to the page cache, those of images and hot packs too. Results of
+    /// before have none.
+    #[serde(default)]
+    pub cached_bytes: Option<u64>,
 }
 
 impl fmt::Display for Measured {
@@ -87,6 +91,9 @@ pub struct Row {
     pub cold: Option<Figure>,
     pub warm: Option<Figure>,
     pub walk: Option<Figure>,
+    /// The median of what cold launches have added to the page cache.
+    #[serde(default)]
+    pub cached_bytes: Option<f64>,
 }
 
 /// Seconds, and their ratio to the directory's.
@@ -119,6 +126,9 @@ pub struct AppResults {
     /// Of the launch that is measured, if a profile of it was recorded.
     #[serde(default)]
     pub timeline: Option<Timeline>,
+    /// Bytes of the pages that the launch asks for, by its profile.
+    #[serde(default)]
+    pub demanded_bytes: Option<u64>,
     pub recorded: Vec<Recorded>,
     pub rows: Vec<Row>,
     pub runs: Vec<Run>,
@@ -197,6 +207,13 @@ impl AppResults {
                 }),
             })
         };
+        let cached = |contender: usize| {
+            let runs = self.runs.iter();
+            let of = runs.filter(|run| run.contender == contender);
+            let bytes = of.filter_map(|run| run.measured.cached_bytes);
+            let bytes: Vec<_> = bytes.map(|bytes| bytes as f64).collect();
+            Some(Spread::of(&bytes)?.median)
+        };
         let mut rows = Vec::new();
         for (index, contender) in contenders.iter().enumerate() {
             rows.push(Row {
@@ -211,6 +228,7 @@ impl AppResults {
                 cold: figure(index, Kind::Cold),
                 warm: figure(index, Kind::Warm),
                 walk: figure(index, Kind::Walk),
+                cached_bytes: cached(index),
             });
         }
         self.rows = rows;

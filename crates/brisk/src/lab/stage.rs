@@ -19,7 +19,7 @@ use rustix::mount::{
 };
 
 use super::app::{App, Home, Words};
-use super::contender::Start;
+use super::contender::{Contender, Replay, Start};
 use super::disk_reads::DiskReads;
 use super::read_ahead::{ReadAhead, device_of};
 use super::undo::Undo;
@@ -144,8 +144,8 @@ impl Stage {
     }
 
     /// What a launch reads besides the files of the tree: images, and the commands that serve them.
-    pub fn files_of(&self, start: &Start) -> Vec<PathBuf> {
-        match start {
+    pub fn files_of(&self, contender: &Contender) -> Vec<PathBuf> {
+        let mut files = match &contender.start {
             Start::Directory => Vec::new(),
             Start::Kernel { image, .. } => vec![image.clone()],
             Start::Squashfuse { image } => {
@@ -158,7 +158,11 @@ impl Stage {
                 files.extend(hot.clone());
                 files
             }
+        };
+        if let Some(replay) = &contender.replay {
+            files.extend([self.brisk.clone(), replay.profile.clone()]);
         }
+        files
     }
 
     /// Makes the home directory what a launch finds.
@@ -346,7 +350,64 @@ impl Stage {
     }
 
     /// The command that launches `words` of `app`.
-    pub fn launch(&self, app: &App, start: &Start, words: &Words) -> Command {
+    pub fn launch(
+        &self,
+        app: &App,
+        start: &Start,
+        replay: Option<&Replay>,
+        words: &Words,
+    ) -> Command {
+        let launch = self.plain_launch(app, start, words);
+        let Some(replay) = replay else {
+            return launch;
+        };
+        let mut command = self.command(self.brisk.as_os_str(), app);
+        command.arg("replay").arg(&replay.profile);
+        command.arg("--at").arg(self.seen_at(app, start));
+        if let Some(disk) = &replay.disk {
+            command.args(["--disk", disk]);
+        }
+        command
+            .arg("--")
+            .arg(launch.get_program())
+            .args(launch.get_args());
+        if let Some(directory) = launch.get_current_dir() {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    /// Where this process sees the tree that `app` is launched from.
+    fn seen_at<'a>(&'a self, app: &'a App, start: &Start) -> &'a Path {
+        match start {
+            _ if !app.is_root() => &app.at,
+            Start::Directory => &app.tree,
+            _ => self.place_of(app),
+        }
+    }
+
+    /// What the disk of the tree charges: bytes and operations in a second. None if no file of the
+    /// profile tells.
+    pub fn charge(&self, app: &App, profile: &Path) -> Result<Option<(u64, u64)>> {
+        let mut measure = self.brisk(&["replay", "--measure"]);
+        measure.arg(profile).arg("--at").arg(&app.tree);
+        // What is measured here, perhaps of a disk that is made slow, is nobody else's.
+        measure.env("XDG_CACHE_HOME", self.path("cache"));
+        let output = measure.output().context("cannot start brisk replay")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "brisk replay --measure: {said}");
+        let number = |word: &str, name: &str| -> Option<u64> {
+            word.strip_prefix(name)?.trim_end_matches(',').parse().ok()
+        };
+        let of_line = |line: &str| {
+            let words = line.strip_prefix("disk ")?.split(' ');
+            let of = |name| words.clone().find_map(|word| number(word, name));
+            Some((of("bps=")?, of("iops=")?))
+        };
+        Ok(said.lines().find_map(of_line))
+    }
+
+    fn plain_launch(&self, app: &App, start: &Start, words: &Words) -> Command {
         let Words { program, arguments } = words;
         if let Start::Session { image, hot } = start {
             let mut command = self.command(self.brisk.as_os_str(), app);
@@ -364,12 +425,11 @@ impl Stage {
             return command;
         }
         if app.is_root() {
-            let root = match start {
-                Start::Directory => &*app.tree,
-                _ => self.place_of(app),
-            };
             let mut command = self.command(OsStr::new("chroot"), app);
-            command.arg(root).arg(program).args(arguments);
+            command
+                .arg(self.seen_at(app, start))
+                .arg(program)
+                .args(arguments);
             return command;
         }
         let mut command = self.command(&self.program(app, program), app);

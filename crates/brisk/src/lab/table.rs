@@ -4,19 +4,21 @@ use std::fmt::Write;
 
 use super::answers::{self, Answer};
 use super::app::Home;
-use super::results::{AppResults, Cannot, Figure, Results, Row};
+use super::contender::Training;
+use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row};
 use super::statistics::Ratio;
 use crate::names::printable;
 
 /// What a table has of a row.
 type Cells<const N: usize> = fn(&Row) -> [String; N];
 
-pub const LAUNCHES: [&str; 5] = [
+pub const LAUNCHES: [&str; 6] = [
     "",
     "cold ms (from-to)",
     "/directory (95 %)",
     "warm ms (from-to)",
     "/directory (95 %)",
+    "cached MB",
 ];
 
 pub const FILES: [&str; 6] = [
@@ -109,13 +111,31 @@ fn heading(results: &Results, app: &AppResults) -> String {
         None => format!(
             "{}: {}\n{files} files, {bytes} MB; images on {filesystem} ({disk}); {runs} of each in \
              turns, with {home}.\n\
-             Cold: {cold}, clock from before the mount. Warm: the launch after it.\n",
+             Cold: {cold}, clock from before the mount. Warm: the launch after it.\n{}",
             app.app.name,
             app.app.command.shown().join(" "),
+            demand(app),
         ),
     };
     let lines: Vec<_> = text.lines().map(printable).collect();
     lines.join("\n") + "\n"
+}
+
+/// What the launch asks for, and what it cost to find that out.
+fn demand(app: &AppResults) -> String {
+    let Some(bytes) = app.demanded_bytes else {
+        return String::new();
+    };
+    let mut text = format!("It asks for {} MB; cached", megabytes(bytes));
+    text += " is what a cold launch adds to the page cache, with images and hot packs.";
+    let directory = app.rows.iter().find(|row| row.name == "directory");
+    let cold = directory.and_then(|row| row.cold.as_ref());
+    let same = |recorded: &&Recorded| recorded.training == Training::Same;
+    if let (Some(cold), Some(recorded)) = (cold, app.recorded.iter().find(same)) {
+        let times = recorded.seconds / cold.seconds.median;
+        text += &format!(" Recording took {times:.1} times the directory's cold launch.");
+    }
+    text + "\n"
 }
 
 /// The disk, and how slow it was made.
@@ -138,10 +158,13 @@ fn name(row: &Row) -> String {
     printable(&row.name).into_owned()
 }
 
-pub fn launches(row: &Row) -> [String; 5] {
+pub fn launches(row: &Row) -> [String; 6] {
     let [cold, cold_ratio] = figure(row.cold.as_ref());
     let [warm, warm_ratio] = figure(row.warm.as_ref());
-    [name(row), cold, cold_ratio, warm, warm_ratio]
+    let cached = row
+        .cached_bytes
+        .map_or("-".to_owned(), |bytes| format!("{:.0}", bytes / 1e6));
+    [name(row), cold, cold_ratio, warm, warm_ratio, cached]
 }
 
 pub fn files(row: &Row) -> [String; 6] {
