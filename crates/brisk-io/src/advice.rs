@@ -20,7 +20,7 @@ const MOST: u64 = 1 << 20;
 /// It is the larger of the device's read-ahead and its largest request (`force_page_cache_ra` of the
 /// kernel, `mm/readahead.c`). Where no device is known, as on FUSE, NFS and Btrfs, it is 128 KiB.
 pub fn largest_advice(file: &File) -> u64 {
-    let of_device = || -> Option<u64> {
+    let of_queue = || -> Option<(u64, u64)> {
         let device = file.metadata().ok()?.dev();
         let device = format!("/sys/dev/block/{}:{}", major(device), minor(device));
         // A partition has the queue of its disk.
@@ -29,14 +29,19 @@ pub fn largest_advice(file: &File) -> u64 {
             let text = queue
                 .iter()
                 .find_map(|queue| fs::read_to_string(format!("{queue}/{name}")).ok())?;
-            text.trim().parse().ok()
+            let kib: u64 = text.trim().parse().ok()?;
+            Some(kib.saturating_mul(1024))
         };
-        let most = kib("max_sectors_kb")?.max(kib("read_ahead_kb")?);
-        Some(most.saturating_mul(1024))
+        Some((kib("read_ahead_kb")?, kib("max_sectors_kb")?))
     };
-    let known = of_device().unwrap_or(LEAST);
+    let (read_ahead, request) = of_queue().unwrap_or((LEAST, LEAST));
+    largest_advice_of(read_ahead, request)
+}
+
+/// As [`largest_advice`], of a device with these bytes of read-ahead and of its largest request.
+pub fn largest_advice_of(read_ahead: u64, request: u64) -> u64 {
     // Whole pages of any size.
-    known.clamp(LEAST, MOST) / LEAST * LEAST
+    read_ahead.max(request).clamp(LEAST, MOST) / LEAST * LEAST
 }
 
 /// Has the kernel begin to read `bytes` of `file` into the page cache, and waits for nothing but that

@@ -38,7 +38,7 @@ mod page_cache;
 mod prefetch;
 mod read_at;
 
-pub use advice::{largest_advice, will_read};
+pub use advice::{largest_advice, largest_advice_of, will_read};
 pub use aligned_buf::AlignedBuf;
 pub use disk_charge::{MEASURED_LEN, measure_charge};
 pub use extents::{Charge, DiskReads, Extent, plan_extents};

@@ -26,6 +26,9 @@ use crate::{Charge, Extent, ReadAt};
 /// 25 ms at 2000 operations in a second, and 0.89 with 8 ms.
 const IN_FLIGHT: Duration = Duration::from_millis(8);
 
+/// Extents that a thread has under way: each may hold a file open.
+const MOST_IN_FLIGHT: usize = 64;
+
 /// Extents that are looked at, spread over all, to find out that nothing needs to be read.
 const SAMPLES: usize = 16;
 
@@ -101,7 +104,7 @@ impl Prefetch {
     ///
     /// # Errors
     ///
-    /// What starting a thread says; none is left then.
+    /// What starting a thread says; those that were started are told to end then.
     pub fn start(
         extents: Vec<Extent>,
         options: PrefetchOptions,
@@ -109,6 +112,11 @@ impl Prefetch {
         open: impl Fn(&Extent) -> Option<Arc<File>> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let leap = 1;
+        // Advice about no bytes would be about all up to the end of the file.
+        let extents = extents
+            .into_iter()
+            .filter(|extent| extent.len > 0)
+            .collect();
         let shared = Arc::new(Shared {
             extents,
             options,
@@ -274,6 +282,7 @@ impl Course {
 /// What a thread has asked for and not seen.
 struct Flight {
     extents: VecDeque<(Arc<File>, Extent, Duration)>,
+    // What all of them take.
     time: Duration,
     most: Duration,
 }
@@ -298,7 +307,9 @@ impl Flight {
     /// read.
     fn land(&mut self, all: bool, cancelled: &AtomicBool) -> u64 {
         let mut failed = 0;
-        while (all || (self.time > self.most && self.extents.len() > 1))
+        while (all
+            || (self.time > self.most && self.extents.len() > 1)
+            || self.extents.len() > MOST_IN_FLIGHT)
             && !cancelled.load(Ordering::Relaxed)
         {
             let Some((file, extent, time)) = self.extents.pop_front() else {
@@ -369,6 +380,11 @@ mod tests {
         }
     }
 
+    /// Whether the kernel tells of the first page, which is resident: before Linux 6.5 it does not.
+    fn tells(file: &File) -> bool {
+        is_cached(file, 0, page_size() as u64) == Some(true)
+    }
+
     #[test]
     fn what_was_asked_for_is_resident_and_nothing_else() {
         let file = file_of(64);
@@ -387,6 +403,9 @@ mod tests {
         file.read_exact_at(0, &mut vec![0; 64 * page_size()])
             .unwrap();
         let all: Vec<_> = (0..64).map(page).collect();
+        if !tells(&file) {
+            return;
+        }
         let page = page_size() as u64;
         let counts = prefetch(&file, all.clone(), OPTIONS);
         assert_eq!(counts.asked, 0);
@@ -408,6 +427,9 @@ mod tests {
         fadvise(&*file, 0, None, Advice::Random).unwrap();
         file.read_exact_at(0, &mut vec![0; 200 * page_size()])
             .unwrap();
+        if !tells(&file) {
+            return;
+        }
         let before = resident(&file);
         assert!((200..230).contains(&before), "{before}");
         let one = PrefetchOptions {

@@ -58,15 +58,15 @@ impl Launch {
     /// The process may be in the namespace by then, and the image mounted in it: all that is left
     /// to do is to report and exit with [`Error::exit_code`].
     pub fn exec(&self) -> Result<Infallible> {
-        self.exec_after(|_| Ok(()))
+        self.exec_after(|_| ())
     }
 
     /// As [`Launch::exec`], with `prepare` done when the image is mounted, at the place that it gets.
     ///
     /// # Errors
     ///
-    /// Those of [`Launch::exec`] and of `prepare`.
-    pub fn exec_after(&self, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Infallible> {
+    /// Those of [`Launch::exec`].
+    pub fn exec_after(&self, prepare: impl FnOnce(&Path)) -> Result<Infallible> {
         if self.command.is_empty() {
             return Err(Error::new(Action::Run, Cause::NoCommand));
         }
@@ -83,7 +83,7 @@ impl Launch {
             env::set_current_dir(&cwd)
                 .map_err(|source| mount_failed(Cause::WorkingDirectory { cwd, source }))?;
         }
-        prepare(mount.target())?;
+        prepare(mount.target());
         Err(become_program(&self.command, Some(mount.target())))
     }
 }

@@ -118,8 +118,11 @@ fn what_a_profile_lists_is_read_and_nothing_else() {
         // The kernel may not tell who may not write a file what is resident.
         if stage.user() == 0 {
             let again = replay(&stage, &[]);
-            assert_eq!(again["asked_bytes"], 0, "{again}");
-            assert_eq!(again["resident_bytes"], 40 * PAGE as u64 + 5, "{again}");
+            let bytes = |field: &str| again[field].as_u64().unwrap();
+            let (asked, known) = (bytes("asked_bytes"), bytes("resident_bytes"));
+            assert_eq!(asked + known, 40 * PAGE as u64 + 5, "{again}");
+            // Before Linux 6.5 nobody is told.
+            assert!(asked == 0 || known == 0, "{again}");
         }
     });
 }
@@ -133,15 +136,21 @@ fn stage_of(given: &Stage) -> Stage {
 fn gaps_are_read_where_operations_are_dear() {
     watched(|| {
         let stage = stage(0);
+        // Within what every kernel reads for one call.
+        let text = fs::read_to_string(stage.path("p")).unwrap();
+        let text = text.replace(
+            r#"["pages", 0, 200, 30, 1, 1]"#,
+            r#"["pages", 0, 30, 10, 1, 1]"#,
+        );
+        fs::write(stage.path("p"), text).unwrap();
         let output = stage
             .brisk(&["replay", "p", "--at", "app", "--disk", "bps=1G,iops=1000"])
             .output()
             .unwrap();
         let (out, _) = good(output);
         assert!(out.contains(" in 2 pieces and 3 files, "), "{out}");
-        // From page 10 to page 229, if one call reads so much.
         assert!(out.contains("1 file missing"), "{out}");
-        assert_eq!(resident(&stage.path("app/data/big")), 220);
+        assert_eq!(resident(&stage.path("app/data/big")), 30);
     });
 }
 

@@ -13,7 +13,7 @@ use super::{DiskCharge, Replay, Replayed};
 use crate::error::{Action, Cause, Error, Result};
 use crate::syscalls::start_detached;
 
-/// What is done with what came of a replay; none if the profile is of no use.
+/// What is done with what came of a replay; none if the profile is damaged.
 pub type AfterReplay = Box<dyn FnOnce(Option<&Replayed>)>;
 
 /// A profile to be replayed by a process of its own, while this one becomes a program.
@@ -111,7 +111,7 @@ impl ReplayBeside {
                         path.display()
                     );
                     say(&mut errors, &text);
-                    if let Some(then) = then {
+                    if let Some(then) = then.filter(|_| e.is::<brisk_image::Error>()) {
                         then(None);
                     }
                     return 1;

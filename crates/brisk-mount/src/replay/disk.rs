@@ -9,17 +9,13 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use brisk_io::{Charge, DiskReads};
+use brisk_io::{Charge, DiskReads, largest_advice_of};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, major, minor, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::getpid;
 
 use crate::error::{Action, Cause, Error, Result};
 use crate::session::{cache_directory, open_private};
-
-/// Bytes that every kernel reads for one call, and those that are still one operation of a disk.
-const LEAST: u64 = 128 << 10;
-const MOST: u64 = 1 << 20;
 
 /// What a disk is taken to charge about which nothing is known but its kind.
 const TURNING: (u64, u64) = (150 << 20, 100);
@@ -78,15 +74,14 @@ impl Disk {
         let turning = self.number_in("queue/rotational") == Some(1);
         let (bytes, operations) = if turning { TURNING } else { STANDING };
         let kib = |file| self.number_in(file).unwrap_or(0).saturating_mul(1024);
-        // The kernel takes the larger of the two for one call.
-        let largest = kib("queue/read_ahead_kb").max(kib("queue/max_sectors_kb"));
+        let largest = largest_advice_of(kib("queue/read_ahead_kb"), kib("queue/max_sectors_kb"));
         let number = |n| NonZeroU64::new(n).unwrap_or(NonZeroU64::MIN);
         DiskReads {
             charge: Charge {
                 bytes_per_second: number(bytes),
                 operations_per_second: number(operations),
             },
-            largest: number(largest.clamp(LEAST, MOST)),
+            largest: number(largest),
         }
     }
 }
@@ -202,6 +197,6 @@ mod tests {
         let proc = open_root(Path::new("/proc")).expect("there is one");
         let disk = Disk::of(&proc);
         assert_eq!(disk.name(), None);
-        assert_eq!(disk.reads().largest.get(), LEAST);
+        assert_eq!(disk.reads().largest.get(), 128 << 10);
     }
 }

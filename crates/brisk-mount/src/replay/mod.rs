@@ -85,7 +85,9 @@ pub struct DiskCharge {
 pub struct Replayed {
     /// What was asked for.
     pub pages: PrefetchCounts,
-    /// Files of the profile that were looked at.
+    /// Files that the profile lists.
+    pub listed: u64,
+    /// Of these, those that were looked at.
     pub files: u64,
     /// Of these, those of another length than recorded.
     pub stale: u64,
@@ -102,9 +104,9 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    /// Whether more than a tenth of the files that were looked at are not what they were.
+    /// Whether more than a tenth of the files of the profile are known not to be what they were.
     pub fn is_stale(&self) -> bool {
-        (self.stale + self.missing).saturating_mul(10) > self.files
+        (self.stale + self.missing).saturating_mul(10) > self.listed
     }
 }
 
@@ -122,6 +124,8 @@ pub struct MeasuredDisk {
 enum Slot {
     Unseen,
     Open(Arc<File>),
+    /// It was open, until others needed its descriptor.
+    Closed,
     Stale,
     Missing,
 }
@@ -238,6 +242,7 @@ impl Replay {
             .collect();
         let fallback = Disk::NONE.reads().charge;
         let files = Arc::new(Files::new(self.profile, self.roots));
+        let listed = files.slots.len() as u64;
         let over = Arc::new(AtomicBool::new(false));
         let looking = {
             let (files, over) = (Arc::clone(&files), Arc::clone(&over));
@@ -247,12 +252,20 @@ impl Replay {
                 .spawn(looks)?
         };
         let own = Arc::clone(&files);
-        let prefetch = Prefetch::start(
+        let started_reading = Prefetch::start(
             extents,
             options,
             move |file| charges.get(file as usize).copied().unwrap_or(fallback),
             move |extent| own.open(extent.file),
-        )?;
+        );
+        let prefetch = match started_reading {
+            Ok(prefetch) => prefetch,
+            Err(e) => {
+                over.store(true, Ordering::Relaxed);
+                looking.join().ok();
+                return Err(e);
+            }
+        };
         let mut strayed = false;
         if let Some(mut program) = self.bystander {
             while !prefetch.is_over() && !strayed {
@@ -274,6 +287,7 @@ impl Replay {
         let (files, stale, missing) = files.count();
         Ok(Replayed {
             pages,
+            listed,
             files,
             stale,
             missing,
@@ -361,13 +375,18 @@ impl Files {
     /// The file with this number, if it is as long as it was.
     fn open(&self, number: u32) -> Option<Arc<File>> {
         let mut slot = lock(self.slots.get(number as usize)?);
-        if let Slot::Unseen = *slot {
+        if let Slot::Unseen | Slot::Closed = *slot {
             let mut opened = self.find(number);
             if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) {
                 self.close_others();
                 opened = self.find(number);
             }
-            *slot = opened.unwrap_or(Slot::Missing);
+            match opened {
+                Ok(found) => *slot = found,
+                // Of this file it says nothing.
+                Err(Errno::MFILE | Errno::NFILE) => return None,
+                Err(_) => *slot = Slot::Missing,
+            }
         }
         match &*slot {
             Slot::Open(file) => Some(Arc::clone(file)),
@@ -382,7 +401,7 @@ impl Files {
                 && let Slot::Open(file) = &*slot
                 && Arc::strong_count(file) == 1
             {
-                *slot = Slot::Unseen;
+                *slot = Slot::Closed;
             }
         }
     }

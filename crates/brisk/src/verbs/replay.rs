@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::pack::count;
 use crate::disk_charge::parse_charge;
-use crate::messages::{say, warn};
+use crate::messages::{say, warn, with_reasons};
 use crate::size::parse_size;
 use crate::{Answer, json};
 
@@ -150,8 +150,15 @@ pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()>
 
 /// Starts the process that replays, and becomes the program, also where nothing can be replayed.
 pub fn start_beside(beside: ReplayBeside, launch: &PlainLaunch) -> anyhow::Result<Answer> {
-    beside.start()?;
+    start_or_warn(beside);
     match launch.exec()? {}
+}
+
+/// Starts the process that replays. Without it, the program is only slower.
+pub fn start_or_warn(beside: ReplayBeside) {
+    if let Err(error) = beside.start() {
+        warn(&format!("{}; nothing is replayed", with_reasons(&error)));
+    }
 }
 
 /// What was done, for people.

@@ -20,7 +20,7 @@ use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::Answer;
 use crate::args::ImageArgs;
-use crate::messages::{say, warn};
+use crate::messages::{say, warn, with_reasons};
 use crate::names::shown;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
@@ -237,9 +237,13 @@ pub fn start(
     }
     let (at, image) = (place.at(args), &place.image);
     let result = if args.kernel {
-        launch(args, at, image).exec_after(|place| match beside(args, place)? {
-            Some(beside) => beside.start(),
-            None => Ok(()),
+        // Before the mount, which may cover it.
+        let profile = args.profile.as_ref().map(ReplayBeside::open).transpose()?;
+        launch(args, at, image).exec_after(|place| {
+            if let Some(mut beside) = profile {
+                arrange(&mut beside, args, place);
+                replay::start_or_warn(beside);
+            }
         })
     } else {
         let session = session(args, at, image)?;
@@ -277,7 +281,9 @@ fn run_directory(
         tree: Some(tree.clone()),
         command: args.command.clone(),
     };
-    if let Some(beside) = beside(args, &tree)? {
+    if let Some(profile) = &args.profile {
+        let mut beside = ReplayBeside::open(profile)?;
+        arrange(&mut beside, args, &tree);
         return replay::start_beside(beside, &launch);
     }
     if !args.auto {
@@ -295,7 +301,9 @@ fn run_directory(
         .context("cannot resolve the directory's name")?;
     let program = args.command.first().map_or(OsStr::new(""), |word| word);
     let key = LearnedPacks::key_of_directory(&canonical, program);
-    let Some(profile) = packs.use_profile(&key) else {
+    // Another run may forget it meanwhile.
+    let known = packs.use_profile(&key).map(ReplayBeside::open);
+    let Some(Ok(mut beside)) = known else {
         let traced = Traced::Learn {
             launch: &launch,
             tree: &canonical,
@@ -304,7 +312,6 @@ fn run_directory(
         };
         return trace(args, traced);
     };
-    let mut beside = ReplayBeside::open(profile)?;
     arrange(&mut beside, args, &tree);
     beside.then = Some(Box::new(move |replayed| {
         if replayed.is_none_or(Replayed::is_stale) {
@@ -367,16 +374,6 @@ fn learn_directory(
 fn exited(status: Option<ExitStatus>) -> Answer {
     let code = status.and_then(|s| s.code().or_else(|| Some(128 + s.signal()?)));
     Answer::Exited(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125))
-}
-
-/// What replays the profile, if there is one, of the files in `place`.
-fn beside(args: &Args, place: &Path) -> Result<Option<ReplayBeside>, brisk_mount::Error> {
-    let Some(profile) = &args.profile else {
-        return Ok(None);
-    };
-    let mut beside = ReplayBeside::open(profile)?;
-    arrange(&mut beside, args, place);
-    Ok(Some(beside))
 }
 
 fn arrange(beside: &mut ReplayBeside, args: &Args, place: &Path) {
@@ -473,12 +470,6 @@ fn learning(args: &Args) -> Option<Learning> {
             None
         }
     }
-}
-
-fn with_reasons(error: &(dyn std::error::Error + 'static)) -> String {
-    let reasons = std::iter::successors(Some(error), |error| error.source());
-    let reasons: Vec<_> = reasons.map(ToString::to_string).collect();
-    reasons.join(": ")
 }
 
 /// Says what will be filled, as far as can be told before.

@@ -125,14 +125,26 @@ fn replay(args: &Args) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
+/// Whether something in a tree is passed over, when this is said of it.
+fn passed_over(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+    )
+}
+
 /// The regular files of a directory, each once, in the order of their names.
-fn files_of(directory: &Path) -> Result<Vec<(PathBuf, u64)>> {
+fn files_of(top: &Path) -> Result<Vec<(PathBuf, u64)>> {
     let mut files = Vec::new();
     let mut known = HashSet::new();
-    let mut directories = vec![directory.to_owned()];
+    let mut directories = vec![top.to_owned()];
     while let Some(directory) = directories.pop() {
         let failed = || format!("cannot read {}", directory.display());
-        let entries = fs::read_dir(&directory).with_context(failed)?;
+        let entries = match fs::read_dir(&directory) {
+            // Of a tree that is in use something may go, and of some nobody may look in.
+            Err(e) if passed_over(&e) && directory != top => continue,
+            entries => entries.with_context(failed)?,
+        };
         let mut entries = entries
             .collect::<Result<Vec<_>, _>>()
             .with_context(failed)?;
@@ -141,9 +153,12 @@ fn files_of(directory: &Path) -> Result<Vec<(PathBuf, u64)>> {
         for entry in entries {
             let path = entry.path();
             // Links are not followed: what they lead to is in the directory, or is not meant.
-            let metadata = entry
-                .metadata()
-                .with_context(|| format!("cannot examine {}", path.display()))?;
+            let metadata = match entry.metadata() {
+                Err(e) if passed_over(&e) => continue,
+                metadata => {
+                    metadata.with_context(|| format!("cannot examine {}", path.display()))?
+                }
+            };
             if metadata.is_dir() {
                 inner.push(path);
             } else if metadata.is_file()
