@@ -157,6 +157,7 @@ mod tests {
             launched_by: Vec::new(),
             cold: None,
             warm: None,
+            cached_bytes: None,
             walk: spread.map(|seconds| Figure {
                 seconds,
                 to_directory: None,
