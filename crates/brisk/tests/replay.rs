@@ -336,6 +336,13 @@ fn an_image_of_the_kernel_is_replayed_in_its_place() {
         assert!(out.contains("/at "), "{out}");
         assert!(err.contains("3 names looked up"), "{err}");
         assert!(err.contains("1 file missing"), "{err}");
+        // The profile is read before the mount covers it.
+        fs::copy(stage.path("p"), stage.path("at/covered")).unwrap();
+        let mut run = stage.brisk(&["run", "../app.img", "--kernel", "--at", ".", "-v"]);
+        run.args(["--profile", "covered", "--", "bin/app"])
+            .current_dir(stage.path("at"));
+        let (_, err) = good(run.output().unwrap());
+        assert!(err.contains(" asked for in "), "{err}");
     });
 }
 
