@@ -18,18 +18,24 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use staging::{Stage, watched};
+use staging::{Stage, watched, watched_for};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{ConnectionExt as _, CreateWindowAux, WindowClass};
 
 /// Experiments set the read-ahead of the same disk.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// How long a test may take: a whole experiment, on a slow machine that others use.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How long is waited for something that must happen.
+const SOON: Duration = Duration::from_secs(60);
+
 /// Does `test` on a stage of root's.
 fn as_root(test: impl FnOnce(&Stage) + Send + 'static) {
     // Waiting for others is not hanging.
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    watched(move || {
+    watched_for(LIMIT, move || {
         let stage = Stage::on_disk(0);
         fs::create_dir(stage.path("tmp")).unwrap();
         test(&stage);
@@ -69,7 +75,7 @@ fn refusal(stage: &Stage, arguments: &[&str]) -> String {
 
 /// Neither images, nor what was mounted, nor a process of a session.
 fn assert_nothing_left(stage: &Stage) {
-    stage.assert_no_process(Duration::from_secs(5));
+    stage.assert_no_process(SOON);
     let names = |path: &str| -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(stage.path(path)) else {
             return Vec::new();
@@ -484,10 +490,10 @@ fn a_failed_launch_is_no_time() {
     });
 }
 
-/// `brisk lab codecs tree`, once each, which must succeed: the app, and the tables.
+/// `brisk lab codecs`, once each, which must succeed: the app, and the tables.
 #[track_caller]
-fn codecs(stage: &Stage, arguments: &[&str]) -> (Value, String) {
-    let mut command = stage.brisk(&["lab", "codecs", "tree", "--cold", "files"]);
+fn codecs(stage: &Stage, tree: &str, arguments: &[&str]) -> (Value, String) {
+    let mut command = stage.brisk(&["lab", "codecs", tree, "--cold", "files"]);
     command
         .args(["--runs", "1", "--out", "out"])
         .args(arguments);
@@ -501,7 +507,7 @@ fn codecs(stage: &Stage, arguments: &[&str]) -> (Value, String) {
 #[test]
 fn codecs_are_compared_and_questions_answered() {
     as_root(|stage| {
-        let (app, table) = codecs(stage, &["--sample", "2M"]);
+        let (app, table) = codecs(stage, "tree", &["--sample", "2M"]);
         let bytes = app["tree_bytes"].as_u64().unwrap();
         assert!((1 << 20..3 << 20).contains(&bytes), "{bytes}");
         assert!(app["sample_of"].as_u64().unwrap() > bytes);
@@ -530,7 +536,12 @@ fn codecs_are_compared_and_questions_answered() {
 fn codecs_of_a_program_are_launched_too() {
     as_root(|stage| {
         let command = ["--", "bin/app", "sh", "-c", "cat $BRISK_TREE/noise | wc -c"];
-        let (app, table) = codecs(stage, &command);
+        // As there are many images, of little.
+        fs::create_dir_all(stage.path("small/bin")).unwrap();
+        fs::copy(stage.path("tree/bin/app"), stage.path("small/bin/app")).unwrap();
+        let noise = fs::read(stage.path("tree/noise")).unwrap();
+        fs::write(stage.path("small/noise"), &noise[..300_000]).unwrap();
+        let (app, table) = codecs(stage, "small", &command);
         assert!(app["sample_of"].is_null());
         assert_eq!(app["tree_bytes"], app["rows"][0]["bytes"]);
         assert!(app["rows"][5]["cold"].is_object(), "{app}");
@@ -765,7 +776,7 @@ fn an_interrupted_experiment_leaves_nothing() {
             );
             let child = lab.stderr(Stdio::null()).process_group(0).spawn();
             let mut child = child.unwrap();
-            let deadline = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + SOON;
             while !started.exists() {
                 assert!(Instant::now() < deadline, "it does not start");
                 thread::sleep(Duration::from_millis(5));
@@ -773,13 +784,13 @@ fn an_interrupted_experiment_leaves_nothing() {
             let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
             kill_process(pid, signal).unwrap();
             child.wait().unwrap();
-            let deadline = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + SOON;
             let is_empty = |path: &str| fs::read_dir(stage.path(path)).unwrap().next().is_none();
             while !(is_empty("out") && is_empty("tmp")) {
                 assert!(Instant::now() < deadline, "it leaves directories");
                 thread::sleep(Duration::from_millis(5));
             }
-            stage.assert_no_process(Duration::from_secs(5));
+            stage.assert_no_process(SOON);
             fs::remove_file(&started).unwrap();
         }
     });
