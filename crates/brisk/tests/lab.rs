@@ -717,6 +717,13 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
         }
         let output = lab(stage, &arguments).output().unwrap();
         let said = text(&output.stderr);
+        // In a container, or on a file system of several disks.
+        let cannot = said.contains("is on no disk that the system names, which --disk needs")
+            || said.contains(" to /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device: ");
+        if !output.status.success() && cannot {
+            assert_eq!(knobs(), before);
+            return;
+        }
         if output.status.success() {
             let raw = fs::read(stage.path("out/raw.json")).unwrap();
             let raw: Value = serde_json::from_slice(&raw).unwrap();
@@ -735,9 +742,10 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
             assert!(table.contains("MB/s, at most 1000 reads/s"), "{table}");
             let seen = fs::read_to_string(&seen).unwrap();
             let bound = |number: &str| seen.matches(number).count();
-            // Cold and warm, and not when it is tried.
-            let found = (bound(" 16777216\n"), bound(" 1000\n"));
-            assert_eq!(found, (2, 2), "{seen}");
+            // Cold, and until one is warm, and not when it is tried.
+            let (bytes, operations) = (bound(" 16777216\n"), bound(" 1000\n"));
+            assert_eq!(bytes, operations, "{seen}");
+            assert!((2..=6).contains(&bytes), "{seen}");
         } else {
             // Others read from the disk, and had a part of what it may give: no figure is taken.
             let expected = "; the disk is slower by itself, or others read from it; ask for less";
