@@ -4,10 +4,11 @@
 
 mod staging;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -444,9 +445,16 @@ fn show_windows(wanted: &Path, over: &AtomicBool) {
     drop(shown);
 }
 
+/// Sockets of X servers.
+fn displays() -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir("/tmp/.X11-unix").into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
 #[test]
 fn a_launch_is_over_when_it_shows_a_window() {
     as_root(|stage| {
+        let before = displays();
         let wanted = stage.path("home/wanted");
         let at = wanted.display();
         spec(
@@ -480,6 +488,10 @@ fn a_launch_is_over_when_it_shows_a_window() {
         let said = refusal(stage, &["--app", "app.toml", "--formats", "directory"]);
         let expected = "the launch ended before it was ready: it showed no such window";
         assert!(said.ends_with(expected), "{said}");
+        // Those that answer are others'.
+        let mut left: Vec<_> = displays().difference(&before).cloned().collect();
+        left.retain(|socket| UnixStream::connect(socket).is_err());
+        assert!(left.is_empty(), "{left:?}");
     });
 }
 

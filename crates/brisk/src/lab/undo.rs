@@ -11,13 +11,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use brisk_mount::{end_session, sessions};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde::{Deserialize, Serialize};
 
+use super::x_server::ENDING;
 use crate::messages::warn;
 
 /// How often a session is asked to end that still starts, or ends.
@@ -124,6 +125,9 @@ pub fn restore() -> Result<bool> {
             Err(_) => {}
         }
     }
+    if let Some(display) = display.and_then(Pid::from_raw) {
+        end_display(display);
+    }
     for group in [program, server, display].into_iter().flatten() {
         if let Some(group) = Pid::from_raw(group) {
             // It may have ended by itself.
@@ -154,6 +158,16 @@ pub fn restore() -> Result<bool> {
         }
     }
     Ok(done)
+}
+
+/// Lets an X server remove its socket and its lock.
+fn end_display(group: Pid) {
+    // It may have ended by itself.
+    kill_process_group(group, Signal::TERM).ok();
+    let deadline = Instant::now() + ENDING;
+    while test_kill_process_group(group).is_ok() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Programs that were ended may take a moment to go.
