@@ -202,8 +202,9 @@ impl AppResults {
             let ours = seconds(contender, kind);
             Some(Figure {
                 seconds: Spread::of(&ours)?,
-                to_directory: directory.and_then(|directory| {
-                    Ratio::of_medians(&ours, &seconds(directory, kind), &mut rng)
+                to_directory: directory.and_then(|directory| match directory == contender {
+                    true => Some(Ratio::SAME),
+                    false => Ratio::of_medians(&ours, &seconds(directory, kind), &mut rng),
                 }),
             })
         };
