@@ -801,6 +801,19 @@ fn others_than_root_are_told() {
     });
 }
 
+/// A process that was started for the stage, by its arguments or its environment.
+fn process_of(stage: &Stage) -> Option<String> {
+    let ours = stage.path("").display().to_string();
+    let ours = ours.trim_end_matches('/');
+    fs::read_dir("/proc").unwrap().find_map(|entry| {
+        let process = entry.ok()?.path();
+        let of = |name| fs::read(process.join(name)).unwrap_or_default();
+        let said = text(&of("cmdline"));
+        let is_ours = said.contains(ours) || text(&of("environ")).contains(ours);
+        is_ours.then(|| format!("{}: {said}", process.display()))
+    })
+}
+
 #[test]
 fn an_interrupted_experiment_leaves_nothing() {
     as_root(|stage| {
@@ -808,6 +821,9 @@ fn an_interrupted_experiment_leaves_nothing() {
             (Signal::INT, "brisk"),
             (Signal::KILL, "brisk"),
             (Signal::KILL, "squashfuse"),
+            // It is traced before it is launched from there.
+            (Signal::INT, "brisk-speed"),
+            (Signal::KILL, "brisk-speed"),
         ] {
             let started = stage.path("home/started");
             // It can write to the directory, where it is tried, but not to the image.
@@ -845,6 +861,11 @@ fn an_interrupted_experiment_leaves_nothing() {
                 thread::sleep(Duration::from_millis(5));
             }
             stage.assert_no_process(SOON);
+            let deadline = Instant::now() + SOON;
+            while let Some(left) = process_of(stage) {
+                assert!(Instant::now() < deadline, "{format}: {left} is left");
+                thread::sleep(Duration::from_millis(5));
+            }
             fs::remove_file(&started).unwrap();
         }
     });
