@@ -285,23 +285,18 @@ fn in_words(app: &AppResults) -> Vec<String> {
 }
 
 fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, caption: &str) {
-    let figure_of = |row: &Row| match kind {
-        Kind::Cold => row.cold,
-        Kind::Warm => row.warm,
-        Kind::Walk => row.walk,
-    };
+    let figure_of = |row: &Row| row.figure(kind);
     let rows = app.rows.iter().filter_map(|row| {
         let figure = figure_of(row)?;
         let ratio = figure
             .to_directory
             .map_or_else(String::new, |ratio| format!(" · {:.2}", ratio.value));
-        let runs = app.runs.iter();
-        let runs = runs.filter(|run| run.name == row.name && run.measured.kind == kind);
+        let runs = app.runs_of(&row.name, kind);
         Some(chart::Row {
             name: row.name.clone(),
             figure: format!("{:.0} ms{ratio}", figure.seconds.median * 1e3),
             whose: whose(row),
-            values: runs.map(|run| run.measured.seconds * 1e3).collect(),
+            values: runs.map(|run| run.seconds * 1e3).collect(),
         })
     });
     let rows: Vec<_> = rows.collect();

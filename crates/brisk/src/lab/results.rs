@@ -182,7 +182,25 @@ pub struct Settings {
     pub cold: String,
 }
 
+impl Row {
+    /// What the runs of one kind amount to.
+    pub fn figure(&self, kind: Kind) -> Option<Figure> {
+        match kind {
+            Kind::Cold => self.cold,
+            Kind::Warm => self.warm,
+            Kind::Walk => self.walk,
+        }
+    }
+}
+
 impl AppResults {
+    /// The runs of one kind of the row of this name.
+    pub fn runs_of<'a>(&'a self, name: &'a str, kind: Kind) -> impl Iterator<Item = &'a Measured> {
+        let all = self.runs.iter();
+        let runs = all.filter(move |run| run.name == name && run.measured.kind == kind);
+        runs.map(|run| &run.measured)
+    }
+
     /// Computes the rows of what was run so far.
     pub fn tally(&mut self, contenders: &[Contender], launches: &[Vec<String>], seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
