@@ -173,7 +173,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
         megabytes(app.tree_bytes),
         raw.results.machine.filesystem,
         disk_of(&raw.results),
-        raw.results.settings.runs,
+        app.repetitions(raw.results.settings.runs),
     ));
     let answers = answers::of(app);
     if answers.is_empty() {
@@ -422,7 +422,7 @@ fn machines(page: &mut Page, raws: &[Raw]) {
             (
                 "settings",
                 format!(
-                    "{} runs, seed {}",
+                    "{} runs are asked for, seed {}",
                     results.settings.runs, results.settings.seed
                 ),
             ),
@@ -632,6 +632,19 @@ mod tests {
         assert!(html.contains(">app &lt;0&gt;, vda, read-ahead 128 KiB</h2>"));
         assert!(html.contains("at most 200.0 MB/s</h2>"), "{html}");
         assert_eq!(html.matches("<nav>").count(), 1);
+    }
+
+    #[test]
+    fn an_interrupted_experiment_has_the_runs_it_has() {
+        let mut interrupted = made_up(1, 2, 3);
+        let html = page(&[raw(&interrupted)]);
+        assert!(html.contains("; 3 runs of each in turns"), "{html}");
+        interrupted["settings"]["runs"] = json!(10);
+        let raw = raw(&interrupted);
+        let table = table::of(&raw.results);
+        assert!(table.contains("; 3 of 10 of each in turns"), "{table}");
+        let html = page(&[raw]);
+        assert!(html.contains("; 3 of 10 runs of each in turns"), "{html}");
     }
 
     #[test]

@@ -194,6 +194,15 @@ impl Row {
 }
 
 impl AppResults {
+    /// How many runs there are of each, and of how many that were asked for, if it differs.
+    pub fn repetitions(&self, asked: u32) -> String {
+        let last = self.runs.iter().map(|run| run.repetition).max();
+        match last.map_or(0, |last| last.saturating_add(1)) {
+            made if made == asked => asked.to_string(),
+            made => format!("{made} of {asked}"),
+        }
+    }
+
     /// The runs of one kind of the row of this name.
     pub fn runs_of<'a>(&'a self, name: &'a str, kind: Kind) -> impl Iterator<Item = &'a Measured> {
         let all = self.runs.iter();

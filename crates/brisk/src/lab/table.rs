@@ -89,7 +89,7 @@ fn table<const N: usize>(head: [&str; N], rows: &[Row], cells: Cells<N>) -> Stri
 }
 
 fn heading(results: &Results, app: &AppResults) -> String {
-    let runs = results.settings.runs;
+    let runs = app.repetitions(results.settings.runs);
     let home = match app.app.home {
         Home::Fresh => "an empty home directory",
         Home::Kept => "a home directory that launches before have used",
