@@ -666,6 +666,7 @@ impl Measuring<'_> {
         let start = &contender.start;
         self.chill(contender)?;
         self.stage.prepare_home(self.app.home)?;
+        self.stage.read_chroot(self.app, start)?;
         let before = self.stage.reads_before()?;
         let cached = page_cache()?;
         let command = self.launch_of(contender);

@@ -464,7 +464,8 @@ fn method(page: &mut Page) {
             "Before a cold launch, the files that it reads are proven not to be in memory; a warm one is \
              proven to have read nothing from the disk, or next to nothing.",
             "The clock starts before the mount, and stops when the program is ready. Images are mounted by \
-             the kernel through a loop device with direct I/O, by squashfuse, or by brisk run.",
+             the kernel through a loop device with direct I/O, by squashfuse, or by brisk run. The \
+             system's chroot is in memory where a launch needs it.",
             "A launch counts if the program does what it should; another one ends the experiment.",
             "The ratio is that of the medians. Its interval is a percentile bootstrap: both sides are drawn \
              again 10,000 times, and 95 % of the ratios are within. Of few runs it is too narrow.",

@@ -349,6 +349,15 @@ impl Stage {
         until_free(|| output_of(self.brisk(&["umount"]).arg(image)).map(drop))
     }
 
+    /// Reads the system's `chroot` into memory where a launch needs it: it is none of the program's,
+    /// and brisk's launches do without.
+    pub fn read_chroot(&self, app: &App, start: &Start) -> Result<()> {
+        if app.is_root() && !matches!(start, Start::Session { .. }) {
+            output_of(self.command(OsStr::new(CHROOT), app).arg("--version"))?;
+        }
+        Ok(())
+    }
+
     /// The command that launches `words` of `app`.
     pub fn launch(
         &self,
@@ -426,7 +435,7 @@ impl Stage {
             return command;
         }
         if app.is_root() {
-            let mut command = self.command(OsStr::new("chroot"), app);
+            let mut command = self.command(OsStr::new(CHROOT), app);
             command
                 .arg(self.seen_at(app, start))
                 .arg(program)
@@ -533,8 +542,9 @@ impl Stage {
     }
 }
 
-/// The command.
+/// The commands of the system.
 const SQUASHFUSE: &str = "squashfuse";
+const CHROOT: &str = "chroot";
 
 /// The file of a command of the system.
 fn in_path(command: &str) -> Option<PathBuf> {
