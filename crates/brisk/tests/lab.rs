@@ -107,6 +107,9 @@ fn runs(app: &Value) -> BTreeMap<String, Vec<f64>> {
         } else {
             let read = run["read_bytes"].as_u64().unwrap();
             assert_eq!(read > 256 << 10, kind == "cold", "{run}");
+            let attempt = run["attempt"].as_u64();
+            assert_eq!(attempt.is_some(), kind == "warm", "{run}");
+            assert!(attempt.is_none_or(|at| (1..=5).contains(&at)), "{run}");
         }
         runs.entry(name)
             .or_default()

@@ -193,6 +193,7 @@ mod tests {
                     seconds: *seconds,
                     read_bytes: None,
                     cached_bytes: None,
+                    attempt: None,
                 },
             })
         });

@@ -688,10 +688,11 @@ impl Measuring<'_> {
             seconds: cold.as_secs_f64(),
             read_bytes: Some(reads.since(&before)),
             cached_bytes: Some(cached),
+            attempt: None,
         }];
         let allowed = WARM.max(reads.since(&before) / WARM_SHARE);
         let mut read = 0;
-        for _ in 0..UNTIL_WARM {
+        for attempt in 1..=UNTIL_WARM {
             self.stage.prepare_home(self.app.home)?;
             let command = self.launch_of(contender);
             let warm = program::time(command, self.app, Instant::now(), self.undo);
@@ -705,6 +706,7 @@ impl Measuring<'_> {
                     seconds: warm.as_secs_f64(),
                     read_bytes: Some(read),
                     cached_bytes: None,
+                    attempt: Some(attempt),
                 });
                 break;
             }
@@ -761,6 +763,7 @@ impl Measuring<'_> {
             seconds,
             read_bytes: None,
             cached_bytes: None,
+            attempt: None,
         }])
     }
 

@@ -104,7 +104,7 @@ fn page(raws: &[Raw]) -> String {
         }
         false => {
             "A program is started from its directory and from images of it: cold, with nothing in memory, \
-         and warm, right after it. A walk reads every file. Each dot is one run."
+         and warm, after it. A walk reads every file. Each dot is one run."
         }
     });
     page.html(
@@ -196,7 +196,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
         (
             Kind::Warm,
             "Warm launch",
-            "Right after the cold one, in the same mount.",
+            "The first launch after the cold one that reads next to nothing, in the same mount.",
         ),
         (
             Kind::Walk,

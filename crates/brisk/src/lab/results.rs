@@ -28,7 +28,7 @@ use super::timeline::Timeline;
 pub enum Kind {
     /// A launch with nothing in memory, from before the mount.
     Cold,
-    /// A launch after it, in the same mount.
+    /// The first launch after it that reads next to nothing, in the same mount.
     Warm,
     /// Reading every file with nothing in memory, from before the mount.
     Walk,
@@ -60,6 +60,10 @@ pub struct Measured {
     /// before have none.
     #[serde(default)]
     pub cached_bytes: Option<u64>,
+    /// Which launch after the cold one a warm one is, from 1: those before read too much. Results of
+    /// before have none.
+    #[serde(default)]
+    pub attempt: Option<u32>,
 }
 
 impl fmt::Display for Measured {

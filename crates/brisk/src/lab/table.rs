@@ -111,7 +111,8 @@ fn heading(results: &Results, app: &AppResults) -> String {
         None => format!(
             "{}: {}\n{files} files, {bytes} MB; images on {filesystem} ({disk}); {runs} of each in \
              turns, with {home}.\n\
-             Cold: {cold}, clock from before the mount. Warm: the launch after it.\n{}",
+             Cold: {cold}, clock from before the mount. Warm: the first launch after it \
+             that reads next to nothing.\n{}",
             app.app.name,
             app.app.command.shown().join(" "),
             demand(app),
