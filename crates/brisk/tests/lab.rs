@@ -661,7 +661,9 @@ fn what_cannot_be_measured_is_named() {
         );
         let said = text(&{ output }.output().unwrap().stderr);
         assert!(
-            said.contains("'squash' for '--formats <LIST>': allowed are directory, squashfs-none,"),
+            said.contains(
+                "'squash' for '--formats <LIST>': allowed are directory, directory-replay,"
+            ),
             "{said}"
         );
         assert_eq!(
