@@ -1,7 +1,11 @@
 //! What is asked about codecs, answered by what was measured.
 
 use super::recipe::Recipe;
-use super::results::{AppResults, Figure, Row};
+use super::results::{AppResults, Figure, Kind, Row};
+
+/// With fewer runs of each of two, ranges that lie apart by chance are no rare thing: of three each,
+/// one time in ten.
+const ENOUGH: usize = 4;
 
 /// A question, and a sentence for each pair of images that answers it.
 #[derive(Debug)]
@@ -31,7 +35,7 @@ pub fn of(app: &AppResults) -> Vec<Answer> {
         let found = pairs
             .iter()
             .filter_map(|(a, b)| Some((find(*a)?, find(*b)?)));
-        found.map(|(a, b)| compared(a, b)).collect()
+        found.map(|(a, b)| compared(app, a, b)).collect()
     };
     // The lowest level and the highest, with all else as is usual.
     let ends = |codec: &str| -> Vec<String> {
@@ -44,7 +48,7 @@ pub fn of(app: &AppResults) -> Vec<Answer> {
             .collect();
         levels.sort_by_key(|packed| packed.recipe.level);
         match &*levels {
-            [low, .., high] => vec![compared(low, high)],
+            [low, .., high] => vec![compared(app, low, high)],
             _ => Vec::new(),
         }
     };
@@ -95,7 +99,7 @@ pub fn of(app: &AppResults) -> Vec<Answer> {
 }
 
 /// What `b` is beside `a`.
-fn compared(a: &Packed<'_>, b: &Packed<'_>) -> String {
+fn compared(app: &AppResults, a: &Packed<'_>, b: &Packed<'_>) -> String {
     let size = b.row.bytes as f64 / a.row.bytes.max(1) as f64;
     let size = match (size - 1.0) * 100.0 {
         more if more >= 0.05 => format!("{more:.1} % larger"),
@@ -110,25 +114,33 @@ fn compared(a: &Packed<'_>, b: &Packed<'_>) -> String {
         let times = b.row.build_seconds / a.row.build_seconds;
         said += &format!(", is packed in {times:.2} of the time");
     }
-    for (what, a, b) in [
-        ("walked cold", a.row.walk, b.row.walk),
-        ("launched cold", a.row.cold, b.row.cold),
-        ("launched warm", a.row.warm, b.row.warm),
+    for (what, kind) in [
+        ("walked cold", Kind::Walk),
+        ("launched cold", Kind::Cold),
+        ("launched warm", Kind::Warm),
     ] {
-        if let (Some(a), Some(b)) = (a, b) {
-            said += &format!(", and is {what} in {}", times(a, b));
+        let [ours, theirs] = [a, b].map(|packed| packed.row.figure(kind));
+        if let (Some(ours), Some(theirs)) = (ours, theirs) {
+            let [a, b] = [a, b].map(|packed| app.runs_of(&packed.row.name, kind).count());
+            let runs = a.min(b);
+            said += &format!(", and is {what} in {}", times(ours, theirs, runs));
         }
     }
     said + "."
 }
 
-fn times(a: Figure, b: Figure) -> String {
+/// What `b` is beside `a`, of so many runs each.
+fn times(a: Figure, b: Figure, runs: usize) -> String {
     let (a, b) = (a.seconds, b.seconds);
     let ms = |seconds: f64| seconds * 1e3;
     let ratio = b.median / a.median;
-    let sure = match b.max < a.min || a.max < b.min {
-        true => "",
-        false => ": the ranges overlap, so the runs do not tell them apart",
+    let sure = match (b.max < a.min || a.max < b.min, runs) {
+        (false, _) => ": the ranges overlap, so the runs do not tell them apart".to_owned(),
+        (true, 1) => ": one run of each is too few to tell them apart for certain".to_owned(),
+        (true, ..ENOUGH) => {
+            format!(": {runs} runs of each are too few to tell them apart for certain")
+        }
+        (true, _) => String::new(),
     };
     format!(
         "{ratio:.2} of the time ({:.0} to {:.0} ms against {:.0} to {:.0}{sure})",
@@ -142,6 +154,7 @@ fn times(a: Figure, b: Figure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::results::{Measured, Run};
     use crate::lab::statistics::Spread;
 
     fn row(name: &str, bytes: u64, build_seconds: f64, walks: &[f64]) -> Row {
@@ -162,10 +175,29 @@ mod tests {
                 seconds,
                 to_directory: None,
             }),
+            cached_bytes: None,
         }
     }
 
-    fn app(rows: Vec<Row>) -> AppResults {
+    /// An app of these images: their names, bytes, seconds to pack, and seconds of walks.
+    fn app(images: &[(&str, u64, f64, &[f64])]) -> AppResults {
+        let rows = images.iter();
+        let rows = rows.map(|(name, bytes, build, walks)| row(name, *bytes, *build, walks));
+        let runs = images.iter().flat_map(|(name, _, _, walks)| {
+            walks.iter().map(|seconds| Run {
+                contender: 0,
+                name: (*name).to_owned(),
+                repetition: 0,
+                place: 0,
+                measured: Measured {
+                    kind: Kind::Walk,
+                    seconds: *seconds,
+                    read_bytes: None,
+                    cached_bytes: None,
+                    attempt: None,
+                },
+            })
+        });
         let words = serde_json::json!({
             "app": {
                 "name": "a", "tree": "/a", "at": "/a", "command": ["a"], "train": [], "env": {},
@@ -175,18 +207,19 @@ mod tests {
             "tree_files": 1, "tree_bytes": 1, "recorded": [], "rows": [], "runs": [],
         });
         AppResults {
-            rows,
+            rows: rows.collect(),
+            runs: runs.collect(),
             ..serde_json::from_value(words).unwrap()
         }
     }
 
     #[test]
     fn answers_are_made_of_the_figures() {
-        let answers = of(&app(vec![
-            row("directory", 1000, 0.0, &[1.0]),
-            row("xz 0", 200, 2.0, &[4.0, 4.2, 4.1]),
-            row("xz 6", 160, 6.0, &[4.0, 4.1, 3.9]),
-            row("zstd 15", 176, 3.0, &[1.0, 1.025, 1.1]),
+        let answers = of(&app(&[
+            ("directory", 1000, 0.0, &[1.0]),
+            ("xz 0", 200, 2.0, &[4.0, 4.2, 4.1, 4.1]),
+            ("xz 6", 160, 6.0, &[4.0, 4.1, 3.9, 4.0]),
+            ("zstd 15", 176, 3.0, &[1.0, 1.025, 1.025, 1.1]),
         ]));
         let texts: Vec<_> = answers
             .iter()
@@ -210,6 +243,27 @@ mod tests {
                 ),
             ]
         );
-        assert!(of(&app(vec![row("squashfs-zstd", 1, 1.0, &[1.0])])).is_empty());
+        assert!(of(&app(&[("squashfs-zstd", 1, 1.0, &[1.0])])).is_empty());
+    }
+
+    #[test]
+    fn few_runs_are_said_to_be_few() {
+        let table: [(&[f64], &str); 3] = [
+            (
+                &[1.0],
+                ": one run of each is too few to tell them apart for certain).",
+            ),
+            (
+                &[1.0; 3],
+                ": 3 runs of each are too few to tell them apart for certain).",
+            ),
+            (&[1.0; 4], "against 4000 to 4000)."),
+        ];
+        for (fast, end) in table {
+            let slow: Vec<_> = fast.iter().map(|seconds| seconds * 4.0).collect();
+            let app = app(&[("xz 6", 9, 1.0, &slow), ("zstd 15", 9, 1.0, fast)]);
+            let sentences = of(&app).remove(0).sentences;
+            assert!(sentences[0].ends_with(end), "{sentences:?}");
+        }
     }
 }

@@ -6,9 +6,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Bytes read so far, by whom: processes and devices.
+/// Bytes read so far, by whom and from what. What a process reads from a device is known of both.
 #[derive(Debug, Clone, Default)]
-pub struct DiskReads(BTreeMap<String, u64>);
+pub struct DiskReads {
+    processes: BTreeMap<String, u64>,
+    devices: BTreeMap<String, u64>,
+}
 
 impl DiskReads {
     /// Adds what this process read, and all those that it has waited for.
@@ -24,7 +27,7 @@ impl DiskReads {
             .lines()
             .find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())
             .with_context(|| format!("{path} has no line read_bytes"))?;
-        self.0.insert(path, bytes);
+        self.processes.insert(path, bytes);
         Ok(())
     }
 
@@ -39,7 +42,8 @@ impl DiskReads {
             .nth(2)
             .and_then(|field| field.parse().ok())
             .with_context(|| format!("{} has no third number", path.display()))?;
-        self.0.insert(path.display().to_string(), sectors * 512);
+        self.devices
+            .insert(path.display().to_string(), sectors * 512);
         Ok(())
     }
 
@@ -55,11 +59,17 @@ impl DiskReads {
         Ok(())
     }
 
-    /// Bytes read since `before`; what was not there then has read nothing.
+    /// Bytes read since `before`: by processes or from devices, whichever is more, as the kernel
+    /// charges a process for what it reads from a loop device, too.
     pub fn since(&self, before: &Self) -> u64 {
-        let read = |(who, bytes): (&String, &u64)| {
-            bytes.saturating_sub(before.0.get(who).copied().unwrap_or(0))
-        };
-        self.0.iter().map(read).sum()
+        let processes = read_since(&self.processes, &before.processes);
+        processes.max(read_since(&self.devices, &before.devices))
     }
+}
+
+/// What was not there before has read nothing then.
+fn read_since(after: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> u64 {
+    let read =
+        |(who, bytes): (&String, &u64)| bytes.saturating_sub(before.get(who).copied().unwrap_or(0));
+    after.iter().map(read).sum()
 }

@@ -22,7 +22,7 @@ use super::read_ahead::{ReadAhead, device_of};
 use super::results::{AppResults, Cannot, Kind, Measured, Recorded, Results, Run, Settings};
 use super::rival::{Order, Rival, version};
 use super::sample;
-use super::stage::{Stage, output_of, runtime, shown};
+use super::stage::{Stage, runtime, shown, work_off};
 use super::throttle::{Lift, Limit};
 use super::timeline::Timeline;
 use super::undo::Undo;
@@ -433,7 +433,7 @@ impl Measuring<'_> {
                 .stage
                 .brisk(&["pack", "-q", "--codec", "zstd", "--level", "15"]);
             pack.arg(&self.app.tree).arg("-o").arg(&image);
-            own = Some(self.make(image.clone(), pack, |pack| output_of(pack).map(drop))?);
+            own = Some(self.make(image.clone(), pack, work_off)?);
         }
         let profiles = match trains {
             true => self.record(&image)?,
@@ -456,7 +456,10 @@ impl Measuring<'_> {
                     _ => None,
                 };
                 let command = rival.command(&self.app.tree, &image, order.as_ref())?;
-                images.insert(rival, self.make(image, command, |pack| rival.make(pack))?);
+                images.insert(
+                    rival,
+                    self.make(image, command, |pack, undo| rival.make(pack, undo))?,
+                );
             }
             let image = match format {
                 Format::Directory | Format::DirectoryReplayed | Format::DirectoryWrong => None,
@@ -516,7 +519,7 @@ impl Measuring<'_> {
                 make.arg(prefer);
                 make.arg(&image.path).arg("--profile").arg(profile);
                 make.arg("-o").arg(&hot);
-                let built = self.make(hot, make, |make| output_of(make).map(drop))?;
+                let built = self.make(hot, make, work_off)?;
                 contenders.push(Contender {
                     format: format.clone(),
                     training: Some(*training),
@@ -565,7 +568,7 @@ impl Measuring<'_> {
         if let Some(known) = &self.charge {
             return Ok(known.clone());
         }
-        let measured = self.stage.charge(self.app, profile)?;
+        let measured = self.stage.charge(self.app, profile, self.undo)?;
         let charge = measured.map(|(mut bytes, mut operations)| {
             for limit in &self.experiment.limits {
                 match limit {
@@ -579,14 +582,14 @@ impl Measuring<'_> {
     }
 
     fn make(
-        &self,
+        &mut self,
         path: PathBuf,
         mut command: Command,
-        make: impl FnOnce(&mut Command) -> Result<()>,
+        make: impl FnOnce(&mut Command, &mut Undo) -> Result<()>,
     ) -> Result<Built> {
         let words = shown(&command);
         let clock = Instant::now();
-        make(&mut command)?;
+        make(&mut command, self.undo)?;
         let seconds = clock.elapsed().as_secs_f64();
         let name = path.file_name().unwrap_or(path.as_os_str());
         self.say(&format!(
@@ -636,7 +639,7 @@ impl Measuring<'_> {
             self.stage.prepare_home(self.app.home)?;
             let mut trace = self.stage.trace(self.app, image, &part, words);
             let clock = Instant::now();
-            output_of(&mut trace)?;
+            work_off(&mut trace, self.undo)?;
             let seconds = clock.elapsed().as_secs_f64();
             self.say(&format!(
                 "{}: profile ({training}) recorded in {seconds:.1} s",
@@ -654,7 +657,7 @@ impl Measuring<'_> {
         }
         let merged = self.stage.path(&format!("{training}.profile"));
         let mut merge = self.stage.brisk(&["profile", "merge"]);
-        output_of(merge.args(parts).arg("-o").arg(&merged))?;
+        work_off(merge.args(parts).arg("-o").arg(&merged), self.undo)?;
         Ok(merged)
     }
 
@@ -663,6 +666,7 @@ impl Measuring<'_> {
         let start = &contender.start;
         self.chill(contender)?;
         self.stage.prepare_home(self.app.home)?;
+        self.stage.read_chroot(self.app, start)?;
         let before = self.stage.reads_before()?;
         let cached = page_cache()?;
         let command = self.launch_of(contender);
@@ -684,10 +688,11 @@ impl Measuring<'_> {
             seconds: cold.as_secs_f64(),
             read_bytes: Some(reads.since(&before)),
             cached_bytes: Some(cached),
+            attempt: None,
         }];
         let allowed = WARM.max(reads.since(&before) / WARM_SHARE);
         let mut read = 0;
-        for _ in 0..UNTIL_WARM {
+        for attempt in 1..=UNTIL_WARM {
             self.stage.prepare_home(self.app.home)?;
             let command = self.launch_of(contender);
             let warm = program::time(command, self.app, Instant::now(), self.undo);
@@ -701,6 +706,7 @@ impl Measuring<'_> {
                     seconds: warm.as_secs_f64(),
                     read_bytes: Some(read),
                     cached_bytes: None,
+                    attempt: Some(attempt),
                 });
                 break;
             }
@@ -757,6 +763,7 @@ impl Measuring<'_> {
             seconds,
             read_bytes: None,
             cached_bytes: None,
+            attempt: None,
         }])
     }
 

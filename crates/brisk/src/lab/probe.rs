@@ -50,7 +50,7 @@ fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> 
         _ => None,
     };
     let image = directory.join("image");
-    rival.make(&mut rival.command(&tree, &image, order.as_ref())?)?;
+    rival.make(&mut rival.command(&tree, &image, order.as_ref())?, undo)?;
     let start = match format {
         Format::Kernel(rival) | Format::KernelReplayed(rival) => Start::Kernel {
             image,

@@ -104,7 +104,7 @@ fn page(raws: &[Raw]) -> String {
         }
         false => {
             "A program is started from its directory and from images of it: cold, with nothing in memory, \
-         and warm, right after it. A walk reads every file. Each dot is one run."
+         and warm, after it. A walk reads every file. Each dot is one run."
         }
     });
     page.html(
@@ -173,7 +173,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
         megabytes(app.tree_bytes),
         raw.results.machine.filesystem,
         disk_of(&raw.results),
-        raw.results.settings.runs,
+        app.repetitions(raw.results.settings.runs),
     ));
     let answers = answers::of(app);
     if answers.is_empty() {
@@ -196,7 +196,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
         (
             Kind::Warm,
             "Warm launch",
-            "Right after the cold one, in the same mount.",
+            "The first launch after the cold one that reads next to nothing, in the same mount.",
         ),
         (
             Kind::Walk,
@@ -285,23 +285,18 @@ fn in_words(app: &AppResults) -> Vec<String> {
 }
 
 fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, caption: &str) {
-    let figure_of = |row: &Row| match kind {
-        Kind::Cold => row.cold,
-        Kind::Warm => row.warm,
-        Kind::Walk => row.walk,
-    };
+    let figure_of = |row: &Row| row.figure(kind);
     let rows = app.rows.iter().filter_map(|row| {
         let figure = figure_of(row)?;
         let ratio = figure
             .to_directory
             .map_or_else(String::new, |ratio| format!(" · {:.2}", ratio.value));
-        let runs = app.runs.iter();
-        let runs = runs.filter(|run| run.name == row.name && run.measured.kind == kind);
+        let runs = app.runs_of(&row.name, kind);
         Some(chart::Row {
             name: row.name.clone(),
             figure: format!("{:.0} ms{ratio}", figure.seconds.median * 1e3),
             whose: whose(row),
-            values: runs.map(|run| run.measured.seconds * 1e3).collect(),
+            values: runs.map(|run| run.seconds * 1e3).collect(),
         })
     });
     let rows: Vec<_> = rows.collect();
@@ -427,7 +422,7 @@ fn machines(page: &mut Page, raws: &[Raw]) {
             (
                 "settings",
                 format!(
-                    "{} runs, seed {}",
+                    "{} runs are asked for, seed {}",
                     results.settings.runs, results.settings.seed
                 ),
             ),
@@ -469,7 +464,8 @@ fn method(page: &mut Page) {
             "Before a cold launch, the files that it reads are proven not to be in memory; a warm one is \
              proven to have read nothing from the disk, or next to nothing.",
             "The clock starts before the mount, and stops when the program is ready. Images are mounted by \
-             the kernel through a loop device with direct I/O, by squashfuse, or by brisk run.",
+             the kernel through a loop device with direct I/O, by squashfuse, or by brisk run. The \
+             system's chroot is in memory where a launch needs it.",
             "A launch counts if the program does what it should; another one ends the experiment.",
             "The ratio is that of the medians. Its interval is a percentile bootstrap: both sides are drawn \
              again 10,000 times, and 95 % of the ratios are within. Of few runs it is too narrow.",
@@ -637,6 +633,19 @@ mod tests {
         assert!(html.contains(">app &lt;0&gt;, vda, read-ahead 128 KiB</h2>"));
         assert!(html.contains("at most 200.0 MB/s</h2>"), "{html}");
         assert_eq!(html.matches("<nav>").count(), 1);
+    }
+
+    #[test]
+    fn an_interrupted_experiment_has_the_runs_it_has() {
+        let mut interrupted = made_up(1, 2, 3);
+        let html = page(&[raw(&interrupted)]);
+        assert!(html.contains("; 3 runs of each in turns"), "{html}");
+        interrupted["settings"]["runs"] = json!(10);
+        let raw = raw(&interrupted);
+        let table = table::of(&raw.results);
+        assert!(table.contains("; 3 of 10 of each in turns"), "{table}");
+        let html = page(&[raw]);
+        assert!(html.contains("; 3 of 10 runs of each in turns"), "{html}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::timeline::Timeline;
 pub enum Kind {
     /// A launch with nothing in memory, from before the mount.
     Cold,
-    /// A launch after it, in the same mount.
+    /// The first launch after it that reads next to nothing, in the same mount.
     Warm,
     /// Reading every file with nothing in memory, from before the mount.
     Walk,
@@ -60,6 +60,10 @@ pub struct Measured {
     /// before have none.
     #[serde(default)]
     pub cached_bytes: Option<u64>,
+    /// Which launch after the cold one a warm one is, from 1: those before read too much. Results of
+    /// before have none.
+    #[serde(default)]
+    pub attempt: Option<u32>,
 }
 
 impl fmt::Display for Measured {
@@ -182,7 +186,34 @@ pub struct Settings {
     pub cold: String,
 }
 
+impl Row {
+    /// What the runs of one kind amount to.
+    pub fn figure(&self, kind: Kind) -> Option<Figure> {
+        match kind {
+            Kind::Cold => self.cold,
+            Kind::Warm => self.warm,
+            Kind::Walk => self.walk,
+        }
+    }
+}
+
 impl AppResults {
+    /// How many runs there are of each, and of how many that were asked for, if it differs.
+    pub fn repetitions(&self, asked: u32) -> String {
+        let last = self.runs.iter().map(|run| run.repetition).max();
+        match last.map_or(0, |last| last.saturating_add(1)) {
+            made if made == asked => asked.to_string(),
+            made => format!("{made} of {asked}"),
+        }
+    }
+
+    /// The runs of one kind of the row of this name.
+    pub fn runs_of<'a>(&'a self, name: &'a str, kind: Kind) -> impl Iterator<Item = &'a Measured> {
+        let all = self.runs.iter();
+        let runs = all.filter(move |run| run.name == name && run.measured.kind == kind);
+        runs.map(|run| &run.measured)
+    }
+
     /// Computes the rows of what was run so far.
     pub fn tally(&mut self, contenders: &[Contender], launches: &[Vec<String>], seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -202,8 +233,9 @@ impl AppResults {
             let ours = seconds(contender, kind);
             Some(Figure {
                 seconds: Spread::of(&ours)?,
-                to_directory: directory.and_then(|directory| {
-                    Ratio::of_medians(&ours, &seconds(directory, kind), &mut rng)
+                to_directory: directory.and_then(|directory| match directory == contender {
+                    true => Some(Ratio::SAME),
+                    false => Ratio::of_medians(&ours, &seconds(directory, kind), &mut rng),
                 }),
             })
         };

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use brisk_image::Profile;
 
 use super::recipe::Recipe;
+use super::undo::Undo;
 
 /// An image that another tool makes of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,10 +95,10 @@ impl Rival {
     /// # Errors
     ///
     /// The reason in a line, if the tool is missing, or cannot do it.
-    pub fn make(self, command: &mut Command) -> Result<()> {
+    pub fn make(self, command: &mut Command, undo: &mut Undo) -> Result<()> {
         let (tool, package) = (self.tool(), self.package());
-        let output = command
-            .output()
+        let output = undo
+            .output(command)
             .with_context(|| format!("cannot start {tool}; install {package}"))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);

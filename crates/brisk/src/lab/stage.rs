@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -349,6 +349,15 @@ impl Stage {
         until_free(|| output_of(self.brisk(&["umount"]).arg(image)).map(drop))
     }
 
+    /// Reads the system's `chroot` into memory where a launch needs it: it is none of the program's,
+    /// and brisk's launches do without.
+    pub fn read_chroot(&self, app: &App, start: &Start) -> Result<()> {
+        if app.is_root() && !matches!(start, Start::Session { .. }) {
+            output_of(self.command(OsStr::new(CHROOT), app).arg("--version"))?;
+        }
+        Ok(())
+    }
+
     /// The command that launches `words` of `app`.
     pub fn launch(
         &self,
@@ -388,12 +397,13 @@ impl Stage {
 
     /// What the disk of the tree charges: bytes and operations in a second. None if no file of the
     /// profile tells.
-    pub fn charge(&self, app: &App, profile: &Path) -> Result<Option<(u64, u64)>> {
+    pub fn charge(&self, app: &App, profile: &Path, undo: &mut Undo) -> Result<Option<(u64, u64)>> {
         let mut measure = self.brisk(&["replay", "--measure"]);
         measure.arg(profile).arg("--at").arg(&app.tree);
         // What is measured here, perhaps of a disk that is made slow, is nobody else's.
         measure.env("XDG_CACHE_HOME", self.path("cache"));
-        let output = measure.output().context("cannot start brisk replay")?;
+        let output = undo.output(&mut measure);
+        let output = output.context("cannot start brisk replay")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "brisk replay --measure: {said}");
         let number = |word: &str, name: &str| -> Option<u64> {
@@ -425,7 +435,7 @@ impl Stage {
             return command;
         }
         if app.is_root() {
-            let mut command = self.command(OsStr::new("chroot"), app);
+            let mut command = self.command(OsStr::new(CHROOT), app);
             command
                 .arg(self.seen_at(app, start))
                 .arg(program)
@@ -532,8 +542,9 @@ impl Stage {
     }
 }
 
-/// The command.
+/// The commands of the system.
 const SQUASHFUSE: &str = "squashfuse";
+const CHROOT: &str = "chroot";
 
 /// The file of a command of the system.
 fn in_path(command: &str) -> Option<PathBuf> {
@@ -596,9 +607,19 @@ fn until_free<E>(end: impl Fn() -> Result<(), E>) -> Result<(), E> {
 
 /// What `command` prints, which must succeed.
 pub fn output_of(command: &mut Command) -> Result<Vec<u8>> {
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let output = command.output();
+    checked(command, output.map_err(Into::into))
+}
+
+/// Does `command`, which takes a while, and must succeed.
+pub fn work_off(command: &mut Command, undo: &mut Undo) -> Result<()> {
+    let output = undo.output(command);
+    checked(command, output).map(drop)
+}
+
+fn checked(command: &Command, output: Result<Output>) -> Result<Vec<u8>> {
+    let output =
+        output.with_context(|| format!("cannot start {}", command.get_program().display()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         anyhow::bail!(

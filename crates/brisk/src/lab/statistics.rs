@@ -40,6 +40,13 @@ pub struct Ratio {
 impl Ratio {
     const RESAMPLES: usize = 10_000;
 
+    /// Of values to themselves.
+    pub const SAME: Self = Self {
+        value: 1.0,
+        low: 1.0,
+        high: 1.0,
+    };
+
     /// The median of `ours` over the median of `theirs`, or `None` if one has no values.
     ///
     /// The interval is a percentile bootstrap: both sides are drawn again, with replacement, each

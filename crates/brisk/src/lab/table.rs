@@ -89,7 +89,7 @@ fn table<const N: usize>(head: [&str; N], rows: &[Row], cells: Cells<N>) -> Stri
 }
 
 fn heading(results: &Results, app: &AppResults) -> String {
-    let runs = results.settings.runs;
+    let runs = app.repetitions(results.settings.runs);
     let home = match app.app.home {
         Home::Fresh => "an empty home directory",
         Home::Kept => "a home directory that launches before have used",
@@ -111,7 +111,8 @@ fn heading(results: &Results, app: &AppResults) -> String {
         None => format!(
             "{}: {}\n{files} files, {bytes} MB; images on {filesystem} ({disk}); {runs} of each in \
              turns, with {home}.\n\
-             Cold: {cold}, clock from before the mount. Warm: the launch after it.\n{}",
+             Cold: {cold}, clock from before the mount. Warm: the first launch after it \
+             that reads next to nothing.\n{}",
             app.app.name,
             app.app.command.shown().join(" "),
             demand(app),

@@ -9,19 +9,23 @@ use std::fs;
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use brisk_mount::{end_session, sessions};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde::{Deserialize, Serialize};
 
+use super::x_server::ENDING;
 use crate::messages::warn;
 
 /// How often a session is asked to end that still starts, or ends.
 const TRIES: u32 = 50;
+
+/// How long processes that were ended may still write where a directory is removed.
+const WRITING: Duration = Duration::from_secs(1);
 
 /// What is to be put back.
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,6 +82,21 @@ impl Undo {
         self.add(&Step::Program(group))
     }
 
+    /// What `command` prints and how it ends, which it does with the lab at the latest, as a program
+    /// does.
+    pub fn output(&mut self, command: &mut Command) -> Result<Output> {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        self.program(Some(child.id()))?;
+        let output = child.wait_with_output();
+        self.program(None)?;
+        Ok(output?)
+    }
+
     /// A process serves what is mounted, the first of its process group, or none.
     pub fn server(&mut self, group: Option<u32>) -> Result<()> {
         let group = group.map(i32::try_from).transpose()?;
@@ -124,6 +143,9 @@ pub fn restore() -> Result<bool> {
             Err(_) => {}
         }
     }
+    if let Some(display) = display.and_then(Pid::from_raw) {
+        end_display(display);
+    }
     for group in [program, server, display].into_iter().flatten() {
         if let Some(group) = Pid::from_raw(group) {
             // It may have ended by itself.
@@ -146,7 +168,7 @@ pub fn restore() -> Result<bool> {
                 }
             }
             Step::Remove(path) => {
-                if let Err(e) = fs::remove_dir_all(&path) {
+                if let Err(e) = remove(&path) {
                     failed(&format!("remove {}", path.display()), &e);
                 }
             }
@@ -154,6 +176,29 @@ pub fn restore() -> Result<bool> {
         }
     }
     Ok(done)
+}
+
+/// Removes a directory with all it holds.
+fn remove(path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + WRITING;
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Lets an X server remove its socket and its lock.
+fn end_display(group: Pid) {
+    // It may have ended by itself.
+    kill_process_group(group, Signal::TERM).ok();
+    let deadline = Instant::now() + ENDING;
+    while test_kill_process_group(group).is_ok() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Programs that were ended may take a moment to go.

@@ -3,10 +3,16 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::undo::Undo;
+
+/// How long one may take to remove its socket and its lock.
+pub const ENDING: Duration = Duration::from_secs(2);
 
 /// An X server, which ends with this value, or with the lab.
 pub struct XServer {
@@ -51,6 +57,16 @@ impl XServer {
 impl Drop for XServer {
     fn drop(&mut self) {
         // It has ended by itself if it crashed.
+        let pid = i32::try_from(self.process.id())
+            .ok()
+            .and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            kill_process(pid, Signal::TERM).ok();
+        }
+        let deadline = Instant::now() + ENDING;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
         self.process.kill().ok();
         self.process.wait().ok();
     }

@@ -110,12 +110,12 @@ impl Axis {
             .into_iter()
             .find(|step| *step >= rough)
             .unwrap_or(rough);
-        let mut tick = self.from;
-        while tick <= self.to && ticks.len() < 20 {
-            ticks.push(tick);
-            tick += step;
-        }
+        // Sums would drift from round numbers. The last may be the end itself.
+        let tick = |number: u32| self.from + f64::from(number) * step;
+        let ticks = (0..20).map(tick);
         ticks
+            .take_while(|tick| *tick <= self.to + step * 1e-6)
+            .collect()
     }
 
     fn draw(&self, svg: &mut Svg, top: f64, bottom: f64, unit: &str) {
@@ -142,7 +142,7 @@ fn anchor(at: f64) -> &'static str {
 }
 
 /// A number as an axis has it.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     match value {
         1e4.. => format!("{value:.0}"),
         _ if value.fract().abs() < 1e-9 => format!("{value:.0}"),

@@ -1,7 +1,7 @@
 //! Pictures of what a launch asks for: where in files, in which order, and how much by when.
 
 use super::Page;
-use super::chart::{Curve, Scale, curves, framed, ticks};
+use super::chart::{Curve, Scale, curves, framed, short, ticks};
 use crate::lab::Timeline;
 
 /// Bytes of a page.
@@ -50,7 +50,7 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
         "<path class=\"touch\" d=\"{}\"/>\n<path class=\"touch odd\" d=\"{}\"/>\n",
         paths[0], paths[1]
     );
-    let mut across = ticks(count as f64, |value| format!("{value:.0}"));
+    let mut across = ticks(count as f64, short);
     if let Some((_, text)) = across.first_mut() {
         text.push_str(" ranges");
     }
@@ -95,7 +95,7 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
     );
     let bytes = ticks(total / 1e6, |value| match value {
         0.0 => String::new(),
-        _ => format!("{value} MB"),
+        _ => format!("{} MB", short(value)),
     });
     let bytes: Vec<_> = bytes
         .into_iter()
@@ -129,7 +129,7 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
             latest = latest.max(*at);
             *at = latest;
         }
-        let mut time = ticks(latest, |value| format!("{value:.0}"));
+        let mut time = ticks(latest, short);
         if let Some((_, text)) = time.first_mut() {
             text.push_str(" ms");
         }
@@ -179,6 +179,22 @@ fn megabytes(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn axes_have_round_numbers() {
+        let timeline: Timeline = serde_json::from_value(serde_json::json!({
+            "files": [{"path": "a", "len": 600_000}],
+            "touches": ["0 0 147 1000"],
+            "left_out": 0,
+        }))
+        .unwrap();
+        let mut page = Page::default();
+        draw(&mut page, &timeline);
+        let html = page.finish("t");
+        for text in ["0.2 MB", "0.4 MB", "0.6 MB", "0.2", "0.8"] {
+            assert!(html.contains(&format!(">{text}</text>")), "{text}: {html}");
+        }
+    }
 
     #[test]
     fn every_range_is_a_mark_and_odd_ones_do_no_harm() {

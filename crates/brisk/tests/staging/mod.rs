@@ -45,6 +45,15 @@ pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
 /// Does `test`, and ends the process with an error if it hangs: its connections are aborted first,
 /// so that nothing stays that cannot be killed.
 pub fn watched(test: impl FnOnce() + Send + 'static) {
+    let limit = match thread::current().name() {
+        Some(name) if name.contains("five_hundred") => LIMIT * 20,
+        _ => LIMIT,
+    };
+    watched_for(limit, test);
+}
+
+/// The same with a limit of the test's own.
+pub fn watched_for(limit: Duration, test: impl FnOnce() + Send + 'static) {
     let (done, wait) = channel();
     let name = thread::current().name().unwrap_or("test").to_owned();
     let body = thread::Builder::new().name(name.clone()).spawn(move || {
@@ -53,11 +62,6 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
         done.send(()).ok();
     });
     let body = body.expect("a thread");
-    let limit = if name.contains("five_hundred") {
-        LIMIT * 20
-    } else {
-        LIMIT
-    };
     match wait.recv_timeout(limit) {
         Err(RecvTimeoutError::Timeout) => {
             eprintln!("{name} hangs: its sessions are ended by force");
