@@ -170,7 +170,6 @@ mod tests {
             launched_by: Vec::new(),
             cold: None,
             warm: None,
-            cached_bytes: None,
             walk: spread.map(|seconds| Figure {
                 seconds,
                 to_directory: None,
