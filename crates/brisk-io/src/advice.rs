@@ -1,12 +1,14 @@
 //! Telling the kernel what will be read.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::{io, iter};
 
-use rustix::fs::{Advice, fadvise, major, minor};
+use rustix::fs::{Advice, fadvise};
+
+use crate::BlockDevice;
 
 /// What every file system reads for one advice.
 const LEAST: u64 = 128 << 10;
@@ -20,28 +22,16 @@ const MOST: u64 = 1 << 20;
 /// It is the larger of the device's read-ahead and its largest request (`force_page_cache_ra` of the
 /// kernel, `mm/readahead.c`). Where no device is known, as on FUSE, NFS and Btrfs, it is 128 KiB.
 pub fn largest_advice(file: &File) -> u64 {
-    let of_queue = || -> Option<(u64, u64)> {
-        let device = file.metadata().ok()?.dev();
-        let device = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-        // A partition has the queue of its disk.
-        let queue = [format!("{device}/queue"), format!("{device}/../queue")];
-        let kib = |name| -> Option<u64> {
-            let text = queue
-                .iter()
-                .find_map(|queue| fs::read_to_string(format!("{queue}/{name}")).ok())?;
-            let kib: u64 = text.trim().parse().ok()?;
-            Some(kib.saturating_mul(1024))
-        };
-        Some((kib("read_ahead_kb")?, kib("max_sectors_kb")?))
-    };
-    let (read_ahead, request) = of_queue().unwrap_or((LEAST, LEAST));
-    largest_advice_of(read_ahead, request)
+    let device = file.metadata().ok().and_then(|m| BlockDevice::of(m.dev()));
+    largest_advice_on(device.as_ref())
 }
 
-/// As [`largest_advice`], of a device with these bytes of read-ahead and of its largest request.
-pub fn largest_advice_of(read_ahead: u64, request: u64) -> u64 {
+/// As [`largest_advice`], of files on this device, or on none.
+pub fn largest_advice_on(device: Option<&BlockDevice>) -> u64 {
+    let kib = |file| device.and_then(|device| device.number(file)).unwrap_or(0);
+    let kib = kib("queue/read_ahead_kb").max(kib("queue/max_sectors_kb"));
     // Whole pages of any size.
-    read_ahead.max(request).clamp(LEAST, MOST) / LEAST * LEAST
+    kib.saturating_mul(1024).clamp(LEAST, MOST) / LEAST * LEAST
 }
 
 /// Has the kernel begin to read `bytes` of `file` into the page cache, and waits for nothing but that

@@ -31,6 +31,7 @@ assert_eq!(&magic, b"\x7fELF");
 
 mod advice;
 mod aligned_buf;
+mod block_device;
 mod disk_charge;
 mod extents;
 mod mapping;
@@ -38,8 +39,9 @@ mod page_cache;
 mod prefetch;
 mod read_at;
 
-pub use advice::{largest_advice, largest_advice_of, will_read};
+pub use advice::{largest_advice, largest_advice_on, will_read};
 pub use aligned_buf::AlignedBuf;
+pub use block_device::BlockDevice;
 pub use disk_charge::{MEASURED_LEN, measure_charge};
 pub use extents::{Charge, DiskReads, Extent, plan_extents};
 pub use mapping::Mapping;

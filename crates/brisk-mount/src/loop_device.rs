@@ -1,11 +1,12 @@
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
+use brisk_io::BlockDevice;
+use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 use crate::error::{Action, Cause, Error, Result};
@@ -233,12 +234,8 @@ impl Backing {
 
 /// The logical block size of the disk with this device number, in bytes.
 fn logical_block_size(device: u64) -> Option<u32> {
-    let device = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-    // A partition has no queue of its own; its disk, one directory up, has it.
-    ["queue", "../queue"].iter().find_map(|queue| {
-        let text = fs::read_to_string(format!("{device}/{queue}/logical_block_size")).ok()?;
-        text.trim().parse().ok()
-    })
+    let size = BlockDevice::of(device)?.number("queue/logical_block_size")?;
+    size.try_into().ok()
 }
 
 /// How large a loop device becomes.

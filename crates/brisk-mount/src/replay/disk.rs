@@ -9,8 +9,8 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use brisk_io::{Charge, DiskReads, largest_advice_of};
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, major, minor, openat, renameat, unlinkat};
+use brisk_io::{BlockDevice, Charge, DiskReads, largest_advice_on};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::getpid;
 
@@ -24,64 +24,44 @@ const STANDING: (u64, u64) = (1 << 30, 20_000);
 /// Bytes of a file of [`DiskCharges`], at most.
 const TEXT: u64 = 64;
 
-/// A disk, by its number; none for what is on no disk of its own (FUSE, networks, overlays).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A disk; none for what is on no disk of its own (FUSE, networks, overlays).
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
-    number: Option<(u32, u32)>,
+    device: Option<BlockDevice>,
 }
 
 impl Disk {
     /// Something that is on no disk.
-    pub(super) const NONE: Self = Self { number: None };
+    pub(super) const NONE: Self = Self { device: None };
 
     /// That of the file behind a descriptor.
     pub(super) fn of(fd: &OwnedFd) -> Self {
-        let number = fstat(fd).map(|stat| (major(stat.st_dev), minor(stat.st_dev)));
         Self {
-            // Major number 0 is of file systems without a device.
-            number: number.ok().filter(|&(major, _)| major != 0),
+            device: fstat(fd).ok().and_then(|stat| BlockDevice::of(stat.st_dev)),
         }
     }
 
-    /// Its directory in `/sys`, of the whole disk if this is a part.
-    fn directory(self) -> Option<PathBuf> {
-        let (major, minor) = self.number?;
-        let own = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-        let whole = own.parent().map(Path::to_owned);
-        [Some(own), whole]
-            .into_iter()
-            .flatten()
-            .find(|path| path.join("queue").is_dir())
-    }
-
-    fn number_in(self, file: &str) -> Option<u64> {
-        let text = fs::read_to_string(self.directory()?.join(file)).ok()?;
-        text.trim().parse().ok()
-    }
-
     /// What names the disk among others: its number, which a later one may have, and its size.
-    pub(super) fn name(self) -> Option<String> {
-        let directory = self.directory()?;
-        let number = fs::read_to_string(directory.join("dev")).ok()?;
-        let size = self.number_in("size")?;
-        let number = number.trim();
+    pub(super) fn name(&self) -> Option<String> {
+        let device = self.device.as_ref()?;
+        let number = device.text("dev")?;
+        let size = device.number("size")?;
         let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b':');
         plain.then(|| format!("{number}-{size}"))
     }
 
     /// How files on it are read, if it charges what it is taken to.
-    pub(super) fn reads(self) -> DiskReads {
-        let turning = self.number_in("queue/rotational") == Some(1);
+    pub(super) fn reads(&self) -> DiskReads {
+        let device = self.device.as_ref();
+        let turning = device.and_then(|device| device.number("queue/rotational")) == Some(1);
         let (bytes, operations) = if turning { TURNING } else { STANDING };
-        let kib = |file| self.number_in(file).unwrap_or(0).saturating_mul(1024);
-        let largest = largest_advice_of(kib("queue/read_ahead_kb"), kib("queue/max_sectors_kb"));
         let number = |n| NonZeroU64::new(n).unwrap_or(NonZeroU64::MIN);
         DiskReads {
             charge: Charge {
                 bytes_per_second: number(bytes),
                 operations_per_second: number(operations),
             },
-            largest: number(largest),
+            largest: number(largest_advice_on(device)),
         }
     }
 }

@@ -161,9 +161,9 @@ impl Replay {
                 }
                 Err(_) => None,
             };
-            let disk = fd.as_ref().map(Disk::of);
-            let mut reads = disk.unwrap_or(Disk::NONE).reads();
-            let measured = disk.and_then(Disk::name).zip(charges.as_ref());
+            let disk = fd.as_ref().map_or(Disk::NONE, Disk::of);
+            let mut reads = disk.reads();
+            let measured = disk.name().zip(charges.as_ref());
             if let Some(charge) = measured.and_then(|(name, charges)| charges.get(&name)) {
                 reads.charge = charge;
             }

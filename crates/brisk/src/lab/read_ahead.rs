@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use rustix::fs::{major, minor};
+use brisk_io::BlockDevice;
 use serde::{Deserialize, Serialize};
 
 use super::undo::Undo;
@@ -74,14 +74,5 @@ pub fn device_of(path: &Path) -> Result<Option<PathBuf>> {
     let device = fs::metadata(path)
         .with_context(|| format!("cannot examine {}", path.display()))?
         .dev();
-    let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-    let Ok(directory) = fs::canonicalize(link) else {
-        return Ok(None);
-    };
-    // A partition is in the directory of its disk.
-    Ok(directory
-        .ancestors()
-        .take(2)
-        .find(|directory| directory.join("queue").is_dir())
-        .map(Path::to_owned))
+    Ok(BlockDevice::of(device).map(|disk| disk.directory().to_owned()))
 }
