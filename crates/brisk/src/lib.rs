@@ -9,7 +9,7 @@ a launch needs ([`launch`]); for all else it becomes `brisk-tools` ([`all_verbs`
 */
 
 mod args;
-mod disk_charge;
+mod disk_rate;
 mod json;
 mod kernel_feature;
 mod lab;

@@ -23,12 +23,13 @@ use super::results::{AppResults, Cannot, Kind, Measured, Recorded, Results, Run,
 use super::rival::{Order, Rival, version};
 use super::sample;
 use super::stage::{Stage, runtime, shown, work_off};
-use super::throttle::{Lift, Limit};
+use super::throttle::Lift;
 use super::timeline::Timeline;
 use super::undo::Undo;
 use super::walk::{Walked, walk};
 use super::wrong;
 use super::x_server::XServer;
+use crate::disk_rate::Rate;
 use crate::messages::say;
 
 /// How many bytes a warm launch may read from the disk: a file of the system or two, one
@@ -54,7 +55,7 @@ pub struct Experiment {
     pub read_ahead_kib: u32,
     pub chill: Chill,
     /// Of the disks that hold trees and images, while launches are measured.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<Rate>,
     /// Decides the orders.
     pub seed: u64,
     /// Measures walks alone, of about so many bytes of each tree.
@@ -151,12 +152,12 @@ impl Experiment {
                 seed: self.seed,
                 read_ahead_kib: self.read_ahead_kib,
                 bytes_per_second: self.limits.iter().find_map(|limit| match limit {
-                    Limit::Bytes(bytes) => Some(*bytes),
-                    Limit::Operations(_) => None,
+                    Rate::Bytes(bytes) => Some(*bytes),
+                    Rate::Operations(_) => None,
                 }),
                 operations_per_second: self.limits.iter().find_map(|limit| match limit {
-                    Limit::Bytes(_) => None,
-                    Limit::Operations(number) => Some(*number),
+                    Rate::Bytes(_) => None,
+                    Rate::Operations(number) => Some(*number),
                 }),
                 proven: Vec::new(),
                 cold: match self.chill {
@@ -572,8 +573,8 @@ impl Measuring<'_> {
         let charge = measured.map(|(mut bytes, mut operations)| {
             for limit in &self.experiment.limits {
                 match limit {
-                    Limit::Bytes(most) => bytes = bytes.min(*most),
-                    Limit::Operations(most) => operations = operations.min(*most),
+                    Rate::Bytes(most) => bytes = bytes.min(*most),
+                    Rate::Operations(most) => operations = operations.min(*most),
                 }
             }
             format!("bps={bytes},iops={operations}")

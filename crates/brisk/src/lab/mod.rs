@@ -44,5 +44,4 @@ pub use experiment::Experiment;
 pub use format::{Format, Formats};
 pub use recipe::Recipe;
 pub use rival::Rival;
-pub use throttle::Limit;
 pub use timeline::Timeline;

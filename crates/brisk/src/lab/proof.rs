@@ -12,7 +12,7 @@ use brisk_io::AlignedBuf;
 use serde::{Deserialize, Serialize};
 
 use super::statistics::Spread;
-use super::throttle::Limit;
+use crate::disk_rate::Rate;
 
 /// By how much what is got may differ from what is asked for.
 const TOLERANCE: f64 = 0.2;
@@ -63,7 +63,7 @@ pub fn make_file(directory: &Path) -> Result<std::path::PathBuf> {
 /// # Errors
 ///
 /// If one does not bind: what was measured.
-pub fn prove(limits: &[Limit], disk: &Path, file: &Path) -> Result<Vec<Proven>> {
+pub fn prove(limits: &[Rate], disk: &Path, file: &Path) -> Result<Vec<Proven>> {
     let name = disk.file_name().unwrap_or(disk.as_os_str());
     let name = name.to_string_lossy().into_owned();
     // What the kernel asks the disk for at once.
@@ -89,17 +89,17 @@ pub fn prove(limits: &[Limit], disk: &Path, file: &Path) -> Result<Vec<Proven>> 
     let mut proven = Vec::new();
     for limit in limits {
         let (of, unit, readers) = match limit {
-            Limit::Bytes(_) => ("bytes", 1.0, READERS_OF_BYTES),
-            Limit::Operations(_) => ("operations", SMALLEST as f64, READERS_OF_OPERATIONS),
+            Rate::Bytes(_) => ("bytes", 1.0, READERS_OF_BYTES),
+            Rate::Operations(_) => ("operations", SMALLEST as f64, READERS_OF_OPERATIONS),
         };
         let size = match limit {
-            Limit::Bytes(bytes) => (bytes / 16 / SMALLEST * SMALLEST).clamp(SMALLEST, LARGEST),
-            Limit::Operations(_) => SMALLEST,
+            Rate::Bytes(bytes) => (bytes / 16 / SMALLEST * SMALLEST).clamp(SMALLEST, LARGEST),
+            Rate::Operations(_) => SMALLEST,
         };
         // Each limit bounds the reads for the other's proof as well.
-        let allowed = |limit: &Limit| match limit {
-            Limit::Bytes(bytes) => *bytes as f64,
-            Limit::Operations(number) => *number as f64 * size.min(largest) as f64,
+        let allowed = |limit: &Rate| match limit {
+            Rate::Bytes(bytes) => *bytes as f64,
+            Rate::Operations(number) => *number as f64 * size.min(largest) as f64,
         };
         let bytes = limits.iter().map(allowed).fold(f64::INFINITY, f64::min);
         let asked = bytes / unit;

@@ -2,40 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::undo::Undo;
-use crate::size::parse_size;
+use crate::disk_rate::Rate;
 
 /// The group of all processes, of the controller of cgroup v1.
 const GROUP: &str = "/sys/fs/cgroup/blkio";
 
-/// A bound of what can be read from a disk in a second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    Bytes(u64),
-    Operations(u64),
-}
-
-impl FromStr for Limit {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let limit = match text.split_once('=') {
-            Some(("bps", size)) => Self::Bytes(parse_size(size)?),
-            Some(("iops", number)) => Self::Operations(number.parse().unwrap_or(0)),
-            _ => bail!("allowed are bps=SIZE and iops=N"),
-        };
-        match limit {
-            Self::Bytes(0) | Self::Operations(0) => bail!("allowed is a number from 1"),
-            limit => Ok(limit),
-        }
-    }
-}
-
-impl Limit {
+impl Rate {
     fn knob(self) -> PathBuf {
         Path::new(GROUP).join(match self {
             Self::Bytes(_) => "blkio.throttle.read_bps_device",
@@ -76,7 +52,7 @@ impl Limit {
     }
 }
 
-/// What was there before a [`Limit`].
+/// What was there before a [`Rate`].
 #[derive(Debug)]
 pub struct Lift {
     knob: PathBuf,
@@ -98,19 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_and_bind() {
-        assert_eq!("bps=2M".parse::<Limit>().ok(), Some(Limit::Bytes(2 << 20)));
-        let iops = "iops=2000".parse::<Limit>().ok();
-        assert_eq!(iops, Some(Limit::Operations(2000)));
-        for (text, message) in [
-            ("2M", "allowed are bps=SIZE and iops=N"),
-            ("rate=1", "allowed are bps=SIZE and iops=N"),
-            ("iops=0", "allowed is a number from 1"),
-            ("iops=-1", "allowed is a number from 1"),
-        ] {
-            assert_eq!(text.parse::<Limit>().unwrap_err().to_string(), message);
-        }
-        assert!(Limit::Bytes(1000).allows(1000, 1.0));
-        assert!(!Limit::Bytes(1000).allows(2000, 1.0));
+    fn a_limit_binds() {
+        assert!(Rate::Bytes(1000).allows(1000, 1.0));
+        assert!(!Rate::Bytes(1000).allows(2000, 1.0));
     }
 }

@@ -8,9 +8,10 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 
 use crate::Answer;
+use crate::disk_rate::Rate;
 use crate::lab::report::Raw;
 use crate::lab::{
-    App, Chill, Experiment, Format, Formats, Home, Limit, Recipe, Rival, Words, ready, report, undo,
+    App, Chill, Experiment, Format, Formats, Home, Recipe, Rival, Words, ready, report, undo,
 };
 use crate::size::parse_size;
 
@@ -112,7 +113,7 @@ struct LaunchArgs {
     /// proven by direct reads before anything is measured. This needs the controller blkio of
     /// cgroup v1.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
-    disk: Vec<Limit>,
+    disk: Vec<Rate>,
 
     /// What programs find in their home directory: nothing, or what launches before have left.
     /// [default: what the spec says, else fresh]

@@ -10,7 +10,7 @@ use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::pack::count;
-use crate::disk_charge::parse_charge;
+use crate::disk_rate::parse_charge;
 use crate::messages::{say, warn, with_reasons};
 use crate::size::parse_size;
 use crate::{Answer, json};

@@ -1,20 +1,27 @@
-//! What a disk charges for reads, as an option says it.
+//! What a disk does in a second, as options say it.
 
 use std::num::NonZeroU64;
+use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use brisk_mount::DiskCharge;
 
 use crate::size::parse_size;
 
-/// Reads `bps=SIZE`, `iops=N`, or both with a comma between them.
-pub fn parse_charge(text: &str) -> anyhow::Result<DiskCharge> {
-    let mut charge = DiskCharge::default();
-    for part in text.split(',') {
-        let (of, number) = match part.split_once('=') {
-            Some(("bps", size)) => (&mut charge.bytes_per_second, parse_size(size)?),
-            Some(("iops", number)) => (
-                &mut charge.operations_per_second,
+/// What can be read from a disk in a second: `bps=SIZE` or `iops=N`, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    Bytes(u64),
+    Operations(u64),
+}
+
+impl FromStr for Rate {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let rate = match text.split_once('=') {
+            Some(("bps", size)) => Self::Bytes(parse_size(size)?),
+            Some(("iops", number)) => Self::Operations(
                 number
                     .parse()
                     .ok()
@@ -22,8 +29,25 @@ pub fn parse_charge(text: &str) -> anyhow::Result<DiskCharge> {
             ),
             _ => bail!("allowed are bps=SIZE and iops=N, with a comma between them"),
         };
-        let number = NonZeroU64::new(number).context("allowed is a number from 1")?;
-        if of.replace(number).is_some() {
+        match rate {
+            Self::Bytes(0) | Self::Operations(0) => bail!("allowed is a number from 1"),
+            rate => Ok(rate),
+        }
+    }
+}
+
+/// Reads a [`Rate`], or one of each kind with a comma between them.
+pub fn parse_charge(text: &str) -> anyhow::Result<DiskCharge> {
+    let mut charge = DiskCharge::default();
+    for part in text.split(',') {
+        let (of, number) = match part.parse()? {
+            Rate::Bytes(number) => (&mut charge.bytes_per_second, number),
+            Rate::Operations(number) => (&mut charge.operations_per_second, number),
+        };
+        if of
+            .replace(NonZeroU64::new(number).context("allowed is a number from 1")?)
+            .is_some()
+        {
             bail!("{part} is the second of its kind, allowed is one");
         }
     }
@@ -51,7 +75,12 @@ mod tests {
                 "",
                 "allowed are bps=SIZE and iops=N, with a comma between them",
             ),
+            (
+                "2M",
+                "allowed are bps=SIZE and iops=N, with a comma between them",
+            ),
             ("bps=0", "allowed is a number from 1"),
+            ("iops=0", "allowed is a number from 1"),
             (
                 "iops=2k",
                 "allowed is a number of operations, such as iops=2000",
