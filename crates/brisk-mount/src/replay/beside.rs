@@ -44,19 +44,24 @@ impl ReplayBeside {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         match File::open(&path) {
-            Ok(profile) => Ok(Self {
-                path,
-                profile,
-                at: Vec::new(),
-                charge: DiskCharge::default(),
-                budget: None,
-                then: None,
-                report: None,
-            }),
+            Ok(profile) => Ok(Self::of(path, profile)),
             Err(e) => {
                 let cause = Cause::io("open the profile", e);
                 Err(Error::new(Action::Replay, cause).with_path(path))
             }
+        }
+    }
+
+    /// Of a profile that is open; `path` is for messages.
+    pub fn of(path: PathBuf, profile: File) -> Self {
+        Self {
+            path,
+            profile,
+            at: Vec::new(),
+            charge: DiskCharge::default(),
+            budget: None,
+            then: None,
+            report: None,
         }
     }
 

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -67,7 +67,8 @@ pub struct LearnedPack {
     pub command: Vec<OsString>,
     /// Launches that it was learned from.
     pub runs: Option<u32>,
-    /// Pages of 4 KiB in the pack or the profile; none if it is damaged or to be learned from the next launch.
+    /// Pages of 4 KiB in the pack or the profile; none if it is damaged or to be learned from the next
+    /// launch.
     pub pages: Option<u64>,
     /// Bytes of its files.
     pub bytes: u64,
@@ -168,14 +169,34 @@ impl LearnedPacks {
         key.name()
     }
 
-    /// The path of the profile that was learned of this key, and takes note that it is used now; none
-    /// if none was.
-    pub fn use_profile(&self, key: &str) -> Option<PathBuf> {
+    /// The profile that was learned of this key, with its path for messages, and takes note that it is
+    /// used now; none if none was.
+    pub fn use_profile(&self, key: &str) -> Option<(PathBuf, File)> {
         let name = format!("{key}.profile");
         let file = open(&self.reach(&name)).ok()?;
         // It is used, whatever its time says.
         Self::touch(&file).ok();
-        Some(self.path.join(name))
+        Some((self.path.join(name), file))
+    }
+
+    /// Removes what was learned of this key, if `used` is still its profile: another launch may have
+    /// learned anew meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be looked at or removed.
+    pub fn forget_profile(&self, key: &str, used: &Metadata) -> Result<()> {
+        let forget = || -> io::Result<()> {
+            let now = match fs::metadata(self.reach(&format!("{key}.profile"))) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+                now => now?,
+            };
+            match (now.dev(), now.ino()) == (used.dev(), used.ino()) {
+                true => self.remove(key),
+                false => Ok(()),
+            }
+        };
+        forget().map_err(|e| self.failed("remove a profile from", e))
     }
 
     /// Keeps the profile of a launch from the directory `tree`, within `limit` bytes of all that is
@@ -439,6 +460,22 @@ mod tests {
         assert_eq!(packs.image("b"), Some("/y.img".into()));
         packs.forget("b").expect("ours");
         assert_eq!(fs::read_dir(&packs.path).expect("ours").count(), 1);
+    }
+
+    #[test]
+    fn a_profile_that_was_learned_anew_is_not_forgotten() {
+        let (_dir, packs) = packs();
+        put(&packs, "a.profile", 1, 1);
+        let (path, used) = packs.use_profile("a").expect("one");
+        let used = used.metadata().expect("open");
+        put(&packs, "new", 1, 1);
+        fs::rename(packs.path.join("new"), &path).expect("ours");
+        packs.forget_profile("a", &used).expect("ours");
+        assert!(path.exists());
+        let now = fs::metadata(&path).expect("there");
+        packs.forget_profile("a", &now).expect("ours");
+        assert!(!path.exists());
+        packs.forget_profile("a", &now).expect("gone is gone");
     }
 
     #[test]

@@ -301,9 +301,7 @@ fn run_directory(
         .context("cannot resolve the directory's name")?;
     let program = args.command.first().map_or(OsStr::new(""), |word| word);
     let key = LearnedPacks::key_of_directory(&canonical, program);
-    // Another run may forget it meanwhile.
-    let known = packs.use_profile(&key).map(ReplayBeside::open);
-    let Some(Ok(mut beside)) = known else {
+    let Some((path, profile)) = packs.use_profile(&key) else {
         let traced = Traced::Learn {
             launch: &launch,
             tree: &canonical,
@@ -312,12 +310,16 @@ fn run_directory(
         };
         return trace(args, traced);
     };
+    let used = profile.metadata().context("cannot examine a profile")?;
+    let mut beside = ReplayBeside::of(path, profile);
     arrange(&mut beside, args, &tree);
     beside.then = Some(Box::new(move |replayed| {
         if replayed.is_none_or(Replayed::is_stale) {
             // The next run records anew. What cannot be removed is looked at again by then.
             let packs = LearnedPacks::open(&learning.packs);
-            packs.and_then(|packs| packs.forget(&key)).ok();
+            packs
+                .and_then(|packs| packs.forget_profile(&key, &used))
+                .ok();
         }
     }));
     replay::start_beside(beside, &launch)
