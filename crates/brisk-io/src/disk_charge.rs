@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags, open};
-
+use crate::transfer::open_direct;
 use crate::{AlignedBuf, Charge, ReadAt};
 
 /// Reads that are under way at once, in each of the two measurements.
@@ -34,9 +33,7 @@ pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
     for file in files {
         let len = ReadAt::len(*file)?;
         if len >= MEASURED_LEN {
-            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(*file));
-            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-            direct.push((File::from(open(path, flags, Mode::empty())?), len));
+            direct.push((open_direct(file)?, len));
         }
     }
     if direct.is_empty() {

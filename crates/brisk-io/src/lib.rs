@@ -32,21 +32,36 @@ assert_eq!(&magic, b"\x7fELF");
 mod advice;
 mod aligned_buf;
 mod block_device;
+mod choice;
 mod disk_charge;
 mod extents;
+mod figures;
+mod load;
 mod mapping;
+mod need;
 mod page_cache;
 mod prefetch;
 mod read_at;
+mod region;
+mod sigbus;
+mod strategy;
+mod transfer;
+mod uring;
 
 pub use advice::{largest_advice, largest_advice_on, will_read};
 pub use aligned_buf::AlignedBuf;
 pub use block_device::BlockDevice;
+pub use choice::Reason;
 pub use disk_charge::{MEASURED_LEN, measure_charge};
 pub use extents::{Charge, DiskReads, Extent, plan_extents};
-pub use mapping::Mapping;
+pub use figures::{LoadFigures, LoadFiguresError, Situation};
+pub use load::{Loaded, Release, load, load_as};
+pub use mapping::{Mapping, PrivateMapping};
+pub use need::{By, Form, Need, Touch};
 pub use page_cache::{
     Residency, evict, evict_and_prove, page_size, prove_warm, residency, start_writeback,
 };
 pub use prefetch::{Prefetch, PrefetchCounts, PrefetchOptions};
 pub use read_at::{ReadAt, Window};
+pub use sigbus::guard_mappings;
+pub use strategy::{Strategy, UnknownStrategy};

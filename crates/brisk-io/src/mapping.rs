@@ -1,31 +1,25 @@
 use std::fs::File;
 use std::io;
-use std::ptr::{self, NonNull};
+use std::ops::Range;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::Advice;
 
 use crate::ReadAt;
+use crate::region::Region;
 
-/// A shared, read-only mapping of a whole file.
+/// A shared, read-only mapping of a file, or of a part of it.
 ///
 /// # What the caller promises
 ///
 /// The file keeps its length and its bytes while it is mapped. An image that appears by `rename`
 /// and is never written again keeps that promise; a file somebody writes in place does not.
 /// If the promise is broken, bytes may change between two reads, and touching a page past the new
-/// end, or one that the disk cannot give, ends the process by SIGBUS. Where that cannot be ruled
-/// out (network filesystems, removable media, long-lived servers), read the [`File`] instead.
-///
-/// Invariants:
-/// 1. If `len > 0`, `ptr` is the start of a mapping of `len` bytes, readable, made by `mmap`, and
-///    unmapped only by `drop`.
-/// 2. If `len == 0` nothing is mapped, and `ptr` dangles.
-/// 3. `len <= isize::MAX`.
+/// end, or one that the disk cannot give, ends the process by SIGBUS, unless
+/// [`guard_mappings`](crate::guard_mappings) was called: then it reads zeros, [`Mapping::check`] is an
+/// error from then on, and so is `read_at`.
+/// Where none of that will do (network filesystems, removable media), read the [`File`] instead.
 #[derive(Debug)]
-pub struct Mapping {
-    ptr: NonNull<u8>,
-    len: usize,
-}
+pub struct Mapping(Region);
 
 impl Mapping {
     /// Maps all of `file` as it is long now.
@@ -35,85 +29,121 @@ impl Mapping {
     /// What `mmap` says: `ENODEV` where the filesystem cannot map (some of FUSE, 9p), `ENOMEM`
     /// where the address space is full.
     pub fn shared(file: &File) -> io::Result<Self> {
-        let len = ReadAt::len(file)?;
-        let len = usize::try_from(len)
-            .ok()
-            .filter(|&n| isize::try_from(n).is_ok())
-            .ok_or(io::ErrorKind::FileTooLarge)?;
-        if len == 0 {
-            return Ok(Self {
-                ptr: NonNull::dangling(),
-                len,
-            });
-        }
-        // SAFETY: `mmap` needs that a fixed address, if given, overlays nothing in use: none is
-        // given, so the kernel picks a free range. The flags ask for memory nobody else has.
-        let raw = unsafe {
-            mmap(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                file,
-                0,
-            )?
-        };
-        let ptr = NonNull::new(raw.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { ptr, len })
+        Self::of(file, 0..ReadAt::len(file)?)
+    }
+
+    /// Maps `bytes` of `file`, which need not begin at a page.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if the file has not all of them, and as [`Mapping::shared`].
+    pub fn of(file: &File, bytes: Range<u64>) -> io::Result<Self> {
+        Region::map(file, &bytes, false).map(Self)
     }
 
     /// The mapped bytes, under the promise in the type's documentation.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: by invariants 1 to 3, `len` bytes from `ptr` are readable for the life of
-        // `self` (zero of them from a dangling pointer are too), and `len` fits an isize. That
-        // nobody writes them is what the caller promised in the type's documentation.
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+        self.0.as_slice()
+    }
+
+    /// Whether all that was read of the mapping so far was the file's.
+    ///
+    /// To be asked after the last use of a borrowed slice, by who called
+    /// [`guard_mappings`](crate::guard_mappings).
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if a page could not be had, and zeros were read.
+    #[inline]
+    pub fn check(&self) -> io::Result<()> {
+        self.0.check()
+    }
+
+    /// Puts all pages into the page table, so that no touch of them faults, until the kernel takes some
+    /// of them away again.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] where a touch would be SIGBUS, and
+    /// [`io::ErrorKind::InvalidInput`] before Linux 5.14.
+    pub fn populate(&self) -> io::Result<()> {
+        self.0.populate(0..self.0.len())
     }
 
     /// Tells the kernel that reads will be scattered: no read-ahead around a fault.
     pub fn advise_random(&self) -> io::Result<()> {
-        self.advise(Advice::Random)
+        self.0.advise(Advice::Random)
     }
 
     /// Tells the kernel that reads go from start to end.
     pub fn advise_sequential(&self) -> io::Result<()> {
-        self.advise(Advice::Sequential)
-    }
-
-    fn advise(&self, advice: Advice) -> io::Result<()> {
-        if self.len == 0 {
-            return Ok(());
-        }
-        // SAFETY: `madvise` needs a range that is mapped: invariant 1. Both kinds of advice that
-        // reach this call change only read-ahead, never contents or protection.
-        unsafe { madvise(self.ptr.as_ptr().cast(), self.len, advice)? };
-        Ok(())
+        self.0.advise(Advice::Sequential)
     }
 }
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if self.len == 0 {
-            return;
-        }
-        // SAFETY: invariant 1, and no slice outlives `self`, for each borrows it.
-        let unmapped = unsafe { munmap(self.ptr.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "munmap of a whole mapping cannot fail");
-    }
-}
-
-// SAFETY: the mapping is plain readable memory, bound to the process and not to a thread.
-unsafe impl Send for Mapping {}
-// SAFETY: it is only ever read through `&Mapping`.
-unsafe impl Sync for Mapping {}
 
 impl ReadAt for Mapping {
+    #[inline]
     fn len(&self) -> io::Result<u64> {
-        Ok(self.len as u64)
+        Ok(self.0.len() as u64)
     }
 
+    #[inline]
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.as_slice().read_at(offset, buf)
+        self.0.copy(offset, buf)
+    }
+}
+
+/// A private mapping of a file, or of a part of it: what is written stays in this process, and the file
+/// never changes.
+///
+/// Only pages that are written are copied; the others are the page cache's, as in a [`Mapping`]. The
+/// same promise is asked of the caller, for a page that was not written yet shows the file.
+#[derive(Debug)]
+pub struct PrivateMapping(Region);
+
+impl PrivateMapping {
+    /// Maps `bytes` of `file`, which need not begin at a page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mapping::of`].
+    pub fn of(file: &File, bytes: Range<u64>) -> io::Result<Self> {
+        Region::map(file, &bytes, true).map(Self)
+    }
+
+    /// The bytes as they were patched, under the promise in the documentation of [`Mapping`].
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+
+    /// The bytes, to be patched.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice().expect("a private region is writable")
+    }
+
+    /// As [`Mapping::check`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn check(&self) -> io::Result<()> {
+        self.0.check()
+    }
+}
+
+impl ReadAt for PrivateMapping {
+    #[inline]
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    #[inline]
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.copy(offset, buf)
     }
 }
 
@@ -142,5 +172,47 @@ mod tests {
         let mapping = Mapping::shared(&file).unwrap();
         assert!(mapping.as_slice().is_empty());
         mapping.advise_random().unwrap();
+    }
+
+    #[test]
+    fn a_part_begins_anywhere() {
+        let file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..40_001u32).map(|n| (n % 251) as u8).collect();
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+        for range in [0..0, 17..17, 4095..4097, 12_289..40_001, 40_001..40_001] {
+            let expected = &bytes[range.start as usize..range.end as usize];
+            let shared = Mapping::of(&file, range.clone()).unwrap();
+            assert_eq!(shared.as_slice(), expected);
+            shared.populate().unwrap();
+            let private = PrivateMapping::of(&file, range).unwrap();
+            assert_eq!(private.as_slice(), expected);
+        }
+        let e = Mapping::of(&file, 40_000..40_002).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            e.to_string(),
+            "bytes 40000 to 40002 of a file of 40001 cannot be mapped"
+        );
+    }
+
+    #[test]
+    fn what_is_patched_stays_here() {
+        let file = tempfile::tempfile().unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 10_000], 0).unwrap();
+        let mut one = PrivateMapping::of(&file, 5000..9000).unwrap();
+        let other = PrivateMapping::of(&file, 5000..9000).unwrap();
+        one.as_mut_slice()[100] = 7;
+        assert_eq!(one.as_slice()[100], 7);
+        assert_eq!(other.as_slice(), [1; 4000]);
+        let mut buf = [0; 3];
+        assert_eq!(one.read_at(99, &mut buf).unwrap(), 3);
+        assert_eq!(buf, [1, 7, 1]);
+        assert!(
+            Mapping::shared(&file)
+                .unwrap()
+                .as_slice()
+                .iter()
+                .all(|&b| b == 1)
+        );
     }
 }

@@ -1,0 +1,219 @@
+//! Which [`Strategy`] suits a need: the decision table of docs/design.md.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use rustix::fs::fstatfs;
+
+use crate::figures::{LoadFigures, LoadFiguresError, Situation};
+use crate::page_cache::is_cached;
+use crate::{By, Form, Need, Strategy, Touch};
+
+/// Below this, one read costs less than making and ending a mapping.
+const SMALL: u64 = 64 << 10;
+
+/// Why a [`Strategy`] was taken.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The caller named it.
+    Given,
+    /// By a rule of the decision table.
+    Rule {
+        /// The rule, in words.
+        rule: &'static str,
+        /// What was wrong with this machine's figures, if there are some.
+        figures: Option<&'static LoadFiguresError>,
+    },
+    /// It was the fastest, when this machine was measured.
+    Measured {
+        /// The situation that was measured.
+        like: Situation,
+        /// Nanoseconds.
+        time: u64,
+        /// The next best and its nanoseconds.
+        next: Option<(Strategy, u64)>,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
+        match self {
+            Self::Given => f.write_str("the caller named it"),
+            Self::Rule { rule, figures } => {
+                f.write_str(rule)?;
+                if let Some(e) = figures {
+                    write!(f, " (the figures of this machine are of no use: {e})")?;
+                }
+                Ok(())
+            }
+            Self::Measured { like, time, next } => {
+                let state = if like.resident {
+                    "in memory"
+                } else {
+                    "on disk"
+                };
+                write!(
+                    f,
+                    "it took {:.3} ms on this machine for {} bytes {state} in {} processes",
+                    ms(*time),
+                    like.len,
+                    like.need.processes
+                )?;
+                if let Some((strategy, time)) = next {
+                    write!(f, ", and {strategy} {:.3} ms", ms(*time))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Ways to try, the best first, and why that.
+pub(crate) struct Choice {
+    pub(crate) ways: Vec<Strategy>,
+    pub(crate) reason: Reason,
+}
+
+/// What is asked of the system before it is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Other machines may change the files.
+    remote: bool,
+    /// Nothing is ever read from a disk.
+    in_memory: bool,
+    situation: Situation,
+}
+
+/// Which of a file are wanted, in what state they are, and what follows.
+pub(crate) fn choose(
+    file: &File,
+    bytes: &Range<u64>,
+    need: Need,
+    figures: Result<&'static LoadFigures, &'static LoadFiguresError>,
+) -> io::Result<Choice> {
+    let len = bytes.end.saturating_sub(bytes.start);
+    // Numbers of linux/magic.h; those of SMB are its own.
+    const REMOTE: [u32; 6] = [
+        0x6969,
+        0x517B,
+        0xFF53_4D42,
+        0xFE53_4D42,
+        0x0102_1997,
+        0x00C3_6400,
+    ];
+    const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58F6];
+    // Types of file systems are of 32 bits, however wide the field is.
+    let kind = fstatfs(file)?.f_type as u32;
+    let in_memory = IN_MEMORY.contains(&kind);
+    let facts = Facts {
+        remote: REMOTE.contains(&kind),
+        in_memory,
+        situation: Situation {
+            len,
+            // Where the kernel does not tell, the page cache is the likelier place: what is loaded by many
+            // was loaded before.
+            resident: in_memory || is_cached(file, bytes.start, len).unwrap_or(true),
+            need,
+        },
+    };
+    Ok(decide(facts, figures))
+}
+
+fn decide(
+    facts: Facts,
+    figures: Result<&'static LoadFigures, &'static LoadFiguresError>,
+) -> Choice {
+    let by_rule = |first: Strategy, rule| Choice {
+        ways: then_others(first, facts.situation.need.form),
+        reason: Reason::Rule {
+            rule,
+            figures: figures.err(),
+        },
+    };
+    let Situation {
+        len,
+        resident,
+        need,
+    } = facts.situation;
+    if facts.remote {
+        return by_rule(
+            Strategy::Read,
+            "the file is on a network, where a mapping ends in SIGBUS as the connection fails",
+        );
+    }
+    if len < SMALL {
+        return by_rule(
+            Strategy::Read,
+            "so few bytes are copied faster than they are mapped",
+        );
+    }
+    if let Ok(figures) = figures
+        && let Some((like, figures)) = figures.nearest(facts.situation)
+    {
+        let suits = |&&(strategy, _): &&(Strategy, u64)| can_be(strategy, need.form);
+        let mut best = figures.iter().filter(suits).copied();
+        if let Some((first, time)) = best.next() {
+            let next = best.next();
+            return Choice {
+                ways: then_others(first, need.form),
+                reason: Reason::Measured { like, time, next },
+            };
+        }
+    }
+    let (strategy, rule) = rule(resident, need);
+    by_rule(strategy, rule)
+}
+
+/// The table: what most machines do best with many bytes of a local file.
+fn rule(resident: bool, need: Need) -> (Strategy, &'static str) {
+    match (need.form, need.touch, need.by, resident) {
+        (Form::Patched, Touch::All, By::Caller, _) if need.processes == 1 => (
+            Strategy::Read,
+            "all is patched, so each page is copied at any rate, and large pages fault less",
+        ),
+        (Form::Patched, ..) => (
+            Strategy::PrivateMap,
+            "only pages that are patched are copied",
+        ),
+        (_, Touch::Random | Touch::Part, ..) => {
+            (Strategy::SharedMap, "only what is touched is brought")
+        }
+        (_, Touch::All, By::Others, _) => (
+            Strategy::SharedMap,
+            "nobody waits, and others find the pages as they come",
+        ),
+        (_, Touch::All, By::Caller, true) => (
+            Strategy::PopulatedMap,
+            "all is in memory, and mapping it at once is one call",
+        ),
+        (_, Touch::All, By::Caller, false) if need.processes > 1 => (
+            Strategy::PopulatedMap,
+            "several processes share what one of them reads",
+        ),
+        (_, Touch::All, By::Caller, false) => {
+            (Strategy::PopulatedMap, "all is read ahead, and not copied")
+        }
+    }
+}
+
+fn can_be(strategy: Strategy, form: Form) -> bool {
+    form != Form::Patched || strategy != Strategy::SharedMap
+}
+
+/// `first`, and what else does if it is refused.
+fn then_others(first: Strategy, form: Form) -> Vec<Strategy> {
+    let others = [
+        Strategy::PopulatedMap,
+        Strategy::Read,
+        Strategy::SharedMap,
+        Strategy::PrivateMap,
+    ];
+    let others = others
+        .into_iter()
+        .filter(|&way| way != first && can_be(way, form));
+    std::iter::once(first).chain(others).collect()
+}

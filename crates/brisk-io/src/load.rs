@@ -1,0 +1,281 @@
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use crate::choice::{Choice, Reason, choose};
+use crate::figures::LoadFigures;
+use crate::page_cache::is_cached;
+use crate::region::Region;
+use crate::transfer::{ALIGNMENT, PIECE, Transfer, copying_threads, open_direct};
+use crate::{Form, Need, ReadAt, Strategy, Touch, uring, will_read};
+
+/// Reads past the page cache that are under way at once.
+const DIRECT_READS: usize = 8;
+
+/// Bytes that are populated before the kernel is told of more.
+const WINDOW: usize = 4 * PIECE;
+
+/// Windows that the kernel is told of before the first of them is populated.
+const WINDOWS_AHEAD: usize = 4;
+
+/// Bytes of a file in memory, and how they came there.
+///
+/// Where they are a mapping ([`Strategy::copies`] tells), the promise in the documentation of
+/// [`Mapping`](crate::Mapping) is asked of who uses them.
+#[derive(Debug)]
+pub struct Loaded {
+    region: Region,
+    strategy: Strategy,
+    reason: Reason,
+    refused: Vec<(Strategy, io::Error)>,
+}
+
+/// How [`Loaded`] memory is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Release {
+    /// At once, by this thread, as dropping it does.
+    Unmap,
+    /// Never: the process ends soon, and the kernel takes it then.
+    SkipAtExit,
+    /// At once, the pages by so many threads first.
+    InParallel(usize),
+}
+
+impl Loaded {
+    /// The bytes.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        self.region.as_slice()
+    }
+
+    /// The bytes, to be patched: there if [`Form::Patched`] was asked for, or if they were copied.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        self.region.as_mut_slice()
+    }
+
+    /// The way that was taken.
+    pub fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Why that way.
+    pub fn reason(&self) -> &Reason {
+        &self.reason
+    }
+
+    /// The ways that were tried before, and what the system said to each.
+    pub fn refused(&self) -> &[(Strategy, io::Error)] {
+        &self.refused
+    }
+
+    /// As [`Mapping::check`](crate::Mapping::check); nothing can be wrong with what was copied.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn check(&self) -> io::Result<()> {
+        self.region.check()
+    }
+
+    /// Gives the memory back.
+    pub fn release(self, how: Release) {
+        match how {
+            Release::Unmap => drop(self),
+            Release::SkipAtExit => std::mem::forget(self),
+            Release::InParallel(threads) => self.region.release_in_parallel(threads),
+        }
+    }
+}
+
+impl ReadAt for Loaded {
+    #[inline]
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.region.len() as u64)
+    }
+
+    #[inline]
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.region.copy(offset, buf)
+    }
+}
+
+/// Brings `bytes` of `file` into memory in the way that suits `need`: by what
+/// [was measured](LoadFigures::of_this_machine) on this machine, and else by what is known of most.
+///
+/// Where the system or the filesystem refuses a way the next best is taken, and [`Loaded::refused`] tells.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::UnexpectedEof`] if the file has not all of the bytes, and what the system says of a disk
+/// that fails or of memory that it has not.
+pub fn load(file: &File, bytes: Range<u64>, need: Need) -> io::Result<Loaded> {
+    let figures = LoadFigures::of_this_machine();
+    let Choice { ways, reason } = choose(file, &bytes, need, figures)?;
+    let mut refused = Vec::new();
+    for strategy in ways {
+        match bring(strategy, file, &bytes, need) {
+            Ok(region) => {
+                return Ok(Loaded {
+                    region,
+                    strategy,
+                    reason,
+                    refused,
+                });
+            }
+            Err(e) if is_refusal(&e) => refused.push((strategy, e)),
+            Err(e) => return Err(e),
+        }
+    }
+    let told = refused.pop().map(|(_, e)| e);
+    Err(told.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+}
+
+/// Brings `bytes` of `file` into memory in this way, and in no other.
+///
+/// # Errors
+///
+/// As [`load`], and [`io::ErrorKind::InvalidInput`], [`io::ErrorKind::Unsupported`] and others where the
+/// system, the filesystem or this build refuses that way. A [`Strategy::SharedMap`] cannot be
+/// [`Form::Patched`].
+pub fn load_as(
+    strategy: Strategy,
+    file: &File,
+    bytes: Range<u64>,
+    need: Need,
+) -> io::Result<Loaded> {
+    Ok(Loaded {
+        region: bring(strategy, file, &bytes, need)?,
+        strategy,
+        reason: Reason::Given,
+        refused: Vec::new(),
+    })
+}
+
+/// Whether another way may do what this one could not.
+fn is_refusal(e: &io::Error) -> bool {
+    matches!(
+        e.raw_os_error(),
+        Some(
+            libc::EINVAL
+                | libc::ENODEV
+                | libc::EOPNOTSUPP
+                | libc::ENOSYS
+                | libc::EPERM
+                | libc::EACCES
+                | libc::ENOMEM
+                | libc::ENOENT
+        )
+    ) || e.kind() == io::ErrorKind::Unsupported
+}
+
+fn bring(strategy: Strategy, file: &File, bytes: &Range<u64>, need: Need) -> io::Result<Region> {
+    let patched = need.form == Form::Patched;
+    match strategy {
+        Strategy::SharedMap if patched => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "what is patched cannot be mapped shared; map it private, or copy it",
+        )),
+        Strategy::SharedMap => map(file, bytes, need, false),
+        Strategy::PrivateMap => map(file, bytes, need, true),
+        Strategy::PopulatedMap => populated(file, bytes, patched),
+        Strategy::Read => copied(file, bytes, 1, |buf, needed| {
+            let transfer = Transfer {
+                threads: copying_threads(),
+                ahead: is_missing(file, bytes),
+            };
+            transfer.run(file, bytes.start, buf, needed)
+        }),
+        Strategy::Direct => {
+            let direct = open_direct(file)?;
+            let transfer = Transfer {
+                threads: DIRECT_READS,
+                ahead: false,
+            };
+            let start = bytes.start / ALIGNMENT * ALIGNMENT;
+            copied(file, bytes, ALIGNMENT, |buf, needed| {
+                transfer.run(&direct, start, buf, needed)
+            })
+        }
+        Strategy::Uring => copied(file, bytes, 1, |buf, needed| {
+            uring::transfer(file, bytes.start, buf, needed)
+        }),
+        Strategy::UringDirect => {
+            let direct = open_direct(file)?;
+            let start = bytes.start / ALIGNMENT * ALIGNMENT;
+            copied(file, bytes, ALIGNMENT, |buf, needed| {
+                uring::transfer(&direct, start, buf, needed)
+            })
+        }
+    }
+}
+
+/// Whether the kernel has not all of the bytes in memory, or does not tell.
+fn is_missing(file: &File, bytes: &Range<u64>) -> bool {
+    is_cached(file, bytes.start, bytes.end - bytes.start) != Some(true)
+}
+
+fn map(file: &File, bytes: &Range<u64>, need: Need, private: bool) -> io::Result<Region> {
+    let region = Region::map(file, bytes, private)?;
+    match need.touch {
+        // Who touches them finds them read, or on their way. Advice is never needed.
+        Touch::All if is_missing(file, bytes) => {
+            will_read(file, bytes.clone()).ok();
+        }
+        Touch::Random => {
+            region.advise(rustix::mm::Advice::Random).ok();
+        }
+        Touch::All | Touch::Part => {}
+    }
+    Ok(region)
+}
+
+fn populated(file: &File, bytes: &Range<u64>, private: bool) -> io::Result<Region> {
+    let region = Region::map(file, bytes, private)?;
+    let missing = is_missing(file, bytes);
+    let mut told = 0;
+    for start in (0..region.len()).step_by(WINDOW) {
+        if missing {
+            let to = (start + (WINDOWS_AHEAD + 1) * WINDOW).min(region.len());
+            let range = bytes.start + told as u64..bytes.start + to as u64;
+            // Advice only.
+            will_read(file, range).ok();
+            told = to;
+        }
+        region.populate(start..start.saturating_add(WINDOW).min(region.len()))?;
+    }
+    Ok(region)
+}
+
+/// Own memory that `transfer` fills; of the file's bytes it gets those from a multiple of `alignment` on,
+/// and room up to such a multiple.
+fn copied(
+    file: &File,
+    bytes: &Range<u64>,
+    alignment: u64,
+    transfer: impl FnOnce(&mut [u8], usize) -> io::Result<()>,
+) -> io::Result<Region> {
+    let file_len = ReadAt::len(file)?;
+    if bytes.start > bytes.end || bytes.end > file_len {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!(
+                "bytes {} to {} of a file of {file_len} cannot be read",
+                bytes.start, bytes.end
+            ),
+        ));
+    }
+    let len = usize::try_from(bytes.end - bytes.start).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    // Less than `alignment`.
+    let skip = (bytes.start % alignment) as usize;
+    let mut region = Region::own(skip, len)?;
+    if len == 0 {
+        return Ok(region);
+    }
+    let room = (skip + len).next_multiple_of(alignment as usize);
+    let skip = region.skip();
+    let pages = region.pages_mut().ok_or(io::ErrorKind::Unsupported)?;
+    transfer(&mut pages[..room], skip + len)?;
+    Ok(region)
+}

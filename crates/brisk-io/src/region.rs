@@ -1,0 +1,254 @@
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::sigbus::Watch;
+use crate::{ReadAt, page_size};
+
+/// Pages that `mmap` put into memory, of a file or of nothing, of which some bytes are wanted.
+///
+/// 1. If `mapped > 0`, `base` is the page-aligned start of `mapped` bytes that one `mmap` made, readable,
+///    and writable if `writable`; only `drop` unmaps them.
+/// 2. If `mapped == 0`, nothing is mapped and `base` dangles.
+/// 3. `skip + len <= mapped <= isize::MAX`.
+/// 4. `watch` covers all of `mapped` that are a file's from before the first access until after the last.
+#[derive(Debug)]
+pub(crate) struct Region {
+    base: NonNull<u8>,
+    mapped: usize,
+    skip: usize,
+    len: usize,
+    writable: bool,
+    watch: Option<Watch>,
+}
+
+/// From here on large pages are asked for: those of most machines have 2 MiB.
+const LARGE: usize = 2 << 20;
+
+impl Region {
+    /// Maps `bytes` of `file`, which has them.
+    pub(crate) fn map(file: &File, bytes: &Range<u64>, private: bool) -> io::Result<Self> {
+        let file_len = ReadAt::len(file)?;
+        if bytes.start > bytes.end || bytes.end > file_len {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!(
+                    "bytes {} to {} of a file of {file_len} cannot be mapped",
+                    bytes.start, bytes.end
+                ),
+            ));
+        }
+        // The page's own length divides the offset that is mapped.
+        let skip = bytes.start % page_size() as u64;
+        let mapped = usize::try_from(bytes.end - bytes.start + skip)
+            .ok()
+            .filter(|&n| isize::try_from(n).is_ok())
+            .ok_or(io::ErrorKind::FileTooLarge)?;
+        // `skip` is less than a page.
+        let skip = skip as usize;
+        if mapped == skip {
+            return Ok(Self {
+                base: NonNull::dangling(),
+                mapped: 0,
+                skip: 0,
+                len: 0,
+                writable: private,
+                watch: None,
+            });
+        }
+        let (protection, flags) = if private {
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        } else {
+            (ProtFlags::READ, MapFlags::SHARED)
+        };
+        let start = bytes.start - skip as u64;
+        // SAFETY: `mmap` needs that a fixed address, if given, overlays nothing in use: none is
+        // given, so the kernel picks a free range. The flags ask for memory nobody else has.
+        let raw = unsafe { mmap(ptr::null_mut(), mapped, protection, flags, file, start)? };
+        let base = NonNull::new(raw.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self {
+            base,
+            mapped,
+            skip,
+            len: mapped - skip,
+            writable: private,
+            watch: Some(Watch::new(base.addr().get(), mapped, private)),
+        })
+    }
+
+    /// Zeroed memory for `len` bytes behind `skip` others, straight from the kernel: nobody writes the
+    /// zeros before they are needed, and large pages are used where there are some.
+    pub(crate) fn own(skip: usize, len: usize) -> io::Result<Self> {
+        let mapped = skip
+            .checked_add(len)
+            .and_then(|n| n.checked_next_multiple_of(page_size()))
+            .filter(|&n| isize::try_from(n).is_ok())
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut this = Self {
+            base: NonNull::dangling(),
+            mapped: 0,
+            skip,
+            len,
+            writable: true,
+            watch: None,
+        };
+        if mapped == 0 {
+            return Ok(this);
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: no address is given, so the kernel picks a free range.
+        let raw =
+            unsafe { mmap_anonymous(ptr::null_mut(), mapped, protection, MapFlags::PRIVATE)? };
+        this.base = NonNull::new(raw.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        this.mapped = mapped;
+        if mapped >= LARGE {
+            // A kernel without large pages refuses it, which is as good.
+            this.advise(Advice::LinuxHugepage).ok();
+        }
+        Ok(this)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where in the pages the wanted bytes begin.
+    pub(crate) fn skip(&self) -> usize {
+        self.skip
+    }
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: by invariant 3 the result is in the mapping, or dangles with `skip` 0.
+        let start = unsafe { self.base.add(self.skip) };
+        // SAFETY: by invariants 1 to 3, `len` bytes from `start` are readable for the life of `self`
+        // (zero of them from a dangling pointer are too), and `len` fits an isize. That nobody else
+        // writes them is what users of the types that hold a region promise.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len) }
+    }
+
+    /// The wanted bytes, to be written; none if they are not writable.
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        let wanted = self.skip..self.skip + self.len;
+        self.pages_mut().map(|pages| &mut pages[wanted])
+    }
+
+    /// All bytes of the pages, to be written; none if they are not writable.
+    pub(crate) fn pages_mut(&mut self) -> Option<&mut [u8]> {
+        if !self.writable {
+            return None;
+        }
+        // SAFETY: by invariants 1 to 3 `mapped` bytes from `base` are readable and writable for the life
+        // of `self` (zero of them from a dangling pointer are too), and fit an isize; `&mut self` makes
+        // this the only reference.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.mapped) })
+    }
+
+    #[inline]
+    pub(crate) fn is_torn(&self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::is_torn)
+    }
+
+    /// Copies from `offset` of the wanted bytes, and tells whether all of them could be had.
+    #[inline]
+    pub(crate) fn copy(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.as_slice().read_at(offset, buf)?;
+        self.check()?;
+        Ok(n)
+    }
+
+    #[inline]
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if self.is_torn() {
+            return Err(torn());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn advise(&self, advice: Advice) -> io::Result<()> {
+        if self.mapped == 0 {
+            return Ok(());
+        }
+        // SAFETY: `madvise` needs a range that is mapped: invariant 1. The kinds of advice that reach
+        // this call change only read-ahead, never contents or protection.
+        unsafe { madvise(self.base.as_ptr().cast(), self.mapped, advice)? };
+        Ok(())
+    }
+
+    /// Has the kernel put the pages of some of the wanted bytes into the page table, reading what is
+    /// not in memory. None are left out but by an error.
+    pub(crate) fn populate(&self, part: Range<usize>) -> io::Result<()> {
+        let page = page_size();
+        let start = (self.skip + part.start) / page * page;
+        let end = (self.skip + part.end.min(self.len)).min(self.mapped);
+        if start >= end {
+            return Ok(());
+        }
+        loop {
+            // SAFETY: `start < end <= mapped`, so the result is in the mapping.
+            let at = unsafe { self.base.add(start) };
+            // SAFETY: the range is mapped (invariant 1), and populating changes neither contents nor
+            // protection.
+            let answer =
+                unsafe { madvise(at.as_ptr().cast(), end - start, Advice::LinuxPopulateRead) };
+            return match answer {
+                Ok(()) => Ok(()),
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+                // What a touch would raise SIGBUS for.
+                Err(rustix::io::Errno::FAULT) => Err(torn()),
+                Err(e) => Err(e.into()),
+            };
+        }
+    }
+
+    /// Takes all pages out of the page table, from several threads; what was patched is lost.
+    pub(crate) fn release_in_parallel(self, threads: usize) {
+        let page = page_size();
+        let piece = self.mapped.div_ceil(threads.max(1)).next_multiple_of(page);
+        std::thread::scope(|scope| {
+            let this = &self;
+            for start in (0..self.mapped).step_by(piece.max(page)) {
+                let len = piece.min(self.mapped - start);
+                scope.spawn(move || {
+                    // SAFETY: `start < mapped`, so the result is in the mapping.
+                    let at = unsafe { this.base.add(start) };
+                    // SAFETY: the range is mapped (invariant 1). Pages that are dropped are read from
+                    // the file again if they are touched; nobody borrows them, as `self` was moved here.
+                    // If it fails, `drop` unmaps them all the same.
+                    unsafe { madvise(at.as_ptr().cast(), len, Advice::LinuxDontNeed) }.ok();
+                });
+            }
+        });
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.mapped == 0 {
+            return;
+        }
+        // Before somebody else can be given the addresses.
+        self.watch = None;
+        // SAFETY: invariant 1, and no slice outlives `self`, for each borrows it.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
+        debug_assert!(unmapped.is_ok(), "munmap of a whole mapping cannot fail");
+    }
+}
+
+// SAFETY: the mapping is plain memory, bound to the process and not to a thread.
+unsafe impl Send for Region {}
+// SAFETY: through `&Region` it is only read.
+unsafe impl Sync for Region {}
+
+/// A page of a mapping that could not be had.
+fn torn() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "a page of the mapped file cannot be had: the file was cut after it was mapped, or its disk failed; \
+         open it again",
+    )
+}

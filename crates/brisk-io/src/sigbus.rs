@@ -1,0 +1,230 @@
+/*!
+What happens when a page of a mapped file is not to be had.
+
+The kernel says so by SIGBUS: the file was cut behind the page, or its disk, or the server of its
+filesystem, failed. The guard puts a page of zeros where the fault was and marks the mapping as torn;
+who copies out of it looks at the mark *after* the copy, and gives an error instead of zeros. Faults
+anywhere else go to the handler that was there before: a virtual machine's, or the default, which ends
+the process.
+*/
+
+use std::ffi::c_void;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::page_size;
+
+/// The addresses of one mapping, where the handler finds them.
+///
+/// 1. Slots are never freed, and `next` does not change once a slot can be reached from [`FIRST`].
+/// 2. `generation` is odd while `start`, `end` and `writable` change. What was read of them is of one
+///    mapping if `generation` was the same even number before and after.
+/// 3. Only who took a slot from [`FREE`], or made it, changes it, until it is back there.
+#[derive(Debug, Default)]
+struct Slot {
+    generation: AtomicUsize,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    writable: AtomicBool,
+    torn: AtomicBool,
+    next: AtomicPtr<Slot>,
+}
+
+static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+
+impl Slot {
+    fn set(&self, start: usize, end: usize, writable: bool) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.start.store(start, Ordering::Relaxed);
+        self.end.store(end, Ordering::Relaxed);
+        self.writable.store(writable, Ordering::Relaxed);
+        self.torn.store(false, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether `address` is in this mapping, and if so, whether that is writable.
+    fn covers(&self, address: usize) -> Option<bool> {
+        let before = self.generation.load(Ordering::Acquire);
+        let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
+        let writable = self.writable.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let same = before.is_multiple_of(2) && self.generation.load(Ordering::Relaxed) == before;
+        (same && range.contains(&address)).then_some(writable)
+    }
+}
+
+/// Has the guard look after a mapping as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Watch(&'static Slot);
+
+impl Watch {
+    /// Of `len` mapped bytes at `start`.
+    pub(crate) fn new(start: usize, len: usize, writable: bool) -> Self {
+        let known = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(slot) = known {
+            slot.set(start, start + len, writable);
+            return Self(slot);
+        }
+        let slot: &'static Slot = Box::leak(Box::default());
+        slot.set(start, start + len, writable);
+        let mut first = FIRST.load(Ordering::Relaxed);
+        loop {
+            slot.next.store(first, Ordering::Relaxed);
+            let this = ptr::from_ref(slot).cast_mut();
+            match FIRST.compare_exchange_weak(first, this, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Self(slot),
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Whether a page of the mapping was missing when somebody touched it, at any time before.
+    #[inline]
+    pub(crate) fn is_torn(&self) -> bool {
+        // What was copied before this call was copied before the mark is looked at.
+        fence(Ordering::Acquire);
+        self.0.torn.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.set(0, 0, false);
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        free.push(self.0);
+    }
+}
+
+/// The handler that was there before ours.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Switches on, for the life of the process, that a page which cannot be had of a [`Mapping`] or a
+/// [`PrivateMapping`](crate::PrivateMapping) is an error to who reads it, and not the end of the process.
+///
+/// It concerns all mappings of this crate, also those made before. To call it again does nothing.
+///
+/// # What it does not do
+///
+/// * Borrowed slices read zeros where a page is missing, until somebody asks
+///   [`Mapping::check`](crate::Mapping::check).
+/// * A system call that is given a slice of such a page fails with `EFAULT`.
+/// * Somebody who installs a handler of SIGBUS after this one has to call the one that was there before,
+///   as this one does.
+/// * A thread that blocks SIGBUS is ended by it.
+///
+/// # Errors
+///
+/// What `sigaction` says; there is no known reason.
+///
+/// [`Mapping`]: crate::Mapping
+pub fn guard_mappings() -> io::Result<()> {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed {
+        return Ok(());
+    }
+    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: with no new action given, `sigaction` only writes the present one, to memory of its size.
+    let answer = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call above has written it, and all bytes were zero before, which is valid too.
+    let before = unsafe { before.assume_init() };
+    // Ours may be called at once, so it has to know whom to chain to.
+    BEFORE.get_or_init(|| before);
+    let mut ours = before;
+    ours.sa_sigaction = on_sigbus as *const () as usize;
+    // A thread without a second stack is given the handler on its own, which is there.
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: `ours` is a whole action: the one that was there, with a handler of the type that
+    // SA_SIGINFO asks for. The handler only makes calls that a signal allows.
+    let answer = unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    *installed = true;
+    Ok(())
+}
+
+/// Async-signal-safe: it reads atomics and makes `mmap` and `sigaction` calls.
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a pointer to a whole `siginfo_t`.
+    let info_there = unsafe { &*info };
+    // Sent by `kill` and the like it is nobody's fault, and tells no address.
+    if info_there.si_code > 0 {
+        // SAFETY: of a SIGBUS with a positive code, which the kernel itself raises, `si_addr` is set.
+        let address = unsafe { info_there.si_addr() }.addr();
+        if put_zeros(address) {
+            return;
+        }
+    }
+    chain(signal, info, context);
+}
+
+/// Marks the mapping that `address` is in, if it is ours, and puts a page of zeros there.
+fn put_zeros(address: usize) -> bool {
+    let mut slot = FIRST.load(Ordering::Acquire);
+    // SAFETY: invariant 1: what `FIRST` and `next` point to is never freed.
+    while let Some(known) = unsafe { slot.as_ref() } {
+        if let Some(writable) = known.covers(address) {
+            // Before the zeros can be seen.
+            known.torn.store(true, Ordering::SeqCst);
+            let page = page_size();
+            let mut protection = libc::PROT_READ;
+            if writable {
+                protection |= libc::PROT_WRITE;
+            }
+            // SAFETY: MAP_FIXED replaces what is mapped there: a page of a mapping of this crate
+            // (invariant 2), which cannot be unmapped meanwhile, as the thread that has faulted borrows
+            // it. That memory stays readable, and writable if it was.
+            let mapped = unsafe {
+                libc::mmap(
+                    (address & !(page - 1)) as *mut c_void,
+                    page,
+                    protection,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+                    -1,
+                    0,
+                )
+            };
+            return mapped != libc::MAP_FAILED;
+        }
+        slot = known.next.load(Ordering::Relaxed);
+    }
+    false
+}
+
+/// Does what would have been done without us.
+fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let Some(before) = BEFORE.get() else { return };
+    match before.sa_sigaction {
+        // The kernel ignores no fault of a program.
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: all zero is a whole action: the default, without flags.
+            let default = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
+            // SAFETY: `default` lives through the call. The instruction that faulted does so again as
+            // the handler returns, and ends the process.
+            unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
+            // SAFETY: `raise` takes no pointers. It is for a signal that somebody sent.
+            unsafe { libc::raise(signal) };
+        }
+        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut c_void);
+            // SAFETY: it was installed with SA_SIGINFO, so it is a function of this type.
+            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            type Handler = extern "C" fn(libc::c_int);
+            // SAFETY: it was installed without SA_SIGINFO, so it is a function of this type.
+            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            handler(signal);
+        }
+    }
+}

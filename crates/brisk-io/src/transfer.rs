@@ -1,0 +1,125 @@
+//! Copying a large part of a file into memory with several reads at once.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::{ReadAt, will_read};
+
+/// Bytes of one read.
+pub(crate) const PIECE: usize = 1 << 20;
+
+/// How far before a read the kernel is told of it, in pieces.
+const AHEAD: usize = 8;
+
+/// What every disk's block and every processor's page of memory divides: for `O_DIRECT`.
+pub(crate) const ALIGNMENT: u64 = 4096;
+
+/// How a transfer goes about it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Transfer {
+    /// Reads under way at once.
+    pub(crate) threads: usize,
+    /// Whether the kernel is to be told of what comes: it is not in memory.
+    pub(crate) ahead: bool,
+}
+
+impl Transfer {
+    /// Fills the first `needed` bytes of `buf`, or more, from `start` of `file`.
+    ///
+    /// Reads are of [`PIECE`] bytes, at multiples of it behind `start`: an aligned start and buffer make
+    /// all of them aligned.
+    pub(crate) fn run(
+        self,
+        file: &File,
+        start: u64,
+        buf: &mut [u8],
+        needed: usize,
+    ) -> io::Result<()> {
+        let len = buf.len();
+        let pieces = Mutex::new(buf.chunks_mut(PIECE).enumerate());
+        let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || -> io::Result<()> {
+            while let Some((number, piece)) = next() {
+                let at = number * PIECE;
+                if self.ahead {
+                    // Advice only; a read behind it reports what is wrong.
+                    will_read(file, ahead_of(start, number, len)).ok();
+                }
+                let needed = needed.saturating_sub(at).min(piece.len());
+                if let Err(e) = fill(file, start + at as u64, piece, needed) {
+                    // The others have nothing to read any more.
+                    while next().is_some() {}
+                    return Err(e);
+                }
+            }
+            Ok(())
+        };
+        let others = self.threads.min(len.div_ceil(PIECE)).saturating_sub(1);
+        thread::scope(|scope| {
+            // One that cannot be started is done without.
+            let started: Vec<_> = (0..others)
+                .filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
+                .collect();
+            let own = work();
+            let theirs = started.into_iter().map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            // All are waited for, and the first error is told.
+            theirs.fold(own, Result::and)
+        })
+    }
+}
+
+/// What the kernel is told as piece `number` is read: at the first all up to the one [`AHEAD`] of it,
+/// later that one.
+fn ahead_of(start: u64, number: usize, len: usize) -> Range<u64> {
+    let from = if number == 0 { 0 } else { number + AHEAD };
+    let at = |piece: usize| start + (piece.saturating_mul(PIECE)).min(len) as u64;
+    at(from)..at(number + AHEAD + 1)
+}
+
+/// Reads until `buf` is full or the file ends, which it may after `needed` bytes.
+fn fill(file: &File, at: u64, buf: &mut [u8], needed: usize) -> io::Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        match ReadAt::read_at(file, at + done as u64, &mut buf[done..]) {
+            Ok(0) if done >= needed => return Ok(()),
+            Ok(0) => return Err(ended_early(at + done as u64, at + needed as u64)),
+            // What is past the end is not asked for again: direct reads begin at blocks.
+            Ok(n) if done + n >= needed => return Ok(()),
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn ended_early(at: u64, wanted: u64) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        format!("the file ends at byte {at}, and was to be read up to {wanted}"),
+    )
+}
+
+/// Reads that are under way at once from the page cache: copying keeps the processors busy.
+pub(crate) fn copying_threads() -> usize {
+    thread::available_parallelism()
+        .map_or(1, NonZeroUsize::get)
+        .min(8)
+}
+
+/// `file` once more, to be read past the page cache.
+pub(crate) fn open_direct(file: &File) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    Ok(File::from(open(path, flags, Mode::empty())?))
+}

@@ -1,0 +1,112 @@
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use crate::transfer::{PIECE, ended_early};
+
+/// Reads under way at once.
+const DEPTH: u32 = 16;
+
+/// A part of the buffer that one read after the other fills.
+struct Piece<'a> {
+    at: u64,
+    buf: &'a mut [u8],
+    /// Bytes that the file must have of it.
+    needed: usize,
+    done: usize,
+}
+
+impl Piece<'_> {
+    fn entry(&mut self, file: &File, number: usize) -> squeue::Entry {
+        let rest = &mut self.buf[self.done..];
+        // At most PIECE.
+        let len = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+        opcode::Read::new(types::Fd(file.as_raw_fd()), rest.as_mut_ptr(), len)
+            .offset(self.at + self.done as u64)
+            .build()
+            .user_data(number as u64)
+    }
+
+    /// Takes in what a read said, and tells whether the piece is whole.
+    fn took(&mut self, result: i32) -> io::Result<bool> {
+        let Ok(n) = usize::try_from(result) else {
+            let error = io::Error::from_raw_os_error(-result);
+            let again = matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN));
+            return if again { Ok(false) } else { Err(error) };
+        };
+        if n == 0 && self.done < self.needed {
+            let wanted = self.at + self.needed as u64;
+            return Err(ended_early(self.at + self.done as u64, wanted));
+        }
+        self.done += n;
+        Ok(n == 0 || self.done >= self.needed)
+    }
+}
+
+/// Fills the first `needed` bytes of `buf`, or more, from `start` of `file`.
+///
+/// # Errors
+///
+/// `Unsupported` where the kernel, its settings, or a filter of system calls refuse `io_uring`.
+pub(crate) fn transfer(file: &File, start: u64, buf: &mut [u8], needed: usize) -> io::Result<()> {
+    let mut ring = IoUring::new(DEPTH).map_err(refused)?;
+    let mut pieces: Vec<_> = buf
+        .chunks_mut(PIECE)
+        .enumerate()
+        .map(|(number, buf)| Piece {
+            at: start + (number * PIECE) as u64,
+            needed: needed.saturating_sub(number * PIECE).min(buf.len()),
+            buf,
+            done: 0,
+        })
+        .collect();
+    let mut waiting: Vec<usize> = (0..pieces.len()).rev().collect();
+    let mut in_flight = 0;
+    let mut outcome = Ok(());
+    // The kernel writes to the pieces until the last read has ended, so that is waited for, whatever
+    // happens.
+    while in_flight > 0 || (!waiting.is_empty() && outcome.is_ok()) {
+        while outcome.is_ok() && in_flight < DEPTH as usize {
+            let Some(number) = waiting.pop() else { break };
+            let entry = pieces[number].entry(file, number);
+            // SAFETY: the entry's buffer is a part of `pieces[number]`, which nobody reads or moves until
+            // the read has ended: only then it is taken up again, and this function does not return before.
+            // The descriptor is borrowed as long.
+            let pushed = unsafe { ring.submission().push(&entry) };
+            assert!(pushed.is_ok(), "the queue has DEPTH entries");
+            in_flight += 1;
+        }
+        match ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)
+                ) => {}
+            // What was handed over cannot be taken back, and its buffers are about to be freed.
+            Err(e) => panic!("io_uring does not give back {in_flight} reads: {e}"),
+        }
+        for entry in ring.completion() {
+            in_flight -= 1;
+            let number = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
+            match pieces[number].took(entry.result()) {
+                Ok(true) => {}
+                Ok(false) => waiting.push(number),
+                Err(e) => outcome = outcome.and(Err(e)),
+            }
+        }
+    }
+    outcome
+}
+
+fn refused(e: io::Error) -> io::Error {
+    match e.raw_os_error() {
+        Some(libc::ENOSYS | libc::EPERM | libc::EACCES) => io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("this system lets nobody, or not this process, use io_uring: {e}"),
+        ),
+        _ => e,
+    }
+}
