@@ -40,8 +40,11 @@ pub struct Situation {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadFigures {
     /// By what has to be the same (residency, touch, by, form), then by length and processes.
-    groups: BTreeMap<[&'static str; 4], BTreeMap<(u64, usize), Vec<(Strategy, u64)>>>,
+    groups: BTreeMap<[&'static str; 4], Group>,
 }
+
+/// Nanoseconds of strategies, by length and processes.
+type Group = BTreeMap<(u64, usize), Vec<(Strategy, u64)>>;
 
 impl LoadFigures {
     /// Takes in that `strategy` took so many nanoseconds. What was said of both before is replaced.
