@@ -31,11 +31,13 @@ assert_eq!(&magic, b"\x7fELF");
 
 mod advice;
 mod aligned_buf;
+mod async_file;
 mod block_device;
 mod choice;
 mod disk_charge;
 mod extents;
 mod figures;
+mod hop;
 mod load;
 mod mapping;
 mod need;
@@ -50,6 +52,7 @@ mod uring;
 
 pub use advice::{largest_advice, largest_advice_on, will_read};
 pub use aligned_buf::AlignedBuf;
+pub use async_file::{AsyncCounts, AsyncFile, ReadAtFuture};
 pub use block_device::BlockDevice;
 pub use choice::Reason;
 pub use disk_charge::{MEASURED_LEN, measure_charge};

@@ -1,0 +1,506 @@
+use std::fmt;
+use std::fs::File;
+use std::future::Future;
+use std::io::{self, IoSliceMut};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use crate::hop::{Hop, LARGEST};
+use crate::{Mapping, ReadAt};
+
+/// Reads small parts of a file for asynchronous programs, of any executor, without a detour where there is
+/// nothing to wait for.
+///
+/// From a [`Mapping`] a read is a copy. From a [`File`] it is a system call that gives what is in memory and
+/// waits for nothing (`preadv2` with `RWF_NOWAIT`); only if that is not all, a thread reads the rest. A read
+/// that ends at once allocates nothing and wakes nobody.
+///
+/// Synchronous code reads the same file through [`ReadAt`].
+///
+/// # Example
+///
+/// ```
+/// use brisk_io::AsyncFile;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let on_my_executor = |future: std::pin::Pin<Box<dyn Future<Output = _>>>| {
+/// #     let waker = std::task::Waker::noop();
+/// #     let mut context = std::task::Context::from_waker(waker);
+/// #     let mut future = future;
+/// #     loop {
+/// #         if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
+/// #             return done;
+/// #         }
+/// #     }
+/// # };
+/// let read = async {
+///     let file = AsyncFile::new(std::fs::File::open("/proc/self/exe")?);
+///     let mut magic = [0; 4];
+///     file.read_at(0, &mut magic).await?;
+///     Ok::<_, std::io::Error>(magic)
+/// };
+/// assert_eq!(&on_my_executor(Box::pin(read))?, b"\x7fELF");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What it does not do
+///
+/// * Keep pages of a mapping in memory: one that the kernel took away is read from the disk as it is copied,
+///   while the executor's thread waits. Such faults of the process are counted by
+///   [`AsyncCounts::major_faults`].
+pub struct AsyncFile {
+    source: Source,
+    inline: AtomicU64,
+    hopped: AtomicU64,
+    refused: AtomicU64,
+    major_faults_before: u64,
+    progress: Option<Box<Progress>>,
+}
+
+/// Is told of bytes that were read.
+type Progress = dyn Fn(usize) + Send + Sync;
+
+enum Source {
+    Mapping(Mapping),
+    File {
+        file: Arc<File>,
+        /// Whether what is in memory is asked for first.
+        inline: AtomicBool,
+    },
+}
+
+/// What became of the reads of an [`AsyncFile`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct AsyncCounts {
+    /// Reads of a file that ended at once. Those of a mapping all do, and are not counted.
+    pub inline: u64,
+    /// Reads for which a thread waited.
+    pub hopped: u64,
+    /// How often the system refused to read without waiting: after the first time it is not asked again.
+    pub refused: u64,
+    /// Pages that threads of this process, whichever and for whatever, had to wait for as they touched
+    /// them, since the file was opened.
+    pub major_faults: u64,
+}
+
+impl AsyncFile {
+    /// Reads `file`.
+    pub fn new(file: File) -> Self {
+        Self::of(Source::File {
+            file: Arc::new(file),
+            inline: AtomicBool::new(true),
+        })
+    }
+
+    /// Reads a mapping, which is better [populated](Mapping::populate).
+    pub fn of_mapping(mapping: Mapping) -> Self {
+        Self::of(Source::Mapping(mapping))
+    }
+
+    fn of(source: Source) -> Self {
+        Self {
+            source,
+            inline: AtomicU64::new(0),
+            hopped: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            major_faults_before: major_faults(),
+            progress: None,
+        }
+    }
+
+    /// Has a thread do every read of a file, though its bytes may be in memory: for comparison, and for
+    /// files that are known not to be.
+    pub fn always_hop(self) -> Self {
+        if let Source::File { inline, .. } = &self.source {
+            inline.store(false, Ordering::Relaxed);
+        }
+        self
+    }
+
+    /// Has `progress` called with the number of bytes, whenever some have come: of a large read, several
+    /// times.
+    pub fn on_progress(mut self, progress: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset`, and tells how many: fewer only where the file ends.
+    ///
+    /// Dropping the future gives the read up; `buf` then has some of the bytes, or none.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, and as [`Mapping::check`].
+    #[inline]
+    pub fn read_at<'a>(&'a self, offset: u64, buf: &'a mut [u8]) -> ReadAtFuture<'a> {
+        ReadAtFuture {
+            file: self,
+            offset,
+            buf,
+            done: 0,
+            hop: None,
+        }
+    }
+
+    /// What became of the reads so far.
+    pub fn counts(&self) -> AsyncCounts {
+        AsyncCounts {
+            inline: self.inline.load(Ordering::Relaxed),
+            hopped: self.hopped.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            major_faults: major_faults().saturating_sub(self.major_faults_before),
+        }
+    }
+
+    #[inline]
+    fn progressed(&self, bytes: usize) {
+        if let Some(progress) = &self.progress {
+            progress(bytes);
+        }
+    }
+}
+
+impl fmt::Debug for AsyncFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("AsyncFile");
+        match &self.source {
+            Source::Mapping(mapping) => debug.field("mapping", mapping),
+            Source::File { file, .. } => debug.field("file", file),
+        };
+        debug.field("counts", &self.counts()).finish()
+    }
+}
+
+/// The synchronous face: the caller waits where it has to.
+impl ReadAt for AsyncFile {
+    fn len(&self) -> io::Result<u64> {
+        match &self.source {
+            Source::Mapping(mapping) => ReadAt::len(mapping),
+            Source::File { file, .. } => ReadAt::len(&**file),
+        }
+    }
+
+    #[inline]
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        match &self.source {
+            Source::Mapping(mapping) => mapping.read_at(offset, buf),
+            Source::File { file, .. } => ReadAt::read_at(&**file, offset, buf),
+        }
+    }
+}
+
+/// A read of an [`AsyncFile`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct ReadAtFuture<'a> {
+    file: &'a AsyncFile,
+    offset: u64,
+    buf: &'a mut [u8],
+    done: usize,
+    hop: Option<Arc<Hop>>,
+}
+
+impl Future for ReadAtFuture<'_> {
+    type Output = io::Result<usize>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        match &this.file.source {
+            Source::Mapping(mapping) => {
+                let result = mapping.read_at(this.offset, this.buf);
+                if let Ok(n) = result {
+                    this.file.progressed(n);
+                }
+                Poll::Ready(result)
+            }
+            Source::File { file, inline } => this.poll_file(file, inline, context),
+        }
+    }
+}
+
+impl ReadAtFuture<'_> {
+    fn poll_file(
+        &mut self,
+        file: &Arc<File>,
+        inline: &AtomicBool,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if self.hop.is_none() && self.done == 0 && inline.load(Ordering::Relaxed) {
+            match read_resident(file, self.offset, self.buf) {
+                Ok(Resident::All(n)) => {
+                    self.file.inline.fetch_add(1, Ordering::Relaxed);
+                    self.file.progressed(n);
+                    return Poll::Ready(Ok(n));
+                }
+                Ok(Resident::Start(n)) => {
+                    self.done = n;
+                    if n > 0 {
+                        self.file.progressed(n);
+                    }
+                }
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
+                    self.file.refused.fetch_add(1, Ordering::Relaxed);
+                    inline.store(false, Ordering::Relaxed);
+                }
+                Err(e) => return Poll::Ready(Err(e.into())),
+            }
+        }
+        loop {
+            let hop = match &self.hop {
+                Some(hop) => hop,
+                None => {
+                    let at = self.offset.saturating_add(self.done as u64);
+                    let hop = match Hop::start(file, at, self.buf.len() - self.done) {
+                        Ok(hop) => hop,
+                        Err(e) => return Poll::Ready(Err(e)),
+                    };
+                    self.file.hopped.fetch_add(1, Ordering::Relaxed);
+                    self.hop.insert(hop)
+                }
+            };
+            let Poll::Ready(read) = hop.poll(context) else {
+                return Poll::Pending;
+            };
+            self.hop = None;
+            let read = match read {
+                Ok(read) => read,
+                Err(e) => return Poll::Ready(Err(e)),
+            };
+            let wanted = (self.buf.len() - self.done).min(LARGEST);
+            self.buf[self.done..self.done + read.len()].copy_from_slice(&read);
+            self.done += read.len();
+            self.file.progressed(read.len());
+            if read.len() < wanted || self.done == self.buf.len() {
+                return Poll::Ready(Ok(self.done));
+            }
+        }
+    }
+}
+
+impl Drop for ReadAtFuture<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(hop) = &self.hop {
+            hop.cancel();
+        }
+    }
+}
+
+/// How much could be read without waiting.
+enum Resident {
+    /// All that there is.
+    All(usize),
+    /// So many bytes, and no more for now.
+    Start(usize),
+}
+
+/// Reads what is in memory. That the kernel gives less is taken for the end of the file only if that is
+/// there: Linux 5.9 and 5.10 also say so of pages that are not in memory.
+fn read_resident(file: &File, offset: u64, buf: &mut [u8]) -> rustix::io::Result<Resident> {
+    let wanted = buf.len();
+    let n = match preadv2(
+        file,
+        &mut [IoSliceMut::new(buf)],
+        offset,
+        ReadWriteFlags::NOWAIT,
+    ) {
+        Ok(n) => n,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Resident::Start(0)),
+        Err(e) => return Err(e),
+    };
+    if n == wanted {
+        return Ok(Resident::All(n));
+    }
+    let len = rustix::fs::fstat(file)?.st_size;
+    let ends = u64::try_from(len).is_ok_and(|len| offset.saturating_add(n as u64) >= len);
+    // A device has no length here.
+    Ok(if ends && len > 0 {
+        Resident::All(n)
+    } else {
+        Resident::Start(n)
+    })
+}
+
+/// Of this process, so far.
+fn major_faults() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call writes a whole `rusage` to memory of its size.
+    let answer = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    if answer != 0 {
+        return 0;
+    }
+    // SAFETY: the call above has written it, and all bytes were zero before, which is valid too.
+    let usage = unsafe { usage.assume_init() };
+    u64::try_from(usage.ru_majflt).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{evict, page_size};
+    use std::os::unix::fs::FileExt;
+    use std::sync::Mutex;
+    use std::task::{Wake, Waker};
+    use std::thread::{self, Thread};
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// The smallest executor.
+    fn block_on<F: Future>(future: F) -> F::Output {
+        let mut future = std::pin::pin!(future);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return output;
+            }
+            thread::park();
+        }
+    }
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len).map(|n| (n % 251) as u8).collect()
+    }
+
+    /// On a disk: pages of a file in memory cannot be evicted.
+    fn file_of(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    /// Reads all over the file, in pieces of all kinds of lengths, and past its end.
+    fn compare(file: &AsyncFile, bytes: &[u8]) {
+        for (at, len) in [
+            (0, 1),
+            (4000, 200),
+            (0, 3 << 20),
+            (bytes.len() - 10, 100),
+            (bytes.len(), 5),
+        ] {
+            let mut buf = vec![0; len];
+            let n = block_on(file.read_at(at as u64, &mut buf)).unwrap();
+            let expected = &bytes[at..bytes.len().min(at + len)];
+            assert_eq!(n, expected.len());
+            assert!(buf[..n] == *expected, "{len} at {at}");
+        }
+        assert_eq!(
+            block_on(file.read_at(u64::MAX / 4, &mut [0; 4])).unwrap(),
+            0
+        );
+    }
+
+    #[test]
+    fn every_way_gives_the_same_bytes() {
+        let bytes = bytes((2 << 20) + 77);
+        let file = file_of(&bytes);
+        compare(
+            &AsyncFile::of_mapping(Mapping::shared(&file).unwrap()),
+            &bytes,
+        );
+        compare(&AsyncFile::new(file.try_clone().unwrap()), &bytes);
+        evict(&file).unwrap();
+        compare(&AsyncFile::new(file.try_clone().unwrap()), &bytes);
+        let hopping = AsyncFile::new(file).always_hop();
+        compare(&hopping, &bytes);
+        // The one of 3 MiB is done in pieces.
+        assert_eq!((hopping.counts().inline, hopping.counts().hopped), (0, 8));
+    }
+
+    #[test]
+    fn what_is_in_memory_is_read_inline() {
+        let bytes = bytes(16 * page_size());
+        let file = AsyncFile::new(file_of(&bytes));
+        // The system takes pages away at any time, but not always.
+        for _ in 0..100 {
+            let mut buf = [0; 100];
+            assert_eq!(block_on(file.read_at(5000, &mut buf)).unwrap(), 100);
+            assert_eq!(buf, bytes[5000..5100]);
+        }
+        let counts = file.counts();
+        assert_eq!((counts.inline + counts.hopped, counts.refused), (100, 0));
+        assert!(counts.inline >= 90, "{counts:?}");
+    }
+
+    #[test]
+    fn a_system_that_refuses_is_asked_once() {
+        // Nothing of procfs is in the page cache.
+        let file = AsyncFile::new(File::open("/proc/self/status").unwrap());
+        for _ in 0..3 {
+            let mut buf = [0; 5];
+            assert_eq!(block_on(file.read_at(0, &mut buf)).unwrap(), 5);
+            assert_eq!(&buf, b"Name:");
+        }
+        let counts = file.counts();
+        assert_eq!((counts.inline, counts.hopped, counts.refused), (0, 3, 1));
+    }
+
+    #[test]
+    fn a_read_that_was_given_up_harms_nobody() {
+        let bytes = bytes(64 * page_size());
+        let file = AsyncFile::new(file_of(&bytes)).always_hop();
+        for round in 0..200 {
+            let mut buf = [0; 100];
+            let mut read = std::pin::pin!(file.read_at(round * 1000, &mut buf));
+            let mut context = Context::from_waker(Waker::noop());
+            let polled = read.as_mut().poll(&mut context);
+            assert!(matches!(polled, Poll::Pending | Poll::Ready(Ok(100))));
+        }
+        compare(&file, &bytes);
+    }
+
+    #[test]
+    fn many_reads_at_once_all_end() {
+        let bytes = bytes(300 * page_size());
+        let file = AsyncFile::new(file_of(&bytes)).always_hop();
+        thread::scope(|scope| {
+            for first in 0..8 {
+                let (file, bytes) = (&file, &bytes);
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let at = (first * 131 + round * 4099) % (bytes.len() - 64);
+                        let mut buf = [0; 64];
+                        assert_eq!(block_on(file.read_at(at as u64, &mut buf)).unwrap(), 64);
+                        assert_eq!(buf, bytes[at..at + 64]);
+                    }
+                });
+            }
+        });
+        assert_eq!(file.counts().hopped, 1600);
+    }
+
+    #[test]
+    fn progress_is_told_of_all_bytes() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let bytes = bytes((2 << 20) + 5);
+        let listener = Arc::clone(&told);
+        let file = AsyncFile::new(file_of(&bytes))
+            .always_hop()
+            .on_progress(move |n| listener.lock().unwrap().push(n));
+        let mut buf = vec![0; 4 << 20];
+        assert_eq!(block_on(file.read_at(0, &mut buf)).unwrap(), bytes.len());
+        assert_eq!(*told.lock().unwrap(), [1 << 20, 1 << 20, 5]);
+    }
+
+    #[test]
+    fn the_synchronous_face_reads_the_same() {
+        let bytes = bytes(10_000);
+        let file = AsyncFile::new(file_of(&bytes));
+        let mut buf = [0; 50];
+        file.read_exact_at(7777, &mut buf).unwrap();
+        assert_eq!(buf, bytes[7777..7827]);
+        assert_eq!(ReadAt::len(&file).unwrap(), 10_000);
+    }
+}
