@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -94,9 +95,9 @@ impl Hop {
             let waker = waker.take();
             *state = State::Done(result);
             drop(state);
-            // It may run what asked at once.
+            // It may run what asked at once. Whatever happens there, others wait for this thread.
             if let Some(waker) = waker {
-                waker.wake();
+                catch_unwind(AssertUnwindSafe(|| waker.wake())).ok();
             }
         }
     }
@@ -123,7 +124,7 @@ struct Pool {
 struct Queue {
     hops: VecDeque<Arc<Hop>>,
     threads: usize,
-    /// Threads that wait for work, less those that were woken for some.
+    /// Threads that wait for work, or were woken for some and have not taken it yet.
     idle: usize,
 }
 
@@ -135,10 +136,7 @@ impl Pool {
     fn submit(&'static self, hop: Arc<Hop>) -> io::Result<()> {
         let mut queue = self.queue();
         queue.hops.push_back(hop);
-        if queue.idle > 0 {
-            queue.idle -= 1;
-            self.work.notify_one();
-        } else if queue.threads < MOST_THREADS {
+        if queue.hops.len() > queue.idle && queue.threads < MOST_THREADS {
             let started = thread::Builder::new()
                 .name("brisk-io".to_owned())
                 .spawn(move || self.run());
@@ -152,6 +150,7 @@ impl Pool {
                 }
             }
         }
+        self.work.notify_one();
         Ok(())
     }
 
@@ -171,13 +170,8 @@ impl Pool {
                 .wait_timeout(queue, IDLE)
                 .unwrap_or_else(PoisonError::into_inner);
             queue = woken;
-            if !queue.hops.is_empty() {
-                // Who was not woken for it took it by itself.
-                if waited.timed_out() {
-                    queue.idle = queue.idle.saturating_sub(1);
-                }
-            } else if waited.timed_out() {
-                queue.idle = queue.idle.saturating_sub(1);
+            queue.idle -= 1;
+            if waited.timed_out() && queue.hops.is_empty() {
                 queue.threads -= 1;
                 return;
             }

@@ -1,0 +1,175 @@
+//! All strategies give the same bytes, of any part of any file, or say why they do not.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use brisk_io::{By, Form, Loaded, Need, ReadAt, Release, Strategy, Touch, evict, load, load_as};
+use proptest::prelude::*;
+
+/// On a disk.
+fn file_of(bytes: &[u8]) -> File {
+    let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    file
+}
+
+/// Whether this build has what the strategy takes.
+fn is_built(strategy: Strategy) -> bool {
+    cfg!(feature = "io-uring") || !matches!(strategy, Strategy::Uring | Strategy::UringDirect)
+}
+
+fn compare(loaded: &Loaded, expected: &[u8]) {
+    assert!(loaded.as_slice() == expected, "{}", loaded.strategy());
+    assert_eq!(ReadAt::len(loaded).unwrap(), expected.len() as u64);
+    let middle = expected.len() / 2;
+    let mut buf = [0; 100];
+    let n = loaded.read_at(middle as u64, &mut buf).unwrap();
+    assert!(buf[..n] == expected[middle..expected.len().min(middle + 100)]);
+    loaded.check().unwrap();
+}
+
+fn needs() -> impl proptest::strategy::Strategy<Value = Need> {
+    let touch = prop_oneof![Just(Touch::All), Just(Touch::Part), Just(Touch::Random)];
+    let by = prop_oneof![Just(By::Caller), Just(By::Others)];
+    let form = prop_oneof![Just(Form::Shared), Just(Form::Patched), Just(Form::Copied)];
+    let parts = (touch, by, form, 1usize..9);
+    proptest::strategy::Strategy::prop_map(parts, |(touch, by, form, processes)| Need {
+        touch,
+        by,
+        form,
+        processes,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_strategy_gives_the_same_bytes(
+        seed in 0u8..255,
+        len in prop_oneof![Just(0), 1usize..10_000, 1usize..3_000_000],
+        from in 0.0f64..=1.0,
+        to in 0.0f64..=1.0,
+        cold in any::<bool>(),
+        need in needs(),
+        release in 0usize..4,
+    ) {
+        let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8 ^ seed).collect();
+        let file = file_of(&bytes);
+        let place = |part: f64| (part * len as f64) as u64;
+        let range = place(from.min(to))..place(from.max(to));
+        let expected = &bytes[range.start as usize..range.end as usize];
+        for strategy in Strategy::ALL.into_iter().filter(|&strategy| is_built(strategy)) {
+            if strategy == Strategy::SharedMap && need.form == Form::Patched {
+                continue;
+            }
+            if cold {
+                evict(&file).unwrap();
+            }
+            let mut loaded = load_as(strategy, &file, range.clone(), need).unwrap();
+            compare(&loaded, expected);
+            if need.form == Form::Patched {
+                let patched = loaded.as_mut_slice().unwrap();
+                patched.iter_mut().for_each(|byte| *byte ^= 0xff);
+            }
+            match release {
+                0 => loaded.release(Release::Unmap),
+                1 => loaded.release(Release::SkipAtExit),
+                threads => loaded.release(Release::InParallel(threads)),
+            }
+        }
+        if cold {
+            evict(&file).unwrap();
+        }
+        let loaded = load(&file, range.clone(), need).unwrap();
+        compare(&loaded, expected);
+        prop_assert!(loaded.refused().is_empty());
+        // Nothing that was patched is in the file.
+        let mut now = vec![0; len];
+        FileExt::read_exact_at(&file, &mut now, 0).unwrap();
+        prop_assert!(now == bytes);
+    }
+}
+
+#[test]
+fn holes_are_zeros_and_what_lies_past_4_gib_is_found() {
+    let file = file_of(b"start");
+    let far = (5 << 30) + 123;
+    file.write_all_at(b"end", far).unwrap();
+    for strategy in Strategy::ALL
+        .into_iter()
+        .filter(|&strategy| is_built(strategy))
+    {
+        let loaded = load_as(strategy, &file, far - 70_000..far + 3, Need::default()).unwrap();
+        let (zeros, end) = loaded.as_slice().split_at(70_000);
+        assert!(zeros.iter().all(|&b| b == 0) && end == b"end", "{strategy}");
+    }
+}
+
+#[test]
+fn what_the_file_has_not_is_an_error_with_its_place() {
+    let file = file_of(&[1; 10_000]);
+    for strategy in Strategy::ALL
+        .into_iter()
+        .filter(|&strategy| is_built(strategy))
+    {
+        for (start, end) in [(9_999, 10_001), (20_000, 20_001), (10, 9)] {
+            let range = start..end;
+            let e = load_as(strategy, &file, range.clone(), Need::default()).unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof, "{strategy}");
+            let message = e.to_string();
+            let place = format!(
+                "bytes {} to {} of a file of 10000 cannot be ",
+                range.start, range.end
+            );
+            assert!(message.starts_with(&place), "{strategy}: {message}");
+        }
+    }
+}
+
+#[test]
+fn a_strategy_that_is_refused_is_told_and_another_taken() {
+    // A file in memory that cannot be read past the page cache: procfs has neither that nor mappings.
+    let file = File::open("/proc/self/maps").unwrap();
+    for strategy in [
+        Strategy::SharedMap,
+        Strategy::PrivateMap,
+        Strategy::PopulatedMap,
+    ] {
+        let e = load_as(strategy, &file, 0..0, Need::default());
+        assert_eq!(e.unwrap().as_slice(), b"", "{strategy}");
+    }
+    let e = load_as(Strategy::Direct, &file, 0..0, Need::default()).unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::InvalidInput);
+    if !cfg!(feature = "io-uring") {
+        let file = file_of(b"bytes");
+        let e = load_as(Strategy::Uring, &file, 0..5, Need::default()).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "brisk-io was built without its feature io-uring"
+        );
+    }
+}
+
+#[test]
+fn the_choice_explains_itself() {
+    let file = file_of(&[7; 100_000]);
+    let reason = |len, need| {
+        let loaded = load(&file, 0..len, need).unwrap();
+        (loaded.strategy(), loaded.reason().to_string())
+    };
+    let (strategy, reason_of_few) = reason(1000, Need::default());
+    assert_eq!(strategy, Strategy::Read);
+    assert_eq!(
+        reason_of_few,
+        "so few bytes are copied faster than they are mapped"
+    );
+    let random = Need {
+        touch: Touch::Random,
+        ..Need::default()
+    };
+    let (strategy, reason_of_random) = reason(100_000, random);
+    assert_eq!(strategy, Strategy::SharedMap);
+    assert_eq!(reason_of_random, "only what is touched is brought");
+}

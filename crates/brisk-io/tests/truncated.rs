@@ -1,0 +1,245 @@
+//! Files that are cut while they are mapped, or as they are loaded: errors, and no process that ends.
+//!
+//! What ends a process, and what happens to the handlers of others, is tried in processes of their own: this
+//! program, called again with the name of a case.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+
+use brisk_io::{
+    Form, Mapping, Need, PrivateMapping, ReadAt, Strategy, guard_mappings, load_as, page_size,
+};
+
+const CASE: &str = "BRISK_TRUNCATED_CASE";
+
+fn pages(count: usize) -> File {
+    let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    file.write_all_at(&vec![7; count * page_size()], 0).unwrap();
+    file
+}
+
+/// Copies a byte of page `page`. A copy that nobody looks at is none to an optimising compiler.
+fn copy_of(mapping: &Mapping, page: usize) -> io::Result<u8> {
+    let mut byte = [0];
+    mapping.read_at((page * page_size()) as u64, &mut byte)?;
+    Ok(std::hint::black_box(byte)[0])
+}
+
+/// A mapping of 8 pages of which the file has lost all but the first 4.
+fn cut() -> (File, Mapping) {
+    let file = pages(8);
+    let mapping = Mapping::shared(&file).unwrap();
+    file.set_len(4 * page_size() as u64).unwrap();
+    (file, mapping)
+}
+
+#[test]
+fn a_page_that_is_gone_is_an_error_to_who_copies_it() {
+    guard_mappings().unwrap();
+    guard_mappings().unwrap();
+    let (file, mapping) = cut();
+    let mut buf = vec![0; page_size()];
+    mapping.read_exact_at(0, &mut buf).unwrap();
+    assert!(buf.iter().all(|&b| b == 7));
+    mapping.check().unwrap();
+    let e = mapping
+        .read_at(5 * page_size() as u64, &mut buf)
+        .unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+    assert_eq!(
+        e.to_string(),
+        "a page of the mapped file cannot be had: the file was cut after it was mapped, or its disk failed; \
+         open it again"
+    );
+    // From then on nothing of it is trusted.
+    mapping.read_at(0, &mut buf).unwrap_err();
+    mapping.check().unwrap_err();
+    // Another mapping of the file is not concerned.
+    let other = Mapping::shared(&file).unwrap();
+    other.read_exact_at(0, &mut buf).unwrap();
+    other.check().unwrap();
+}
+
+#[test]
+fn a_slice_reads_zeros_and_the_check_tells() {
+    guard_mappings().unwrap();
+    let (_file, mapping) = cut();
+    let sum: usize = mapping.as_slice().iter().map(|&b| usize::from(b)).sum();
+    assert_eq!(sum, 4 * 7 * page_size());
+    mapping.check().unwrap_err();
+}
+
+#[test]
+fn a_private_page_that_is_gone_can_be_written_all_the_same() {
+    guard_mappings().unwrap();
+    let file = pages(8);
+    let mut mapping = PrivateMapping::of(&file, 0..8 * page_size() as u64).unwrap();
+    let last = 8 * page_size() - 1;
+    mapping.as_mut_slice()[last - page_size()] = 9;
+    file.set_len(0).unwrap();
+    mapping.as_mut_slice()[last] = 1;
+    assert_eq!(mapping.as_slice()[last], 1);
+    mapping.check().unwrap_err();
+}
+
+#[test]
+fn addresses_that_are_used_again_are_not_torn() {
+    guard_mappings().unwrap();
+    for _ in 0..50 {
+        let (_file, mapping) = cut();
+        copy_of(&mapping, 7).unwrap_err();
+        drop(mapping);
+        let whole = pages(8);
+        let mapping = Mapping::shared(&whole).unwrap();
+        assert!(mapping.as_slice().iter().all(|&b| b == 7));
+        mapping.check().unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_under_every_strategy_is_an_error_or_was_read_whole() {
+    guard_mappings().unwrap();
+    for strategy in Strategy::ALL {
+        if !cfg!(feature = "io-uring")
+            && matches!(strategy, Strategy::Uring | Strategy::UringDirect)
+        {
+            continue;
+        }
+        let need = Need {
+            form: if strategy == Strategy::PrivateMap {
+                Form::Patched
+            } else {
+                Form::Shared
+            },
+            ..Need::default()
+        };
+        let file = pages(64);
+        let loaded = load_as(strategy, &file, 0..64 * page_size() as u64, need).unwrap();
+        file.set_len(page_size() as u64).unwrap();
+        let mut buf = vec![0; page_size()];
+        let read = loaded.read_at(40 * page_size() as u64, &mut buf);
+        if strategy.copies() {
+            assert_eq!(read.unwrap(), page_size(), "{strategy}");
+            assert!(buf.iter().all(|&b| b == 7), "{strategy}");
+        } else {
+            let e = read.unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof, "{strategy}");
+        }
+        // To load it again is refused at once.
+        let e = load_as(strategy, &file, 0..64 * page_size() as u64, need).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof, "{strategy}");
+    }
+}
+
+#[test]
+fn populating_says_what_a_touch_would_end_by() {
+    let (_file, mapping) = cut();
+    let e = mapping.populate().unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn many_threads_that_fault_at_once_all_learn_it() {
+    guard_mappings().unwrap();
+    for _ in 0..20 {
+        let (_file, mapping) = cut();
+        std::thread::scope(|scope| {
+            for first in 0..4 {
+                let mapping = &mapping;
+                scope.spawn(move || {
+                    for page in 0..4 {
+                        let at = 4 + (first + page) % 4;
+                        copy_of(mapping, at).unwrap_err();
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Runs this program again, for the test with this name, and tells how it ended.
+fn again(test: &str) -> ExitStatus {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new(program);
+    command
+        .args(["--exact", test, "--nocapture"])
+        .env(CASE, test);
+    // A process that is ended by SIGBUS would leave a file.
+    command.output().unwrap().status
+}
+
+fn is_again() -> bool {
+    std::env::var_os(CASE).is_some()
+}
+
+#[test]
+fn without_the_guard_the_process_ends() {
+    if is_again() {
+        let (_file, mapping) = cut();
+        unreachable!("{:?}", copy_of(&mapping, 5));
+    }
+    let status = again("without_the_guard_the_process_ends");
+    assert_eq!(status.signal(), Some(libc::SIGBUS));
+}
+
+/// Touches a page that is gone of memory that brisk-io knows nothing of.
+fn touch_foreign() {
+    let file = pages(1);
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+    // SAFETY: no address is given, so the kernel picks a free range.
+    let map = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            page_size(),
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            fd,
+            0,
+        )
+    };
+    assert_ne!(map, libc::MAP_FAILED);
+    file.set_len(0).unwrap();
+    // SAFETY: it was mapped above. That its page is gone is the point: the kernel raises SIGBUS.
+    let byte = unsafe { map.cast::<u8>().read_volatile() };
+    unreachable!("{byte}");
+}
+
+#[test]
+fn a_fault_of_somebody_else_ends_the_process_as_before() {
+    if is_again() {
+        guard_mappings().unwrap();
+        touch_foreign();
+    }
+    let status = again("a_fault_of_somebody_else_ends_the_process_as_before");
+    assert_eq!(status.signal(), Some(libc::SIGBUS));
+}
+
+extern "C" fn exit_with_42(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel, and who chains to this, give a whole `siginfo_t`.
+    let code = unsafe { (*info).si_code };
+    let right = signal == libc::SIGBUS && code > 0;
+    // SAFETY: the call takes no pointers, and is allowed in a signal handler.
+    unsafe { libc::_exit(if right { 42 } else { 1 }) };
+}
+
+#[test]
+fn the_handler_of_a_virtual_machine_is_still_called() {
+    if is_again() {
+        // SAFETY: all zero is a whole action.
+        let mut theirs: libc::sigaction = unsafe { std::mem::zeroed() };
+        theirs.sa_sigaction = exit_with_42 as *const () as usize;
+        theirs.sa_flags = libc::SA_SIGINFO;
+        // SAFETY: `theirs` is a whole action, with a handler of the type that SA_SIGINFO asks for.
+        unsafe { libc::sigaction(libc::SIGBUS, &raw const theirs, std::ptr::null_mut()) };
+        guard_mappings().unwrap();
+        // Ours is not theirs.
+        let (_file, mapping) = cut();
+        copy_of(&mapping, 5).unwrap_err();
+        touch_foreign();
+    }
+    let status = again("the_handler_of_a_virtual_machine_is_still_called");
+    assert_eq!(status.code(), Some(42));
+}
