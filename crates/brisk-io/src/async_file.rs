@@ -143,8 +143,7 @@ impl AsyncFile {
             file: self,
             offset,
             buf,
-            done: 0,
-            hop: None,
+            detour: Detour::default(),
         }
     }
 
@@ -196,12 +195,20 @@ impl ReadAt for AsyncFile {
 }
 
 /// A read of an [`AsyncFile`].
+// Nothing here takes the address of a future but what waits: a read that ends at once then needs none, and
+// its parts stay in registers.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct ReadAtFuture<'a> {
     file: &'a AsyncFile,
     offset: u64,
     buf: &'a mut [u8],
+    detour: Detour,
+}
+
+/// How far a read came that did not end at once.
+#[derive(Debug, Default)]
+struct Detour {
     done: usize,
     hop: Option<Arc<Hop>>,
 }
@@ -214,71 +221,101 @@ impl Future for ReadAtFuture<'_> {
         let this = &mut *self;
         match &this.file.source {
             Source::Mapping(mapping) => {
-                let result = mapping.read_at(this.offset, this.buf);
-                if let Ok(n) = result {
-                    this.file.progressed(n);
-                }
-                Poll::Ready(result)
+                let n = mapping.read_at(this.offset, this.buf)?;
+                this.file.progressed(n);
+                Poll::Ready(Ok(n))
             }
-            Source::File { file, inline } => this.poll_file(file, inline, context),
+            Source::File { file, inline } => {
+                let detour = std::mem::take(&mut this.detour);
+                let (detour, polled) = if detour.is_begun() || !inline.load(Ordering::Relaxed) {
+                    this.file
+                        .poll_detour(file, this.offset, this.buf, detour, context)
+                } else {
+                    this.file
+                        .read_inline(file, inline, this.offset, this.buf, context)
+                };
+                this.detour = detour;
+                polled
+            }
         }
     }
 }
 
-impl ReadAtFuture<'_> {
-    fn poll_file(
-        &mut self,
+impl Detour {
+    fn is_begun(&self) -> bool {
+        self.hop.is_some() || self.done > 0
+    }
+}
+
+impl AsyncFile {
+    fn read_inline(
+        &self,
         file: &Arc<File>,
         inline: &AtomicBool,
+        offset: u64,
+        buf: &mut [u8],
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<usize>> {
-        if self.hop.is_none() && self.done == 0 && inline.load(Ordering::Relaxed) {
-            match read_resident(file, self.offset, self.buf) {
-                Ok(Resident::All(n)) => {
-                    self.file.inline.fetch_add(1, Ordering::Relaxed);
-                    self.file.progressed(n);
-                    return Poll::Ready(Ok(n));
-                }
-                Ok(Resident::Start(n)) => {
-                    self.done = n;
-                    if n > 0 {
-                        self.file.progressed(n);
-                    }
-                }
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
-                    self.file.refused.fetch_add(1, Ordering::Relaxed);
-                    inline.store(false, Ordering::Relaxed);
-                }
-                Err(e) => return Poll::Ready(Err(e.into())),
+    ) -> (Detour, Poll<io::Result<usize>>) {
+        let mut detour = Detour::default();
+        match read_resident(file, offset, buf) {
+            Ok(Resident::All(n)) => {
+                self.inline.fetch_add(1, Ordering::Relaxed);
+                self.progressed(n);
+                return (detour, Poll::Ready(Ok(n)));
             }
+            Ok(Resident::Start(n)) => {
+                detour.done = n;
+                if n > 0 {
+                    self.progressed(n);
+                }
+            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                inline.store(false, Ordering::Relaxed);
+            }
+            Err(e) => return (detour, Poll::Ready(Err(e.into()))),
         }
+        self.poll_detour(file, offset, buf, detour, context)
+    }
+
+    #[inline(never)]
+    fn poll_detour(
+        &self,
+        file: &Arc<File>,
+        offset: u64,
+        buf: &mut [u8],
+        mut detour: Detour,
+        context: &mut Context<'_>,
+    ) -> (Detour, Poll<io::Result<usize>>) {
         loop {
-            let hop = match &self.hop {
+            let hop = match &detour.hop {
                 Some(hop) => hop,
                 None => {
-                    let at = self.offset.saturating_add(self.done as u64);
-                    let hop = match Hop::start(file, at, self.buf.len() - self.done) {
+                    let at = offset.saturating_add(detour.done as u64);
+                    let hop = match Hop::start(file, at, buf.len() - detour.done) {
                         Ok(hop) => hop,
-                        Err(e) => return Poll::Ready(Err(e)),
+                        Err(e) => return (detour, Poll::Ready(Err(e))),
                     };
-                    self.file.hopped.fetch_add(1, Ordering::Relaxed);
-                    self.hop.insert(hop)
+                    self.hopped.fetch_add(1, Ordering::Relaxed);
+                    detour.hop.insert(hop)
                 }
             };
             let Poll::Ready(read) = hop.poll(context) else {
-                return Poll::Pending;
+                return (detour, Poll::Pending);
             };
-            self.hop = None;
+            detour.hop = None;
             let read = match read {
                 Ok(read) => read,
-                Err(e) => return Poll::Ready(Err(e)),
+                Err(e) => return (detour, Poll::Ready(Err(e))),
             };
-            let wanted = (self.buf.len() - self.done).min(LARGEST);
-            self.buf[self.done..self.done + read.len()].copy_from_slice(&read);
-            self.done += read.len();
-            self.file.progressed(read.len());
-            if read.len() < wanted || self.done == self.buf.len() {
-                return Poll::Ready(Ok(self.done));
+            let rest = &mut buf[detour.done..];
+            let wanted = rest.len().min(LARGEST);
+            rest[..read.len()].copy_from_slice(&read);
+            detour.done += read.len();
+            self.progressed(read.len());
+            if read.len() < wanted || detour.done == buf.len() {
+                let done = detour.done;
+                return (detour, Poll::Ready(Ok(done)));
             }
         }
     }
@@ -287,10 +324,15 @@ impl ReadAtFuture<'_> {
 impl Drop for ReadAtFuture<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(hop) = &self.hop {
-            hop.cancel();
+        if let Some(hop) = self.detour.hop.take() {
+            give_up(hop);
         }
     }
+}
+
+#[inline(never)]
+fn give_up(hop: Arc<Hop>) {
+    hop.cancel();
 }
 
 /// How much could be read without waiting.
