@@ -9,7 +9,7 @@ use rustix::fs::fstatfs;
 
 use crate::figures::{LoadFigures, LoadFiguresError, Situation};
 use crate::page_cache::is_cached;
-use crate::{By, Form, Need, Strategy, Touch};
+use crate::{Form, Need, Strategy, Touch};
 
 /// Below this, one read costs less than making and ending a mapping.
 const SMALL: u64 = 64 << 10;
@@ -83,8 +83,6 @@ pub(crate) struct Choice {
 pub(crate) struct Facts {
     /// Other machines may change the files.
     remote: bool,
-    /// Nothing is ever read from a disk.
-    in_memory: bool,
     situation: Situation,
 }
 
@@ -111,7 +109,6 @@ pub(crate) fn choose(
     let in_memory = IN_MEMORY.contains(&kind);
     let facts = Facts {
         remote: REMOTE.contains(&kind),
-        in_memory,
         situation: Situation {
             len,
             // Where the kernel does not tell, the page cache is the likelier place: what is loaded by many
@@ -134,11 +131,7 @@ fn decide(
             figures: figures.err(),
         },
     };
-    let Situation {
-        len,
-        resident,
-        need,
-    } = facts.situation;
+    let Situation { len, need, .. } = facts.situation;
     if facts.remote {
         return by_rule(
             Strategy::Read,
@@ -164,38 +157,23 @@ fn decide(
             };
         }
     }
-    let (strategy, rule) = rule(resident, need);
+    let (strategy, rule) = rule(need);
     by_rule(strategy, rule)
 }
 
 /// The table: what most machines do best with many bytes of a local file.
-fn rule(resident: bool, need: Need) -> (Strategy, &'static str) {
-    match (need.form, need.touch, need.by, resident) {
-        (Form::Patched, Touch::All, By::Caller, _) if need.processes == 1 => (
-            Strategy::Read,
-            "all is patched, so each page is copied at any rate, and large pages fault less",
-        ),
-        (Form::Patched, ..) => (
+fn rule(need: Need) -> (Strategy, &'static str) {
+    match (need.form, need.touch) {
+        (Form::Patched, _) => (
             Strategy::PrivateMap,
             "only pages that are patched are copied",
         ),
-        (_, Touch::Random | Touch::Part, ..) => {
-            (Strategy::SharedMap, "only what is touched is brought")
-        }
-        (_, Touch::All, By::Others, _) => (
+        (Form::Shared | Form::Copied, Touch::All) => (
             Strategy::SharedMap,
-            "nobody waits, and others find the pages as they come",
+            "nothing is copied, and a touch brings as much as a large read",
         ),
-        (_, Touch::All, By::Caller, true) => (
-            Strategy::PopulatedMap,
-            "all is in memory, and mapping it at once is one call",
-        ),
-        (_, Touch::All, By::Caller, false) if need.processes > 1 => (
-            Strategy::PopulatedMap,
-            "several processes share what one of them reads",
-        ),
-        (_, Touch::All, By::Caller, false) => {
-            (Strategy::PopulatedMap, "all is read ahead, and not copied")
+        (Form::Shared | Form::Copied, Touch::Part | Touch::Random) => {
+            (Strategy::SharedMap, "only what is touched is brought")
         }
     }
 }
@@ -216,4 +194,97 @@ fn then_others(first: Strategy, form: Form) -> Vec<Strategy> {
         .into_iter()
         .filter(|&way| way != first && can_be(way, form));
     std::iter::once(first).chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(len: u64, form: Form, figures: &'static str) -> (Vec<Strategy>, String) {
+        let need = Need {
+            form,
+            ..Need::default()
+        };
+        let facts = Facts {
+            remote: false,
+            situation: Situation {
+                len,
+                resident: true,
+                need,
+            },
+        };
+        // Few, and of a test.
+        let figures = match figures.parse::<LoadFigures>() {
+            Ok(figures) => Ok(&*Box::leak(Box::new(figures))),
+            Err(e) => Err(&*Box::leak(Box::new(e))),
+        };
+        let Choice { ways, reason } = decide(facts, figures);
+        (ways, reason.to_string())
+    }
+
+    const NONE: &str = "brisk load figures 1\n";
+
+    #[test]
+    fn rules_hold_where_nothing_was_measured() {
+        let first = |len, form| choice(len, form, NONE).0[0];
+        assert_eq!(first(SMALL - 1, Form::Shared), Strategy::Read);
+        assert_eq!(first(SMALL, Form::Shared), Strategy::SharedMap);
+        assert_eq!(first(SMALL, Form::Patched), Strategy::PrivateMap);
+        // What is patched is never mapped shared, whatever is refused.
+        let (ways, _) = choice(SMALL, Form::Patched, NONE);
+        assert_eq!(
+            ways,
+            [Strategy::PrivateMap, Strategy::PopulatedMap, Strategy::Read]
+        );
+    }
+
+    #[test]
+    fn what_was_measured_goes_before_rules() {
+        let figures = "brisk load figures 1\n\
+            30000000 resident 1 all caller shared shared-map 2000000\n\
+            30000000 resident 1 all caller shared direct 1500000\n\
+            30000000 resident 1 all caller patched shared-map 1\n\
+            30000000 resident 1 all caller patched read 9000000\n";
+        let (ways, reason) = choice(20_000_000, Form::Shared, figures);
+        assert_eq!(ways[0], Strategy::Direct);
+        assert_eq!(
+            reason,
+            "it took 1.500 ms on this machine for 30000000 bytes in memory in 1 processes, and shared-map \
+             2.000 ms"
+        );
+        let (ways, _) = choice(20_000_000, Form::Patched, figures);
+        assert_eq!(ways[0], Strategy::Read);
+        // Nothing was measured for that.
+        let (ways, _) = choice(20_000_000, Form::Copied, figures);
+        assert_eq!(ways[0], Strategy::SharedMap);
+        let (ways, _) = choice(SMALL - 1, Form::Shared, figures);
+        assert_eq!(ways[0], Strategy::Read);
+    }
+
+    #[test]
+    fn figures_that_are_wrong_are_told_of() {
+        let (ways, reason) = choice(1 << 20, Form::Patched, "brisk load figures 2\n");
+        assert_eq!(ways[0], Strategy::PrivateMap);
+        assert_eq!(
+            reason,
+            "only pages that are patched are copied (the figures of this machine are of no use: line 1: found \
+             \"brisk load figures 2\", allowed is \"brisk load figures 1\"; measure again with brisk lab load \
+             --save)"
+        );
+    }
+
+    #[test]
+    fn a_file_on_a_network_is_not_mapped_first() {
+        let facts = Facts {
+            remote: true,
+            situation: Situation {
+                len: 1 << 30,
+                resident: true,
+                need: Need::default(),
+            },
+        };
+        static FIGURES: std::sync::LazyLock<LoadFigures> =
+            std::sync::LazyLock::new(LoadFigures::default);
+        assert_eq!(decide(facts, Ok(&FIGURES)).ways[0], Strategy::Read);
+    }
 }

@@ -2,21 +2,17 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
+use rustix::mm::Advice;
+
 use crate::choice::{Choice, Reason, choose};
 use crate::figures::LoadFigures;
 use crate::page_cache::is_cached;
 use crate::region::Region;
-use crate::transfer::{ALIGNMENT, PIECE, Transfer, copying_threads, open_direct};
-use crate::{Form, Need, ReadAt, Strategy, Touch, uring, will_read};
+use crate::transfer::{ALIGNMENT, Transfer, copying_threads, open_direct};
+use crate::{Form, Need, ReadAt, Strategy, Touch, uring};
 
 /// Reads past the page cache that are under way at once.
 const DIRECT_READS: usize = 8;
-
-/// Bytes that are populated before the kernel is told of more.
-const WINDOW: usize = 4 * PIECE;
-
-/// Windows that the kernel is told of before the first of them is populated.
-const WINDOWS_AHEAD: usize = 4;
 
 /// Bytes of a file in memory, and how they came there.
 ///
@@ -181,17 +177,18 @@ fn bring(strategy: Strategy, file: &File, bytes: &Range<u64>, need: Need) -> io:
         Strategy::PrivateMap => map(file, bytes, need, true),
         Strategy::PopulatedMap => populated(file, bytes, patched),
         Strategy::Read => copied(file, bytes, 1, |buf, needed| {
-            let transfer = Transfer {
-                threads: copying_threads(),
-                ahead: is_missing(file, bytes),
-            };
+            let threads = copying_threads();
+            let missing = is_cached(file, bytes.start, bytes.end - bytes.start) != Some(true);
+            // A filesystem that has no mappings is read in its own way.
+            let ahead = missing.then(|| populated_later(file, bytes).ok()).flatten();
+            let transfer = Transfer { threads, ahead };
             transfer.run(file, bytes.start, buf, needed)
         }),
         Strategy::Direct => {
             let direct = open_direct(file)?;
             let transfer = Transfer {
                 threads: DIRECT_READS,
-                ahead: false,
+                ahead: None,
             };
             let start = bytes.start / ALIGNMENT * ALIGNMENT;
             copied(file, bytes, ALIGNMENT, |buf, needed| {
@@ -211,40 +208,29 @@ fn bring(strategy: Strategy, file: &File, bytes: &Range<u64>, need: Need) -> io:
     }
 }
 
-/// Whether the kernel has not all of the bytes in memory, or does not tell.
-fn is_missing(file: &File, bytes: &Range<u64>) -> bool {
-    is_cached(file, bytes.start, bytes.end - bytes.start) != Some(true)
+/// A mapping through which the kernel can be made to read in large pages.
+fn populated_later(file: &File, bytes: &Range<u64>) -> io::Result<Region> {
+    let region = Region::map(file, bytes, false)?;
+    region.advise_large()?;
+    Ok(region)
 }
 
 fn map(file: &File, bytes: &Range<u64>, need: Need, private: bool) -> io::Result<Region> {
     let region = Region::map(file, bytes, private)?;
+    // Advice only.
     match need.touch {
-        // Who touches them finds them read, or on their way. Advice is never needed.
-        Touch::All if is_missing(file, bytes) => {
-            will_read(file, bytes.clone()).ok();
-        }
-        Touch::Random => {
-            region.advise(rustix::mm::Advice::Random).ok();
-        }
-        Touch::All | Touch::Part => {}
-    }
+        Touch::All => region.advise_large().ok(),
+        Touch::Random => region.advise(Advice::Random).ok(),
+        Touch::Part => None,
+    };
     Ok(region)
 }
 
 fn populated(file: &File, bytes: &Range<u64>, private: bool) -> io::Result<Region> {
     let region = Region::map(file, bytes, private)?;
-    let missing = is_missing(file, bytes);
-    let mut told = 0;
-    for start in (0..region.len()).step_by(WINDOW) {
-        if missing {
-            let to = (start + (WINDOWS_AHEAD + 1) * WINDOW).min(region.len());
-            let range = bytes.start + told as u64..bytes.start + to as u64;
-            // Advice only.
-            will_read(file, range).ok();
-            told = to;
-        }
-        region.populate(start..start.saturating_add(WINDOW).min(region.len()))?;
-    }
+    // Without it the kernel reads page by page here, past any read-ahead. Advice only.
+    region.advise_large().ok();
+    region.populate(0..region.len())?;
     Ok(region)
 }
 

@@ -106,7 +106,7 @@ impl Region {
         this.mapped = mapped;
         if mapped >= LARGE {
             // A kernel without large pages refuses it, which is as good.
-            this.advise(Advice::LinuxHugepage).ok();
+            this.advise_large().ok();
         }
         Ok(this)
     }
@@ -177,6 +177,12 @@ impl Region {
         // this call change only read-ahead, never contents or protection.
         unsafe { madvise(self.base.as_ptr().cast(), self.mapped, advice)? };
         Ok(())
+    }
+
+    /// Has the kernel read in large pages, where the filesystem has them: fewer to make, to find, to map
+    /// and to unmap. Elsewhere it still reads as much at once.
+    pub(crate) fn advise_large(&self) -> io::Result<()> {
+        self.advise(Advice::LinuxHugepage)
     }
 
     /// Has the kernel put the pages of some of the wanted bytes into the page table, reading what is

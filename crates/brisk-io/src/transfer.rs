@@ -3,30 +3,29 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::{ReadAt, will_read};
+use crate::ReadAt;
+use crate::region::Region;
 
 /// Bytes of one read.
 pub(crate) const PIECE: usize = 1 << 20;
-
-/// How far before a read the kernel is told of it, in pieces.
-const AHEAD: usize = 8;
 
 /// What every disk's block and every processor's page of memory divides: for `O_DIRECT`.
 pub(crate) const ALIGNMENT: u64 = 4096;
 
 /// How a transfer goes about it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Transfer {
     /// Reads under way at once.
     pub(crate) threads: usize,
-    /// Whether the kernel is to be told of what comes: it is not in memory.
-    pub(crate) ahead: bool,
+    /// A mapping of what is read, through which it is brought into the page cache before it is copied. The
+    /// kernel reads through a mapping with large pages in pieces of 2 MiB, each a page of its own; for
+    /// `read`, and for advice, it makes many small ones, which takes longer than the disk.
+    pub(crate) ahead: Option<Region>,
 }
 
 impl Transfer {
@@ -35,7 +34,7 @@ impl Transfer {
     /// Reads are of [`PIECE`] bytes, at multiples of it behind `start`: an aligned start and buffer make
     /// all of them aligned.
     pub(crate) fn run(
-        self,
+        &self,
         file: &File,
         start: u64,
         buf: &mut [u8],
@@ -47,9 +46,9 @@ impl Transfer {
         let work = || -> io::Result<()> {
             while let Some((number, piece)) = next() {
                 let at = number * PIECE;
-                if self.ahead {
-                    // Advice only; a read behind it reports what is wrong.
-                    will_read(file, ahead_of(start, number, len)).ok();
+                if let Some(ahead) = &self.ahead {
+                    // The read behind it reports what is wrong.
+                    ahead.populate(at..at + piece.len()).ok();
                 }
                 let needed = needed.saturating_sub(at).min(piece.len());
                 if let Err(e) = fill(file, start + at as u64, piece, needed) {
@@ -76,14 +75,6 @@ impl Transfer {
             theirs.fold(own, Result::and)
         })
     }
-}
-
-/// What the kernel is told as piece `number` is read: at the first all up to the one [`AHEAD`] of it,
-/// later that one.
-fn ahead_of(start: u64, number: usize, len: usize) -> Range<u64> {
-    let from = if number == 0 { 0 } else { number + AHEAD };
-    let at = |piece: usize| start + (piece.saturating_mul(PIECE)).min(len) as u64;
-    at(from)..at(number + AHEAD + 1)
 }
 
 /// Reads until `buf` is full or the file ends, which it may after `needed` bytes.
