@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BRISK = target/release/brisk
 
-.PHONY: all demo test bench fuzz torture install deps clean
+.PHONY: all demo test bench fuzz torture sanitize install deps clean
 
 all: deps
 	$(CARGO) build --release --locked -p brisk
@@ -41,6 +41,14 @@ fuzz: deps
 	fuzz/run read $(SECONDS)
 	fuzz/run launch $(SECONDS)
 	fuzz/run round_trip $(SECONDS)
+
+# The room with unsafe code, under AddressSanitizer. Needs a nightly toolchain, which rustup installs. Mappings
+# that handlers of signals look for live as long as the process.
+TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+sanitize:
+	RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:use_sigaltstack=0 \
+		CARGO_TARGET_DIR=target/sanitize \
+		$(CARGO) +nightly test --locked -p brisk-io --features io-uring --tests --target $(TARGET)
 
 install: all
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools

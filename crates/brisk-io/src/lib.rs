@@ -2,30 +2,53 @@
 How bytes get from disk into memory.
 
 The central trait is [`ReadAt`], positioned reads from anything that has bytes at offsets: a file,
-a [`Mapping`] of one, a slice, or a [`Window`] of another source. Beside it stand the tools that a
-measurement needs: [`evict`] removes a file from the page cache, and [`residency`] says how much of
-it is there, so that "cold" and "warm" are proven and not assumed. [`Prefetch`] has the kernel read
-parts of files before somebody needs them, in the pieces that [`plan_extents`] makes of a list of ranges
-by what the disk [charges](Charge), which [`measure_charge`] finds out.
+a [`Mapping`] of one, a slice, or a [`Window`] of another source. [`load`] brings a large part of a file into
+memory in the way that suits what it is [needed](Need) for, and says which [`Strategy`] that was and why.
+[`AsyncFile`] gives small parts to asynchronous programs, at once where they are in memory.
+
+Beside them stand the tools that a measurement needs: [`evict`] removes a file from the page cache, and
+[`residency`] says how much of it is there, so that "cold" and "warm" are proven and not assumed.
+[`Prefetch`] has the kernel read parts of files before somebody needs them, in the pieces that
+[`plan_extents`] makes of a list of ranges by what the disk [charges](Charge), which [`measure_charge`] finds
+out.
 
 # Example
 
 ```
-use brisk_io::ReadAt;
+use brisk_io::{Form, Need, load};
 
 # fn main() -> std::io::Result<()> {
 let file = std::fs::File::open("/proc/self/exe")?;
-let mut magic = [0; 4];
-file.read_exact_at(0, &mut magic)?;
-assert_eq!(&magic, b"\x7fELF");
+let need = Need {
+    form: Form::Patched,
+    ..Need::default()
+};
+let mut loaded = load(&file, 0..100_000, need)?;
+assert!(loaded.as_slice().starts_with(b"\x7fELF"));
+if let Some(bytes) = loaded.as_mut_slice() {
+    // The file does not change.
+    bytes[0] = 0;
+}
+println!("{}: {}", loaded.strategy(), loaded.reason());
+loaded.check()?;
 # Ok(())
 # }
 ```
 
+# Trust
+
+Nothing here believes what a file says, for nothing interprets it. But a file can be cut while it is mapped:
+[`guard_mappings`] makes that an error instead of the end of the process.
+
+# Features
+
+* `io-uring`: loading by `io_uring`. Without it [`Strategy::Uring`] and [`Strategy::UringDirect`] are refused.
+
 # What this crate does not do
 
 * Interpret bytes: see `brisk-image`.
-* Choose between ways to read: every caller names the one it wants.
+* Write, but for what patches a private mapping.
+* Run on anything but Linux.
 */
 #![deny(missing_docs)]
 
