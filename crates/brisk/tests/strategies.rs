@@ -74,7 +74,10 @@ fn files_of_a_served_image_are_loaded_in_every_way() {
         let original = place.path("tree").join(name);
         let refused = compare(&original, &place.path("at").join(name));
         // FUSE reads past the page cache if the kernel lets it.
-        assert!(refused.iter().all(|way| DIRECT.contains(way)), "{refused:?}");
+        assert!(
+            refused.iter().all(|way| DIRECT.contains(way)),
+            "{refused:?}"
+        );
     }
     assert_eq!(place.brisk(&["umount", "at"]).code, Some(0));
 }
@@ -82,7 +85,10 @@ fn files_of_a_served_image_are_loaded_in_every_way() {
 #[test]
 fn files_of_a_squashfs_are_loaded_but_not_past_the_page_cache() {
     let place = place();
-    assert_eq!(place.brisk(&["mount", "--kernel", "a.img", "at"]).code, Some(0));
+    assert_eq!(
+        place.brisk(&["mount", "--kernel", "a.img", "at"]).code,
+        Some(0)
+    );
     let refused = compare(&place.path("tree/noise"), &place.path("at/noise"));
     assert_eq!(refused, DIRECT);
     assert_eq!(place.brisk(&["umount", "at"]).code, Some(0));
@@ -96,5 +102,8 @@ fn files_in_memory_are_loaded_in_every_way() {
     std::fs::copy(place.path("tree/noise"), &copy).unwrap();
     let refused = compare(&place.path("tree/noise"), &copy);
     // tmpfs takes direct reads since Linux 6.6.
-    assert!(refused.iter().all(|way| DIRECT.contains(way)), "{refused:?}");
+    assert!(
+        refused.iter().all(|way| DIRECT.contains(way)),
+        "{refused:?}"
+    );
 }
