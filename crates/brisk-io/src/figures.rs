@@ -15,9 +15,9 @@ use std::fmt::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
-use std::{env, fs, io};
+use std::{fs, io};
 
-use crate::{By, Form, Need, Strategy, Touch};
+use crate::{By, Form, Need, Strategy, Touch, cache_home};
 
 /// The first line of a file of figures.
 const HEADER: &str = "brisk load figures 1";
@@ -92,13 +92,7 @@ impl LoadFigures {
     /// Where the figures of this machine are kept: `$XDG_CACHE_HOME/brisk/load-figures`, else
     /// `~/.cache/brisk/load-figures`; none if neither variable is the path of a directory.
     pub fn path() -> Option<PathBuf> {
-        let absolute = |name| {
-            let path = env::var_os(name).map(PathBuf::from);
-            path.filter(|path| path.is_absolute())
-        };
-        let cache = absolute("XDG_CACHE_HOME")
-            .or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
-        Some(cache.join("brisk/load-figures"))
+        Some(cache_home()?.join("brisk/load-figures"))
     }
 
     /// The figures at [`LoadFigures::path`], read once in the life of the process; no figures if there is

@@ -56,7 +56,10 @@ mod advice;
 mod aligned_buf;
 mod async_file;
 mod block_device;
+mod cache_home;
 mod choice;
+mod code_cache;
+mod cpu_features;
 mod disk_charge;
 mod extents;
 mod figures;
@@ -73,11 +76,17 @@ mod strategy;
 mod transfer;
 mod uring;
 
+use cache_home::cache_home;
+
 pub use advice::{largest_advice, largest_advice_on, will_read};
 pub use aligned_buf::AlignedBuf;
 pub use async_file::{AsyncCounts, AsyncFile, ReadAtFuture};
 pub use block_device::BlockDevice;
 pub use choice::Reason;
+pub use code_cache::{
+    CachedCode, Check, CodeCache, CodeCacheOptions, CodeKey, Damage, Evicted, Lookup, Miss,
+};
+pub use cpu_features::cpu_features;
 pub use disk_charge::{MEASURED_LEN, measure_charge};
 pub use extents::{Charge, DiskReads, Extent, plan_extents};
 pub use figures::{LoadFigures, LoadFiguresError, Situation};

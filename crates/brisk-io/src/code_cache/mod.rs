@@ -1,0 +1,303 @@
+//! A cache of generated code in a directory of files.
+
+mod cached_code;
+mod directory;
+mod entry;
+mod key;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+pub use cached_code::CachedCode;
+pub use entry::Damage;
+pub use key::CodeKey;
+
+use crate::{Need, cache_home, load};
+use directory::{Directory, note_use};
+use entry::{Entry, Unusable};
+use key::file_name;
+
+/// Generated code on disk, found by what it was [made of](CodeKey), and mapped.
+///
+/// For programs that generate code as they run, and would find it again the next time: virtual machines,
+/// engines of WebAssembly or SQL, shader compilers.
+///
+/// # Promises
+///
+/// 1. What [`CodeCache::load`] gives are the bytes that were [stored](CodeCache::store) under an equal key.
+///    An entry of another key or of another version of the format, one that is damaged or cut, and one
+///    whose writer was killed, is a [`Miss`]. With [`Check::Touched`] that holds for what was
+///    [checked](CachedCode::checked), with [`Check::Never`] as long as disks forget nothing.
+/// 2. Any number of threads and processes may load, store and evict at once. Who stores replaces; who has
+///    loaded keeps what it has.
+/// 3. Nobody but this user and root can have written what is loaded.
+///
+/// # Example
+///
+/// ```
+/// use brisk_io::{CodeCache, CodeCacheOptions, CodeKey, Lookup, Need, cpu_features};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let home = tempfile::tempdir()?;
+/// # let directory = home.path().join("code");
+/// # let compile = |source: &str| source.as_bytes().to_vec();
+/// let cache = CodeCache::open(&directory, CodeCacheOptions::default())?;
+/// let source = "answer: 42";
+/// let key = CodeKey {
+///     producer: "example",
+///     version: env!("CARGO_PKG_VERSION"),
+///     cpu_features: cpu_features(),
+///     flags: "opt-level=2",
+///     source: source.as_bytes(), // a digest, if it is longer
+/// };
+/// if let Lookup::Miss(_) = cache.load(&key, Need::default())? {
+///     cache.store(&key, &compile(source))?;
+/// }
+/// let code = cache.load(&key, Need::default())?.hit().expect("it was stored");
+/// assert_eq!(code.as_slice(), b"answer: 42");
+/// println!("brought by {}: {}", code.loaded().strategy(), code.loaded().reason());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What it does not do
+///
+/// * Make memory executable: that is the generator's, as [`CachedCode::file`] and
+///   [`CachedCode::as_mut_slice`] allow.
+/// * Know whether code is good: a producer that generates other code from the same key has forgotten a part
+///   of the key.
+#[derive(Debug)]
+pub struct CodeCache {
+    directory: Arc<Directory>,
+    options: CodeCacheOptions,
+}
+
+/// How a [`CodeCache`] is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodeCacheOptions {
+    /// The most bytes that all entries together have; what was not used for longest goes first.
+    pub limit: u64,
+    /// When the content of an entry is compared with what was stored.
+    pub check: Check,
+}
+
+impl Default for CodeCacheOptions {
+    /// At most 1 GiB, checked at open.
+    fn default() -> Self {
+        Self {
+            limit: 1 << 30,
+            check: Check::AtOpen,
+        }
+    }
+}
+
+/// When the content of an entry is compared with what was stored. Its header and key always are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Check {
+    /// All of it, before [`CodeCache::load`] returns, which brings all of it into memory.
+    #[default]
+    AtOpen,
+    /// In pieces, as [`CachedCode::checked`] is asked for them.
+    Touched,
+    /// Not at all: for a disk that is trusted to forget nothing. What is stored so is on the disk before
+    /// [`CodeCache::store`] returns, and what was not stored so is checked at open all the same.
+    Never,
+}
+
+/// What [`CodeCache::load`] finds.
+#[derive(Debug)]
+pub enum Lookup {
+    /// The code.
+    Hit(CachedCode),
+    /// None that is of use.
+    Miss(Miss),
+}
+
+impl Lookup {
+    /// The code, if there is some.
+    pub fn hit(self) -> Option<CachedCode> {
+        match self {
+            Self::Hit(code) => Some(code),
+            Self::Miss(_) => None,
+        }
+    }
+}
+
+/// Why there is no code. In each case it is to be generated and [stored](CodeCache::store).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Miss {
+    /// There is no entry.
+    Absent,
+    /// The entry is that of another key, whose digest is the same.
+    Foreign,
+    /// The entry is not as it was written.
+    Damaged {
+        /// What of it.
+        damage: Damage,
+        /// Why it is still there, if it could not be removed.
+        kept: Option<io::Error>,
+    },
+}
+
+/// What was removed to keep a [`CodeCache`] within its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Evicted {
+    /// Entries.
+    pub entries: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl CodeCache {
+    /// Opens the cache in this directory. If there is none it is made, open to this user alone.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::PermissionDenied`] if the directory is neither this user's nor root's, or if others
+    /// may write there; otherwise what the system says.
+    pub fn open(directory: &Path, options: CodeCacheOptions) -> io::Result<Self> {
+        Ok(Self {
+            directory: Arc::new(Directory::open(directory)?),
+            options,
+        })
+    }
+
+    /// `$XDG_CACHE_HOME/brisk/code`, else `~/.cache/brisk/code`; none if neither variable is the path of a
+    /// directory. All programs of the user may share it: the producer is a part of the key.
+    pub fn default_directory() -> Option<PathBuf> {
+        Some(cache_home()?.join("brisk/code"))
+    }
+
+    /// Looks for the code of `key`, and brings it into memory in the way that suits `need`, as
+    /// [`load`](crate::load) does. [`Form::Patched`](crate::Form::Patched) gives it in memory that can be
+    /// written, without changing the entry.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: of a disk that fails, or of descriptors or memory that it has not. The state
+    /// of the entry is no error, but a [`Miss`]. [`io::ErrorKind::InvalidInput`] if the key has more than
+    /// 16 KiB.
+    pub fn load(&self, key: &CodeKey<'_>, need: Need) -> io::Result<Lookup> {
+        let encoded = key.encode()?;
+        let name = file_name(&encoded);
+        let file = match self.directory.entry(&name) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Lookup::Miss(Miss::Absent)),
+            // A symbolic link, or a socket.
+            Err(e)
+                if matches!(
+                    Errno::from_io_error(&e),
+                    Some(Errno::LOOP | Errno::MLINK | Errno::NXIO)
+                ) =>
+            {
+                return Ok(self.damaged(&name, None, not_a_file()));
+            }
+            Err(e) => return Err(e),
+        };
+        if !file.metadata()?.is_file() {
+            return Ok(self.damaged(&name, Some(&file), not_a_file()));
+        }
+        let entry = match Entry::read(&file, &encoded) {
+            Ok(entry) => entry,
+            Err(Unusable::Foreign) => return Ok(Lookup::Miss(Miss::Foreign)),
+            Err(Unusable::Damaged(damage)) => {
+                return Ok(self.damaged(&name, Some(&file), damage));
+            }
+            Err(Unusable::Io(e)) => return Err(e),
+        };
+        let content = entry.content_start..entry.content_start + entry.content_len;
+        let loaded = load(&file, content.clone(), need)?;
+        note_use(&file)?;
+        let code = CachedCode::new(loaded, file, content);
+        let code = match self.options.check {
+            Check::Never if entry.synced => code,
+            Check::Touched => code.checked_later(entry, Arc::clone(&self.directory), name),
+            Check::AtOpen | Check::Never => match code.check_all(&entry)? {
+                Ok(()) => code,
+                Err(damage) => {
+                    let (file, _) = code.file();
+                    return Ok(self.damaged(&name, Some(file), damage));
+                }
+            },
+        };
+        Ok(Lookup::Hit(code))
+    }
+
+    fn damaged(&self, name: &str, file: Option<&std::fs::File>, damage: Damage) -> Lookup {
+        let kept = self.directory.remove(name, file).err();
+        Lookup::Miss(Miss::Damaged { damage, kept })
+    }
+
+    /// Stores the code of `key`, in the place of what was stored under it before, and keeps the cache
+    /// within its limit. Other processes find all of it or nothing of it.
+    ///
+    /// A loss of power soon after may lose it, or leave an entry that is a miss; with [`Check::Never`] it
+    /// is written to the disk first.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] if the key has more than 16 KiB, or if the entry is larger than all
+    /// may be together; otherwise what the system says. The cache is then as it was before.
+    pub fn store(&self, key: &CodeKey<'_>, code: &[u8]) -> io::Result<Evicted> {
+        let encoded = key.encode()?;
+        let synced = self.options.check == Check::Never;
+        let head = Entry::head_of(&encoded, code, synced)?;
+        let len = (head.len() as u64).saturating_add(code.len() as u64);
+        if len > self.options.limit {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "an entry of {len} bytes, allowed are {}; open the cache with a higher limit",
+                    self.options.limit
+                ),
+            ));
+        }
+        let name = file_name(&encoded);
+        self.directory.write(&name, &[&head, code], synced)?;
+        self.evict(Some(&name))
+    }
+
+    /// Removes the code of `key`, and tells whether there was some: for who finds it of no use.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn remove(&self, key: &CodeKey<'_>) -> io::Result<bool> {
+        self.directory.remove(&file_name(&key.encode()?), None)
+    }
+
+    /// Removes what was not used for longest, until all entries have no more bytes than the limit, but not
+    /// the one of this name; and what killed writers have left.
+    ///
+    /// Several may do so at once: what another one has removed is gone as well.
+    fn evict(&self, but: Option<&str>) -> io::Result<Evicted> {
+        let mut entries = self.directory.list()?;
+        let mut total = entries
+            .iter()
+            .fold(0u64, |sum, entry| sum.saturating_add(entry.len));
+        let mut evicted = Evicted::default();
+        entries.sort_by(|a, b| (a.last_use, &a.name).cmp(&(b.last_use, &b.name)));
+        for entry in entries {
+            if total <= self.options.limit {
+                break;
+            }
+            if but == Some(&entry.name) {
+                continue;
+            }
+            if self.directory.remove(&entry.name, None)? {
+                evicted.entries += 1;
+                evicted.bytes += entry.len;
+            }
+            total -= entry.len;
+        }
+        Ok(evicted)
+    }
+}
+
+fn not_a_file() -> Damage {
+    Damage::new(0, "its kind", "not a file", "a file")
+}
