@@ -240,9 +240,12 @@ fn what_is_no_file_is_a_miss() {
     assert!(names(&home).is_empty());
     fs::create_dir(&path).unwrap();
     let lookup = cache.load(&KEY, Need::default()).unwrap();
-    assert!(
-        matches!(lookup, Lookup::Miss(Miss::Damaged { kept: Some(_), .. })),
-        "a directory is not removed: {lookup:?}"
+    let Lookup::Miss(miss) = lookup else {
+        panic!("{lookup:?}")
+    };
+    assert_eq!(
+        miss.to_string(),
+        format!("{not_a_file} (it could not be removed: Is a directory (os error 21))")
     );
     fs::remove_dir(&path).unwrap();
     assert!(elsewhere.exists());
@@ -527,23 +530,42 @@ fn as_another_process() {
             }
         },
         ("store", most) => {
-            let most = most.parse().unwrap();
-            // The kernel kills a process that makes a file longer.
-            for (resource, most) in [(Resource::Core, 0), (Resource::Fsize, most)] {
-                let limit = Rlimit {
-                    current: Some(most),
-                    maximum: Some(most),
-                };
-                setrlimit(resource, limit).unwrap();
-            }
+            limit_files(most);
             cache().store(&KEY, &code(3 * CHUNK, 1)).unwrap();
+        }
+        ("fail", most) => {
+            limit_files(most);
+            let e = cache().store(&KEY, &code(3 * CHUNK, 1)).unwrap_err();
+            assert_eq!(e.raw_os_error(), Some(libc::EFBIG));
         }
         other => panic!("{other:?}"),
     }
 }
 
+/// The kernel kills this process when it makes a file longer, or gives it an error if it ignores the signal.
+fn limit_files(most: &str) {
+    for (resource, most) in [
+        (Resource::Core, 0),
+        (Resource::Fsize, most.parse().unwrap()),
+    ] {
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
+        };
+        setrlimit(resource, limit).unwrap();
+    }
+}
+
 fn another_process(task: &str, place: &Path) -> Command {
-    let mut command = Command::new(env::current_exe().unwrap());
+    // A signal that is ignored stays so in the program that a shell becomes.
+    let ignored = if task.starts_with("fail") {
+        "trap '' XFSZ;"
+    } else {
+        ""
+    };
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &format!("{ignored} exec \"$@\""), "sh"]);
+    command.arg(env::current_exe().unwrap());
     command.args(["--exact", "as_another_process", "--nocapture"]);
     command.env(TASK, format!("{task} {}", place.display()));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -606,6 +628,40 @@ fn a_writer_that_is_killed_at_any_length_leaves_nothing_that_is_read() {
         is_absent(&cache.load(&KEY, Need::default()).unwrap()),
         "that directory is gone"
     );
+}
+
+#[test]
+fn a_store_that_fails_leaves_what_was_there() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = cache(&home, Check::AtOpen);
+    cache.store(&KEY, b"old").unwrap();
+    let place = home.path().join("code");
+    for most in [0, 100, CHUNK, 2 * CHUNK + 1] {
+        let output = another_process(&format!("fail:{most}"), &place).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{most}: {output:?}");
+        only_file(&home);
+        let code = cache.load(&KEY, Need::default()).unwrap().hit().unwrap();
+        assert_eq!(code.as_slice(), b"old");
+    }
+}
+
+/// What each version of the format has written; none is made again.
+#[test]
+fn entries_of_released_versions_are_found() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = cache(&home, Check::AtOpen);
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/compat/code-cache");
+    let mut found = 0;
+    for entry in fs::read_dir(kept).unwrap() {
+        let entry = entry.unwrap();
+        let here = home.path().join("code").join(entry.file_name());
+        fs::copy(entry.path(), here).unwrap();
+        let loaded = cache.load(&KEY, Need::default()).unwrap().hit().unwrap();
+        assert_eq!(loaded.as_slice(), code(200, 3));
+        found += 1;
+    }
+    assert_eq!(found, 1);
 }
 
 #[test]

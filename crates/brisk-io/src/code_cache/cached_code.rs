@@ -115,7 +115,8 @@ impl CachedCode {
                 let Unchecked {
                     directory, name, ..
                 } = unchecked;
-                directory.remove(name, Some(&self.file))?;
+                // Where that fails, who loads it next is told the same of it.
+                directory.remove(name, Some(&self.file)).ok();
                 return Err(io::Error::new(io::ErrorKind::InvalidData, damage));
             }
             word.fetch_or(bit, Ordering::Relaxed);

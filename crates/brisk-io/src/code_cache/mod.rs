@@ -5,6 +5,8 @@ mod directory;
 mod entry;
 mod key;
 
+use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,6 +145,20 @@ pub enum Miss {
     },
 }
 
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("no entry"),
+            Self::Foreign => f.write_str("the entry of another key with the same digest"),
+            Self::Damaged { damage, kept: None } => damage.fmt(f),
+            Self::Damaged {
+                damage,
+                kept: Some(e),
+            } => write!(f, "{damage} (it could not be removed: {e})"),
+        }
+    }
+}
+
 /// What was removed to keep a [`CodeCache`] within its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Evicted {
@@ -227,7 +243,7 @@ impl CodeCache {
         Ok(Lookup::Hit(code))
     }
 
-    fn damaged(&self, name: &str, file: Option<&std::fs::File>, damage: Damage) -> Lookup {
+    fn damaged(&self, name: &str, file: Option<&File>, damage: Damage) -> Lookup {
         let kept = self.directory.remove(name, file).err();
         Lookup::Miss(Miss::Damaged { damage, kept })
     }
