@@ -34,7 +34,10 @@ pub(crate) fn markdown(rows: &[Row]) -> String {
 
 fn shown(spread: &Spread, unit: &str) -> String {
     let Spread { median, min, max } = spread;
-    if unit == "s" {
+    if unit == "s" && *median < 0.1 {
+        let [median, min, max] = [median, min, max].map(|seconds| seconds * 1e3);
+        format!("{median:.2} ms ({min:.2}-{max:.2})")
+    } else if unit == "s" {
         format!("{median:.3} s ({min:.3}-{max:.3})")
     } else {
         format!("{median} {unit}")

@@ -1,0 +1,225 @@
+/*!
+Measures what a cache of generated code saves: modules of WebAssembly that wasmtime compiles, or gets from a
+[`CodeCache`](brisk_io::CodeCache) and maps.
+
+The program is generated, and each run calls it and compares its result with what it is to compute.
+*/
+
+mod engine;
+mod one_entry;
+mod program;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use brisk_bench::{Bench, Machine, Timed, warm_file};
+use brisk_io::{Check, Need, evict_and_prove};
+use clap::Parser;
+
+use engine::{Engines, Kept, Loaded};
+use one_entry::{OneEntry, OwnedKey};
+use program::{ALL, Export, FEW, Program};
+
+/// Measure a cache of code that wasmtime compiles: compile, load, map.
+#[derive(Parser)]
+struct Args {
+    /// Functions of the program that is compiled
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..=50_000))]
+    functions: u32,
+
+    /// Bytes of the code whose check is measured
+    #[arg(long, value_name = "BYTES", default_value_t = 25_000_000)]
+    checked: usize,
+
+    /// How often each contender runs
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+
+    /// Decides the random orders [default: a new one, kept in raw.json]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Where raw.json and table.md go; the cache is made below it and removed, so this chooses the disk
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("code-cache: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot create {}", args.out.display()))?;
+    let work = tempfile::Builder::new()
+        .prefix("work-")
+        .tempdir_in(&args.out)
+        .with_context(|| format!("cannot write in {}", args.out.display()))?;
+    let processors = brisk_bench::give_processors(None)?;
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+    let about = serde_json::json!({
+        "date": jiff::Timestamp::now().to_string(),
+        "seed": seed,
+        "runs": args.runs,
+        "functions": args.functions,
+        "machine": Machine::describe(&work.path().canonicalize()?, processors)?,
+    });
+    let mut bench = Bench::new(&args.out, args.runs.into(), seed, about);
+    measure_check(&mut bench, &work.path().join("check"), args.checked)?;
+    measure_modules(&mut bench, work.path(), args.functions as usize)?;
+    println!("{}", bench.table());
+    Ok(())
+}
+
+/// What is in the page cache when the clock starts.
+#[derive(Clone, Copy)]
+enum State {
+    Warm,
+    Cold,
+}
+
+impl State {
+    fn prepare(self, path: &Path) -> Result<()> {
+        match self {
+            Self::Warm => warm_file(path),
+            Self::Cold => {
+                let file = File::open(path)?;
+                evict_and_prove(&file)
+                    .with_context(|| format!("{} stays in memory", path.display()))
+            }
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Warm => "the code: all of it, proven",
+            Self::Cold => "the code: none of it, proven",
+        }
+    }
+}
+
+/// What checking costs, beside touching each page of what was loaded.
+fn measure_check(bench: &mut Bench, directory: &Path, len: usize) -> Result<()> {
+    let mut code = vec![0; len];
+    fastrand::Rng::with_seed(1).fill(&mut code);
+    let key = OwnedKey {
+        flags: String::new(),
+        source: *blake3::hash(&code).as_bytes(),
+    };
+    let entry = &OneEntry::new(directory.to_owned(), key, &code)?;
+    let sum = |bytes: &[u8]| {
+        bytes.iter().step_by(4096).fold(0u64, |sum, &byte| {
+            sum.wrapping_mul(31).wrapping_add(byte.into())
+        })
+    };
+    let expected = sum(&code);
+    for state in [State::Warm, State::Cold] {
+        let timed = |name, check| Timed {
+            name,
+            work: Box::new(move || {
+                state.prepare(entry.file())?;
+                let start = Instant::now();
+                let code = entry.load(check, Need::default())?;
+                let found = sum(code.checked(0..len)?);
+                let elapsed = start.elapsed();
+                ensure!(found == expected, "other bytes than were stored");
+                Ok(elapsed)
+            }),
+        };
+        bench.compare(
+            "check",
+            &format!("{len} bytes, a byte of each page read"),
+            state.name(),
+            timed("never", Check::Never),
+            vec![
+                (timed("at open", Check::AtOpen), None),
+                (timed("as touched", Check::Touched), None),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// What to have a module by, and then to call it.
+type Way<'a> = Box<dyn Fn() -> Result<Loaded> + 'a>;
+
+fn measure_modules(bench: &mut Bench, work: &Path, functions: usize) -> Result<()> {
+    let program = Program::generate(functions);
+    let wasm = &program.wasm();
+    let engines = &Engines::new()?;
+    let kept = &Kept::new(engines, wasm, work)?;
+    let (wasm_len, len) = (wasm.len(), kept.len());
+    eprintln!("{functions} functions: {wasm_len} bytes of WebAssembly, {len} compiled");
+    for state in [State::Warm, State::Cold] {
+        for (export, called) in [(FEW, "1 of 100 called"), (ALL, "all called")] {
+            let call = &Call {
+                kept,
+                state,
+                export,
+                expected: program.result(export, 1),
+            };
+            let contenders: [(_, Way<'_>); 5] = [
+                ("compile", Box::new(|| engines.compile(wasm))),
+                ("map a plain file", Box::new(|| engines.map_plain(kept))),
+                ("cache, copied", Box::new(|| engines.copied(kept))),
+                (
+                    "cache, mapped",
+                    Box::new(|| engines.mapped(kept, Check::AtOpen)),
+                ),
+                (
+                    "cache, mapped, unchecked",
+                    Box::new(|| engines.mapped(kept, Check::Never)),
+                ),
+            ];
+            bench.compare(
+                "module",
+                &format!("{functions} functions, {len} bytes, {called}"),
+                state.name(),
+                call.timed("read", Box::new(|| engines.read(kept))),
+                contenders
+                    .map(|(name, way)| (call.timed(name, way), None))
+                    .into(),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// A call, and what it gives.
+struct Call<'a> {
+    kept: &'a Kept,
+    state: State,
+    export: Export,
+    expected: i32,
+}
+
+impl<'a> Call<'a> {
+    /// From having nothing to the result of the call.
+    fn timed(&'a self, name: &'static str, way: Way<'a>) -> Timed<'a> {
+        let work = move || {
+            for file in self.kept.files() {
+                self.state.prepare(file)?;
+            }
+            let start = Instant::now();
+            let loaded = way()?;
+            let found = loaded.call(self.export.name, 1)?;
+            let elapsed = start.elapsed();
+            let expected = self.expected;
+            ensure!(found == expected, "the call gave {found}, not {expected}");
+            Ok(elapsed)
+        };
+        Timed {
+            name,
+            work: Box::new(work),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A cache that has one entry.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use brisk_io::{CachedCode, Check, CodeCache, CodeCacheOptions, CodeKey, Need, cpu_features};
+
+/// A cache with one entry, and its file.
+pub(crate) struct OneEntry {
+    directory: PathBuf,
+    key: OwnedKey,
+    file: PathBuf,
+}
+
+/// The key, with fields of its own.
+pub(crate) struct OwnedKey {
+    pub(crate) flags: String,
+    pub(crate) source: [u8; 32],
+}
+
+impl OwnedKey {
+    fn key(&self) -> CodeKey<'_> {
+        CodeKey {
+            producer: "wasmtime",
+            // The flags have the exact one.
+            version: "48",
+            cpu_features: cpu_features(),
+            flags: &self.flags,
+            source: &self.source,
+        }
+    }
+}
+
+impl OneEntry {
+    /// Stores `code`, on the disk, so that it may be loaded without being checked.
+    pub(crate) fn new(directory: PathBuf, key: OwnedKey, code: &[u8]) -> Result<Self> {
+        cache(&directory, Check::Never)?.store(&key.key(), code)?;
+        let mut entries = fs::read_dir(&directory)?;
+        let file = entries.next().context("the cache is empty")??.path();
+        ensure!(entries.next().is_none(), "the cache has another entry");
+        Ok(Self {
+            directory,
+            key,
+            file,
+        })
+    }
+
+    /// The entry's file.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    pub(crate) fn load(&self, check: Check, need: Need) -> Result<CachedCode> {
+        let found = cache(&self.directory, check)?.load(&self.key.key(), need)?;
+        found.hit().context("the cache has lost its entry")
+    }
+}
+
+fn cache(directory: &Path, check: Check) -> Result<CodeCache> {
+    let options = CodeCacheOptions {
+        check,
+        ..CodeCacheOptions::default()
+    };
+    Ok(CodeCache::open(directory, options)?)
+}
