@@ -4,7 +4,8 @@ How bytes get from disk into memory.
 The central trait is [`ReadAt`], positioned reads from anything that has bytes at offsets: a file,
 a [`Mapping`] of one, a slice, or a [`Window`] of another source. [`load`] brings a large part of a file into
 memory in the way that suits what it is [needed](Need) for, and says which [`Strategy`] that was and why.
-[`AsyncFile`] gives small parts to asynchronous programs, at once where they are in memory.
+[`AsyncFile`] gives small parts to asynchronous programs, at once where they are in memory. [`CodeCache`]
+keeps code that programs have generated, for the next run to map.
 
 Beside them stand the tools that a measurement needs: [`evict`] removes a file from the page cache, and
 [`residency`] says how much of it is there, so that "cold" and "warm" are proven and not assumed.
@@ -37,7 +38,8 @@ loaded.check()?;
 
 # Trust
 
-Nothing here believes what a file says, for nothing interprets it. But a file can be cut while it is mapped:
+Nothing here believes what a file says, for nothing interprets it, but for the entries of a [`CodeCache`] and
+the [`LoadFigures`], every byte of which is checked. But a file can be cut while it is mapped:
 [`guard_mappings`] makes that an error instead of the end of the process.
 
 # Features
@@ -47,7 +49,7 @@ Nothing here believes what a file says, for nothing interprets it. But a file ca
 # What this crate does not do
 
 * Interpret bytes: see `brisk-image`.
-* Write, but for what patches a private mapping.
+* Write, but for what patches a private mapping, and for the entries of a [`CodeCache`].
 * Run on anything but Linux.
 */
 #![deny(missing_docs)]

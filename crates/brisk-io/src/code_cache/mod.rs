@@ -37,6 +37,9 @@ use key::file_name;
 ///    loaded keeps what it has.
 /// 3. Nobody but this user and root can have written what is loaded.
 ///
+/// Code is mapped, and a disk that fails under a mapping ends the process, also while it is checked, unless
+/// [`guard_mappings`](crate::guard_mappings) was called: then it is an error.
+///
 /// # Example
 ///
 /// ```
