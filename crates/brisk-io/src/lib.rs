@@ -78,12 +78,11 @@ mod strategy;
 mod transfer;
 mod uring;
 
-use cache_home::cache_home;
-
 pub use advice::{largest_advice, largest_advice_on, will_read};
 pub use aligned_buf::AlignedBuf;
 pub use async_file::{AsyncCounts, AsyncFile, ReadAtFuture};
 pub use block_device::BlockDevice;
+pub use cache_home::cache_home;
 pub use choice::Reason;
 pub use code_cache::{
     CachedCode, Check, CodeCache, CodeCacheOptions, CodeKey, Damage, Evicted, Lookup, Miss,

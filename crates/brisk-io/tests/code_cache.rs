@@ -722,7 +722,11 @@ fn the_default_directory_is_the_users_cache() {
         let output = command.output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    assert!(there("/c", "/h").contains("Some(\"/c/brisk/code\")"));
-    assert!(there("c", "/h").contains("Some(\"/h/.cache/brisk/code\")"));
-    assert!(there("", "h").contains("None"));
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path().to_str().unwrap();
+    assert!(there("/c", home).contains("Some(\"/c/brisk/code\")"));
+    let expected = format!("Some(\"{home}/.cache/brisk/code\")");
+    assert!(there("c", home).contains(&expected));
+    assert!(there("", &format!("{home}/absent")).contains("None"));
+    assert!(there("", "tmp").contains("None"));
 }

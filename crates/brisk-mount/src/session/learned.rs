@@ -9,7 +9,6 @@
 //! is a link to the directory then, and the time of `KEY.profile` is that of its last use.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -380,16 +379,7 @@ impl LearnedPacks {
 
 /// Where brisk keeps for the calling user what can be had again.
 pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
-    let absolute = |name| {
-        let path = env::var_os(name).map(PathBuf::from);
-        path.filter(|path| path.is_absolute())
-    };
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| {
-        // A home that is not there is not made.
-        let home = absolute("HOME").filter(|home| home.is_dir());
-        home.map(|home| home.join(".cache"))
-    });
-    cache
+    brisk_io::cache_home()
         .map(|cache| cache.join("brisk"))
         .ok_or(Cause::NoCacheDirectory)
 }
