@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BRISK = target/release/brisk
 
-.PHONY: all demo test bench fuzz torture sanitize install deps clean
+.PHONY: all demo test bench figures fuzz torture sanitize install deps clean
 
 all: deps
 	$(CARGO) build --release --locked -p brisk
@@ -34,6 +34,12 @@ bench: all
 	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml --bin session -- \
 		--brisk $(BRISK) --python $(TREES)/python --chromium $(TREES)/chromium \
 		--runs $(RUNS) --out target/bench/session
+
+# The README's tables and docs/launches.svg, made of these raw runs. A test compares.
+FIGURES = docs/runs/2026-11-21-launches-replay-chromium.json docs/runs/2026-11-21-launches-replay-python.json
+figures: export FORMATS = directory,directory-replay,squashfs-zstd,brisk,brisk-speed
+figures: all
+	lab/figures $(BRISK) README.md docs/launches.svg $(FIGURES)
 
 # Each fuzz target for SECONDS.
 SECONDS ?= 1800

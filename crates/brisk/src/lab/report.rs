@@ -9,10 +9,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::answers::{self, Answer};
-use super::app::Home;
 use super::results::{AppResults, Figure, Kind, Results, Row};
 use super::table::{self, disk_of, megabytes};
-use crate::page::chart::{self, Curve, Scale, Whose};
+use crate::page::chart::{self, Curve, Plots, Scale, Whose};
 use crate::page::{Page, touches};
 
 /// Bytes of a file of raw runs: a hundred times what the largest experiment writes.
@@ -59,6 +58,46 @@ impl Raw {
             results,
         })
     }
+
+    /// The formats that it has figures of.
+    fn formats(&self) -> impl Iterator<Item = &str> {
+        let rows = self.results.apps.iter().flat_map(|app| &app.rows);
+        rows.map(|row| &*row.format)
+    }
+}
+
+/// Leaves out what is not of one of these formats.
+pub fn keep(raws: &mut [Raw], formats: &[String]) -> Result<()> {
+    for format in formats {
+        let known: BTreeSet<_> = raws.iter().flat_map(Raw::formats).collect();
+        ensure!(
+            known.contains(&**format),
+            "--formats: found {format:?}, the runs have {}",
+            known.into_iter().collect::<Vec<_>>().join(", ")
+        );
+    }
+    for app in raws.iter_mut().flat_map(|raw| &mut raw.results.apps) {
+        app.rows.retain(|row| formats.contains(&row.format));
+    }
+    Ok(())
+}
+
+/// Tables in Markdown of all these.
+pub fn markdown(raws: &[Raw]) -> String {
+    let tables = raws.iter().map(|raw| table::markdown(&raw.results));
+    tables.collect::<String>().trim_end().to_owned() + "\n"
+}
+
+/// A picture of all cold launches, as a file of its own.
+pub fn picture(raws: &[Raw]) -> String {
+    let apps = raws
+        .iter()
+        .flat_map(|raw| raw.results.apps.iter().map(move |app| (raw, app)));
+    let plots = apps.map(|(raw, app)| Plots {
+        heading: format!("{}: cold launch", title_of(raw, app, raws)),
+        ..plots_of(app, Kind::Cold)
+    });
+    chart::standalone(&plots.collect::<Vec<_>>(), "ms")
 }
 
 /// Writes the page of all these at `path`, whole or not at all.
@@ -66,7 +105,7 @@ pub fn write(raws: &[Raw], path: &Path) -> Result<()> {
     write_page(&page(raws), path)
 }
 
-/// Writes a page at `path`, whole or not at all.
+/// Writes a page or a picture at `path`, whole or not at all.
 pub fn write_page(text: &str, path: &Path) -> Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -148,7 +187,9 @@ fn title_of(raw: &Raw, app: &AppResults, raws: &[Raw]) -> String {
 fn whose(row: &Row) -> Whose {
     match &*row.format {
         "directory" => Whose::Own,
-        format if format.starts_with("brisk") || format.starts_with("beside") => Whose::Brisk,
+        format if ["brisk", "beside"].iter().any(|by| format.starts_with(by)) => Whose::Brisk,
+        // Whatever it is replayed beside.
+        format if format.contains("-replay") => Whose::Brisk,
         _ => Whose::Rival,
     }
 }
@@ -157,24 +198,13 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
     if app.sample_of.is_none() {
         page.code(&app.app.command.shown().join(" "));
     }
-    let home = match app.app.home {
-        Home::Fresh => "an empty home directory",
-        Home::Kept => "a home directory that launches before have used",
-    };
     if let Some(whole) = app.sample_of {
         page.note(&format!(
             "A sample of {} MB, of which nothing is launched.",
             megabytes(whole)
         ));
     }
-    page.note(&format!(
-        "{} files, {} MB; images on {} ({}); {} runs of each in turns, with {home}",
-        app.tree_files,
-        megabytes(app.tree_bytes),
-        raw.results.machine.filesystem,
-        disk_of(&raw.results),
-        app.repetitions(raw.results.settings.runs),
-    ));
+    page.note(&table::conditions(&raw.results, app));
     let answers = answers::of(app);
     if answers.is_empty() {
         page.list(&in_words(app));
@@ -284,7 +314,8 @@ fn in_words(app: &AppResults) -> Vec<String> {
     words
 }
 
-fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, caption: &str) {
+/// The runs of one kind, beside the directory's.
+fn plots_of(app: &AppResults, kind: Kind) -> Plots {
     let figure_of = |row: &Row| row.figure(kind);
     let rows = app.rows.iter().filter_map(|row| {
         let figure = figure_of(row)?;
@@ -299,14 +330,24 @@ fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, capt
             values: runs.map(|run| run.seconds * 1e3).collect(),
         })
     });
-    let rows: Vec<_> = rows.collect();
-    if rows.is_empty() {
-        return;
-    }
     let directory = app.rows.iter().find(|row| row.format == "directory");
     let reference = directory
         .and_then(figure_of)
         .map(|figure| figure.seconds.median * 1e3);
+    Plots {
+        heading: String::new(),
+        rows: rows.collect(),
+        reference,
+    }
+}
+
+fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, caption: &str) {
+    let Plots {
+        rows, reference, ..
+    } = plots_of(app, kind);
+    if rows.is_empty() {
+        return;
+    }
     let mut caption = format!(
         "{caption} The box holds the middle half of the runs, its gap is the median, the whiskers reach \
          the extremes."
@@ -636,6 +677,33 @@ mod tests {
     }
 
     #[test]
+    fn tables_and_pictures_are_of_the_formats_that_are_asked_for() {
+        let mut raws = [raw(&made_up(1, 6, 2))];
+        let formats = ["directory", "squashfs-<5>"].map(str::to_owned);
+        keep(&mut raws, &formats).unwrap();
+        assert_eq!(
+            markdown(&raws),
+            "| app &lt;0&gt;, 600.0 MB | cold ms (from-to) | /directory (95 %) | warm ms (from-to) | \
+             /directory (95 %) | cached MB | size MB | /squashfs-zstd |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n\
+             | directory | **1000 (900-1200)** | 1.00 (0.90-1.10) | 1000 (900-1200) | \
+             1.00 (0.90-1.10) | - | 123.5 | 1.00 |\n\
+             | squashfs-&lt;5&gt; | **1000 (900-1200)** | 1.00 (0.90-1.10) | 1000 (900-1200) | \
+             1.00 (0.90-1.10) | - | 123.5 | 1.00 |\n\n\
+             10000 files, 600.0 MB; images on ext4 (vda, read-ahead 128 KiB); 2 runs of each in turns, \
+             with an empty home directory.\n"
+        );
+        let svg = picture(&raws);
+        assert_well_formed(&format!("<!DOCTYPE html>{svg}"));
+        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"800\""));
+        assert_eq!(svg.matches("<circle").count(), 2 * 2);
+        assert!(svg.contains("app &lt;0&gt;: cold launch") && !svg.contains("brisk-1"));
+        let e = keep(&mut raws, &["brisk-9".to_owned()]).unwrap_err();
+        let expected = "--formats: found \"brisk-9\", the runs have directory, squashfs-<5>";
+        assert_eq!(e.to_string(), expected);
+    }
+
+    #[test]
     fn an_interrupted_experiment_has_the_runs_it_has() {
         let mut interrupted = made_up(1, 2, 3);
         let html = page(&[raw(&interrupted)]);
@@ -643,7 +711,7 @@ mod tests {
         interrupted["settings"]["runs"] = json!(10);
         let raw = raw(&interrupted);
         let table = table::of(&raw.results);
-        assert!(table.contains("; 3 of 10 of each in turns"), "{table}");
+        assert!(table.contains("; 3 of 10 runs of each in turns"), "{table}");
         let html = page(&[raw]);
         assert!(html.contains("; 3 of 10 runs of each in turns"), "{html}");
     }

@@ -8,6 +8,7 @@ use super::contender::Training;
 use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row};
 use super::statistics::Ratio;
 use crate::names::printable;
+use crate::page::escaped;
 
 /// What a table has of a row.
 type Cells<const N: usize> = fn(&Row) -> [String; N];
@@ -88,12 +89,59 @@ fn table<const N: usize>(head: [&str; N], rows: &[Row], cells: Cells<N>) -> Stri
     text
 }
 
-fn heading(results: &Results, app: &AppResults) -> String {
-    let runs = app.repetitions(results.settings.runs);
+/// Tables in Markdown, one for each app: the figures of launches, and sizes. The shortest cold launch
+/// is bold.
+pub fn markdown(results: &Results) -> String {
+    let mut text = String::new();
+    for app in &results.apps {
+        let title = format!("{}, {} MB", app.app.name, megabytes(app.tree_bytes));
+        let mut head = LAUNCHES.map(str::to_owned).to_vec();
+        head[0] = title;
+        head.extend(FILES[1..3].iter().map(|name| (*name).to_owned()));
+        let cold = |row: &Row| row.cold.map_or(f64::INFINITY, |cold| cold.seconds.median);
+        let shortest = app.rows.iter().map(cold).fold(f64::INFINITY, f64::min);
+        let mut lines = vec![head];
+        let mut rule = vec!["---:".to_owned(); lines[0].len()];
+        rule[0] = "---".to_owned();
+        lines.push(rule);
+        for row in &app.rows {
+            let mut cells = launches(row).to_vec();
+            cells.extend_from_slice(&files(row)[1..3]);
+            if cold(row) <= shortest && shortest.is_finite() {
+                cells[1] = format!("**{}**", cells[1]);
+            }
+            lines.push(cells);
+        }
+        for line in lines {
+            let cells: Vec<_> = line
+                .iter()
+                .map(|cell| escaped(cell).replace('|', "&#124;"))
+                .collect();
+            text += &format!("| {} |\n", cells.join(" | "));
+        }
+        text += &format!("\n{}.\n\n", escaped(&conditions(results, app)));
+    }
+    text
+}
+
+/// Of what, where, and how often it was measured.
+pub fn conditions(results: &Results, app: &AppResults) -> String {
     let home = match app.app.home {
         Home::Fresh => "an empty home directory",
         Home::Kept => "a home directory that launches before have used",
     };
+    format!(
+        "{} files, {} MB; images on {} ({}); {} runs of each in turns, with {home}",
+        app.tree_files,
+        megabytes(app.tree_bytes),
+        results.machine.filesystem,
+        disk_of(results),
+        app.repetitions(results.settings.runs),
+    )
+}
+
+fn heading(results: &Results, app: &AppResults) -> String {
+    let runs = app.repetitions(results.settings.runs);
     let cold = match &*results.settings.cold {
         "system" => "nothing in memory",
         _ => "none of its files in memory, but names and the system's files",
@@ -109,12 +157,12 @@ fn heading(results: &Results, app: &AppResults) -> String {
             megabytes(whole),
         ),
         None => format!(
-            "{}: {}\n{files} files, {bytes} MB; images on {filesystem} ({disk}); {runs} of each in \
-             turns, with {home}.\n\
+            "{}: {}\n{}.\n\
              Cold: {cold}, clock from before the mount. Warm: the first launch after it \
              that reads next to nothing.\n{}",
             app.app.name,
             app.app.command.shown().join(" "),
+            conditions(results, app),
             demand(app),
         ),
     };

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::escaped;
+use super::{CHART_STYLE, escaped};
 
 /// Whose figures these are, which says their colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +154,7 @@ pub fn short(value: f64) -> String {
 }
 
 /// A picture that is being drawn.
+#[derive(Debug, Default)]
 struct Svg {
     text: String,
 }
@@ -215,13 +216,66 @@ fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     Some(low + (high - low) * (at - below as f64))
 }
 
+/// Pixels that [`box_plots`] takes down.
+fn height_of(rows: &[Row]) -> f64 {
+    rows.len() as f64 * ROW + 4.0 + AXIS
+}
+
+/// Box plots that are shown together, below their heading.
+#[derive(Debug)]
+pub struct Plots {
+    pub heading: String,
+    pub rows: Vec<Row>,
+    pub reference: Option<f64>,
+}
+
+/// A file of [`box_plots`], one below the other. Where it is shown, the page around it may be light
+/// while its reader's system is dark, so it has a ground of its own.
+pub fn standalone(plots: &[Plots], unit: &str) -> String {
+    const WIDTH: f64 = 800.0;
+    const MARGIN: f64 = 24.0;
+    const HEADING: f64 = 28.0;
+    let mut parts = Svg::default();
+    let mut y = MARGIN;
+    for Plots {
+        heading,
+        rows,
+        reference,
+    } in plots
+    {
+        parts.add(format_args!(
+            "<text class=\"heading\" x=\"{MARGIN}\" y=\"{:.1}\">{}</text>\n",
+            y + TEXT,
+            escaped(heading)
+        ));
+        parts.add(format_args!(
+            "<svg x=\"{MARGIN}\" y=\"{:.1}\" width=\"{}\" height=\"{}\">\n{}</svg>\n",
+            y + HEADING,
+            WIDTH - 2.0 * MARGIN,
+            height_of(rows),
+            box_plots(heading, rows, *reference, unit)
+        ));
+        y += HEADING + height_of(rows) + MARGIN;
+    }
+    let headings: Vec<_> = plots.iter().map(|plots| &*plots.heading).collect();
+    let (title, parts) = (headings.join("; "), parts.text);
+    let title = escaped(&title);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{y}\" \
+         viewBox=\"0 0 {WIDTH} {y}\" role=\"img\" aria-label=\"{title}\">\n\
+         <style>\n{CHART_STYLE}</style>\n\
+         <rect class=\"ground\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n{parts}</svg>\n"
+    )
+}
+
 /// A box with whiskers for each row, and a dot for each value: the box from quartile to quartile,
 /// the whiskers to the extremes. A dashed line is at `reference`.
 pub fn box_plots(title: &str, rows: &[Row], reference: Option<f64>, unit: &str) -> String {
     let values = rows.iter().flat_map(|row| row.values.iter().copied());
     let axis = Axis::of(values.chain(reference));
-    let bottom = rows.len() as f64 * ROW + 4.0;
-    let mut svg = Svg::new(bottom + AXIS, title);
+    let height = height_of(rows);
+    let bottom = height - AXIS;
+    let mut svg = Svg::new(height, title);
     axis.draw(&mut svg, 0.0, bottom, unit);
     if let Some(reference) = reference {
         let at = axis.place(reference);
@@ -414,6 +468,14 @@ mod tests {
         for picture in [
             box_plots("<t>", &rows, Some(1.5), "ms"),
             bars("<t>", &rows, "MB"),
+            standalone(
+                &[Plots {
+                    heading: "<t>".to_owned(),
+                    rows: rows.to_vec(),
+                    reference: None,
+                }],
+                "ms",
+            ),
         ] {
             assert!(
                 !picture.contains("<a>") && !picture.contains("<t>"),

@@ -15,6 +15,9 @@ use crate::names::printable;
 
 const STYLE: &str = include_str!("style.css");
 
+/// Of pictures, wherever they stand, with the colours of all.
+const CHART_STYLE: &str = include_str!("chart.css");
+
 /// A page, or a part of one.
 #[derive(Debug, Default)]
 pub struct Page {
@@ -113,7 +116,7 @@ impl Page {
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\" />\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\" />\n\
              <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\" />\n\
-             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+             <title>{title}</title>\n<style>\n{CHART_STYLE}{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
         )
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
@@ -32,7 +32,8 @@ enum Action {
     /// Compares codecs, and what can be chosen of them: size, time to pack, and how fast they are
     /// read.
     Codecs(Box<CodecsArgs>),
-    /// Makes the page with pictures again from raw runs that were kept.
+    /// Makes the page with pictures again from raw runs that were kept, or tables and a picture for
+    /// other pages.
     Report(ReportArgs),
     /// Puts back what an experiment changed, once it is over; the lab starts it by itself.
     #[command(hide = true)]
@@ -221,15 +222,31 @@ struct CodecsArgs {
 The page is one file and needs nothing else: it can be sent, and opens without a network. It has box \
 plots of launches and walks, sizes, what the launch reads in which order, the machine, the method, what \
 could not run, and the raw runs to save.\n\n\
-Results of several experiments make one page, as those of other disks.")]
+Results of several experiments make one page, as those of other disks.\n\n\
+Examples:\n  \
+  brisk lab report fast/raw.json slow/raw.json -o report.html\n  \
+  brisk lab report raw.json --formats directory,brisk-speed --markdown --svg launches.svg")]
 struct ReportArgs {
     /// What brisk lab launch has written.
     #[arg(required = true, value_name = "RAW.json")]
     raw: Vec<PathBuf>,
 
-    /// The page to write. A file of this name is replaced when the new one is complete.
-    #[arg(short, long, value_name = "PAGE", default_value = "report.html")]
-    output: PathBuf,
+    /// The page to write. A file of this name is replaced when the new one is complete. [default:
+    /// report.html, if neither --markdown nor --svg is asked for]
+    #[arg(short, long, value_name = "PAGE")]
+    output: Option<PathBuf>,
+
+    /// Prints tables in Markdown, of launches and sizes.
+    #[arg(long)]
+    markdown: bool,
+
+    /// Writes box plots of cold launches as a picture, which is light or dark as its reader has it.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Shows these alone, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    formats: Vec<String>,
 }
 
 fn readiness(text: &str) -> anyhow::Result<String> {
@@ -272,7 +289,27 @@ fn codecs(args: &CodecsArgs) -> anyhow::Result<Answer> {
 
 fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
     let raws: anyhow::Result<Vec<_>> = args.raw.iter().map(|path| Raw::open(path)).collect();
-    report::write(&raws?, &args.output)?;
+    let mut raws = raws?;
+    if !args.formats.is_empty() {
+        report::keep(&mut raws, &args.formats)?;
+    }
+    let page = match &args.output {
+        None if !args.markdown && args.svg.is_none() => Some(Path::new("report.html")),
+        page => page.as_deref(),
+    };
+    if let Some(page) = page {
+        report::write(&raws, page)?;
+    }
+    if let Some(svg) = &args.svg {
+        report::write_page(&report::picture(&raws), svg)?;
+    }
+    if args.markdown {
+        let mut out = io::stdout().lock();
+        let written = out.write_all(report::markdown(&raws).as_bytes());
+        written
+            .and_then(|()| out.flush())
+            .context("cannot write the tables")?;
+    }
     Ok(Answer::Yes)
 }
 
