@@ -394,6 +394,54 @@ fn an_image_that_is_there_already_is_measured() {
 }
 
 #[test]
+fn what_each_part_brings_is_measured() {
+    as_root(|stage| {
+        let mut arguments = reader("directory");
+        arguments.insert(0, "--ablation");
+        let (raw, output) = measure(stage, &arguments);
+        let rows = raw["apps"][0]["rows"].as_array().unwrap();
+        let expected = [
+            "directory",
+            "directory-replay",
+            "brisk",
+            "brisk-speed",
+            "directory-replay-pages",
+            "directory-replay-names",
+            "directory-replay-blocks",
+            "directory-replay-1-thread",
+            "directory-replay-8-threads",
+            "brisk-speed-pages",
+            "brisk-speed-names",
+            "brisk-speed-blocks",
+            "brisk-speed-2-threads",
+        ];
+        assert_eq!(names(&raw["apps"][0]["rows"]), expected);
+        let of = |name: &str| &rows[expected.iter().position(|n| *n == name).unwrap()];
+        for (name, option) in [
+            ("directory-replay-8-threads", "--threads=8"),
+            ("brisk-speed-2-threads", "--fill-threads=2"),
+            ("directory-replay-names", "directory-replay-names.profile"),
+        ] {
+            let command = of(name)["launched_by"].to_string();
+            assert!(command.contains(option), "{command}");
+        }
+        // The noise is three million bytes.
+        let bytes = |name| of(name)["bytes"].as_u64().unwrap();
+        assert!(bytes("brisk-speed-names") < bytes("brisk") + 1_000_000);
+        assert!(bytes("brisk-speed-pages") > bytes("brisk") + 2_900_000);
+        let table = text(&output.stdout);
+        assert!(
+            table.contains(
+                "\nAre exact pages better than whole blocks?\nbrisk-speed is launched cold in "
+            ),
+            "{table}"
+        );
+        let page = fs::read_to_string(stage.path("out/report.html")).unwrap();
+        assert!(page.contains("<h3>What do look-ups ahead bring?</h3>"));
+    });
+}
+
+#[test]
 fn a_launch_is_over_when_it_says_so() {
     as_root(|stage| {
         let script = "cat $BRISK_TREE/noise > /dev/null; echo I am ready; exec sleep 1000";

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
@@ -29,6 +30,8 @@ pub struct ReplayBeside {
     pub charge: DiskCharge,
     /// Bytes that are asked for at most.
     pub budget: Option<u64>,
+    /// Threads that ask, where they are not as many as usual.
+    pub threads: Option<NonZeroUsize>,
     /// Is done in the process at its end.
     pub then: Option<AfterReplay>,
     /// Says on standard error what was done, for which it is held until then.
@@ -60,6 +63,7 @@ impl ReplayBeside {
             at: Vec::new(),
             charge: DiskCharge::default(),
             budget: None,
+            threads: None,
             then: None,
             report: None,
         }
@@ -155,6 +159,7 @@ impl ReplayBeside {
         let profile = Profile::from_text(&text, &limits)?;
         let mut replay = Replay::new(profile, &self.at, self.charge)?;
         replay.budget = self.budget;
+        replay.threads = self.threads.unwrap_or(replay.threads);
         Ok(replay)
     }
 }

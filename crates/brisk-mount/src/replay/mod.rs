@@ -15,6 +15,7 @@ mod warm;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +40,7 @@ use crate::error::{Action, Cause, Error, Result};
 use crate::fuse::fill::free_memory;
 
 /// Threads that ask for pages. Each may wait for the disk.
-const THREADS: usize = 4;
+const THREADS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 /// The free memory where the system does not tell.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
@@ -66,6 +67,8 @@ pub struct Replay {
     /// Passes over what comes too late, and gives up where all is in memory, as who runs beside the
     /// program should.
     pub race: bool,
+    /// Threads that ask for pages. 4.
+    pub threads: NonZeroUsize,
     /// The program beside which this runs: the replay ends if it asks for other things.
     bystander: Option<Bystander>,
 }
@@ -181,6 +184,7 @@ impl Replay {
             disks,
             budget: None,
             race: true,
+            threads: THREADS,
             bystander: None,
         })
     }
@@ -231,7 +235,7 @@ impl Replay {
 
     fn replay(self, started: Instant) -> io::Result<Replayed> {
         let options = PrefetchOptions {
-            threads: THREADS,
+            threads: self.threads.get(),
             budget: most(self.budget),
             race: self.race,
         };

@@ -21,7 +21,7 @@ use crate::error::{Action, Cause, Error, Result};
 /// `Io` if no thread can be started.
 pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchCounts> {
     let options = PrefetchOptions {
-        threads: THREADS,
+        threads: THREADS.get(),
         budget: most(budget),
         race: false,
     };

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ pub struct SessionFill {
     pub hot: Option<PathBuf>,
     /// Bytes that are stored for each image, at most. Half of the free memory is a bound always.
     pub budget: Option<u64>,
+    /// Threads that decode and store for each image, where they are not as many as usual.
+    pub threads: Option<NonZeroUsize>,
     /// Learns a pack of each image that has none, and makes one that was learned anew when a launch
     /// asks for much that it has not.
     pub learning: Option<Learning>,
@@ -88,6 +91,7 @@ pub(super) struct Packs {
     behind: bool,
     learned: Option<(PathBuf, File)>,
     budget: Option<u64>,
+    threads: Option<NonZeroUsize>,
     lesson: Option<Lesson>,
 }
 
@@ -140,6 +144,7 @@ impl Packs {
             behind,
             learned: None,
             budget: fill.budget,
+            threads: fill.threads,
             lesson: None,
         })
     }
@@ -220,7 +225,10 @@ impl Packs {
         }
         match self.places(path, image) {
             Ok(places) if !places.is_empty() => {
-                let fill = Fill::new(places, root, tell).budget(self.budget);
+                let mut fill = Fill::new(places, root, tell).budget(self.budget);
+                if let Some(threads) = self.threads {
+                    fill = fill.threads(threads.get());
+                }
                 options.fill = Some(Arc::new(fill));
             }
             Ok(_) => {}

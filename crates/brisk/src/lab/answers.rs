@@ -1,5 +1,7 @@
-//! What is asked about codecs, answered by what was measured.
+//! What is asked about codecs, and about the parts of a replay and a fill, answered by what was
+//! measured.
 
+use super::format::Format;
 use super::recipe::Recipe;
 use super::results::{AppResults, Figure, Kind, Row};
 
@@ -20,16 +22,98 @@ struct Packed<'a> {
     row: &'a Row,
 }
 
-/// The answers that the images of `app` allow; none if no codecs were compared.
+/// What is asked about a part: the name without it, or with another choice, and the one with it.
+const PARTS: [(&str, &[(&str, &str)]); 6] = [
+    (
+        "What does the fill bring, and what a replay?",
+        &[("brisk", "brisk-speed"), ("directory", "directory-replay")],
+    ),
+    (
+        "What do look-ups ahead bring?",
+        &[
+            ("brisk-speed-pages", "brisk-speed"),
+            ("directory-replay-pages", "directory-replay"),
+        ],
+    ),
+    (
+        "What do look-ups bring alone?",
+        &[
+            ("brisk", "brisk-speed-names"),
+            ("directory", "directory-replay-names"),
+        ],
+    ),
+    (
+        "Are exact pages better than whole blocks?",
+        &[
+            ("brisk-speed-blocks", "brisk-speed"),
+            ("directory-replay-blocks", "directory-replay"),
+        ],
+    ),
+    (
+        "How many threads should replay?",
+        &[
+            ("directory-replay-1-thread", "directory-replay"),
+            ("directory-replay", "directory-replay-8-threads"),
+        ],
+    ),
+    (
+        "Does a second thread fill faster?",
+        &[("brisk-speed", "brisk-speed-2-threads")],
+    ),
+];
+
+/// Whether codecs are compared.
+pub fn is_of_codecs(app: &AppResults) -> bool {
+    app.rows.iter().any(|row| packed(row).is_some())
+}
+
+fn packed(row: &Row) -> Option<Packed<'_>> {
+    let recipe = row.format.parse().ok()?;
+    Some(Packed { recipe, row })
+}
+
+/// The answers that the rows of `app` allow.
 pub fn of(app: &AppResults) -> Vec<Answer> {
-    let packed: Vec<_> = app
-        .rows
-        .iter()
-        .filter_map(|row| {
-            let recipe = row.format.parse().ok()?;
-            Some(Packed { recipe, row })
-        })
-        .collect();
+    let answers = of_codecs(app).into_iter().chain(of_parts(app));
+    answers
+        .filter(|answer| !answer.sentences.is_empty())
+        .collect()
+}
+
+/// What each part of a replay and of a fill brings; none if no part was left out.
+fn of_parts(app: &AppResults) -> Vec<Answer> {
+    let is_ablated = |row: &Row| {
+        let format: Option<Format> = row.format.parse().ok();
+        format.is_some_and(|format| format.change().is_some())
+    };
+    if !app.rows.iter().any(is_ablated) {
+        return Vec::new();
+    }
+    let find = |name: &str| app.rows.iter().find(|row| row.name == name);
+    let sentence = |(without, with): &(&str, &str)| {
+        let (a, b) = (find(without)?, find(with)?);
+        let runs = runs_of(app, [a, b], Kind::Cold);
+        Some(format!(
+            "{with} is launched cold in {} that {without} takes.",
+            times(a.cold?, b.cold?, runs)
+        ))
+    };
+    let answers = PARTS.iter().map(|(question, pairs)| Answer {
+        question,
+        sentences: pairs.iter().filter_map(sentence).collect(),
+    });
+    answers.collect()
+}
+
+/// How many runs of one kind there are of each of two rows.
+fn runs_of(app: &AppResults, rows: [&Row; 2], kind: Kind) -> usize {
+    let [a, b] = rows.map(|row| app.runs_of(&row.name, kind).count());
+    a.min(b)
+}
+
+/// What the images of `app` say; nothing if no codecs were compared.
+fn of_codecs(app: &AppResults) -> Vec<Answer> {
+    let packed: Vec<_> = app.rows.iter().filter_map(packed).collect();
     let find = |recipe: Recipe| packed.iter().find(|packed| packed.recipe == recipe);
     let pairs = |pairs: &[(Recipe, Recipe)]| -> Vec<String> {
         let found = pairs
@@ -93,9 +177,7 @@ pub fn of(app: &AppResults) -> Vec<Answer> {
         question,
         sentences,
     });
-    answers
-        .filter(|answer| !answer.sentences.is_empty())
-        .collect()
+    answers.collect()
 }
 
 /// What `b` is beside `a`.
@@ -121,8 +203,7 @@ fn compared(app: &AppResults, a: &Packed<'_>, b: &Packed<'_>) -> String {
     ] {
         let [ours, theirs] = [a, b].map(|packed| packed.row.figure(kind));
         if let (Some(ours), Some(theirs)) = (ours, theirs) {
-            let [a, b] = [a, b].map(|packed| app.runs_of(&packed.row.name, kind).count());
-            let runs = a.min(b);
+            let runs = runs_of(app, [a.row, b.row], kind);
             said += &format!(", and is {what} in {}", times(ours, theirs, runs));
         }
     }
@@ -243,6 +324,40 @@ mod tests {
             ]
         );
         assert!(of(&app(&[("squashfs-zstd", 1, 1.0, &[1.0])])).is_empty());
+    }
+
+    #[test]
+    fn what_a_part_brings_is_said_where_it_was_left_out() {
+        let images = [
+            ("brisk", 9, 1.0, &[1.5; 4][..]),
+            ("brisk-speed", 9, 1.0, &[0.75; 4]),
+            ("brisk-speed-pages", 9, 1.0, &[0.7, 0.8, 0.9, 0.8]),
+        ];
+        let launched = |images: &[(&str, u64, f64, &[f64])]| {
+            let mut app = app(images);
+            app.rows
+                .iter_mut()
+                .for_each(|row| row.cold = row.walk.take());
+            let runs = app.runs.iter_mut();
+            runs.for_each(|run| run.measured.kind = Kind::Cold);
+            app
+        };
+        let app = launched(&images);
+        assert!(!is_of_codecs(&app));
+        let texts: Vec<_> = of(&app)
+            .into_iter()
+            .map(|a| a.sentences.join(" "))
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                "brisk-speed is launched cold in 0.50 of the time (750 to 750 ms against 1500 to 1500) \
+                 that brisk takes.",
+                "brisk-speed is launched cold in 0.94 of the time (750 to 750 ms against 700 to 900: the \
+                 ranges overlap, so the runs do not tell them apart) that brisk-speed-pages takes.",
+            ]
+        );
+        assert!(of(&launched(&images[..2])).is_empty());
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub enum Start {
     Session {
         image: PathBuf,
         hot: Option<PathBuf>,
+        /// Threads that fill, where they are not as many as usual.
+        threads: Option<u8>,
     },
 }
 
@@ -54,6 +56,8 @@ pub struct Replay {
     pub profile: PathBuf,
     /// What the disk charges, if that is known.
     pub disk: Option<String>,
+    /// Threads that read, where they are not as many as usual.
+    pub threads: Option<u8>,
 }
 
 /// Somebody who is measured.
@@ -96,6 +100,8 @@ impl Contender {
             | Format::Wrong
             | Format::DirectoryReplayed
             | Format::DirectoryWrong
+            | Format::ReplayedBut(_)
+            | Format::FilledBut(_)
             | Format::KernelReplayed(_) => false,
         }
     }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use brisk_image::{Limits, PAGE, Profile};
 
+use super::ablation::Change;
 use super::app::{App, Home, Words};
 use super::cold::Chill;
 use super::contender::{Contender, Replay, Start, Training};
@@ -463,12 +464,17 @@ impl Measuring<'_> {
                 );
             }
             let image = match format {
-                Format::Directory | Format::DirectoryReplayed | Format::DirectoryWrong => None,
+                Format::Directory
+                | Format::DirectoryReplayed
+                | Format::DirectoryWrong
+                | Format::ReplayedBut(_) => None,
                 Format::Kernel(_)
                 | Format::KernelReplayed(_)
                 | Format::Squashfuse
                 | Format::Beside(_) => format.rival().and_then(|rival| images.get(&rival)),
-                Format::Brisk | Format::Filled(_) | Format::Wrong => own.as_ref(),
+                Format::Brisk | Format::Filled(_) | Format::FilledBut(_) | Format::Wrong => {
+                    own.as_ref()
+                }
                 Format::BesideImage(path) => Some(&Built::given(path)?),
             };
             let Some(image) = image.cloned() else {
@@ -500,6 +506,7 @@ impl Measuring<'_> {
                         _ => Start::Session {
                             image: path,
                             hot: None,
+                            threads: None,
                         },
                     },
                     replay: None,
@@ -515,6 +522,7 @@ impl Measuring<'_> {
                     continue;
                 }
                 let number = contenders.len();
+                let profile = &self.changed(format, profile)?;
                 let hot = self.stage.path(&format!("{number}.hot"));
                 let mut make = self.stage.brisk(&["hot", "-q", "--prefer"]);
                 make.arg(prefer);
@@ -527,6 +535,7 @@ impl Measuring<'_> {
                     start: Start::Session {
                         image: image.path.clone(),
                         hot: Some(built.path.clone()),
+                        threads: format.change().and_then(Change::threads),
                     },
                     replay: None,
                     bytes: image.bytes + built.bytes,
@@ -553,14 +562,29 @@ impl Measuring<'_> {
                 contenders.push(Contender {
                     training: Some(*training),
                     replay: Some(Replay {
-                        profile: profile.clone(),
                         disk: self.charge(profile)?,
+                        profile: self.changed(&contender.format, profile)?,
+                        threads: contender.format.change().and_then(Change::threads),
                     }),
                     ..contender.clone()
                 });
             }
         }
         Ok(contenders)
+    }
+
+    /// The profile, or what is made of it for a format that changes it.
+    fn changed(&self, format: &Format, profile: &Path) -> Result<PathBuf> {
+        let Some(change) = format.change() else {
+            return Ok(profile.to_owned());
+        };
+        let whole = Profile::open(profile, &Limits::default())?;
+        let Some(changed) = change.of(&whole, !format.is_replayed())? else {
+            return Ok(profile.to_owned());
+        };
+        let path = self.stage.path(&format!("{format}.profile"));
+        changed.write(&path)?;
+        Ok(path)
     }
 
     /// What the disk of the tree charges, with the limits that are set for it; none if that cannot be

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use anyhow::bail;
 
+use super::ablation::Change;
 use super::contender::Training;
 use super::rival::Rival;
 
@@ -33,6 +34,10 @@ pub enum Format {
     Filled(&'static str),
     /// An image of brisk, filled from a hot pack of pages that the launch never asks for.
     Wrong,
+    /// The tree itself, with a profile replayed that lacks something, or in another way.
+    ReplayedBut(Change),
+    /// An image of brisk, filled for speed from a hot pack that lacks something, or in another way.
+    FilledBut(Change),
     /// An image of mksquashfs with this codec, filled from a hot pack beside it.
     Beside(&'static str),
     /// An image that somebody else has made, filled from a hot pack beside it.
@@ -72,6 +77,39 @@ const NAMES: [(&str, Format); 23] = [
     ("beside-zstd", Format::Beside("zstd")),
 ];
 
+/// Those that show what each part of a replay and of a fill brings.
+const ABLATION: [(&str, Format); 9] = [
+    ("directory-replay-pages", Format::ReplayedBut(Change::Pages)),
+    ("directory-replay-names", Format::ReplayedBut(Change::Names)),
+    (
+        "directory-replay-blocks",
+        Format::ReplayedBut(Change::Blocks),
+    ),
+    (
+        "directory-replay-1-thread",
+        Format::ReplayedBut(Change::Threads(1)),
+    ),
+    (
+        "directory-replay-8-threads",
+        Format::ReplayedBut(Change::Threads(8)),
+    ),
+    ("brisk-speed-pages", Format::FilledBut(Change::Pages)),
+    ("brisk-speed-names", Format::FilledBut(Change::Names)),
+    ("brisk-speed-blocks", Format::FilledBut(Change::Blocks)),
+    (
+        "brisk-speed-2-threads",
+        Format::FilledBut(Change::Threads(2)),
+    ),
+];
+
+/// What those of [`ABLATION`] are beside.
+const WHOLE: [Format; 4] = [
+    Format::Directory,
+    Format::DirectoryReplayed,
+    Format::Brisk,
+    Format::Filled(SPEED),
+];
+
 impl Format {
     /// What is measured if nothing else is asked for.
     pub const DEFAULT: &str = "directory,directory-replay,squashfs-zstd,squashfs-lz4,brisk,brisk-speed,brisk-size,brisk-wrong,beside-xz";
@@ -93,18 +131,36 @@ impl Format {
         all
     }
 
+    /// Those that show what each part of a replay and of a fill brings, behind those that they are
+    /// beside.
+    pub fn ablation() -> impl Iterator<Item = Self> {
+        let changed = ABLATION.into_iter().map(|(_, format)| format);
+        WHOLE.into_iter().chain(changed)
+    }
+
+    /// What is changed of its profile or of how it is used.
+    pub fn change(&self) -> Option<Change> {
+        match self {
+            Self::ReplayedBut(change) | Self::FilledBut(change) => Some(*change),
+            _ => None,
+        }
+    }
+
     /// What its hot pack is made for, if it takes one.
     pub fn hot_pack(&self) -> Option<&'static str> {
         match self {
             Self::Directory
             | Self::DirectoryReplayed
             | Self::DirectoryWrong
+            | Self::ReplayedBut(_)
             | Self::Kernel(_)
             | Self::KernelReplayed(_)
             | Self::Squashfuse
             | Self::Brisk => None,
             Self::Filled(prefer) => Some(prefer),
-            Self::Wrong | Self::Beside(_) | Self::BesideImage(_) => Some(SPEED),
+            Self::Wrong | Self::FilledBut(_) | Self::Beside(_) | Self::BesideImage(_) => {
+                Some(SPEED)
+            }
         }
     }
 
@@ -119,7 +175,10 @@ impl Format {
     pub fn is_replayed(&self) -> bool {
         matches!(
             self,
-            Self::DirectoryReplayed | Self::DirectoryWrong | Self::KernelReplayed(_)
+            Self::DirectoryReplayed
+                | Self::DirectoryWrong
+                | Self::ReplayedBut(_)
+                | Self::KernelReplayed(_)
         )
     }
 
@@ -149,7 +208,8 @@ impl FromStr for Format {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        if let Some((_, format)) = NAMES.into_iter().find(|(name, _)| *name == text) {
+        let mut named = NAMES.into_iter().chain(ABLATION);
+        if let Some((_, format)) = named.find(|(name, _)| *name == text) {
             return Ok(format);
         }
         if let Some(Ok(Self::Kernel(rival))) = text.strip_suffix(REPLAY).map(str::parse) {
@@ -158,7 +218,8 @@ impl FromStr for Format {
         match text.strip_prefix("beside:") {
             Some(image) if !image.is_empty() => Ok(Self::BesideImage(image.into())),
             _ => {
-                let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
+                let names = NAMES.iter().chain(&ABLATION).map(|(name, _)| *name);
+                let names: Vec<_> = names.collect();
                 bail!(
                     "allowed are {}, those of squashfs and erofs with {REPLAY}, all and \
                      beside:IMAGE",
@@ -180,7 +241,8 @@ impl fmt::Display for Format {
         if let Self::Kernel(Rival::Packed(recipe)) = self {
             return write!(f, "{recipe}");
         }
-        let found = NAMES.into_iter().find(|(_, format)| format == self);
+        let mut named = NAMES.into_iter().chain(ABLATION);
+        let found = named.find(|(_, format)| format == self);
         f.write_str(found.map_or("", |(name, _)| name))
     }
 }
@@ -209,6 +271,7 @@ mod tests {
         let names = NAMES.map(|(name, _)| name);
         for name in names
             .into_iter()
+            .chain(ABLATION.map(|(name, _)| name))
             .chain(["beside:/a.img", "erofs-lz4-replay"])
         {
             assert_eq!(name.parse::<Format>().unwrap().to_string(), name);

@@ -10,6 +10,7 @@ Formats are started as a user would: brisk's by the command itself, as a process
 the lab changes on the machine is put back by another process ([`undo`]), whatever becomes of it.
 */
 
+mod ablation;
 mod answers;
 mod app;
 mod cold;

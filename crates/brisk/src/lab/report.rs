@@ -129,7 +129,7 @@ fn page(raws: &[Raw]) -> String {
             .flat_map(|raw| raw.results.apps.iter().map(move |app| (raw, app)))
     };
     let names: Vec<_> = apps().map(|(raw, app)| title_of(raw, app, raws)).collect();
-    let answers = apps().all(|(_, app)| !answers::of(app).is_empty());
+    let answers = apps().all(|(_, app)| answers::is_of_codecs(app));
     let title = match &*names {
         names if answers => format!("What codecs cost: {}", names.join("; ")),
         [name] => format!("How fast {name} starts"),
@@ -205,14 +205,13 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
         ));
     }
     page.note(&table::conditions(&raw.results, app));
-    let answers = answers::of(app);
-    if answers.is_empty() {
+    if !answers::is_of_codecs(app) {
         page.list(&in_words(app));
     }
     for Answer {
         question,
         sentences,
-    } in answers
+    } in answers::of(app)
     {
         page.heading(3, question);
         page.list(&sentences);

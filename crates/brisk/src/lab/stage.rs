@@ -153,7 +153,7 @@ impl Stage {
                 files.extend(in_path(SQUASHFUSE));
                 files
             }
-            Start::Session { image, hot } => {
+            Start::Session { image, hot, .. } => {
                 let mut files = vec![self.brisk.clone(), image.clone()];
                 files.extend(hot.clone());
                 files
@@ -376,6 +376,9 @@ impl Stage {
         if let Some(disk) = &replay.disk {
             command.args(["--disk", disk]);
         }
+        if let Some(threads) = replay.threads {
+            command.arg(format!("--threads={threads}"));
+        }
         command
             .arg("--")
             .arg(launch.get_program())
@@ -419,7 +422,12 @@ impl Stage {
 
     fn plain_launch(&self, app: &App, start: &Start, words: &Words) -> Command {
         let Words { program, arguments } = words;
-        if let Start::Session { image, hot } = start {
+        if let Start::Session {
+            image,
+            hot,
+            threads,
+        } = start
+        {
             let mut command = self.command(self.brisk.as_os_str(), app);
             command
                 .arg("run")
@@ -429,6 +437,9 @@ impl Stage {
                 Some(hot) => command.arg("--hot").arg(hot),
                 None => command.arg("--no-fill"),
             };
+            if let Some(threads) = threads {
+                command.arg(format!("--fill-threads={threads}"));
+            }
             // Longer than any launch: the lab ends it.
             command.args(["--linger", "3600", "--"]);
             command.arg(self.program(app, program)).args(arguments);

@@ -55,6 +55,12 @@ Formats:\n  \
   beside-CODEC          mksquashfs (xz, gzip, zstd), filled from a hot pack beside it\n  \
   beside:IMAGE          an image that is there already, filled from a hot pack beside it\n  \
   all                   every one of these but the last\n\n\
+What --ablation adds:\n  \
+  directory-replay-pages, brisk-speed-pages    no name is looked up ahead\n  \
+  directory-replay-names, brisk-speed-names    names alone, no contents (of a pack one page)\n  \
+  directory-replay-blocks, brisk-speed-blocks  whole blocks of 128 KiB instead of the pages asked for\n  \
+  directory-replay-1-thread, -8-threads        read by so many threads, instead of 4\n  \
+  brisk-speed-2-threads                        filled by two threads, instead of one\n\n\
 A format that cannot run here, because a tool or the kernel lacks it, is named with the reason.\n\n\
 In each repetition every format is launched cold and then warm, and walked cold (every file is read \
 and hashed), in random order. Before a cold one, brisk and the files that the format reads are proven \
@@ -99,6 +105,11 @@ struct LaunchArgs {
     /// What is measured, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = Format::DEFAULT)]
     formats: Vec<Formats>,
+
+    /// Measures what each part of a replay and of a fill brings, too: with one of them left out, or
+    /// done otherwise.
+    #[arg(long)]
+    ablation: bool,
 
     /// Launches of each format, cold and warm each.
     #[arg(long, value_name = "N", default_value_t = 10,
@@ -315,11 +326,17 @@ fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
 
 fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
     let formats = args.formats.iter().flat_map(|list| list.0.clone());
+    let mut formats: Vec<_> = formats.collect();
+    if args.ablation {
+        let missing = Format::ablation().filter(|format| !formats.contains(format));
+        let missing: Vec<_> = missing.collect();
+        formats.extend(missing);
+    }
     let runs = match args.quick {
         true => QUICK,
         false => args.runs,
     };
-    let mut experiment = args.how.experiment(formats.collect(), runs);
+    let mut experiment = args.how.experiment(formats, runs);
     experiment.limits.clone_from(&args.disk);
     experiment.check()?;
     for spec in &args.apps {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use brisk_image::{Limits, Profile};
@@ -70,20 +71,27 @@ pub struct ReadingArgs {
     /// How many bytes are read at most; half of the free memory is a bound always. [default: all]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     budget: Option<u64>,
+
+    /// Threads that ask for pages, for brisk lab.
+    #[arg(long, value_name = "N", hide = true)]
+    threads: Option<NonZeroUsize>,
 }
 
 impl ReadingArgs {
     /// Whether any of it was said.
     pub fn is_given(&self) -> bool {
-        self.disk.is_some() || self.budget.is_some()
+        self.disk.is_some() || self.budget.is_some() || self.threads.is_some()
     }
 
     pub fn charge(&self) -> DiskCharge {
         self.disk.unwrap_or_default()
     }
 
-    pub fn budget(&self) -> Option<u64> {
-        self.budget
+    /// Tells a replay beside a program.
+    pub fn apply(&self, beside: &mut ReplayBeside) {
+        beside.charge = self.charge();
+        beside.budget = self.budget;
+        beside.threads = self.threads;
     }
 }
 
@@ -99,8 +107,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.has_command() {
         let mut beside = ReplayBeside::open(&args.profile)?;
         beside.at = args.at.clone();
-        beside.charge = args.reading.charge();
-        beside.budget = args.reading.budget();
+        args.reading.apply(&mut beside);
         beside.report = args.verbose.then_some(summary);
         return start_beside(
             beside,
@@ -130,7 +137,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         }
     }
     let mut replay = open()?;
-    replay.budget = args.reading.budget();
+    replay.budget = args.reading.budget;
+    replay.threads = args.reading.threads.unwrap_or(replay.threads);
     // Nobody is raced: what is in memory is found out piece by piece.
     replay.race = false;
     tell(&replay.run()?, args.json, args.quiet)?;

@@ -2,6 +2,7 @@
 //! directory, with its profile replayed.
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -105,6 +106,10 @@ pub struct Args {
     /// [default: the whole hot pack]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["kernel", "no_fill"])]
     fill_budget: Option<u64>,
+
+    /// Threads that fill, for brisk lab.
+    #[arg(long, value_name = "N", hide = true, conflicts_with_all = ["kernel", "no_fill"])]
+    fill_threads: Option<NonZeroUsize>,
 
     /// Learns a hot pack where there is none of use: the first run of a session is recorded, which
     /// makes it slower, and when its launch is over the pack is made, for the next session. Of a
@@ -380,8 +385,7 @@ fn exited(status: Option<ExitStatus>) -> Answer {
 
 fn arrange(beside: &mut ReplayBeside, args: &Args, place: &Path) {
     beside.at = vec![place.to_owned()];
-    beside.charge = args.reading.charge();
-    beside.budget = args.reading.budget();
+    args.reading.apply(beside);
     beside.report = args.verbose.then_some(replay::summary);
 }
 
@@ -452,6 +456,7 @@ fn fill(args: &Args) -> Option<SessionFill> {
     (!args.no_fill && !args.kernel).then(|| SessionFill {
         hot: args.hot.clone(),
         budget: args.fill_budget,
+        threads: args.fill_threads,
         learning: if args.auto { learning(args) } else { None },
     })
 }

@@ -1,0 +1,164 @@
+//! What a replay or a fill is without one of its parts, or with another number of threads.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use brisk_image::{Named, PAGE, Profile, ProfileBuilder, Touch};
+
+/// Pages in a block of 128 KiB, which SquashFS images have as a default and other fills work by.
+const BLOCK: u64 = 32;
+
+/// What is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Contents alone: no name is looked up ahead.
+    Pages,
+    /// Look-ups alone.
+    Names,
+    /// Whole blocks of which the launch asks for a page.
+    Blocks,
+    /// So many threads that read, or decode and store.
+    Threads(u8),
+}
+
+impl Change {
+    /// The number of threads, where that is what is changed.
+    pub fn threads(self) -> Option<u8> {
+        match self {
+            Self::Threads(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// What `profile` is with this change; none if it stays. A hot pack has a page at least:
+    /// `is_packed` keeps the first one of look-ups alone.
+    pub fn of(self, profile: &Profile, is_packed: bool) -> Result<Option<Profile>> {
+        if let Self::Threads(_) = self {
+            return Ok(None);
+        }
+        let builder = ProfileBuilder::new();
+        let roots: Vec<_> = profile
+            .roots()
+            .iter()
+            .map(|root| builder.add_root(&root.path, root.kind))
+            .collect();
+        let root_of = |number: u32| {
+            let root = roots.get(number as usize);
+            root.copied()
+                .context("the profile has a root that it does not list")
+        };
+        let mut pages = 0;
+        // Order is what counts, and medians of several runs need not be in it.
+        for (at, step) in (0..).map(Duration::from_micros).zip(profile.steps()) {
+            match &step.touch {
+                Touch::LookUp(look_up) if self != Self::Pages => {
+                    let directory = profile.directories().get(look_up.directory as usize);
+                    let root = root_of(directory.map_or(u32::MAX, |of| of.root))?;
+                    let id = directory_id(look_up.directory);
+                    builder.look_up(root, id, &look_up.name, look_up.found, at);
+                }
+                Touch::Pages(range) => {
+                    let file = profile.files().get(range.file as usize);
+                    let root = root_of(file.map_or(u32::MAX, |of| of.root))?;
+                    let (first, end) = match self {
+                        Self::Names if !is_packed || pages > 0 => continue,
+                        Self::Names => (range.first, range.first + 1),
+                        Self::Blocks => (
+                            range.first / BLOCK * BLOCK,
+                            range.end().next_multiple_of(BLOCK),
+                        ),
+                        _ => (range.first, range.end()),
+                    };
+                    pages += end - first;
+                    let id = file_id(range.file);
+                    builder.range(root, id, first * PAGE, (end - first) * PAGE, at);
+                }
+                Touch::LookUp(_) => {}
+            }
+        }
+        let name = |_, id: u64| {
+            let number = usize::try_from(id / 2).ok()?;
+            if id % 2 == 1 {
+                let directory = profile.directories().get(number)?;
+                return Some(Named {
+                    path: directory.path.clone(),
+                    len: 0,
+                    digest: None,
+                });
+            }
+            let file = profile.files().get(number)?;
+            Some(Named {
+                path: file.path.clone(),
+                len: file.len,
+                digest: file.digest,
+            })
+        };
+        let recorded = builder.finish(profile.command().to_vec(), None, name)?;
+        Ok(Some(recorded.profile))
+    }
+}
+
+/// Files have even numbers, and directories odd ones.
+fn file_id(number: u32) -> u64 {
+    u64::from(number) * 2
+}
+
+fn directory_id(number: u32) -> u64 {
+    u64::from(number) * 2 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brisk_image::RootKind;
+    use std::ffi::OsStr;
+
+    fn recorded() -> Profile {
+        let builder = ProfileBuilder::new();
+        let root = builder.add_root("/tree", RootKind::Image);
+        let ms = Duration::from_millis;
+        builder.look_up(root, 1, OsStr::new("file"), true, ms(1));
+        builder.range(root, 2, 40 * PAGE, 2 * PAGE, ms(2));
+        builder.look_up(root, 1, OsStr::new("none"), false, ms(3));
+        builder.range(root, 2, 3 * PAGE, PAGE, ms(4));
+        let name = |_, id: u64| {
+            Some(Named {
+                path: ["", "file"][usize::try_from(id).ok()?.checked_sub(1)?].into(),
+                len: 50 * PAGE - 1,
+                digest: Some([7; 32]),
+            })
+        };
+        builder.finish(Vec::new(), None, name).unwrap().profile
+    }
+
+    fn steps(profile: &Profile) -> Vec<String> {
+        let shown = profile.steps().iter().map(|step| match &step.touch {
+            Touch::Pages(range) => format!("{}+{}", range.first, range.count),
+            Touch::LookUp(look_up) => look_up.name.display().to_string(),
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn each_change_leaves_the_rest_as_it_is() {
+        let profile = recorded();
+        let table: [(Change, bool, &[&str]); 5] = [
+            (Change::Pages, true, &["40+2", "3+1"]),
+            (Change::Names, false, &["file", "none"]),
+            (Change::Names, true, &["file", "40+1", "none"]),
+            // The file has 50 pages.
+            (Change::Blocks, true, &["file", "32+18", "none", "0+32"]),
+            (Change::Blocks, false, &["file", "32+18", "none", "0+32"]),
+        ];
+        for (change, is_packed, expected) in table {
+            let changed = change.of(&profile, is_packed).unwrap().unwrap();
+            assert_eq!(steps(&changed), expected, "{change:?}");
+            assert_eq!(changed.roots(), profile.roots());
+            for file in changed.files() {
+                assert_eq!(file, &profile.files()[0]);
+            }
+        }
+        assert!(Change::Threads(8).of(&profile, true).unwrap().is_none());
+        assert_eq!(Change::Threads(8).threads(), Some(8));
+    }
+}
