@@ -24,7 +24,7 @@ use super::results::{AppResults, Cannot, Kind, Measured, Recorded, Results, Run,
 use super::rival::{Order, Rival, version};
 use super::sample;
 use super::stage::{Stage, runtime, shown, work_off};
-use super::throttle::Lift;
+use super::throttle::{Lift, Throttle};
 use super::timeline::Timeline;
 use super::undo::Undo;
 use super::walk::{Walked, walk};
@@ -360,6 +360,7 @@ impl Measuring<'_> {
         if limits.is_empty() {
             return Ok((lifts, proven));
         }
+        let throttle = Throttle::find()?;
         let largest = self.tree.files.iter().max_by_key(|file| file.len);
         let made = proof::make_file(&self.stage.path("."))?;
         let files = [
@@ -374,9 +375,7 @@ impl Measuring<'_> {
                 )
             })?;
             if !disks.contains(&disk) {
-                for limit in limits {
-                    lifts.push(limit.set(&disk, self.undo)?);
-                }
+                lifts.extend(throttle.set(limits, &disk, self.undo)?);
                 let file = file.context("the tree has no file to prove with that --disk binds")?;
                 for proof in proof::prove(limits, &disk, file)? {
                     self.say(&format!(

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use brisk_mount::{end_session, sessions};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,9 @@ const TRIES: u32 = 50;
 /// How long processes that were ended may still write where a directory is removed.
 const WRITING: Duration = Duration::from_secs(1);
 
+/// How long the processes of a control group, which were ended, may take to go.
+const LEAVING: Duration = Duration::from_secs(10);
+
 /// What is to be put back.
 #[derive(Debug, Serialize, Deserialize)]
 enum Step {
@@ -34,6 +38,10 @@ enum Step {
     Write(PathBuf, String),
     /// A directory is removed with all it holds.
     Remove(PathBuf),
+    /// A control group is removed, once its processes have ended.
+    RemoveGroup(PathBuf),
+    /// The process with this number enters the control group that has this list of processes.
+    Leave(PathBuf, u32),
     /// The program that runs, by its process group, is ended; none runs if there is none.
     Program(Option<i32>),
     /// The same of the process that serves what is mounted.
@@ -74,6 +82,17 @@ impl Undo {
     /// The directory will be removed.
     pub fn remove(&mut self, path: &Path) -> Result<()> {
         self.add(&Step::Remove(path.to_owned()))
+    }
+
+    /// The control group will be removed.
+    pub fn remove_group(&mut self, path: &Path) -> Result<()> {
+        self.add(&Step::RemoveGroup(path.to_owned()))
+    }
+
+    /// This process enters a control group, and will be back in this one.
+    pub fn leave_for(&mut self, home: &Path) -> Result<()> {
+        let list = home.join("cgroup.procs");
+        self.add(&Step::Leave(list, std::process::id()))
     }
 
     /// A program runs, the first of its process group, or none.
@@ -168,8 +187,29 @@ pub fn restore() -> Result<bool> {
                 }
             }
             Step::Remove(path) => {
-                if let Err(e) = remove(&path) {
+                if let Err(e) = until(io::ErrorKind::DirectoryNotEmpty, WRITING, || {
+                    fs::remove_dir_all(&path)
+                }) {
                     failed(&format!("remove {}", path.display()), &e);
+                }
+            }
+            Step::Leave(list, process) => {
+                let moved = fs::write(&list, process.to_string());
+                // It may have ended.
+                let ended = |e: &io::Error| Errno::from_io_error(e) == Some(Errno::SRCH);
+                if let Err(e) = moved
+                    && !ended(&e)
+                {
+                    failed(&format!("write {process} to {}", list.display()), &e);
+                }
+            }
+            Step::RemoveGroup(path) => {
+                let gone = until(io::ErrorKind::ResourceBusy, LEAVING, || {
+                    fs::remove_dir(&path)
+                });
+                // It was noted for each disk.
+                if let Err(e) = gone.or_else(absent) {
+                    failed(&format!("remove the control group {}", path.display()), &e);
                 }
             }
             Step::Program(_) | Step::Server(_) | Step::Display(_) => {}
@@ -178,16 +218,28 @@ pub fn restore() -> Result<bool> {
     Ok(done)
 }
 
-/// Removes a directory with all it holds.
-fn remove(path: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + WRITING;
+/// Does `remove` again for some time if it fails in this way.
+fn until(
+    kind: io::ErrorKind,
+    time: Duration,
+    remove: impl Fn() -> io::Result<()>,
+) -> io::Result<()> {
+    let deadline = Instant::now() + time;
     loop {
-        match fs::remove_dir_all(path) {
-            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {
+        match remove() {
+            Err(e) if e.kind() == kind && Instant::now() < deadline => {
                 thread::sleep(Duration::from_millis(5));
             }
             result => return result,
         }
+    }
+}
+
+/// What is not there needs not be removed.
+fn absent(e: io::Error) -> io::Result<()> {
+    match e.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(e),
     }
 }
 

@@ -120,10 +120,10 @@ struct LaunchArgs {
     #[arg(long, conflicts_with = "runs")]
     quick: bool,
 
-    /// Lets the whole system read this much from the disks below in a second while launches are
-    /// measured: bytes (bps=200M), operations (iops=2000), or both, separated by a comma. It is
-    /// proven by direct reads before anything is measured. This needs the controller blkio of
-    /// cgroup v1.
+    /// Lets no more than this be read from the disks below in a second while launches are measured:
+    /// bytes (bps=200M), operations (iops=2000), or both, separated by a comma. It is proven by
+    /// direct reads before anything is measured. This needs the controller blkio of cgroup v1, which
+    /// bounds the whole system then, or io of cgroup v2, which bounds the launches.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
     disk: Vec<Rate>,
 
