@@ -76,6 +76,7 @@ mod trace;
 pub use error::{Error, ErrorKind, Result};
 pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::fill::{Fill, FillRoot, PackPlace};
+pub use fuse::fill_log::FillEvent;
 pub use fuse::options::{OnFault, Owners, ServeOptions};
 pub use fuse::recorder::{Recorder, Recording};
 pub use fuse::served::{FillCounts, OperationTimes, Percentiles, Served, ServedCounts};

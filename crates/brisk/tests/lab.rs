@@ -666,8 +666,18 @@ fn the_page_is_made_again_from_raw_runs() {
             "cat $BRISK_TREE/noise > /dev/null",
         ];
         let all: Vec<_> = arguments.into_iter().chain(script).collect();
-        measure(stage, &all);
+        let (raw, _) = measure(stage, &all);
+        let filling = &raw["apps"][0]["filling"];
+        assert_eq!(filling["name"], "brisk-speed");
+        let pages = |what: &str| -> u64 {
+            let ranges = filling[what].as_array().unwrap().iter();
+            let counts = ranges.map(|range| range.as_str().unwrap().split(' ').nth(2).unwrap());
+            counts.map(|count| count.parse::<u64>().unwrap()).sum()
+        };
+        // The noise has 733 pages: each is filled, or waited for as the fill came late.
+        assert!(pages("stored") + pages("waited") >= 733, "{filling}");
         let page = fs::read_to_string(stage.path("out/report.html")).unwrap();
+        assert!(page.contains("What is filled, and what is waited for"));
         let [cold, walk] = ["Cold launch", "Cold walk"].map(|heading| {
             let rest = page.split(&format!("<h3>{heading}</h3>")).nth(1).unwrap();
             let figure = rest.split("</figure>").next().unwrap();

@@ -20,7 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_image::{
-    ErrorKind, FrameReader, HotFrame, HotPack, Image, InodeKind, InodeRef, Limits, PAGE, PageRange,
+    ErrorKind, FrameReader, HotFile, HotFrame, HotPack, Image, InodeKind, InodeRef, Limits, PAGE,
+    PageRange,
 };
 use brisk_io::{largest_advice, page_size};
 use rustix::fs::{
@@ -30,6 +31,7 @@ use rustix::io::Errno;
 
 use super::ahead::whole_pages;
 use super::channel::Channel;
+use super::fill_log::FillLog;
 use super::recorder::Recorder;
 use super::served::Served;
 use super::wire::ROOT;
@@ -101,6 +103,7 @@ pub struct Fill {
     asked: OnceLock<Pages>,
     /// Reads from before `asked` is there; none once it is or nothing will be filled.
     early: Mutex<Option<Vec<Asked>>>,
+    log: Option<FillLog>,
     /// `early` became none, or the fill is to end.
     settled: Condvar,
     ended: AtomicBool,
@@ -133,6 +136,7 @@ impl Fill {
             started: Instant::now(),
             asked: OnceLock::new(),
             early: Mutex::new(Some(Vec::new())),
+            log: None,
             settled: Condvar::new(),
             ended: AtomicBool::new(false),
         }
@@ -150,6 +154,19 @@ impl Fill {
         self
     }
 
+    /// Writes what was stored when, and what was asked for, to `file` when the server ends.
+    pub(crate) fn log(mut self, file: File) -> Self {
+        self.log = Some(FillLog::new(file));
+        self
+    }
+
+    pub(super) fn write_log(&self) {
+        if let Some(Err(e)) = self.log.as_ref().map(FillLog::write) {
+            let cause = Cause::io("write what was filled", e);
+            (self.tell)(&Error::new(Action::Fill, cause));
+        }
+    }
+
     /// Takes note that the kernel asks for `size` bytes at `offset` of a node. `missed` records it
     /// if nothing of it is in the pack: what stands around a page that is in it, the kernel may have
     /// read ahead.
@@ -162,6 +179,9 @@ impl Fill {
         size: u32,
     ) {
         let pages = offset / PAGE..offset.saturating_add(size.into()).div_ceil(PAGE);
+        if let Some(log) = &self.log {
+            log.add(false, nodeid, pages.clone());
+        }
         let ask = |known: &Pages, pages: Range<u64>| {
             if !known.ask(served, nodeid, Range::clone(&pages))
                 && let Some(missed) = missed
@@ -246,6 +266,10 @@ impl Fill {
         };
         let pack = &chosen.pack;
         served.fill.pack(pack.pages());
+        if let Some(log) = &self.log {
+            let of = |file: HotFile<'_>| Some((nodeid_of(file.inode()?), file.path().to_owned()));
+            log.know(pack.files().filter_map(of));
+        }
         {
             let mut early = self.early();
             let pages = self.asked.get_or_init(|| Pages::of(pack));
@@ -705,6 +729,10 @@ impl Work<'_> {
                         state.fetch_or(STORED, Ordering::Relaxed);
                     }
                     self.served.fill.stored(pages, self.fill.started);
+                    if let Some(log) = &self.fill.log {
+                        let first = whole.start / PAGE;
+                        log.add(true, node, first..first.saturating_add(pages));
+                    }
                     any = true;
                 }
             }

@@ -43,7 +43,7 @@ const MAX_FAULTS: usize = 64;
 pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions) -> Result<()> {
     image.set_block_cache(options.block_cache);
     let served = ServedImage::new(image, options);
-    thread::scope(|scope| {
+    let result = thread::scope(|scope| {
         if let Some(ahead) = &served.ahead {
             let channel = Channel(connection.channel());
             let builder = thread::Builder::new().name("brisk-ahead".into());
@@ -72,7 +72,11 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
             fill.end();
         }
         result
-    })
+    });
+    if let Some(fill) = &options.fill {
+        fill.write_log();
+    }
+    result
 }
 
 /// As [`serve`], from the directory that `directory` holds. It must not have been mounted on when

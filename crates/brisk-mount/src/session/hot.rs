@@ -34,6 +34,9 @@ pub struct SessionFill {
     pub budget: Option<u64>,
     /// Threads that decode and store for each image, where they are not as many as usual.
     pub threads: Option<NonZeroUsize>,
+    /// A file that is made, for what becomes of the session's first image: it is complete when the
+    /// session has ended, and [`FillEvent::list`](crate::FillEvent::list) reads it.
+    pub log: Option<PathBuf>,
     /// Learns a pack of each image that has none, and makes one that was learned anew when a launch
     /// asks for much that it has not.
     pub learning: Option<Learning>,
@@ -92,6 +95,7 @@ pub(super) struct Packs {
     learned: Option<(PathBuf, File)>,
     budget: Option<u64>,
     threads: Option<NonZeroUsize>,
+    log: Option<File>,
     lesson: Option<Lesson>,
 }
 
@@ -139,7 +143,12 @@ impl Packs {
                 (file.map(|file| (name.into(), file)), true)
             }
         };
+        let log = fill.log.as_ref().filter(|_| first).map(|path| {
+            let step = format!("make {}", path.display());
+            File::create(path).map_err(|e| Cause::io(step, e))
+        });
         Ok(Self {
+            log: log.transpose()?,
             beside,
             behind,
             learned: None,
@@ -181,7 +190,8 @@ impl Packs {
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let packs = self.beside.iter().chain(&self.learned);
         let lesson = self.lesson.iter().flat_map(Lesson::descriptors);
-        packs.map(|(_, file)| file.as_raw_fd()).chain(lesson)
+        let files = packs.map(|(_, file)| file).chain(&self.log);
+        files.map(AsRawFd::as_raw_fd).chain(lesson)
     }
 
     /// Where to look for the pack of the image in `file`, in order.
@@ -228,6 +238,9 @@ impl Packs {
                 let mut fill = Fill::new(places, root, tell).budget(self.budget);
                 if let Some(threads) = self.threads {
                     fill = fill.threads(threads.get());
+                }
+                if let Some(log) = self.log {
+                    fill = fill.log(log);
                 }
                 options.fill = Some(Arc::new(fill));
             }

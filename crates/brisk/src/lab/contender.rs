@@ -47,6 +47,8 @@ pub enum Start {
         hot: Option<PathBuf>,
         /// Threads that fill, where they are not as many as usual.
         threads: Option<u8>,
+        /// Where it is written what was stored when.
+        log: Option<PathBuf>,
     },
 }
 

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_image::{Limits, PAGE, Profile};
+use brisk_mount::FillEvent;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::ablation::Change;
 use super::app::{App, Home, Words};
@@ -25,7 +28,7 @@ use super::rival::{Order, Rival, version};
 use super::sample;
 use super::stage::{Stage, runtime, shown, work_off};
 use super::throttle::{Lift, Throttle};
-use super::timeline::Timeline;
+use super::timeline::{Filling, Timeline};
 use super::undo::Undo;
 use super::walk::{Walked, walk};
 use super::wrong;
@@ -41,6 +44,9 @@ const WARM_SHARE: u64 = 50;
 
 /// How many launches may come between a cold one and one that reads nothing from the disk.
 const UNTIL_WARM: u32 = 5;
+
+/// How long a server may take to write what it has filled.
+const LOGGING: Duration = Duration::from_secs(30);
 
 /// How many ranges of a profile results have: more than a picture shows.
 const TOUCHES: usize = 10_000;
@@ -288,6 +294,7 @@ impl Measuring<'_> {
             sample_of: self.sample_of,
             file_sizes: up_to(self.tree.files.iter().map(|file| file.len)),
             timeline: None,
+            filling: None,
             demanded_bytes: None,
             recorded: Vec::new(),
             rows: Vec::new(),
@@ -346,6 +353,16 @@ impl Measuring<'_> {
             }
             results.apps[index].tally(&contenders, &commands, self.experiment.seed);
             results.read_ahead = self.stage.read_ahead().devices();
+            results.write(out)?;
+        }
+        // Not one of those that are timed: taking note of all takes time.
+        let is_filled = |c: &&Contender| {
+            matches!(c.format, Format::Filled(_)) && c.training == Some(Training::Same)
+        };
+        let filled = contenders.iter().find(is_filled).filter(|_| launches);
+        if let (Some(contender), Some(timeline)) = (filled, &results.apps[index].timeline) {
+            let filling = self.watch(contender, timeline).context("watched")?;
+            results.apps[index].filling = filling;
             results.write(out)?;
         }
         lifts.into_iter().rev().try_for_each(Lift::lift)
@@ -506,6 +523,7 @@ impl Measuring<'_> {
                             image: path,
                             hot: None,
                             threads: None,
+                            log: None,
                         },
                     },
                     replay: None,
@@ -535,6 +553,7 @@ impl Measuring<'_> {
                         image: image.path.clone(),
                         hot: Some(built.path.clone()),
                         threads: format.change().and_then(Change::threads),
+                        log: None,
                     },
                     replay: None,
                     bytes: image.bytes + built.bytes,
@@ -743,6 +762,46 @@ impl Measuring<'_> {
         );
         self.end(start)?;
         Ok(found)
+    }
+
+    /// A cold launch of a contender that is filled: what was stored when, and what was waited for. None
+    /// if the server's end was not in order.
+    fn watch(&mut self, contender: &Contender, timeline: &Timeline) -> Result<Option<Filling>> {
+        let path = self.stage.path("fill.log");
+        let mut watched = contender.clone();
+        if let Start::Session { log, .. } = &mut watched.start {
+            *log = Some(path.clone());
+        }
+        self.chill(&watched)?;
+        self.stage.prepare_home(self.app.home)?;
+        let command = self.launch_of(&watched);
+        let (clock, started) = (Instant::now(), clock_gettime(ClockId::Monotonic));
+        let time = program::time(command, self.app, clock, self.undo)?;
+        self.end(&watched.start)?;
+        // The server writes it when it ends, which is after the session's mount has.
+        let deadline = Instant::now() + LOGGING;
+        let events = loop {
+            let events = FillEvent::list(&fs::read(&path).unwrap_or_default());
+            if events.is_some() || Instant::now() > deadline {
+                break events;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        let Some(events) = events else {
+            self.say(&format!(
+                "{}: nobody told what was filled",
+                contender.name()
+            ));
+            return Ok(None);
+        };
+        let started = Duration::try_from(started).unwrap_or_default();
+        Ok(Some(Filling::of(
+            contender.name(),
+            time,
+            started,
+            &events,
+            timeline,
+        )))
     }
 
     /// The command that launches a contender.

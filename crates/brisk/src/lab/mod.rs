@@ -45,4 +45,4 @@ pub use experiment::Experiment;
 pub use format::{Format, Formats};
 pub use recipe::Recipe;
 pub use rival::Rival;
-pub use timeline::Timeline;
+pub use timeline::{Filling, Timeline, TouchedFile, TouchedRange};

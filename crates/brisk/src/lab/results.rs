@@ -20,7 +20,7 @@ use super::recipe::Recipe;
 use super::rival::Rival;
 use super::statistics::{Ratio, Spread};
 use super::table;
-use super::timeline::Timeline;
+use super::timeline::{Filling, Timeline};
 
 /// What is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +130,9 @@ pub struct AppResults {
     /// Of the launch that is measured, if a profile of it was recorded.
     #[serde(default)]
     pub timeline: Option<Timeline>,
+    /// What became of one launch that was filled, if there is one.
+    #[serde(default)]
+    pub filling: Option<Filling>,
     /// Bytes of the pages that the launch asks for, by its profile.
     #[serde(default)]
     pub demanded_bytes: Option<u64>,

@@ -426,6 +426,7 @@ impl Stage {
             image,
             hot,
             threads,
+            log,
         } = start
         {
             let mut command = self.command(self.brisk.as_os_str(), app);
@@ -439,6 +440,9 @@ impl Stage {
             };
             if let Some(threads) = threads {
                 command.arg(format!("--fill-threads={threads}"));
+            }
+            if let Some(log) = log {
+                command.arg("--fill-log").arg(log);
             }
             // Longer than any launch: the lab ends it.
             command.args(["--linger", "3600", "--"]);

@@ -1,9 +1,15 @@
 //! What a launch asked for, in the order in which it did: what pictures of it are made of.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use brisk_image::Profile;
+use brisk_mount::FillEvent;
 use serde::{Deserialize, Serialize};
+
+/// Ranges of a [`Filling`] that a picture can show.
+const MARKS: usize = 4000;
 
 /// The ranges of a profile, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +19,82 @@ pub struct Timeline {
     pub touches: Vec<TouchedRange>,
     /// Ranges behind the last that is kept.
     pub left_out: usize,
+}
+
+/// A launch whose fill was watched. Pages are those of files of its [`Timeline`], and times microseconds
+/// since its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filling {
+    /// Of which row.
+    pub name: String,
+    /// Microseconds until the program was ready.
+    pub ready: u64,
+    /// What was stored in the page cache.
+    pub stored: Vec<TouchedRange>,
+    /// What was waited for, with what the kernel read ahead of it.
+    pub waited: Vec<TouchedRange>,
+    /// Pages that were waited for, of other files.
+    pub elsewhere: u64,
+}
+
+impl Filling {
+    /// Of a launch that started at `started` and took `time`.
+    pub fn of(
+        name: String,
+        time: Duration,
+        started: Duration,
+        events: &[FillEvent],
+        timeline: &Timeline,
+    ) -> Self {
+        let files = (0..).zip(&timeline.files);
+        let numbers: HashMap<&str, u32> = files.map(|(n, file)| (&*file.path, n)).collect();
+        let (mut stored, mut waited) = (Vec::new(), Vec::new());
+        let mut elsewhere = 0;
+        for event in events {
+            let file = event.path.as_deref().and_then(Path::to_str);
+            let range = file.and_then(|path| numbers.get(path)).map(|file| {
+                let at = event.at.saturating_sub(started).as_micros();
+                TouchedRange {
+                    file: *file,
+                    first: event.first,
+                    count: event.count,
+                    at: u64::try_from(at).unwrap_or(u64::MAX),
+                }
+            });
+            match (event.stored, range) {
+                (true, Some(range)) => stored.push(range),
+                (false, Some(range)) => waited.push(range),
+                (true, None) => {}
+                (false, None) => elsewhere += event.count,
+            }
+        }
+        Self {
+            name,
+            ready: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
+            stored: coarse(stored),
+            waited: coarse(waited),
+            elsewhere,
+        }
+    }
+}
+
+/// At most about [`MARKS`] ranges: those of one file that follow each other are joined. Their number of
+/// pages stays, so that what is shown of it is about where they are.
+fn coarse(ranges: Vec<TouchedRange>) -> Vec<TouchedRange> {
+    let together = ranges.len().div_ceil(MARKS).max(1);
+    let mut joined: Vec<TouchedRange> = Vec::new();
+    for group in ranges.chunks(together) {
+        for part in group.chunk_by(|a, b| a.file == b.file) {
+            let first = part.iter().map(|range| range.first).min();
+            let count = part.iter().map(|range| range.count).sum();
+            joined.extend(part.last().zip(first).map(|(last, first)| TouchedRange {
+                first,
+                count,
+                ..*last
+            }));
+        }
+    }
+    joined
 }
 
 /// A file of which something was asked for.
@@ -115,7 +197,40 @@ impl Timeline {
 mod tests {
     use super::*;
     use brisk_image::{Named, PAGE, ProfileBuilder, RootKind};
-    use std::time::Duration;
+
+    #[test]
+    fn a_filling_is_of_the_files_of_its_timeline() {
+        let file = |path: &str| TouchedFile {
+            path: path.to_owned(),
+            len: 1 << 30,
+        };
+        let timeline = Timeline {
+            files: vec![file("a"), file("b")],
+            ..Timeline::default()
+        };
+        let event =
+            |at: u64, word: &str, first: u64, path: &str| format!("{word} {at} {first} 2 {path}\0");
+        let mut log: String = (0..9000)
+            .map(|n| event(1000 + n, "stored", n * 2, "b"))
+            .collect();
+        log += &event(1500, "asked", 4, "a");
+        log += &event(1600, "asked", 4, "none");
+        log += &event(1700, "asked", 4, "");
+        let events = FillEvent::list((log + "end\0").as_bytes()).unwrap();
+        let [time, started] = [5, 1].map(Duration::from_millis);
+        let filling = Filling::of("x".to_owned(), time, started, &events, &timeline);
+        assert_eq!((filling.ready, filling.elsewhere), (5000, 4));
+        let range = |file, first, count, at| TouchedRange {
+            file,
+            first,
+            count,
+            at,
+        };
+        assert_eq!(filling.waited, [range(0, 4, 2, 500)]);
+        // Three of them are one, and none of their pages is lost.
+        assert_eq!(filling.stored.len(), 3000);
+        assert_eq!(filling.stored[1], range(1, 6, 6, 5));
+    }
 
     #[test]
     fn files_are_numbered_as_they_are_touched() {

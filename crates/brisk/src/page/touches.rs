@@ -2,7 +2,7 @@
 
 use super::Page;
 use super::chart::{Curve, Scale, curves, framed, short, ticks};
-use crate::lab::Timeline;
+use crate::lab::{Filling, Timeline, TouchedFile, TouchedRange};
 
 /// Bytes of a page.
 const PAGE: f64 = 4096.0;
@@ -16,32 +16,17 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
     if count == 0 {
         return;
     }
-    // Where each file begins, when all stand one behind the other.
-    let mut starts = Vec::with_capacity(timeline.files.len());
-    let mut height = 0.0;
-    for file in &timeline.files {
-        starts.push(height);
-        height += file.len as f64;
-    }
+    let stack = Stack::of(timeline);
     let mut paths = [String::new(), String::new()];
     let mut total = 0.0;
     let mut sums = vec![(0.0, 0.0)];
     let mut over_time = vec![(0.0, 0.0)];
     for (number, touch) in timeline.touches.iter().enumerate() {
-        let file = touch.file as usize;
-        let Some((start, len)) = starts
-            .get(file)
-            .zip(timeline.files.get(file).map(|file| file.len as f64))
-        else {
+        let x = 1000.0 * (number as f64 + 0.5) / count as f64;
+        let Some((mark, bytes)) = stack.mark(touch, x) else {
             continue;
         };
-        let bytes = (touch.count as f64 * PAGE).min(len);
-        let x = 1000.0 * (number as f64 + 0.5) / count as f64;
-        let y = |offset: f64| 1000.0 * (start + offset.min(len)) / height.max(1.0);
-        let from = y(touch.first as f64 * PAGE);
-        // At least as long as a point.
-        let long = (y(touch.first as f64 * PAGE + bytes) - from).max(2.0);
-        paths[file % 2].push_str(&format!("M{x:.1} {from:.1}v{long:.1}"));
+        paths[touch.file as usize % 2].push_str(&mark);
         total += bytes;
         sums.push((number as f64 + 1.0, total));
         over_time.push((touch.at as f64 / 1000.0, total));
@@ -54,28 +39,14 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
     if let Some((_, text)) = across.first_mut() {
         text.push_str(" ranges");
     }
-    let mut largest: Vec<_> = timeline.files.iter().zip(&starts).collect();
-    largest.sort_by_key(|(file, _)| std::cmp::Reverse(file.len));
-    largest.truncate(NAMED);
-    // Down from the top: the first file is there. Names that would stand on each other are left out.
-    largest.sort_by(|a, b| a.1.total_cmp(b.1));
-    let mut names: Vec<(f64, String)> = Vec::new();
-    for (file, start) in largest {
-        let at = height - start;
-        let far = names
-            .last()
-            .is_none_or(|(last, _)| last - at > height / 16.0);
-        if far {
-            names.push((at, name_of(&file.path)));
-        }
-    }
+    let names = stack.names();
     let scale = Scale {
         ticks: &across,
         max: count as f64,
     };
     let down = Scale {
         ticks: &names,
-        max: height,
+        max: stack.height,
     };
     let left_out = match timeline.left_out {
         0 => String::new(),
@@ -90,17 +61,10 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
              they are first touched, {} MB together. The colours change with the file. A name stands at \
              the start of each of the largest.{left_out}",
             timeline.files.len(),
-            megabytes(height),
+            megabytes(stack.height),
         ),
     );
-    let bytes = ticks(total / 1e6, |value| match value {
-        0.0 => String::new(),
-        _ => format!("{} MB", short(value)),
-    });
-    let bytes: Vec<_> = bytes
-        .into_iter()
-        .map(|(at, text)| (at * 1e6, text))
-        .collect();
+    let bytes = bytes_axis(total);
     let down = Scale {
         ticks: &bytes,
         max: total,
@@ -129,10 +93,7 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
             latest = latest.max(*at);
             *at = latest;
         }
-        let mut time = ticks(latest, short);
-        if let Some((_, text)) = time.first_mut() {
-            text.push_str(" ms");
-        }
+        let time = time_axis(latest);
         let scale = Scale {
             ticks: &time,
             max: latest,
@@ -151,6 +112,163 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
              asked for one by one.",
         );
     }
+}
+
+/// Adds pictures of one launch whose fill was watched.
+pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
+    let stack = Stack::of(timeline);
+    let ready = filling.ready as f64 / 1000.0;
+    let mut marks = [String::new(), String::new()];
+    let mut sums = [vec![(0.0, 0.0)], vec![(0.0, 0.0)]];
+    let mut totals = [0.0, 0.0];
+    for (at, ranges) in [&filling.stored, &filling.waited].into_iter().enumerate() {
+        for range in ranges {
+            let ms = range.at as f64 / 1000.0;
+            let x = 1000.0 * (ms / ready.max(1e-3)).clamp(0.0, 1.0);
+            let Some((mark, bytes)) = stack.mark(range, x) else {
+                continue;
+            };
+            marks[at].push_str(&mark);
+            totals[at] += bytes;
+            sums[at].push((ms.min(ready), totals[at]));
+        }
+        sums[at].push((ready, totals[at]));
+    }
+    if totals == [0.0, 0.0] {
+        return;
+    }
+    let [stored, waited] = marks;
+    let field = format!(
+        "<path class=\"touch\" d=\"{stored}\"/>\n<path class=\"touch odd\" d=\"{waited}\"/>\n"
+    );
+    let time = time_axis(ready);
+    let across = Scale {
+        ticks: &time,
+        max: ready,
+    };
+    let names = stack.names();
+    let down = Scale {
+        ticks: &names,
+        max: stack.height,
+    };
+    page.heading(3, "What is filled, and what is waited for");
+    page.html(
+        "<p class=\"keys\"><span><i class=\"k-brisk\"></i>filled</span>\
+         <span><i class=\"k-second\"></i>waited for</span></p>\n",
+    );
+    let title = "File offset over time";
+    let elsewhere = match filling.elsewhere {
+        0 => String::new(),
+        pages => format!(
+            " {} MB more were waited for of files that the profile has not.",
+            megabytes(pages as f64 * PAGE)
+        ),
+    };
+    page.figure(
+        &framed(title, &field, across, down),
+        &format!(
+            "One cold launch of {}, from its start until the program was ready after {ready:.0} ms; it is \
+             none of those that were timed. Blue is what was put into memory ahead of the program, \
+             orange what the program waited for, with what the kernel read ahead of it. The files stand \
+             one below the other as above.{elsewhere}",
+            filling.name
+        ),
+    );
+    let [stored, waited] = totals;
+    let most = stored.max(waited);
+    let bytes = bytes_axis(most);
+    let down = Scale {
+        ticks: &bytes,
+        max: most,
+    };
+    let mut second = false;
+    let both = sums.map(|points| Curve {
+        points: thinned(points),
+        is_second: std::mem::replace(&mut second, true),
+    });
+    page.figure(
+        &curves("Cumulative bytes over time", &both, across, down),
+        &format!(
+            "Up to each moment: {} MB were filled in all, and {} MB waited for (dashed).",
+            megabytes(stored),
+            megabytes(waited)
+        ),
+    );
+}
+
+/// Files that stand one below the other.
+struct Stack<'a> {
+    files: &'a [TouchedFile],
+    /// Where each begins.
+    starts: Vec<f64>,
+    height: f64,
+}
+
+impl<'a> Stack<'a> {
+    fn of(timeline: &'a Timeline) -> Self {
+        let mut starts = Vec::with_capacity(timeline.files.len());
+        let mut height = 0.0;
+        for file in &timeline.files {
+            starts.push(height);
+            height += file.len as f64;
+        }
+        Self {
+            files: &timeline.files,
+            starts,
+            height,
+        }
+    }
+
+    /// A range as a stroke of a path at `x`, and its bytes; none of a file that is not there.
+    fn mark(&self, range: &TouchedRange, x: f64) -> Option<(String, f64)> {
+        let file = range.file as usize;
+        let (start, len) = (self.starts.get(file)?, self.files.get(file)?.len as f64);
+        let bytes = (range.count as f64 * PAGE).min(len);
+        let y = |offset: f64| 1000.0 * (start + offset.min(len)) / self.height.max(1.0);
+        let from = y(range.first as f64 * PAGE);
+        // At least as long as a point.
+        let long = (y(range.first as f64 * PAGE + bytes) - from).max(2.0);
+        Some((format!("M{x:.1} {from:.1}v{long:.1}"), bytes))
+    }
+
+    /// Where the largest are. Names that would stand on each other are left out.
+    fn names(&self) -> Vec<(f64, String)> {
+        let mut largest: Vec<_> = self.files.iter().zip(&self.starts).collect();
+        largest.sort_by_key(|(file, _)| std::cmp::Reverse(file.len));
+        largest.truncate(NAMED);
+        // Down from the top: the first file is there.
+        largest.sort_by(|a, b| a.1.total_cmp(b.1));
+        let mut names: Vec<(f64, String)> = Vec::new();
+        for (file, start) in largest {
+            let at = self.height - start;
+            let far = names
+                .last()
+                .is_none_or(|(last, _)| last - at > self.height / 16.0);
+            if far {
+                names.push((at, name_of(&file.path)));
+            }
+        }
+        names
+    }
+}
+
+/// From 0 to `ms`.
+fn time_axis(ms: f64) -> Vec<(f64, String)> {
+    let mut time = ticks(ms, short);
+    if let Some((_, text)) = time.first_mut() {
+        text.push_str(" ms");
+    }
+    time
+}
+
+/// From 0 to `bytes`, which says nothing at 0.
+fn bytes_axis(bytes: f64) -> Vec<(f64, String)> {
+    let ticks = ticks(bytes / 1e6, |value| match value {
+        0.0 => String::new(),
+        _ => format!("{} MB", short(value)),
+    });
+    let ticks = ticks.into_iter();
+    ticks.map(|(at, text)| (at * 1e6, text)).collect()
 }
 
 /// As many points as a screen can show.
@@ -194,6 +312,37 @@ mod tests {
         for text in ["0.2 MB", "0.4 MB", "0.6 MB", "0.2", "0.8"] {
             assert!(html.contains(&format!(">{text}</text>")), "{text}: {html}");
         }
+    }
+
+    #[test]
+    fn what_is_filled_stands_beside_what_is_waited_for() {
+        let timeline: Timeline = serde_json::from_value(serde_json::json!({
+            "files": [{"path": "a", "len": 40_960}], "touches": [], "left_out": 0,
+        }))
+        .unwrap();
+        let mut filling: Filling = serde_json::from_value(serde_json::json!({
+            "name": "brisk-<b>", "ready": 2000,
+            "stored": ["0 0 5 500", "0 5 1 1500", "7 0 1 0"], "waited": ["0 8 2 9000"],
+            "elsewhere": 256,
+        }))
+        .unwrap();
+        let mut page = Page::default();
+        draw_filling(&mut page, &timeline, &filling);
+        let html = page.finish("t");
+        for part in [
+            "class=\"touch\" d=\"M250.0 0.0v500.0M750.0 500.0v100.0\"",
+            // At the end, as it came behind it.
+            "class=\"touch odd\" d=\"M1000.0 800.0v200.0\"",
+            "brisk-&lt;b&gt;",
+            "after 2 ms",
+            " 1.0 MB more were waited for",
+        ] {
+            assert!(html.contains(part), "{part}: {html}");
+        }
+        (filling.stored, filling.waited) = (Vec::new(), Vec::new());
+        let mut none = Page::default();
+        draw_filling(&mut none, &timeline, &filling);
+        assert!(!none.finish("t").contains("<svg"));
     }
 
     #[test]

@@ -111,6 +111,10 @@ pub struct Args {
     #[arg(long, value_name = "N", hide = true, conflicts_with_all = ["kernel", "no_fill"])]
     fill_threads: Option<NonZeroUsize>,
 
+    /// Writes what was stored when to this file, for brisk lab.
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["kernel", "no_fill"])]
+    fill_log: Option<PathBuf>,
+
     /// Learns a hot pack where there is none of use: the first run of a session is recorded, which
     /// makes it slower, and when its launch is over the pack is made, for the next session. Of a
     /// directory, the first run is traced, and its profile replayed by later ones. brisk auto lists
@@ -457,6 +461,7 @@ fn fill(args: &Args) -> Option<SessionFill> {
         hot: args.hot.clone(),
         budget: args.fill_budget,
         threads: args.fill_threads,
+        log: args.fill_log.clone(),
         learning: if args.auto { learning(args) } else { None },
     })
 }

@@ -1,0 +1,169 @@
+//! What a fill stored when, and what the kernel asked for meanwhile: for those who draw it.
+//!
+//! It is kept in memory and written when its server ends, so that it takes next to no time from the
+//! launch. In the file, each record ends with a zero byte: `stored` or `asked`, the time, the first
+//! page, how many, and the path, which is missing for a file that the pack has not. The last is `end`.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Events that are kept: 5 MB. Later ones are left out.
+const MOST: usize = 1 << 17;
+
+/// What the last record is.
+const END: &[u8] = b"end";
+
+/// Something that happened to pages of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FillEvent {
+    /// When, by the system's monotonic clock.
+    pub at: Duration,
+    /// They were put into the page cache; otherwise somebody waited for them.
+    pub stored: bool,
+    /// The first page of 4 KiB.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// The file's path in the image; none of a file of which the pack has nothing.
+    pub path: Option<PathBuf>,
+}
+
+impl FillEvent {
+    /// What the log of a fill says: see [`SessionFill::log`](crate::SessionFill::log). None as long as it
+    /// is not complete.
+    pub fn list(log: &[u8]) -> Option<Vec<Self>> {
+        let records = log.strip_suffix(b"\0")?.split(|byte| *byte == 0);
+        let mut events: Vec<_> = records.map(Self::read).collect();
+        // The end is no event.
+        let ends = log.strip_suffix(b"\0")?.ends_with(END) && events.pop()?.is_none();
+        ends.then(|| events.into_iter().collect()).flatten()
+    }
+
+    fn read(record: &[u8]) -> Option<Self> {
+        let mut fields = record.splitn(5, |byte| *byte == b' ');
+        let stored = match fields.next()? {
+            b"stored" => true,
+            b"asked" => false,
+            _ => return None,
+        };
+        let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+        let (at, first, count) = (number()?, number()?, number()?);
+        let path = fields.next()?;
+        Some(Self {
+            at: Duration::from_micros(at),
+            stored,
+            first,
+            count,
+            path: (!path.is_empty()).then(|| Path::new(OsStr::from_bytes(path)).to_owned()),
+        })
+    }
+}
+
+/// The log of one fill.
+#[derive(Debug)]
+pub(super) struct FillLog {
+    file: File,
+    events: Mutex<Vec<Event>>,
+    /// Paths by node, once the pack is known.
+    paths: OnceLock<HashMap<u64, PathBuf>>,
+}
+
+#[derive(Debug)]
+struct Event {
+    at: Duration,
+    stored: bool,
+    node: u64,
+    pages: Range<u64>,
+}
+
+impl FillLog {
+    /// One that will be written to `file`.
+    pub(super) fn new(file: File) -> Self {
+        Self {
+            file,
+            events: Mutex::default(),
+            paths: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn know(&self, paths: impl Iterator<Item = (u64, PathBuf)>) {
+        self.paths.get_or_init(|| paths.collect());
+    }
+
+    pub(super) fn add(&self, stored: bool, node: u64, pages: Range<u64>) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.len() < MOST {
+            events.push(Event {
+                at: Duration::new(seconds, nanos),
+                stored,
+                node,
+                pages,
+            });
+        }
+    }
+
+    /// Writes all. Who reads it finds no end if that fails.
+    pub(super) fn write(&self) -> std::io::Result<()> {
+        let mut out = BufWriter::new(&self.file);
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        for event in &*events {
+            let what = match event.stored {
+                true => "stored",
+                false => "asked",
+            };
+            let Range { start, end } = event.pages;
+            let (at, count) = (event.at.as_micros(), end.saturating_sub(start));
+            write!(out, "{what} {at} {start} {count} ")?;
+            let path = self.paths.get().and_then(|paths| paths.get(&event.node));
+            out.write_all(path.map_or(b"", |path| path.as_os_str().as_bytes()))?;
+            out.write_all(b"\0")?;
+        }
+        out.write_all(END)?;
+        out.write_all(b"\0")?;
+        out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let log = FillLog::new(File::create(&path).unwrap());
+        log.add(false, 2, 0..4);
+        log.add(true, 1, 7..9);
+        log.know([(1, PathBuf::from("a b/c\nd"))].into_iter());
+        log.write().unwrap();
+        let text = std::fs::read(&path).unwrap();
+        let events = FillEvent::list(&text).unwrap();
+        let seen: Vec<_> = events
+            .iter()
+            .map(|e| (e.stored, e.first, e.count, e.path.as_deref()))
+            .collect();
+        let named = Path::new("a b/c\nd");
+        assert_eq!(seen, [(false, 0, 4, None), (true, 7, 2, Some(named))]);
+        assert!(events[0].at <= events[1].at);
+        // Cut anywhere, it is not complete.
+        for end in 0..text.len() {
+            assert_eq!(FillEvent::list(&text[..end]), None, "{end}");
+        }
+        assert_eq!(FillEvent::list(b"odd\0end\0"), None);
+        assert_eq!(FillEvent::list(b"end\0"), Some(Vec::new()));
+    }
+}
