@@ -12,6 +12,10 @@ pub(crate) struct MountEntry {
     pub(crate) fs_type: String,
     /// The device's numbers: `0:45`.
     pub(crate) device: String,
+    /// What of the file system is mounted.
+    pub(crate) root: PathBuf,
+    /// Options of the file system itself, separated by commas: `rw,memory`.
+    pub(crate) super_options: String,
 }
 
 impl MountEntry {
@@ -48,10 +52,16 @@ fn top_of(mountinfo: &[u8], target: &Path) -> Option<MountEntry> {
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&b| b == b' ');
     let device = fields.nth(2)?;
-    let target = fields.nth(1)?;
-    let fs_type = fields.skip_while(|f| *f != b"-").nth(1)?;
+    let root = fields.next()?;
+    let target = fields.next()?;
+    let mut fields = fields.skip_while(|f| *f != b"-").skip(1);
+    let fs_type = fields.next()?;
+    let super_options = fields.nth(1).unwrap_or_default();
+    let path = |field: &[u8]| PathBuf::from(OsString::from_vec(unescape(field)));
     Some(MountEntry {
-        target: PathBuf::from(OsString::from_vec(unescape(target))),
+        target: path(target),
+        root: path(root),
+        super_options: String::from_utf8_lossy(super_options).into_owned(),
         fs_type: String::from_utf8_lossy(&unescape(fs_type)).into_owned(),
         device: String::from_utf8_lossy(device).into_owned(),
     })
@@ -102,6 +112,8 @@ short line
         assert_eq!(fs_type("/mnt"), None);
         let device = top_of(TABLE, Path::new("/mnt/stack")).map(|e| e.device);
         assert_eq!(device.as_deref(), Some("7:1"));
+        let root = top_of(TABLE, Path::new("/")).unwrap();
+        assert_eq!((&*root.root, &*root.super_options), (Path::new("/"), "rw"));
     }
 
     #[test]

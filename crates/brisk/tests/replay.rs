@@ -383,6 +383,42 @@ fn an_image_a_directory_and_a_profile_are_warmed() {
     });
 }
 
+#[test]
+fn warm_says_what_it_reads() {
+    watched(|| {
+        let stage = stage(0);
+        let warm = |arguments: &[&str]| {
+            let output = stage
+                .brisk(&["warm", "-v", "--json"])
+                .args(arguments)
+                .output();
+            let (out, said) = good(output.unwrap());
+            (serde_json::from_str::<Value>(&out).unwrap(), said)
+        };
+        let (_, said) = warm(&["p", "--at", "app"]);
+        let expected = "recorded in /opt/app: 160.01 KiB of 3 files, 3 names\nread in app\n";
+        assert_eq!(said, expected);
+        stage.pack_tree("app", "app.img");
+        profile(&stage, 256 * PAGE);
+        // A pack that lies elsewhere.
+        let hot = ["hot", "-q", "app.img", "--profile", "p", "-o", "pack"];
+        good(stage.brisk(&hot).output().unwrap());
+        std::os::unix::fs::symlink("pack", stage.path("app.img.hot")).unwrap();
+        let (told, said) = warm(&["app.img"]);
+        assert_eq!(
+            (&told["files"], &told["missing_bytes"]),
+            (&2.into(), &0.into())
+        );
+        let lines: Vec<_> = said.lines().collect();
+        for (line, name) in lines.iter().zip(["pack", "app.img"]) {
+            let place = fs::canonicalize(stage.path(name)).unwrap();
+            let start = format!("{}, ", place.display());
+            assert!(line.starts_with(&start), "{said}");
+        }
+        assert!(lines[2].starts_with("2 files, "), "{said}");
+    });
+}
+
 fn auto(stage: &Stage, more: &[&str]) -> std::process::Command {
     let mut command = stage.brisk(more);
     command.env("XDG_CACHE_HOME", stage.path("home"));

@@ -36,6 +36,7 @@ use super::recorder::Recorder;
 use super::served::Served;
 use super::wire::ROOT;
 use crate::error::{Action, Cause, Error, Result};
+use crate::memory::free_memory;
 
 /// Bytes of the pack that are read ahead of the frame that is decoded. More would be in the way of
 /// what the program reads by itself.
@@ -811,14 +812,4 @@ fn open_directory(root: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
 fn ask_for(directory: BorrowedFd<'_>, name: &OsStr) -> bool {
     let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     statx(directory, name, how, StatxFlags::empty()).is_ok()
-}
-
-/// Bytes that could be used without anything being swapped out; none where that is not known.
-pub(crate) fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
 }

@@ -37,7 +37,7 @@ use self::bystander::Bystander;
 use self::disk::{Disk, DiskCharges, open_root, reopen};
 pub use self::warm::warm;
 use crate::error::{Action, Cause, Error, Result};
-use crate::fuse::fill::free_memory;
+use crate::memory::free_memory;
 
 /// Threads that ask for pages. Each may wait for the disk.
 const THREADS: NonZeroUsize = NonZeroUsize::new(4).unwrap();

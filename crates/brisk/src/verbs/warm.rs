@@ -15,6 +15,7 @@ use serde_json::json;
 use super::pack::count;
 use super::replay::tell;
 use crate::messages::say;
+use crate::names::shown;
 use crate::size::parse_size;
 use crate::{Answer, json};
 
@@ -68,6 +69,11 @@ pub fn run(args: &Args) -> Result<Answer> {
         .fold(0, |sum: u64, len| sum.saturating_add(*len));
     let number = files.len() as u64;
     if args.verbose {
+        if !args.what.is_dir() {
+            for (path, len) in &files {
+                say(&format!("{}, {}", shown(path), BinaryBytes(*len)));
+            }
+        }
         say(&format!(
             "{}, {}",
             count(number, "file", "files"),
@@ -118,6 +124,20 @@ fn is_profile(path: &Path) -> Result<bool> {
 
 fn replay(args: &Args) -> Result<Answer> {
     let profile = Profile::open(&args.what, &Limits::default())?;
+    if args.verbose {
+        for (root, demand) in profile.roots().iter().zip(profile.demand_by_root()) {
+            say(&format!(
+                "recorded in {}: {} of {}, {}",
+                shown(&root.path),
+                BinaryBytes(demand.bytes),
+                count(demand.files, "file", "files"),
+                count(demand.found.saturating_add(demand.absent), "name", "names"),
+            ));
+        }
+        for at in &args.at {
+            say(&format!("read in {}", shown(at)));
+        }
+    }
     let mut replay = Replay::new(profile, &args.at, DiskCharge::default())?;
     replay.budget = args.budget;
     replay.race = false;
@@ -179,8 +199,11 @@ fn image_files(image: &Path) -> Result<Vec<(PathBuf, u64)>> {
     let mut hot = image.as_os_str().to_owned();
     hot.push(".hot");
     let mut files = Vec::new();
-    for path in [PathBuf::from(hot), image.canonicalize()?] {
-        if let Ok(metadata) = path.metadata() {
+    // What links lead to is read: behind the last one of a name, none is followed.
+    for path in [PathBuf::from(hot).canonicalize(), image.canonicalize()] {
+        if let Ok(path) = path
+            && let Ok(metadata) = path.metadata()
+        {
             files.push((path, metadata.len()));
         }
     }

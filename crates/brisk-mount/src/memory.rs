@@ -1,0 +1,245 @@
+//! How much memory there is for what is read ahead.
+//!
+//! The system may have more than this process: a control group and all that it is in, of cgroup v1 or v2,
+//! can have a limit. What the group has in its page cache and has not used lately counts as free, as
+//! it does for the whole system.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::mount_table::{MountEntry, mounts};
+
+/// The control group that leaves this process the least memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryLimit {
+    /// Its directory.
+    pub group: PathBuf,
+    /// Bytes that all its processes may use.
+    pub limit: u64,
+    /// Of these, bytes that could be used without anything being swapped out or ended.
+    pub free: u64,
+}
+
+impl MemoryLimit {
+    /// The one in force for this process; none if no group has a limit, or the system does not tell.
+    pub fn in_force() -> Option<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let places = places(&mounts().ok()?, &own);
+        let limits = places.iter().filter_map(Place::tightest);
+        limits.min_by_key(|limit| limit.free)
+    }
+}
+
+/// Bytes that could be used without anything being swapped out; none where that is not known.
+pub(crate) fn free_memory() -> Option<u64> {
+    let limit = MemoryLimit::in_force().map(|limit| limit.free);
+    limit.into_iter().chain(free_of_system()).min()
+}
+
+fn free_of_system() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// What the files of a version of cgroups are called.
+#[derive(Debug, PartialEq, Eq)]
+struct Names {
+    limits: &'static [&'static str],
+    used: &'static str,
+    /// In `memory.stat`, with those of the groups in it.
+    unused_cache: &'static str,
+}
+
+const V1: Names = Names {
+    limits: &["memory.limit_in_bytes"],
+    used: "memory.usage_in_bytes",
+    unused_cache: "total_inactive_file",
+};
+
+const V2: Names = Names {
+    limits: &["memory.max", "memory.high"],
+    used: "memory.current",
+    unused_cache: "inactive_file",
+};
+
+/// No limit, as v1 has it: the largest number of whole pages.
+const NONE: u64 = 1 << 62;
+
+/// Where this process is in a hierarchy of groups.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    top: PathBuf,
+    /// From there.
+    own: PathBuf,
+    names: &'static Names,
+}
+
+/// Of `own`, what `/proc/self/cgroup` says.
+fn places(mounts: &[MountEntry], own: &str) -> Vec<Place> {
+    let mut places = Vec::new();
+    // `hierarchy:controllers:path`, where v2 has no controllers.
+    for line in own.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let (fs_type, names) = match controllers {
+            "" => ("cgroup2", &V2),
+            _ if has(controllers, "memory") => ("cgroup", &V1),
+            _ => continue,
+        };
+        let mut found = mounts.iter().filter(|mount| mount.fs_type == fs_type);
+        let Some(mount) = found.find(|mount| *names == V2 || has(&mount.super_options, "memory"))
+        else {
+            continue;
+        };
+        // In a container, the mount may show a part of the groups alone.
+        let within = Path::new(path).strip_prefix(&mount.root);
+        let within = within.unwrap_or(Path::new(""));
+        let is_plain = !within.components().any(|part| part.as_os_str() == "..");
+        places.push(Place {
+            top: mount.target.clone(),
+            own: if is_plain {
+                within.to_owned()
+            } else {
+                PathBuf::new()
+            },
+            names,
+        });
+    }
+    places
+}
+
+fn has(list: &str, name: &str) -> bool {
+    list.split(',').any(|one| one == name)
+}
+
+impl Place {
+    /// The group on the way up that leaves the least.
+    fn tightest(&self) -> Option<MemoryLimit> {
+        let groups = self.own.ancestors().map(|own| self.top.join(own));
+        let limits = groups.filter_map(|group| self.limit_of(group));
+        limits.min_by_key(|limit| limit.free)
+    }
+
+    fn limit_of(&self, group: PathBuf) -> Option<MemoryLimit> {
+        let number = |name: &str| -> Option<u64> {
+            let text = fs::read_to_string(group.join(name)).ok()?;
+            text.trim().parse().ok()
+        };
+        // "max" is no number.
+        let limits = self.names.limits.iter().filter_map(|name| number(name));
+        let limit = limits.min().filter(|limit| *limit < NONE)?;
+        let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let unused = stat.lines().find_map(|line| {
+            let (name, bytes) = line.split_once(' ')?;
+            bytes
+                .parse()
+                .ok()
+                .filter(|_: &u64| name == self.names.unused_cache)
+        });
+        let used = number(self.names.used)?.saturating_sub(unused.unwrap_or(0));
+        Some(MemoryLimit {
+            group,
+            limit,
+            free: limit.saturating_sub(used),
+        })
+    }
+}
+
+/// A directory with these files, which stands for one of the kernel's.
+#[cfg(test)]
+pub(crate) fn directory_of(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    directory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(fs_type: &str, options: &str, root: &str, target: &Path) -> MountEntry {
+        MountEntry {
+            target: target.to_owned(),
+            fs_type: fs_type.to_owned(),
+            device: "0:1".to_owned(),
+            root: root.into(),
+            super_options: options.to_owned(),
+        }
+    }
+
+    /// The name of the group, its limit, and what is free.
+    fn tightest(mounts: &[MountEntry], own: &str, top: &Path) -> Option<(String, u64, u64)> {
+        let places = places(mounts, own);
+        let found = places.iter().filter_map(Place::tightest);
+        let MemoryLimit { group, limit, free } = found.min_by_key(|limit| limit.free)?;
+        let name = group.strip_prefix(top).unwrap().display().to_string();
+        Some((name, limit, free))
+    }
+
+    #[test]
+    fn of_v2_the_tightest_group_on_the_way_up_counts() {
+        let found = directory_of(&[
+            ("a/memory.max", "1000\n"),
+            ("a/memory.high", "max\n"),
+            ("a/memory.current", "900\n"),
+            (
+                "a/memory.stat",
+                "anon 5\ninactive_file 300\nactive_file 100\n",
+            ),
+            ("a/b/memory.max", "max\n"),
+            ("a/b/memory.high", "5000\n"),
+            ("a/b/memory.current", "100\n"),
+            ("a/b/c/memory.max", "max\n"),
+            ("a/b/c/memory.current", "100\n"),
+            ("x/memory.max", "1\n"),
+            ("x/memory.current", "1\n"),
+        ]);
+        let top = found.path();
+        let mounts = [mount("cgroup2", "rw", "/", top)];
+        let expected = |name: &str, limit, free| Some((name.to_owned(), limit, free));
+        let of = |own: &str| tightest(&mounts, own, top);
+        assert_eq!(of("0::/a/b/c\n"), expected("a", 1000, 400));
+        assert_eq!(of("0::/x"), expected("x", 1, 0));
+        // The kernel says that its group is beyond what is to be seen.
+        assert_eq!(of("0::/../a"), None);
+        assert_eq!(of("4:memory:/a"), None);
+        let inside = [mount("cgroup2", "rw", "/a", &top.join("a"))];
+        let of = tightest(&inside, "0::/a/b/c", top);
+        assert_eq!(of, expected("a", 1000, 400));
+    }
+
+    #[test]
+    fn of_v1_the_hierarchy_of_the_memory_controller_counts() {
+        let found = directory_of(&[
+            ("memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory.usage_in_bytes", "7\n"),
+            ("docker/memory.limit_in_bytes", "1000"),
+            ("docker/memory.usage_in_bytes", "700"),
+            (
+                "docker/memory.stat",
+                "inactive_file 1\ntotal_inactive_file 200\n",
+            ),
+        ]);
+        let top = found.path();
+        let mounts = [
+            mount("cgroup", "rw,cpu", "/", Path::new("/nowhere")),
+            mount("cgroup", "rw,memory", "/", top),
+            mount("cgroup2", "rw", "/", Path::new("/nowhere")),
+        ];
+        let own = "5:cpu:/\n4:memory:/docker/x\n0::/\n";
+        let expected = Some(("docker".to_owned(), 1000, 500));
+        assert_eq!(tightest(&mounts, own, top), expected);
+        assert_eq!(tightest(&mounts, "4:memory:/\n0::/\n", top), None);
+    }
+}
