@@ -35,10 +35,7 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
         "<path class=\"touch\" d=\"{}\"/>\n<path class=\"touch odd\" d=\"{}\"/>\n",
         paths[0], paths[1]
     );
-    let mut across = ticks(count as f64, short);
-    if let Some((_, text)) = across.first_mut() {
-        text.push_str(" ranges");
-    }
+    let across = ticks(count as f64, short);
     let names = stack.names();
     let scale = Scale {
         ticks: &across,
