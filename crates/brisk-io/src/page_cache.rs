@@ -116,6 +116,11 @@ const SYS_CACHESTAT: libc::c_long = 451;
 pub(crate) fn is_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
     let page = page_size() as u64;
     let pages = offset.checked_add(len)?.div_ceil(page) - offset / page;
+    Some(cached_pages(file, offset, len).ok()? >= pages)
+}
+
+/// How many pages of these bytes are in the page cache, or on the way there.
+pub(crate) fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     let range = CacheRange { offset, len };
     let mut stat = CacheStat::default();
     // SAFETY: the call reads `range` and writes `stat`, which have the layout that it is declared with
@@ -129,7 +134,10 @@ pub(crate) fn is_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
             0,
         )
     };
-    (answer == 0).then_some(stat.cached >= pages)
+    match answer {
+        0 => Ok(stat.cached),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// True if `mincore` answers this process truly: it owns the file, may write it, or is root.

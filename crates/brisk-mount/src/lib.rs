@@ -72,6 +72,7 @@ mod session;
     reason = "ioctls, unshare and fork have no safe wrapper; this file is the only one that may"
 )]
 mod syscalls;
+mod system_state;
 mod trace;
 
 pub use error::{Error, ErrorKind, Result};
@@ -93,4 +94,5 @@ pub use session::{
     Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, OperationStatus, Session,
     SessionFill, SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
+pub use system_state::SystemState;
 pub use trace::{Display, Readiness, SystemTrace, Trace, TraceSource, Traced};

@@ -45,5 +45,5 @@ fn words_and_json_say_the_same() {
         };
         assert_eq!(state(&format!("codec {codec}")), expected, "{codec}");
     }
-    assert_eq!(findings.len(), 17);
+    assert_eq!(findings.len(), 24);
 }

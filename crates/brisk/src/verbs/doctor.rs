@@ -3,7 +3,8 @@
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use brisk_mount::{IoUring, KernelSupport, Support};
+use brisk_mount::{IoUring, KernelSupport, Support, SystemState};
+use indicatif::BinaryBytes;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
@@ -114,7 +115,8 @@ struct Report {
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let support = KernelSupport::probe();
-    let findings = findings(&support, may_mount());
+    let mut findings = findings(&support, may_mount());
+    findings.extend(speeds(&support, &SystemState::probe()));
     let missing = |finding: &Finding| finding.needed && finding.state == State::No;
     let report = Report {
         ready: !findings.iter().any(missing),
@@ -168,14 +170,6 @@ fn findings(support: &KernelSupport, may_mount: State) -> Vec<Finding> {
         Finding::supported("erofs", support.erofs)
             .cure("nothing: images are squashfs; load it with modprobe erofs for others"),
     );
-    findings.push(match support.io_uring {
-        IoUring::Everybody => Finding::new("io_uring", State::Ok, "for everybody"),
-        IoUring::Group => Finding::new("io_uring", State::No, "for root and one group only")
-            .cure("sysctl kernel.io_uring_disabled=0, or join kernel.io_uring_group"),
-        IoUring::Nobody => Finding::new("io_uring", State::No, "for nobody")
-            .cure("sysctl kernel.io_uring_disabled=0, if the kernel was built with it"),
-        IoUring::Unknown => Finding::new("io_uring", State::Unknown, ""),
-    });
     findings.push(
         Finding::supported("page cache events", support.page_cache_events).cure(
             "only brisk trace of the whole system needs them (CONFIG_EVENT_TRACING and \
@@ -183,6 +177,130 @@ fn findings(support: &KernelSupport, may_mount: State) -> Vec<Finding> {
         ),
     );
     findings
+}
+
+/// What does not decide whether programs start, but how fast.
+fn speeds(support: &KernelSupport, system: &SystemState) -> Vec<Finding> {
+    vec![
+        io_uring(support.io_uring, &system.io_uring),
+        called("reads that do not wait", &system.nowait, "RWF_NOWAIT").cure(
+            "small reads are done by other threads then: use Linux 4.14 or later (not 5.9 or 5.10), and a \
+             file system such as ext4, xfs or btrfs",
+        ),
+        called("what is in memory", &system.cachestat, "cachestat").cure(
+            "a replay asks for all that its profile lists: use Linux 6.5 or later, or allow the call",
+        ),
+        match system.seccomp {
+            Some(false) => Finding::new("no seccomp filter", State::Ok, ""),
+            Some(true) => Finding::new(
+                "no seccomp filter",
+                State::No,
+                "one decides about calls, as in containers",
+            )
+            .cure(
+                "if something above is refused that the system allows: start the container with \
+                 --security-opt seccomp=unconfined, or with a profile that allows it",
+            ),
+            None => Finding::new("no seccomp filter", State::Unknown, ""),
+        },
+        pages_stay(&system.reclaimers),
+        read_ahead(&system.read_aheads),
+        memory(system),
+        match system.tracefs {
+            Some(yes) => Finding::new("tracefs", State::when(yes), "").cure(
+                "only brisk trace of the whole system needs it, and mounts it as root: mount -t tracefs \
+                 nodev /sys/kernel/tracing",
+            ),
+            None => Finding::new("tracefs", State::Unknown, ""),
+        },
+    ]
+}
+
+/// Whether a call works, which was tried.
+fn called(name: &str, tried: &io::Result<()>, call: &str) -> Finding {
+    match tried {
+        Ok(()) => Finding::new(name, State::Ok, call),
+        Err(e) => {
+            let e = e.to_string();
+            Finding::new(name, State::No, format!("{call}: {}", printable(&e)))
+        }
+    }
+}
+
+fn io_uring(allowed: IoUring, tried: &io::Result<()>) -> Finding {
+    let name = "io_uring";
+    match (tried, allowed) {
+        (Ok(()), IoUring::Everybody) => Finding::new(name, State::Ok, "for everybody"),
+        (Ok(()), _) => Finding::new(name, State::Ok, "for this user"),
+        (Err(_), IoUring::Group) => Finding::new(name, State::No, "for root and one group only")
+            .cure("sysctl kernel.io_uring_disabled=0, or join kernel.io_uring_group"),
+        (Err(_), IoUring::Nobody) => Finding::new(name, State::No, "for nobody")
+            .cure("sysctl kernel.io_uring_disabled=0, if the kernel was built with it"),
+        (Err(e), IoUring::Everybody | IoUring::Unknown) => {
+            let e = e.to_string();
+            Finding::new(name, State::No, format!("refused: {}", printable(&e))).cure(
+                "use a kernel with CONFIG_IO_URING, and in a container a seccomp profile that allows \
+                 io_uring_setup",
+            )
+        }
+    }
+}
+
+fn pages_stay(reclaimers: &[String]) -> Finding {
+    let name = "files stay in memory";
+    if reclaimers.is_empty() {
+        return Finding::new(name, State::Ok, "as long as there is room");
+    }
+    let who = reclaimers.join(", ");
+    let detail = format!("{} takes pages that were not used lately", printable(&who));
+    Finding::new(name, State::No, detail).cure(
+        "a second start may be a cold one: as root, write off to the state file of that thread, or N to \
+         /sys/module/damon_reclaim/parameters/enabled",
+    )
+}
+
+/// Less than this much read ahead has programs wait more often.
+const READ_AHEAD: u64 = 128 << 10;
+
+fn read_ahead(disks: &[(String, u64)]) -> Finding {
+    let name = "read-ahead of disks";
+    let Some(least) = disks.iter().map(|(_, bytes)| *bytes).min() else {
+        return Finding::new(name, State::Unknown, "the system shows no disk");
+    };
+    let all: Vec<_> = disks
+        .iter()
+        .map(|(disk, bytes)| format!("{} {} KiB", printable(disk), bytes >> 10))
+        .collect();
+    Finding::new(name, State::when(least >= READ_AHEAD), all.join(", ")).cure(
+        "programs wait for the disk more often with less than 128 KiB: blockdev --setra 256 /dev/DISK",
+    )
+}
+
+/// Less than this much leaves fill and replay next to nothing.
+const MEMORY: u64 = 256 << 20;
+
+fn memory(system: &SystemState) -> Finding {
+    let name = "memory for files";
+    match &system.memory {
+        None => Finding::new(name, State::Ok, "no control group bounds it"),
+        Some(limit) => {
+            let group = limit.group.to_string_lossy();
+            Finding::new(
+                name,
+                State::when(limit.free >= MEMORY),
+                format!(
+                    "{} of {} are free in {}",
+                    BinaryBytes(limit.free),
+                    BinaryBytes(limit.limit),
+                    printable(&group)
+                ),
+            )
+            .cure(
+                "fill and replay take half of it at most: raise memory.max, or with cgroup v1 \
+                 memory.limit_in_bytes, of that group",
+            )
+        }
+    }
 }
 
 fn fuse_device(support: &KernelSupport) -> Finding {
@@ -337,9 +455,70 @@ mod tests {
         support.user_namespaces.apparmor_restricts = None;
         support.fusermount = Some("/usr/bin/fusermount3".into());
         support.fuse_resend = Support::Yes;
-        support.io_uring = IoUring::Everybody;
         support.page_cache_events = Support::Yes;
         support
+    }
+
+    fn fast() -> SystemState {
+        let mut system = SystemState::probe();
+        (system.nowait, system.cachestat) = (Ok(()), Ok(()));
+        (system.io_uring, system.seccomp) = (Ok(()), Some(false));
+        system.reclaimers = Vec::new();
+        system.read_aheads = vec![("vda".to_owned(), READ_AHEAD), ("vdb".to_owned(), 1 << 20)];
+        (system.memory, system.tracefs) = (None, Some(true));
+        system
+    }
+
+    #[test]
+    fn what_makes_starts_slow_is_said_with_a_cure() {
+        let support = rich();
+        let states = |system: &SystemState| -> Vec<State> {
+            let found = speeds(&support, system);
+            found.iter().map(|finding| finding.state).collect()
+        };
+        assert!(states(&fast()).iter().all(|state| *state == State::Ok));
+        let refused = || Err(io::ErrorKind::PermissionDenied.into());
+        let mut slow = fast();
+        (slow.nowait, slow.cachestat, slow.io_uring) = (refused(), refused(), refused());
+        (slow.seccomp, slow.tracefs) = (Some(true), Some(false));
+        slow.reclaimers = vec!["DAMON\u{1b}".to_owned()];
+        slow.read_aheads[1].1 = 64 << 10;
+        slow.memory = brisk_mount::MemoryLimit::in_force();
+        for finding in speeds(&support, &slow) {
+            if finding.name == "memory for files" {
+                continue;
+            }
+            assert_eq!(finding.state, State::No, "{}", finding.name);
+            assert!(
+                finding.cure.is_some() && !finding.needed,
+                "{}",
+                finding.name
+            );
+            assert!(!finding.detail.contains('\u{1b}'), "{}", finding.detail);
+        }
+        let detail = |at: usize| speeds(&support, &slow)[at].detail.clone();
+        assert_eq!(detail(5), "vda 128 KiB, vdb 64 KiB");
+        (slow.seccomp, slow.tracefs) = (None, None);
+        slow.read_aheads = Vec::new();
+        let unknown = [3, 5, 7].map(|at| states(&slow)[at]);
+        assert_eq!(unknown, [State::Unknown; 3]);
+    }
+
+    #[test]
+    fn who_is_refused_io_uring_is_told_by_whom() {
+        let refused = Err(io::ErrorKind::PermissionDenied.into());
+        let detail = |allowed, tried| io_uring(allowed, tried).detail;
+        assert_eq!(detail(IoUring::Everybody, &Ok(())), "for everybody");
+        assert_eq!(detail(IoUring::Group, &Ok(())), "for this user");
+        assert_eq!(
+            detail(IoUring::Group, &refused),
+            "for root and one group only"
+        );
+        assert_eq!(detail(IoUring::Nobody, &refused), "for nobody");
+        assert_eq!(
+            detail(IoUring::Everybody, &refused),
+            "refused: permission denied"
+        );
     }
 
     /// What is not "ok": name, state, detail, cure.
@@ -362,7 +541,7 @@ mod tests {
         (poor.loop_control, poor.fuse) = (None, None);
         poor.user_namespaces.max = None;
         (poor.fusermount, poor.fuse_resend) = (None, Support::No);
-        (poor.io_uring, poor.page_cache_events) = (IoUring::Group, Support::No);
+        poor.page_cache_events = Support::No;
         let faults = faults(&poor, State::No);
         assert_eq!(faults.len(), findings(&poor, State::No).len());
         for (name, state, _, cure) in faults {
