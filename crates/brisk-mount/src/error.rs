@@ -641,6 +641,13 @@ impl Error {
     }
 }
 
+/// What an error says, and its reasons, in one line.
+pub fn with_reasons(error: &(dyn std::error::Error + 'static)) -> String {
+    let reasons = std::iter::successors(Some(error), |error| error.source());
+    let reasons: Vec<_> = reasons.map(ToString::to_string).collect();
+    reasons.join(": ")
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Cause::Told { .. } = self.0.cause {

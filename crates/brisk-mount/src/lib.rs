@@ -75,7 +75,7 @@ mod syscalls;
 mod system_state;
 mod trace;
 
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Result, with_reasons};
 pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::fill::{Fill, FillRoot, PackPlace};
 pub use fuse::fill_log::FillEvent;

@@ -16,10 +16,3 @@ pub fn say(text: &str) {
 pub fn warn(text: &str) {
     say(&format!("brisk: warning: {text}"));
 }
-
-/// An error with all its reasons.
-pub fn with_reasons(error: &(dyn std::error::Error + 'static)) -> String {
-    let reasons = std::iter::successors(Some(error), |error| error.source());
-    let reasons: Vec<_> = reasons.map(ToString::to_string).collect();
-    reasons.join(": ")
-}

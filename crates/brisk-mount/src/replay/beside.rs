@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::bystander::Bystander;
 use super::{DiskCharge, Replay, Replayed};
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Cause, Error, Result, with_reasons};
 use crate::syscalls::start_detached;
 
 /// What is done with what came of a replay; none if the profile is damaged.
@@ -114,7 +114,7 @@ impl ReplayBeside {
                     replay
                 }
                 Err(e) => {
-                    let reasons = crate::session::with_reasons(&*e);
+                    let reasons = with_reasons(&*e);
                     let text = format!(
                         "warning: {}: {reasons}; nothing is replayed",
                         path.display()
@@ -141,7 +141,7 @@ impl ReplayBeside {
                     0
                 }
                 Err(e) => {
-                    say(&mut errors, &crate::session::with_reasons(&e));
+                    say(&mut errors, &with_reasons(&e));
                     1
                 }
             }

@@ -15,9 +15,9 @@ use rustix::fs::OFlags;
 use super::key::Key;
 use super::learn::{Learning, Lesson};
 use super::learned::LearnedPacks;
-use super::{OpenImage, Session, say, with_reasons};
+use super::{OpenImage, Session, say};
 use crate::ServeOptions;
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Cause, Error, Result, with_reasons};
 use crate::fuse::fill::{Fill, FillRoot, PackPlace, first_pack};
 
 /// What a new session puts into the page cache before its programs ask for it: the pages of the

@@ -20,8 +20,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{PidfdFlags, getpid, nice, pidfd_open};
 
 use super::learned::LearnedPacks;
+use super::say;
 use super::wire::send;
-use super::{say, with_reasons};
+use crate::error::with_reasons;
 use crate::{Recorder, Recording, ServeOptions};
 
 /// What a launch may take. A launch is over when the session's first program has ended, or after

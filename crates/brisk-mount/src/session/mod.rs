@@ -373,14 +373,3 @@ fn say(text: &str) {
     // There is nobody to tell that the log is full.
     std::io::stderr().write_all(line.as_bytes()).ok();
 }
-
-/// What an error says, and its reasons, in one line.
-pub(crate) fn with_reasons(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut reason = error.source();
-    while let Some(error) = reason {
-        text = format!("{text}: {error}");
-        reason = error.source();
-    }
-    text
-}

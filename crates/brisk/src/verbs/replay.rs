@@ -6,13 +6,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use brisk_image::{Limits, Profile};
-use brisk_mount::{DiskCharge, PlainLaunch, Replay, ReplayBeside, Replayed};
+use brisk_mount::{DiskCharge, PlainLaunch, Replay, ReplayBeside, Replayed, with_reasons};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::pack::count;
 use crate::disk_rate::parse_charge;
-use crate::messages::{say, warn, with_reasons};
+use crate::messages::{say, warn};
 use crate::size::parse_size;
 use crate::{Answer, json};
 

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use brisk_image::{Audit, Audited, AuditedFile, Image, Profile};
 use brisk_mount::{
     ErrorKind, Launch, LearnedPacks, Learning, PlainLaunch, Readiness, Replay, ReplayBeside,
-    Replayed, Session, SessionFill, SessionImage, Trace, sessions,
+    Replayed, Session, SessionFill, SessionImage, Trace, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -21,7 +21,7 @@ use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::Answer;
 use crate::args::ImageArgs;
-use crate::messages::{say, warn, with_reasons};
+use crate::messages::{say, warn};
 use crate::names::shown;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
