@@ -46,7 +46,7 @@ impl Machine {
 }
 
 /// The value of the first line `name : value` of `path`.
-fn field_of(path: &str, name: &str) -> Option<String> {
+pub fn field_of(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let (_, value) = text
         .lines()

@@ -19,6 +19,8 @@ mod disk_reads;
 mod experiment;
 mod file_sizes;
 mod format;
+pub mod kept;
+pub mod load;
 mod machine;
 mod probe;
 mod program;

@@ -1,4 +1,4 @@
-//! Results as a page with pictures, made of the raw runs alone.
+//! Results of launches as a page with pictures, made of the raw runs alone.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::answers::{self, Answer};
+use super::kept::Part;
 use super::results::{AppResults, Figure, Kind, Results, Row};
 use super::table::{self, disk_of, megabytes};
 use crate::page::chart::{self, Curve, Plots, Scale, Whose};
@@ -26,23 +27,8 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Reads the file that `brisk lab launch` wrote.
-    pub fn open(path: &Path) -> Result<Self> {
-        let mut text = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text))
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        ensure!(
-            text.len() as u64 <= LARGEST,
-            "{} has more than {LARGEST} bytes, which no raw.json has",
-            path.display()
-        );
-        let name = path.file_name().unwrap_or(path.as_os_str());
-        Self::parse(name.to_string_lossy().into_owned(), text)
-            .with_context(|| path.display().to_string())
-    }
-
-    fn parse(name: String, text: Vec<u8>) -> Result<Self> {
+    /// Takes the contents of a file that `brisk lab launch` wrote.
+    pub fn parse(name: String, text: Vec<u8>) -> Result<Self> {
         let results: Results =
             serde_json::from_slice(&text).context("this is no raw.json of brisk lab launch")?;
         ensure!(
@@ -100,9 +86,28 @@ pub fn picture(raws: &[Raw]) -> String {
     chart::standalone(&plots.collect::<Vec<_>>(), "ms")
 }
 
+/// Reads a file that an experiment wrote: its name and its bytes.
+pub fn read(path: &Path) -> Result<(String, Vec<u8>)> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text))
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(
+        text.len() as u64 <= LARGEST,
+        "{} has more than {LARGEST} bytes, which no results have",
+        path.display()
+    );
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Ok((name.to_string_lossy().into_owned(), text))
+}
+
 /// Writes the page of all these at `path`, whole or not at all.
-pub fn write(raws: &[Raw], path: &Path) -> Result<()> {
-    write_page(&page(raws), path)
+pub fn write(raws: &[Raw], parts: &[Part], path: &Path) -> Result<()> {
+    let text = match raws {
+        [] => page_of_parts(parts),
+        raws => page(raws, parts),
+    };
+    write_page(&text, path)
 }
 
 /// Writes a page or a picture at `path`, whole or not at all.
@@ -122,7 +127,17 @@ pub fn write_page(text: &str, path: &Path) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn page(raws: &[Raw]) -> String {
+/// A page without a launch.
+fn page_of_parts(parts: &[Part]) -> String {
+    let mut page = Page::default();
+    let titles: Vec<_> = parts.iter().map(Part::title).collect();
+    let title = titles.join("; ");
+    page.heading(1, &title);
+    parts.iter().for_each(|part| part.draw(&mut page));
+    page.finish(&title)
+}
+
+fn page(raws: &[Raw], parts: &[Part]) -> String {
     let mut page = Page::default();
     let apps = || {
         raws.iter()
@@ -163,6 +178,7 @@ fn page(raws: &[Raw]) -> String {
         page.anchor(2, &format!("app-{number}"), name);
         draw_app(&mut page, raw, app);
     }
+    parts.iter().for_each(|part| part.draw(&mut page));
     cannot(&mut page, raws);
     machines(&mut page, raws);
     method(&mut page);
@@ -636,7 +652,7 @@ mod tests {
 
     #[test]
     fn a_page_of_twelve_formats_and_four_apps_is_small_and_well_formed() {
-        let html = page(&[raw(&made_up(4, 12, 10))]);
+        let html = page(&[raw(&made_up(4, 12, 10))], &[]);
         assert!(html.len() < 5_000_000, "{} bytes", html.len());
         assert_well_formed(&html);
         // Nothing is fetched, and nothing from outside is markup.
@@ -671,7 +687,7 @@ mod tests {
         let app = slow["apps"][0].as_object_mut().unwrap();
         app.remove("file_sizes");
         app.remove("timeline");
-        let html = page(&[raw(&fast), raw(&slow)]);
+        let html = page(&[raw(&fast), raw(&slow)], &[]);
         assert_well_formed(&html);
         assert!(html.contains(">app &lt;0&gt;, vda, read-ahead 128 KiB</h2>"));
         assert!(html.contains("at most 200.0 MB/s</h2>"), "{html}");
@@ -708,13 +724,13 @@ mod tests {
     #[test]
     fn an_interrupted_experiment_has_the_runs_it_has() {
         let mut interrupted = made_up(1, 2, 3);
-        let html = page(&[raw(&interrupted)]);
+        let html = page(&[raw(&interrupted)], &[]);
         assert!(html.contains("; 3 runs of each in turns"), "{html}");
         interrupted["settings"]["runs"] = json!(10);
         let raw = raw(&interrupted);
         let table = table::of(&raw.results);
         assert!(table.contains("; 3 of 10 runs of each in turns"), "{table}");
-        let html = page(&[raw]);
+        let html = page(&[raw], &[]);
         assert!(html.contains("; 3 of 10 runs of each in turns"), "{html}");
     }
 

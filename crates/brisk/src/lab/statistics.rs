@@ -24,6 +24,17 @@ impl Spread {
             max: *sorted.last()?,
         })
     }
+
+    /// The mean of `values`, and their standard deviation: that of a sample, 0 of one value.
+    pub fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
+        let count = values.len() as f64;
+        if values.is_empty() {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Some((mean, (squares / (count - 1.0).max(1.0)).sqrt()))
+    }
 }
 
 /// A ratio of two medians with its 95 % interval.
@@ -54,9 +65,37 @@ impl Ratio {
     /// is a point.
     pub fn of_medians(ours: &[f64], theirs: &[f64], rng: &mut fastrand::Rng) -> Option<Self> {
         let value = Spread::of(ours)?.median / Spread::of(theirs)?.median;
+        Self::resampled(value, || {
+            Some(resampled_median(ours, rng)? / resampled_median(theirs, rng)?)
+        })
+    }
+
+    /// The geometric mean of the ratios of such pairs, with the same interval: of each pair both sides
+    /// are drawn again. None if there are no pairs, or one has no values.
+    pub fn of_geometric_mean(pairs: &[(&[f64], &[f64])], rng: &mut fastrand::Rng) -> Option<Self> {
+        let mean = |logarithms: Option<Vec<f64>>| -> Option<f64> {
+            let logarithms = logarithms?;
+            let count = logarithms.len() as f64;
+            (count > 0.0).then(|| (logarithms.iter().sum::<f64>() / count).exp())
+        };
+        let found = pairs.iter().map(|(ours, theirs)| {
+            let ratio = Spread::of(ours)?.median / Spread::of(theirs)?.median;
+            Some(ratio.ln())
+        });
+        let value = mean(found.collect())?;
+        Self::resampled(value, || {
+            let drawn = pairs.iter().map(|(ours, theirs)| {
+                let ratio = resampled_median(ours, rng)? / resampled_median(theirs, rng)?;
+                Some(ratio.ln())
+            });
+            mean(drawn.collect())
+        })
+    }
+
+    fn resampled(value: f64, mut draw: impl FnMut() -> Option<f64>) -> Option<Self> {
         let mut ratios = Vec::with_capacity(Self::RESAMPLES);
         for _ in 0..Self::RESAMPLES {
-            ratios.push(resampled_median(ours, rng)? / resampled_median(theirs, rng)?);
+            ratios.push(draw()?);
         }
         ratios.sort_by(f64::total_cmp);
         Some(Self {
@@ -94,6 +133,29 @@ mod tests {
         assert_eq!(spread(&[3.0, 1.0, 2.0]), Some((1.0, 2.0, 3.0)));
         assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), Some((1.0, 2.5, 4.0)));
         assert_eq!(spread(&[]), None);
+    }
+
+    #[test]
+    fn means_and_deviations_are_those_of_samples() {
+        let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
+        let (mean, deviation) = Spread::mean_and_deviation(&values).unwrap();
+        assert_eq!((mean, deviation), (5.0, (32.0_f64 / 7.0).sqrt()));
+        assert_eq!(Spread::mean_and_deviation(&[3.0]), Some((3.0, 0.0)));
+        assert_eq!(Spread::mean_and_deviation(&[]), None);
+    }
+
+    #[test]
+    fn a_geometric_mean_is_of_ratios() {
+        let rng = &mut fastrand::Rng::with_seed(1);
+        let pairs: [(&[f64], &[f64]); 2] = [(&[2.0], &[1.0]), (&[1.0], &[8.0])];
+        let mean = Ratio::of_geometric_mean(&pairs, rng).unwrap();
+        let all = [mean.value, mean.low, mean.high];
+        assert!(
+            all.iter().all(|value| (value - 0.5).abs() < 1e-12),
+            "{mean:?}"
+        );
+        assert_eq!(Ratio::of_geometric_mean(&[], rng), None);
+        assert_eq!(Ratio::of_geometric_mean(&[(&[], &[1.0])], rng), None);
     }
 
     #[test]

@@ -68,15 +68,20 @@ pub fn of(results: &Results) -> String {
 }
 
 fn table<const N: usize>(head: [&str; N], rows: &[Row], cells: Cells<N>) -> String {
-    let mut text = String::new();
     let mut lines = vec![head.map(str::to_owned)];
     lines.extend(rows.iter().map(cells));
+    columns(&lines)
+}
+
+/// Lines of cells below each other: the first column to the left, and the others to the right.
+pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
+    let mut text = String::new();
     let width = |column: usize| {
         let len = |line: &[String; N]| line[column].chars().count();
         lines.iter().map(len).max().unwrap_or(0)
     };
     let widths: Vec<_> = (0..N).map(width).collect();
-    for line in &lines {
+    for line in lines {
         let mut row = format!("{:<1$}", line[0], widths[0]);
         for (cell, width) in line.iter().zip(&widths).skip(1) {
             // Writing to a string cannot fail.

@@ -1,5 +1,7 @@
 //! `brisk lab`: measures on the user's own machine.
 
+mod load;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,9 +11,9 @@ use clap::Subcommand;
 
 use crate::Answer;
 use crate::disk_rate::Rate;
-use crate::lab::report::Raw;
+use crate::lab::load::worker;
 use crate::lab::{
-    App, Chill, Experiment, Format, Formats, Home, Recipe, Rival, Words, ready, report, undo,
+    App, Chill, Experiment, Format, Formats, Home, Recipe, Rival, Words, kept, ready, report, undo,
 };
 use crate::size::parse_size;
 
@@ -32,12 +34,20 @@ enum Action {
     /// Compares codecs, and what can be chosen of them: size, time to pack, and how fast they are
     /// read.
     Codecs(Box<CodecsArgs>),
+    /// Measures every way to get a large file into memory, cold and warm, up to the end of the process.
+    Load(Box<load::Args>),
     /// Makes the page with pictures again from raw runs that were kept, or tables and a picture for
     /// other pages.
     Report(ReportArgs),
     /// Puts back what an experiment changed, once it is over; the lab starts it by itself.
     #[command(hide = true)]
     Restore,
+    /// Loads a file once; the lab starts it by itself.
+    #[command(hide = true)]
+    LoadWorker {
+        /// What to do, as the lab says it.
+        job: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -238,7 +248,7 @@ Examples:\n  \
   brisk lab report fast/raw.json slow/raw.json -o report.html\n  \
   brisk lab report raw.json --formats directory,brisk-speed --markdown --svg launches.svg")]
 struct ReportArgs {
-    /// What brisk lab launch has written.
+    /// What brisk lab launch (raw.json) or brisk lab load (load.json) has written.
     #[arg(required = true, value_name = "RAW.json")]
     raw: Vec<PathBuf>,
 
@@ -275,11 +285,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     match &args.action {
         Action::Launch(args) => launch(args),
         Action::Codecs(args) => codecs(args),
+        Action::Load(args) => load::run(args),
         Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,
             false => Answer::No,
         }),
+        Action::LoadWorker { job } => worker::run(job).map(|()| Answer::Yes),
     }
 }
 
@@ -299,8 +311,7 @@ fn codecs(args: &CodecsArgs) -> anyhow::Result<Answer> {
 }
 
 fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
-    let raws: anyhow::Result<Vec<_>> = args.raw.iter().map(|path| Raw::open(path)).collect();
-    let mut raws = raws?;
+    let (mut raws, parts) = kept::open(&args.raw)?;
     if !args.formats.is_empty() {
         report::keep(&mut raws, &args.formats)?;
     }
@@ -309,7 +320,7 @@ fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
         page => page.as_deref(),
     };
     if let Some(page) = page {
-        report::write(&raws, page)?;
+        report::write(&raws, &parts, page)?;
     }
     if let Some(svg) = &args.svg {
         report::write_page(&report::picture(&raws), svg)?;
@@ -367,8 +378,7 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
 /// Measures, shows what came out, and makes the page of it.
 fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
     let results = experiment.run()?;
-    let raw = Raw::open(&experiment.out.join("raw.json"))?;
-    report::write(&[raw], &experiment.out.join("report.html"))?;
+    kept::write_page_in(&experiment.out)?;
     let mut out = io::stdout().lock();
     match json {
         true => {

@@ -1,0 +1,98 @@
+//! What experiments have written, and the one page that is made of it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::load::{LoadResults, page as load_page};
+use super::machine::Machine;
+use super::report::{self, Raw};
+use crate::page::Page;
+
+/// Files that experiments write in their directory.
+const NAMES: [&str; 2] = ["raw.json", "load.json"];
+
+/// Results of an experiment that starts no program.
+pub struct Part {
+    /// The name of the file.
+    name: String,
+    text: Vec<u8>,
+    what: What,
+}
+
+enum What {
+    Load(LoadResults),
+}
+
+/// Results of any experiment.
+enum Kept {
+    Launch(Raw),
+    Part(Part),
+}
+
+impl Kept {
+    fn open(path: &Path) -> Result<Self> {
+        let (name, text) = report::read(path)?;
+        let parsed = || {
+            let value = serde_json::from_slice::<serde_json::Value>(&text);
+            let Some(value) = value.ok().filter(load_page::is_of_load) else {
+                return Ok(Self::Launch(Raw::parse(name, text)?));
+            };
+            let what = What::Load(load_page::parse(&text)?);
+            // Written again without the white space.
+            let text = serde_json::to_vec(&value)?;
+            Ok(Self::Part(Part { name, text, what }))
+        };
+        let parsed: Result<Self> = parsed();
+        parsed.with_context(|| path.display().to_string())
+    }
+}
+
+impl Part {
+    /// What it is about, as a title says it.
+    pub fn title(&self) -> &'static str {
+        match self.what {
+            What::Load(_) => "Loading a large file",
+        }
+    }
+
+    /// Draws all of it, with a link that saves it.
+    pub fn draw(&self, page: &mut Page) {
+        let machine = match &self.what {
+            What::Load(results) => {
+                load_page::draw(page, results);
+                &results.machine
+            }
+        };
+        page.note(&words_of(machine));
+        page.download(&self.name, "application/json", &self.text);
+    }
+}
+
+fn words_of(machine: &Machine) -> String {
+    let processor = machine.processor.as_ref().unwrap_or(&machine.architecture);
+    format!(
+        "Linux {}, {} processors of {processor}, files on {}.",
+        machine.kernel, machine.processors, machine.filesystem
+    )
+}
+
+/// Reads results: those of launches, and others.
+pub fn open(kept: &[PathBuf]) -> Result<(Vec<Raw>, Vec<Part>)> {
+    let (mut raws, mut parts) = (Vec::new(), Vec::new());
+    for path in kept {
+        match Kept::open(path)? {
+            Kept::Launch(raw) => raws.push(raw),
+            Kept::Part(part) => parts.push(part),
+        }
+    }
+    Ok((raws, parts))
+}
+
+/// Writes `report.html` of what experiments have left in `out`.
+pub fn write_page_in(out: &Path) -> Result<()> {
+    let kept = NAMES.map(|name| out.join(name));
+    let kept: Vec<_> = kept.into_iter().filter(|path| path.exists()).collect();
+    let (raws, parts) = open(&kept)?;
+    report::write(&raws, &parts, &out.join("report.html"))
+}

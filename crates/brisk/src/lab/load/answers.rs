@@ -1,0 +1,288 @@
+//! The questions that were left open when the JDK began to map its code cache, answered by what was
+//! measured here.
+
+use super::super::answers::Answer;
+use super::super::statistics::{Ratio, Spread};
+use super::super::table::megabytes;
+use super::case::{Case, Giving, Shape, State, Way, Who};
+use super::regret::{self, Picker, Regret};
+use super::results::{LoadResults, LoadRun};
+use brisk_io::Strategy;
+
+/// With fewer runs of each of two, intervals are too narrow to be believed.
+const ENOUGH: usize = 4;
+
+/// Two ways of a case, the first over the second.
+struct Duel {
+    ways: [Way; 2],
+    ratio: Ratio,
+    runs: usize,
+}
+
+/// How a duel ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    First,
+    Second,
+    NotClear,
+}
+
+impl Duel {
+    fn of(ours: (Way, Vec<f64>), theirs: (Way, Vec<f64>), rng: &mut fastrand::Rng) -> Option<Self> {
+        Some(Self {
+            ways: [ours.0, theirs.0],
+            ratio: Ratio::of_medians(&ours.1, &theirs.1, rng)?,
+            runs: ours.1.len().min(theirs.1.len()),
+        })
+    }
+
+    fn verdict(&self) -> Verdict {
+        match self.ratio {
+            _ if self.runs < ENOUGH => Verdict::NotClear,
+            Ratio { high, .. } if high < 1.0 => Verdict::First,
+            Ratio { low, .. } if low > 1.0 => Verdict::Second,
+            _ => Verdict::NotClear,
+        }
+    }
+
+    /// The one takes so much of the other's time.
+    fn words(&self) -> String {
+        let [ours, theirs] = self.ways;
+        let mut words = format!(
+            "{ours} takes {} of the time of {theirs}",
+            interval(self.ratio)
+        );
+        if self.runs < ENOUGH {
+            words += &format!(", and {} runs of each are too few to tell", self.runs);
+        }
+        words
+    }
+}
+
+/// A ratio with its interval.
+pub fn interval(ratio: Ratio) -> String {
+    let Ratio { value, low, high } = ratio;
+    format!("{value:.2} (95 %: {low:.2} to {high:.2})")
+}
+
+/// The answers that the runs allow.
+pub fn of(results: &LoadResults) -> Vec<Answer> {
+    let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
+    let answers = [
+        ("Does mapping still win from cold?", mapping(results, rng)),
+        ("When does direct I/O win?", direct(results, rng)),
+        ("What does unmapping cost?", unmapping(results, rng)),
+        (
+            "What is mapping worth where other threads use the file?",
+            others(results, rng),
+        ),
+        (
+            "How good is the strategy that is chosen?",
+            chosen(results, rng),
+        ),
+    ];
+    let answers = answers.into_iter().map(|(question, sentences)| Answer {
+        question,
+        sentences,
+    });
+    answers
+        .filter(|answer| !answer.sentences.is_empty())
+        .collect()
+}
+
+/// The cases in which `is_asked`.
+fn cases<'a>(
+    results: &'a LoadResults,
+    is_asked: impl Fn(&Case) -> bool + 'a,
+) -> impl Iterator<Item = (usize, &'a Case)> {
+    let cases = results.cases.iter().enumerate();
+    cases.filter(move |(_, case)| is_asked(case))
+}
+
+/// The fastest of the strategies of a case that are `wanted`, with its times.
+fn fastest(
+    results: &LoadResults,
+    case: usize,
+    wanted: impl Fn(Strategy) -> bool,
+) -> Option<(Way, Vec<f64>)> {
+    let known = results.strategies(case).into_iter();
+    let medians = known
+        .filter(|(strategy, _)| wanted(*strategy))
+        .filter_map(|(strategy, times)| Some((Spread::of(&times)?.median, strategy, times)));
+    let fastest = medians.min_by(|a, b| a.0.total_cmp(&b.0));
+    fastest.map(|(_, strategy, times)| (Way::As(strategy), times))
+}
+
+fn is_direct(strategy: Strategy) -> bool {
+    matches!(strategy, Strategy::Direct | Strategy::UringDirect)
+}
+
+fn mapping(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
+    let asked = cases(results, |case| {
+        case.state == State::Cold && case.form == Shape::Shared && case.by == Who::Caller
+    });
+    let sentences = asked.filter_map(|(number, case)| {
+        let map = fastest(results, number, |strategy| !strategy.copies())?;
+        let copy = fastest(results, number, Strategy::copies)?;
+        let duel = Duel::of(map, copy, rng)?;
+        let verdict = match duel.verdict() {
+            Verdict::First => "yes",
+            Verdict::Second => "no",
+            Verdict::NotClear => "not clear",
+        };
+        Some(format!("{case}: {verdict}; {}.", duel.words()))
+    });
+    sentences.collect()
+}
+
+fn direct(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let (mut others, mut unclear) = (0, 0);
+    for (number, case) in cases(results, |case| case.release == Giving::Unmap) {
+        let direct = fastest(results, number, is_direct);
+        let other = fastest(results, number, |strategy| !is_direct(strategy));
+        let duel = direct
+            .zip(other)
+            .and_then(|(direct, other)| Duel::of(direct, other, rng));
+        match duel.map(|duel| (duel.verdict(), duel)) {
+            Some((Verdict::First, duel)) => sentences.push(format!("{case}: {}.", duel.words())),
+            Some((Verdict::Second, _)) => others += 1,
+            Some((Verdict::NotClear, _)) => unclear += 1,
+            None => {}
+        }
+    }
+    if sentences.is_empty() && others + unclear == 0 {
+        return sentences;
+    }
+    let wins = sentences.len();
+    sentences.insert(
+        0,
+        format!("It wins in {wins} cases, loses in {others}, and in {unclear} it is not clear."),
+    );
+    sentences
+}
+
+fn unmapping(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
+    let end = |run: &LoadRun| run.exit_seconds - run.used_seconds;
+    let ms = |values: &[f64]| Some(Spread::of(values)?.median * 1e3);
+    let mut sentences = Vec::new();
+    for (number, case) in cases(results, |case| case.is_base() && case.state == State::Warm) {
+        let other = |release| {
+            let other = Case {
+                release,
+                ..case.clone()
+            };
+            results.cases.iter().position(|case| *case == other)
+        };
+        let floor = ms(&results.values(number, Way::Nothing, end));
+        for strategy in Strategy::ALL {
+            let way = Way::As(strategy);
+            let own = results.values(number, way, end);
+            let Some(unmapped) = ms(&own) else {
+                continue;
+            };
+            let mut sentence = format!(
+                "{} MB, {strategy}: {unmapped:.2} ms from the last use to the end of the process",
+                megabytes(case.bytes)
+            );
+            for (release, what) in [
+                (Giving::Skip, "when it is not unmapped before"),
+                (Giving::Parallel, "when several threads give the pages back"),
+            ] {
+                let values = other(release).map(|number| results.values(number, way, end));
+                let Some(values) = values.filter(|values| !values.is_empty()) else {
+                    continue;
+                };
+                let Some(ratio) = Ratio::of_medians(&values, &own, rng) else {
+                    continue;
+                };
+                let is_clear =
+                    own.len().min(values.len()) >= ENOUGH && (ratio.high < 1.0 || ratio.low > 1.0);
+                let clear = if is_clear { "" } else { ", which is not clear" };
+                sentence += &format!("; {what} {} of that{clear}", interval(ratio));
+            }
+            sentences.push(sentence + ".");
+        }
+        if let Some(floor) = floor.filter(|_| !sentences.is_empty()) {
+            sentences.push(format!(
+                "A process that has loaded nothing takes {floor:.2} ms of these to end."
+            ));
+        }
+    }
+    sentences
+}
+
+fn others(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
+    let read = Way::As(Strategy::Read);
+    let asked = cases(results, |case| {
+        case.by == Who::Others && case.release == Giving::Unmap
+    });
+    let sentences = asked.filter_map(|(number, case)| {
+        let map = fastest(results, number, |strategy| !strategy.copies())?;
+        let reads = results.values(number, read, |run| run.exit_seconds);
+        let duel = Duel::of(map, (read, reads), rng)?;
+        let clear = match duel.verdict() {
+            Verdict::NotClear => "not clear; ",
+            Verdict::First | Verdict::Second => "",
+        };
+        Some(format!("{case}: {clear}a program with {}.", duel.words()))
+    });
+    sentences.collect()
+}
+
+fn chosen(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for (picker, who, beside) in [
+        (
+            Picker::Table,
+            "The built-in table",
+            "the strategy that is fastest in the other half of the runs",
+        ),
+        (
+            Picker::Figures,
+            "Figures of one half of the runs",
+            "the strategy that is fastest in the other half itself, which nobody can know before",
+        ),
+    ] {
+        let halves = regret::halves(results, picker);
+        let Some(regret) = regret::of(&halves, picker, rng) else {
+            continue;
+        };
+        let Regret {
+            mean,
+            worst,
+            worst_name,
+            picked,
+            fastest,
+            cases,
+        } = regret;
+        let mut sentence = format!(
+            "{who}: {} of the time of {beside}, as the geometric mean of {cases} cases; at worst {}",
+            interval(mean),
+            interval(worst)
+        );
+        if picked != fastest {
+            sentence += &format!(" ({worst_name}: {picked}, and not {fastest})");
+        }
+        sentences.push(sentence + ".");
+    }
+    // What choosing itself takes.
+    let all = (0..results.cases.len()).filter_map(|number| {
+        let taken = results
+            .runs_of(number, Way::Chosen)
+            .find_map(|run| run.taken.as_deref());
+        let same = Way::As(taken?.parse().ok()?);
+        let exits = |way| results.values(number, way, |run| run.exit_seconds);
+        let pair = (exits(Way::Chosen), exits(same));
+        (!pair.0.is_empty() && !pair.1.is_empty()).then_some(pair)
+    });
+    let all: Vec<_> = all.collect();
+    let pairs: Vec<(&[f64], &[f64])> = all.iter().map(|(a, b)| (&**a, &**b)).collect();
+    if let Some(ratio) = Ratio::of_geometric_mean(&pairs, rng) {
+        sentences.push(format!(
+            "Letting the strategy be chosen takes {} of the time of naming the same one.",
+            interval(ratio)
+        ));
+    }
+    sentences
+}

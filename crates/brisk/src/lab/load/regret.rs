@@ -1,0 +1,201 @@
+//! What is lost by taking another strategy than the fastest.
+//!
+//! The fastest is not known from the runs that it is compared in: of several that are equally fast, the
+//! one that looks fastest was lucky. So one half of the runs says which it is, and the other half how
+//! fast it is.
+
+use brisk_io::{LoadFigures, Strategy};
+
+use super::super::statistics::{Ratio, Spread};
+use super::case::{Giving, Way};
+use super::figures;
+use super::results::LoadResults;
+
+/// Who picks a strategy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Picker {
+    /// The table that is built in, compared with the strategy that is fastest in the first half of the
+    /// runs.
+    Table,
+    /// Figures of the first half of the runs, compared with the strategy that is fastest in the second:
+    /// one that cannot be known beforehand.
+    Figures,
+}
+
+/// The time of the strategy that was picked over that of the fastest, by the second half of the runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Regret {
+    /// The geometric mean of all cases.
+    pub mean: Ratio,
+    /// The case in which most is lost.
+    pub worst: Ratio,
+    pub worst_name: String,
+    pub picked: Strategy,
+    pub fastest: Strategy,
+    pub cases: usize,
+}
+
+/// A case as two halves of runs have it.
+#[derive(Debug, Clone)]
+pub struct Halves {
+    pub name: String,
+    /// Times of each strategy in the first half and in the second.
+    pub times: Vec<(Strategy, Vec<f64>, Vec<f64>)>,
+    pub picked: Strategy,
+}
+
+impl Halves {
+    /// The fastest of one half.
+    fn fastest(
+        &self,
+        half: impl Fn(&(Strategy, Vec<f64>, Vec<f64>)) -> &[f64],
+    ) -> Option<Strategy> {
+        let known = self.times.iter();
+        let medians = known.filter_map(|of| Some((of.0, Spread::of(half(of))?.median)));
+        let fastest = medians.min_by(|a, b| a.1.total_cmp(&b.1));
+        fastest.map(|(strategy, _)| strategy)
+    }
+
+    fn second(&self, strategy: Strategy) -> Option<&[f64]> {
+        let known = self.times.iter().find(|of| of.0 == strategy)?;
+        Some(&known.2)
+    }
+}
+
+/// The regret over all of these; none if there are no runs to compare.
+pub fn of(cases: &[Halves], picker: Picker, rng: &mut fastrand::Rng) -> Option<Regret> {
+    let compared = cases.iter().filter_map(|case| {
+        let fastest = match picker {
+            Picker::Table => case.fastest(|of| &of.1),
+            Picker::Figures => case.fastest(|of| &of.2),
+        }?;
+        let picked = case.second(case.picked).filter(|times| !times.is_empty())?;
+        let best = case.second(fastest).filter(|times| !times.is_empty())?;
+        Some((case, fastest, picked, best))
+    });
+    let compared: Vec<_> = compared.collect();
+    // The same runs are the same, however they are drawn.
+    let pairs = compared.iter().map(|(case, fastest, picked, best)| {
+        if *fastest == case.picked {
+            const SAME: &[f64] = &[1.0];
+            return (SAME, SAME);
+        }
+        (*picked, *best)
+    });
+    let pairs: Vec<_> = pairs.collect();
+    let ratio = |(ours, theirs): &(&[f64], &[f64])| {
+        Some(Spread::of(ours)?.median / Spread::of(theirs)?.median)
+    };
+    let worst = pairs.iter().map(ratio).collect::<Option<Vec<_>>>()?;
+    let worst = (0..pairs.len()).max_by(|a, b| worst[*a].total_cmp(&worst[*b]))?;
+    let (case, fastest, ..) = &compared[worst];
+    Some(Regret {
+        mean: Ratio::of_geometric_mean(&pairs, rng)?,
+        worst: Ratio::of_medians(pairs[worst].0, pairs[worst].1, rng)?,
+        worst_name: case.name.clone(),
+        picked: case.picked,
+        fastest: *fastest,
+        cases: pairs.len(),
+    })
+}
+
+/// The cases of an experiment, with what this picker takes in each. Even repetitions are the first half.
+pub fn halves(results: &LoadResults, picker: Picker) -> Vec<Halves> {
+    let first = figures::of(results, |run| run.repetition % 2 == 0);
+    let cases = results
+        .cases
+        .iter()
+        .enumerate()
+        .filter_map(|(number, case)| {
+            // How it is given back is not known when a strategy is picked.
+            if case.release != Giving::Unmap {
+                return None;
+            }
+            let times = results.strategies(number).into_iter().map(|(strategy, _)| {
+                let half = |odd| -> Vec<f64> {
+                    let runs = results.runs_of(number, Way::As(strategy));
+                    let runs = runs.filter(|run| run.repetition % 2 == odd);
+                    runs.map(|run| run.exit_seconds).collect()
+                };
+                (strategy, half(0), half(1))
+            });
+            let picked = match picker {
+                Picker::Table => {
+                    let mut chosen = results.runs_of(number, Way::Chosen);
+                    chosen.find_map(|run| run.taken.as_deref()?.parse().ok())
+                }
+                Picker::Figures => fastest_by(&first, case.situation()),
+            };
+            Some(Halves {
+                name: case.to_string(),
+                times: times.collect(),
+                picked: picked?,
+            })
+        });
+    cases.collect()
+}
+
+fn fastest_by(figures: &LoadFigures, situation: brisk_io::Situation) -> Option<Strategy> {
+    let (_, strategies) = figures.nearest(situation)?;
+    strategies.first().map(|(strategy, _)| *strategy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(name: &str, picked: Strategy, times: &[(Strategy, [f64; 2], [f64; 2])]) -> Halves {
+        let times = times.iter();
+        let times = times.map(|(strategy, a, b)| (*strategy, a.to_vec(), b.to_vec()));
+        Halves {
+            name: name.to_owned(),
+            times: times.collect(),
+            picked,
+        }
+    }
+
+    #[test]
+    fn one_half_says_which_and_the_other_how_fast() {
+        let (map, read, direct) = (Strategy::SharedMap, Strategy::Read, Strategy::Direct);
+        let cases = [
+            // The right one.
+            case(
+                "a",
+                map,
+                &[(map, [1.0; 2], [3.0; 2]), (read, [2.0; 2], [2.0; 2])],
+            ),
+            // One that takes twice the time of the fastest.
+            case(
+                "b",
+                direct,
+                &[(direct, [5.0; 2], [4.0; 2]), (map, [1.0; 2], [2.0; 2])],
+            ),
+            // It was not measured.
+            case("c", read, &[(map, [1.0; 2], [1.0; 2])]),
+        ];
+        let regret = |picker| {
+            let regret = of(&cases, picker, &mut fastrand::Rng::with_seed(1)).unwrap();
+            let (mean, worst) = (regret.mean.value, regret.worst.value);
+            (
+                format!("{mean:.4} {worst:.4}"),
+                regret.worst_name,
+                regret.fastest,
+                regret.cases,
+            )
+        };
+        // In the first half a has taken the fastest: 1 and 2, whose geometric mean is the root of 2.
+        assert_eq!(
+            regret(Picker::Table),
+            ("1.4142 2.0000".to_owned(), "b".to_owned(), map, 2)
+        );
+        // In the second half it has not: 1.5 and 2.
+        assert_eq!(
+            regret(Picker::Figures),
+            ("1.7321 2.0000".to_owned(), "b".to_owned(), map, 2)
+        );
+        assert_eq!(
+            of(&[], Picker::Table, &mut fastrand::Rng::with_seed(1)),
+            None
+        );
+    }
+}

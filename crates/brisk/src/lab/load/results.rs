@@ -1,0 +1,176 @@
+//! What came out: every run, and what they amount to.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::machine::Machine;
+use super::super::read_ahead::Device;
+use super::super::statistics::Spread;
+use super::case::{Case, LeftOut, Way};
+use super::pages::Grain;
+use super::peers::Peers;
+use super::worker::{Cost, Memory};
+
+/// Everything that is written to `load.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LoadResults {
+    /// The version of this format.
+    pub brisk_lab_load: u32,
+    pub brisk: String,
+    /// RFC 3339.
+    pub started: String,
+    pub machine: Machine,
+    /// The disk that holds the files, if there is one.
+    pub disk: Option<String>,
+    /// Its read-ahead before anything was changed.
+    pub read_ahead_kib: Option<u32>,
+    /// Those whose read-ahead was changed.
+    pub read_ahead: Vec<Device>,
+    pub settings: LoadSettings,
+    pub cases: Vec<Case>,
+    /// Memory of one run of each row that is not timed.
+    pub counted: Vec<Counted>,
+    pub runs: Vec<LoadRun>,
+    pub left_out: Vec<LeftOut>,
+    /// Runs that are not counted: pages of a warm file left the memory each time.
+    pub lost: u32,
+    pub peers: Peers,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LoadSettings {
+    pub runs: u32,
+    pub seed: u64,
+    pub ways: Vec<Way>,
+    pub grain: Grain,
+    /// None if files were made.
+    pub file: Option<PathBuf>,
+    /// Steps of the main thread's own work, which take about 10 ms.
+    pub work: u64,
+}
+
+/// What the processes of a row have while all of them have loaded the file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Counted {
+    pub case: usize,
+    pub way: Way,
+    /// The strategy that was taken, why, and those that were refused before.
+    pub taken: Option<String>,
+    pub reason: Option<String>,
+    pub refused: Vec<String>,
+    /// Of each process.
+    pub memory: Vec<Memory>,
+}
+
+/// One single run. Seconds are those from the first process's start to when the last one got there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LoadRun {
+    /// The number of the case.
+    pub case: usize,
+    pub way: Way,
+    /// From 0.
+    pub repetition: u32,
+    /// Its place within the repetition, from 0.
+    pub place: usize,
+    /// From 1; those before were repeated, as pages of a warm file left the memory.
+    pub attempt: u32,
+    pub taken: Option<String>,
+    pub loaded_seconds: f64,
+    pub first_seconds: f64,
+    pub last_seconds: f64,
+    pub used_seconds: f64,
+    pub released_seconds: f64,
+    pub exit_seconds: f64,
+    /// Of all processes together, their end with it.
+    pub cost: Cost,
+    /// Seconds to the end of each process.
+    pub each: Vec<f64>,
+}
+
+/// What the runs of a case in one way amount to.
+#[derive(Debug)]
+pub struct LoadRow {
+    pub way: Way,
+    pub taken: Option<String>,
+    pub exit: Spread,
+    pub mean: f64,
+    pub deviation: f64,
+    /// Medians of seconds.
+    pub first: f64,
+    pub last: f64,
+    /// From the last use to the end.
+    pub end: f64,
+    /// Means of seconds: most kernels count by their tick, which gives all of a short time to one of
+    /// the two.
+    pub user: f64,
+    pub system: f64,
+    /// Medians of numbers.
+    pub minor_faults: f64,
+    pub major_faults: f64,
+    /// Of all processes together: what is theirs, and their shares of what is not.
+    pub memory_kib: Option<u64>,
+}
+
+impl LoadResults {
+    /// The runs of a case in one way.
+    pub fn runs_of(&self, case: usize, way: Way) -> impl Iterator<Item = &LoadRun> {
+        let runs = self.runs.iter();
+        runs.filter(move |run| run.case == case && run.way == way)
+    }
+
+    /// A value of each of those runs.
+    pub fn values(&self, case: usize, way: Way, value: fn(&LoadRun) -> f64) -> Vec<f64> {
+        self.runs_of(case, way).map(value).collect()
+    }
+
+    /// What those runs amount to; none if there are none.
+    pub fn row(&self, case: usize, way: Way) -> Option<LoadRow> {
+        let median =
+            |value: fn(&LoadRun) -> f64| Some(Spread::of(&self.values(case, way, value))?.median);
+        let average = |value: fn(&LoadRun) -> f64| {
+            let (mean, _) = Spread::mean_and_deviation(&self.values(case, way, value))?;
+            // A process that had used more before its start was not measured any finer.
+            Some(mean.max(0.0))
+        };
+        let exits = self.values(case, way, |run| run.exit_seconds);
+        let (mean, deviation) = Spread::mean_and_deviation(&exits)?;
+        let counted = self.counted.iter();
+        let mut counted = counted.filter(|counted| counted.case == case && counted.way == way);
+        let shares = |memory: &[Memory]| memory.iter().map(|one| one.proportional_kib).sum();
+        Some(LoadRow {
+            way,
+            taken: self.runs_of(case, way).find_map(|run| run.taken.clone()),
+            exit: Spread::of(&exits)?,
+            mean,
+            deviation,
+            first: median(|run| run.first_seconds)?,
+            last: median(|run| run.last_seconds)?,
+            end: median(|run| run.exit_seconds - run.used_seconds)?,
+            user: average(|run| run.cost.user_seconds)?,
+            system: average(|run| run.cost.system_seconds)?,
+            minor_faults: median(|run| run.cost.minor_faults as f64)?,
+            major_faults: median(|run| run.cost.major_faults as f64)?,
+            memory_kib: counted.next().map(|counted| shares(&counted.memory)),
+        })
+    }
+
+    /// The rows of a case, in the order that was asked for.
+    pub fn rows(&self, case: usize) -> Vec<LoadRow> {
+        let ways = self.settings.ways.iter();
+        ways.filter_map(|&way| self.row(case, way)).collect()
+    }
+
+    /// The strategies of a case that have runs, with the times of these.
+    pub fn strategies(&self, case: usize) -> Vec<(brisk_io::Strategy, Vec<f64>)> {
+        let ways = self.settings.ways.iter().filter_map(|&way| match way {
+            Way::As(strategy) => {
+                let exits = self.values(case, way, |run| run.exit_seconds);
+                (!exits.is_empty()).then_some((strategy, exits))
+            }
+            Way::Chosen | Way::Nothing => None,
+        });
+        ways.collect()
+    }
+}
