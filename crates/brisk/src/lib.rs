@@ -65,6 +65,13 @@ pub fn launch() -> ExitCode {
     exit_code(answer, verbs::run::exit_code)
 }
 
+/// What `brisk-reads` does: prints how often each read of a job, its argument, allocates.
+pub fn count_allocations(allocations: fn() -> usize) -> ExitCode {
+    let job = std::env::args().nth(1).unwrap_or_default();
+    let counted = lab::reads::count_allocations(&job, allocations);
+    exit_code(counted.map(|()| Answer::Yes), |_| FAILED)
+}
+
 /// Says what failed, if something did.
 fn exit_code(answer: anyhow::Result<Answer>, code_of: fn(&anyhow::Error) -> u8) -> ExitCode {
     match answer {

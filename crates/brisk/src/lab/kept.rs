@@ -6,11 +6,12 @@ use anyhow::{Context, Result};
 
 use super::load::{LoadResults, page as load_page};
 use super::machine::Machine;
+use super::reads::{self, ReadsResults};
 use super::report::{self, Raw};
 use crate::page::Page;
 
 /// Files that experiments write in their directory.
-const NAMES: [&str; 2] = ["raw.json", "load.json"];
+const NAMES: [&str; 3] = ["raw.json", "load.json", "reads.json"];
 
 /// Results of an experiment that starts no program.
 pub struct Part {
@@ -22,6 +23,7 @@ pub struct Part {
 
 enum What {
     Load(LoadResults),
+    Reads(ReadsResults),
 }
 
 /// Results of any experiment.
@@ -34,11 +36,14 @@ impl Kept {
     fn open(path: &Path) -> Result<Self> {
         let (name, text) = report::read(path)?;
         let parsed = || {
-            let value = serde_json::from_slice::<serde_json::Value>(&text);
-            let Some(value) = value.ok().filter(load_page::is_of_load) else {
+            let value = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
+            let what = if load_page::is_of_load(&value) {
+                What::Load(load_page::parse(&text)?)
+            } else if reads::is_of_reads(&value) {
+                What::Reads(reads::parse(&text)?)
+            } else {
                 return Ok(Self::Launch(Raw::parse(name, text)?));
             };
-            let what = What::Load(load_page::parse(&text)?);
             // Written again without the white space.
             let text = serde_json::to_vec(&value)?;
             Ok(Self::Part(Part { name, text, what }))
@@ -53,6 +58,7 @@ impl Part {
     pub fn title(&self) -> &'static str {
         match self.what {
             What::Load(_) => "Loading a large file",
+            What::Reads(_) => "Small reads of a file",
         }
     }
 
@@ -61,6 +67,10 @@ impl Part {
         let machine = match &self.what {
             What::Load(results) => {
                 load_page::draw(page, results);
+                &results.machine
+            }
+            What::Reads(results) => {
+                reads::draw(page, results);
                 &results.machine
             }
         };

@@ -26,6 +26,7 @@ mod probe;
 mod program;
 mod proof;
 mod read_ahead;
+pub mod reads;
 mod recipe;
 pub mod report;
 mod results;

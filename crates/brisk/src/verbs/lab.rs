@@ -1,6 +1,7 @@
 //! `brisk lab`: measures on the user's own machine.
 
 mod load;
+mod reads;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -11,6 +12,7 @@ use clap::Subcommand;
 
 use crate::Answer;
 use crate::disk_rate::Rate;
+use crate::lab;
 use crate::lab::load::worker;
 use crate::lab::{
     App, Chill, Experiment, Format, Formats, Home, Recipe, Rival, Words, kept, ready, report, undo,
@@ -36,6 +38,8 @@ enum Action {
     Codecs(Box<CodecsArgs>),
     /// Measures every way to get a large file into memory, cold and warm, up to the end of the process.
     Load(Box<load::Args>),
+    /// Measures thousands of small reads of a file: mapped, by system calls, asynchronous.
+    Reads(reads::Args),
     /// Makes the page with pictures again from raw runs that were kept, or tables and a picture for
     /// other pages.
     Report(ReportArgs),
@@ -45,6 +49,12 @@ enum Action {
     /// Loads a file once; the lab starts it by itself.
     #[command(hide = true)]
     LoadWorker {
+        /// What to do, as the lab says it.
+        job: String,
+    },
+    /// Reads a file once; the lab starts it by itself.
+    #[command(hide = true)]
+    ReadsWorker {
         /// What to do, as the lab says it.
         job: String,
     },
@@ -248,7 +258,8 @@ Examples:\n  \
   brisk lab report fast/raw.json slow/raw.json -o report.html\n  \
   brisk lab report raw.json --formats directory,brisk-speed --markdown --svg launches.svg")]
 struct ReportArgs {
-    /// What brisk lab launch (raw.json) or brisk lab load (load.json) has written.
+    /// What brisk lab launch (raw.json), brisk lab load (load.json) or brisk lab reads
+    /// (reads.json) has written.
     #[arg(required = true, value_name = "RAW.json")]
     raw: Vec<PathBuf>,
 
@@ -286,12 +297,14 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         Action::Launch(args) => launch(args),
         Action::Codecs(args) => codecs(args),
         Action::Load(args) => load::run(args),
+        Action::Reads(args) => reads::run(args),
         Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,
             false => Answer::No,
         }),
         Action::LoadWorker { job } => worker::run(job).map(|()| Answer::Yes),
+        Action::ReadsWorker { job } => lab::reads::work(job).map(|()| Answer::Yes),
     }
 }
 

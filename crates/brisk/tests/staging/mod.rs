@@ -135,7 +135,7 @@ impl Stage {
         stage.pack("app.img");
         let built = Path::new(env!("CARGO_BIN_EXE_brisk"));
         if !everybody_reaches(built) {
-            for name in ["brisk", "brisk-tools"] {
+            for name in ["brisk", "brisk-tools", "brisk-reads"] {
                 let built = built.with_file_name(name);
                 if fs::hard_link(&built, stage.path(name)).is_err() {
                     // By another process: a file that a thread of this one writes may be open in the

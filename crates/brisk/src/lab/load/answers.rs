@@ -62,7 +62,13 @@ impl Duel {
 /// A ratio with its interval.
 pub fn interval(ratio: Ratio) -> String {
     let Ratio { value, low, high } = ratio;
-    format!("{value:.2} (95 %: {low:.2} to {high:.2})")
+    let digits = digits_of(value);
+    format!("{value:.digits$} (95 %: {low:.digits$} to {high:.digits$})")
+}
+
+/// Behind the point, of a ratio: a small one needs more.
+pub fn digits_of(ratio: f64) -> usize {
+    if ratio < 0.1 { 4 } else { 2 }
 }
 
 /// The answers that the runs allow.

@@ -10,13 +10,13 @@ A cold file is proven to have no page in memory before the start; a warm one is 
 them there before the start and after the end, and a run that fails that is repeated.
 */
 
-mod answers;
+pub mod answers;
 mod case;
 mod crew;
 mod figures;
 pub mod page;
-mod pages;
-mod peers;
+pub mod pages;
+pub mod peers;
 mod regret;
 mod results;
 mod room;
@@ -52,7 +52,7 @@ use room::Room;
 use worker::Job;
 
 /// How often a run with a warm file is made until no page of it leaves the memory meanwhile.
-const ATTEMPTS: u32 = 5;
+pub const ATTEMPTS: u32 = 5;
 
 /// What the main thread of a program computes while others use what it has loaded.
 const WORK: Duration = Duration::from_millis(10);
@@ -205,31 +205,19 @@ impl LoadLab {
             }
             Source::Made { lengths, directory } => (lengths, directory),
         };
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let directory = directory.canonicalize()?;
-        ensure!(
-            Machine::describe(&directory, 1)?.filesystem != "tmpfs",
-            "{} is in memory (tmpfs), where no file is ever cold; name a directory on a disk with --dir, \
-             or a file",
-            directory.display()
-        );
+        let work = directory_on_disk(directory, "load-")?;
+        undo.remove(&work)?;
         let needed: u64 = lengths.iter().sum();
-        let space = statvfs(&directory)?;
+        let space = statvfs(&work)?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         ensure!(
             needed <= free,
             "the files need {} MB, and {} has {} MB; choose smaller ones with --size, or another \
              directory with --dir",
             megabytes(needed),
-            directory.display(),
+            work.parent().unwrap_or(&work).display(),
             megabytes(free)
         );
-        let work = tempfile::Builder::new()
-            .prefix("load-")
-            .tempdir_in(&directory)?
-            .keep();
-        undo.remove(&work)?;
         let mut files = Files::new();
         for &length in lengths {
             let path = work.join(length.to_string());
@@ -241,8 +229,24 @@ impl LoadLab {
     }
 }
 
+/// Makes a directory in another one, which must not be in memory.
+pub fn directory_on_disk(parent: &Path, prefix: &str) -> Result<PathBuf> {
+    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    let parent = parent.canonicalize()?;
+    ensure!(
+        Machine::describe(&parent, 1)?.filesystem != "tmpfs",
+        "{} is in memory (tmpfs), where no file is ever cold; name a directory on a disk with --dir, or a \
+         file",
+        parent.display()
+    );
+    let made = tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir_in(&parent)?;
+    Ok(made.keep())
+}
+
 /// Makes a file of random bytes, which is on the disk then.
-fn fill(path: &Path, length: u64, seed: u64) -> io::Result<()> {
+pub fn fill(path: &Path, length: u64, seed: u64) -> io::Result<()> {
     let mut file = File::create(path)?;
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut piece = vec![0; 1 << 20];
@@ -471,7 +475,7 @@ impl Measuring<'_> {
                 let mut seconds = Vec::new();
                 for _ in 0..PEER_RUNS.min(self.lab.runs) {
                     prepare(&file, case.state)?;
-                    match peers::fio(&file, case.bytes, engine) {
+                    match peers::fio(&file, &peers::words(case.bytes, engine)) {
                         Ok(time) => seconds.push(time),
                         Err(e) => {
                             let what = format!("{case}: fio {}", engine.join(" "));
@@ -507,7 +511,7 @@ impl Measuring<'_> {
 }
 
 /// Sees to it that no page of a file is in memory, or that every page is.
-fn prepare(file: &Path, state: State) -> Result<()> {
+pub fn prepare(file: &Path, state: State) -> Result<()> {
     if state == State::Cold {
         return Chill::Files.prove([file]);
     }
@@ -525,7 +529,7 @@ fn prepare(file: &Path, state: State) -> Result<()> {
     )
 }
 
-fn is_warm(file: &Path) -> Result<bool> {
+pub fn is_warm(file: &Path) -> Result<bool> {
     match prove_warm(&File::open(file)?) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -84,21 +84,30 @@ pub fn missing(tool: &str) -> Option<LeftOut> {
     }
 }
 
-/// Seconds that `fio` takes to read `file`.
-pub fn fio(file: &Path, bytes: u64, engine: &[&str]) -> Result<f64> {
+/// What `fio` is told to read a file of so many bytes from its first to its last.
+pub fn words(bytes: u64, engine: &[&str]) -> Vec<String> {
+    let mut words = vec![
+        "--rw=read".to_owned(),
+        format!("--bs={BLOCK}"),
+        format!("--size={bytes}"),
+    ];
+    words.extend(engine.iter().map(|word| (*word).to_owned()));
+    words
+}
+
+/// Seconds that `fio`, with these words, takes to read `file`.
+pub fn fio(file: &Path, words: &[String]) -> Result<f64> {
     let mut name = std::ffi::OsString::from("--filename=");
     name.push(file);
     let output = Command::new("fio")
         .args([
             "--name=load",
             "--readonly",
-            "--rw=read",
             "--invalidate=0",
             "--output-format=json",
         ])
-        .args([format!("--bs={BLOCK}"), format!("--size={bytes}")])
         .arg(name)
-        .args(engine)
+        .args(words)
         .stdin(Stdio::null())
         .output()
         .context("cannot start fio")?;
@@ -106,10 +115,10 @@ pub fn fio(file: &Path, bytes: u64, engine: &[&str]) -> Result<f64> {
     ensure!(
         output.status.success(),
         "fio {}: {}",
-        engine.join(" "),
+        words.join(" "),
         said.trim()
     );
-    seconds_of(&output.stdout).with_context(|| format!("fio {}", engine.join(" ")))
+    seconds_of(&output.stdout).with_context(|| format!("fio {}", words.join(" ")))
 }
 
 /// The time of what `fio` has printed. One read after another is known to the nanosecond, and several at

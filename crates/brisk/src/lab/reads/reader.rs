@@ -1,0 +1,506 @@
+//! Ways to read a few bytes of a file, thousands of times.
+
+use std::fmt;
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use brisk_io::{AsyncFile, Mapping, ReadAt};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::runtime::{Builder, Runtime};
+
+use super::super::load::pages::{Grain, sum};
+
+/// Who reads. In JSON and for people its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reader {
+    Memcpy,
+    Slice,
+    MappingReadAt,
+    SeekRead,
+    Pread,
+    PreadBuffer,
+    PreadCopy,
+    AsyncMapping,
+    AsyncFile,
+    AsyncHop,
+    AsyncProgress,
+    Pattern,
+    SyncFace,
+    Tokio,
+    Whole,
+    Queued,
+    Threads,
+}
+
+impl Reader {
+    /// Those that read one after the other, what they are called, and what they do.
+    pub const IN_TURN: [(Self, &str, &str); 15] = [
+        (
+            Self::Memcpy,
+            "memcpy",
+            "copied out of memory of the program's own",
+        ),
+        (Self::Slice, "slice", "borrowed from a mapping, and summed"),
+        (
+            Self::MappingReadAt,
+            "mapping",
+            "copied out of a mapping (read_at)",
+        ),
+        (
+            Self::SeekRead,
+            "seek-read",
+            "seek and read of the standard library",
+        ),
+        (
+            Self::Pread,
+            "pread",
+            "read_at of the standard library, one buffer for all reads",
+        ),
+        (
+            Self::PreadBuffer,
+            "pread-buffer",
+            "the same, a buffer made for each read",
+        ),
+        (
+            Self::PreadCopy,
+            "pread-copy",
+            "the same, copied out of the buffer once more",
+        ),
+        (
+            Self::AsyncMapping,
+            "async-mapping",
+            "AsyncFile of a populated mapping",
+        ),
+        (
+            Self::AsyncFile,
+            "async-file",
+            "AsyncFile, at once where it is in memory",
+        ),
+        (
+            Self::AsyncHop,
+            "async-hop",
+            "AsyncFile that has a thread do every read",
+        ),
+        (
+            Self::AsyncProgress,
+            "async-progress",
+            "the same, with progress that is told",
+        ),
+        (
+            Self::Pattern,
+            "pattern",
+            "a buffer for each read, a thread, progress, and a copy: all that an application did",
+        ),
+        (
+            Self::SyncFace,
+            "sync-face",
+            "AsyncFile through its synchronous face",
+        ),
+        (Self::Tokio, "tokio", "seek and read of tokio::fs"),
+        (
+            Self::Whole,
+            "whole",
+            "all read at once, then copied out of memory",
+        ),
+    ];
+
+    pub fn name(self) -> &'static str {
+        let all = Self::IN_TURN.iter();
+        match self {
+            Self::Queued => "async-file, all at once",
+            Self::Threads => "pread in threads",
+            one => {
+                let mut known = all.filter(|(reader, ..)| *reader == one);
+                known.next().map_or("", |(_, name, _)| name)
+            }
+        }
+    }
+
+    /// What of the bytes is summed: what is not copied is all looked at.
+    pub fn grain(self) -> Grain {
+        match self {
+            Self::Slice => Grain::Page,
+            _ => Grain::Word,
+        }
+    }
+}
+
+impl fmt::Display for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Where is read, and how much.
+#[derive(Debug, Clone, Copy)]
+pub struct Places<'a> {
+    pub offsets: &'a [u64],
+    pub size: usize,
+    /// How often all are read, from 1; the last time counts.
+    pub rounds: u64,
+}
+
+/// What reading came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    pub sum: u64,
+    /// What was there before the first read: opened, mapped and populated.
+    pub set_up: Duration,
+    pub reads: Duration,
+    /// Reads of an `AsyncFile` that a thread was needed for.
+    pub hopped: u64,
+}
+
+/// Sums what was read, and times it.
+struct Tally {
+    start: Instant,
+    sum: u64,
+    grain: Grain,
+    number: u64,
+}
+
+impl Tally {
+    fn new(grain: Grain) -> Self {
+        Self {
+            start: Instant::now(),
+            sum: 0,
+            grain,
+            number: 0,
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, bytes: &[u8]) {
+        let added = sum(self.number, black_box(bytes), self.grain);
+        self.sum = self.sum.wrapping_add(added);
+        self.number += 1;
+    }
+
+    /// From here on it counts, if there is more than one round.
+    fn again(&mut self) {
+        *self = Self::new(self.grain);
+    }
+
+    fn done(&self, set_up: Duration, hopped: u64) -> Done {
+        Done {
+            sum: self.sum,
+            set_up,
+            reads: self.start.elapsed(),
+            hopped,
+        }
+    }
+}
+
+/// What reads have to find: the sum over a copy of the file.
+pub fn expected(bytes: &[u8], places: Places<'_>, grain: Grain) -> io::Result<u64> {
+    let mut tally = Tally::new(grain);
+    let mut buf = vec![0; places.size];
+    for &offset in places.offsets {
+        ReadAt::read_exact_at(bytes, offset, &mut buf)?;
+        tally.add(&buf);
+    }
+    Ok(tally.sum)
+}
+
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().build()
+}
+
+/// Reads all places of the file at `path`, one after the other; [`Reader::Queued`] and
+/// [`Reader::Threads`] have `depth` reads under way.
+pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io::Result<Done> {
+    let begun = Instant::now();
+    let file = File::open(path)?;
+    match reader {
+        Reader::Memcpy => {
+            let bytes = std::fs::read(path)?;
+            each(reader, places, begun, |offset, buf| {
+                ReadAt::read_at(&*bytes, offset, buf)
+            })
+        }
+        Reader::Whole => {
+            let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
+            let mut buf = vec![0; places.size];
+            for _ in 0..places.rounds {
+                tally.again();
+                let bytes = std::fs::read(path)?;
+                for &offset in places.offsets {
+                    full(ReadAt::read_at(&*bytes, offset, &mut buf)?, &buf)?;
+                    tally.add(&buf);
+                }
+            }
+            Ok(tally.done(set_up, 0))
+        }
+        Reader::Slice => {
+            let mapping = mapped(&file)?;
+            let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
+            for _ in 0..places.rounds {
+                tally.again();
+                for &offset in places.offsets {
+                    let start = usize::try_from(offset).unwrap_or(usize::MAX);
+                    let bytes = mapping
+                        .as_slice()
+                        .get(start..)
+                        .and_then(|rest| rest.get(..places.size));
+                    tally.add(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+                }
+            }
+            Ok(tally.done(set_up, 0))
+        }
+        Reader::MappingReadAt => {
+            let mapping = mapped(&file)?;
+            each(reader, places, begun, |offset, buf| {
+                mapping.read_at(offset, buf)
+            })
+        }
+        Reader::SeekRead => {
+            let mut file = file;
+            each(reader, places, begun, |offset, buf| {
+                file.seek(SeekFrom::Start(offset))?;
+                file.read(buf)
+            })
+        }
+        Reader::Pread => each(reader, places, begun, |offset, buf| {
+            FileExt::read_at(&file, buf, offset)
+        }),
+        Reader::PreadBuffer => each(reader, places, begun, |offset, buf| {
+            let mut made = vec![0; buf.len()];
+            let n = FileExt::read_at(&file, &mut made, offset)?;
+            std::mem::swap(buf, &mut made);
+            Ok(n)
+        }),
+        Reader::PreadCopy => {
+            let mut first = vec![0; places.size];
+            each(reader, places, begun, |offset, buf| {
+                let n = FileExt::read_at(&file, &mut first, offset)?;
+                buf.copy_from_slice(black_box(&first));
+                Ok(n)
+            })
+        }
+        Reader::SyncFace => {
+            let file = AsyncFile::new(file);
+            each(reader, places, begun, |offset, buf| {
+                ReadAt::read_at(&file, offset, buf)
+            })
+        }
+        Reader::AsyncMapping => asynchronous(
+            reader,
+            places,
+            begun,
+            &AsyncFile::of_mapping(mapped(&file)?),
+        ),
+        Reader::AsyncFile => asynchronous(reader, places, begun, &AsyncFile::new(file)),
+        Reader::AsyncHop => asynchronous(reader, places, begun, &AsyncFile::new(file).always_hop()),
+        Reader::AsyncProgress | Reader::Pattern => {
+            let told = Arc::new(AtomicUsize::new(0));
+            let teller = told.clone();
+            let file = AsyncFile::new(file).always_hop().on_progress(move |bytes| {
+                teller.fetch_add(bytes, Ordering::Relaxed);
+            });
+            let done = match reader {
+                Reader::Pattern => pattern(places, begun, &file)?,
+                _ => asynchronous(reader, places, begun, &file)?,
+            };
+            if told.load(Ordering::Relaxed) < places.offsets.len() * places.size {
+                return Err(io::Error::other("less progress was told than was read"));
+            }
+            Ok(done)
+        }
+        Reader::Tokio => tokio_fs(path, places, begun),
+        Reader::Queued => queued(AsyncFile::new(file), places, begun, depth),
+        Reader::Threads => threads(&file, places, begun, depth),
+    }
+}
+
+fn mapped(file: &File) -> io::Result<Mapping> {
+    let mapping = Mapping::shared(file)?;
+    mapping.populate()?;
+    Ok(mapping)
+}
+
+/// A read that gave less than was asked for.
+fn full(read: usize, buf: &[u8]) -> io::Result<()> {
+    match read == buf.len() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+fn each(
+    reader: Reader,
+    places: Places<'_>,
+    begun: Instant,
+    mut read: impl FnMut(u64, &mut Vec<u8>) -> io::Result<usize>,
+) -> io::Result<Done> {
+    let mut buf = vec![0; places.size];
+    let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
+    for _ in 0..places.rounds {
+        tally.again();
+        for &offset in places.offsets {
+            full(read(offset, &mut buf)?, &buf)?;
+            tally.add(&buf);
+        }
+    }
+    Ok(tally.done(set_up, 0))
+}
+
+fn asynchronous(
+    reader: Reader,
+    places: Places<'_>,
+    begun: Instant,
+    file: &AsyncFile,
+) -> io::Result<Done> {
+    runtime()?.block_on(async {
+        let mut buf = vec![0; places.size];
+        let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
+        for _ in 0..places.rounds {
+            tally.again();
+            for &offset in places.offsets {
+                full(file.read_at(offset, &mut buf).await?, &buf)?;
+                tally.add(&buf);
+            }
+        }
+        Ok(tally.done(set_up, file.counts().hopped / places.rounds))
+    })
+}
+
+fn pattern(places: Places<'_>, begun: Instant, file: &AsyncFile) -> io::Result<Done> {
+    runtime()?.block_on(async {
+        let mut buf = vec![0; places.size];
+        let (set_up, mut tally) = (begun.elapsed(), Tally::new(Grain::Word));
+        for _ in 0..places.rounds {
+            tally.again();
+            for &offset in places.offsets {
+                let mut made = vec![0; places.size];
+                full(file.read_at(offset, &mut made).await?, &made)?;
+                buf.copy_from_slice(black_box(&made));
+                tally.add(&buf);
+            }
+        }
+        Ok(tally.done(set_up, file.counts().hopped / places.rounds))
+    })
+}
+
+fn tokio_fs(path: &Path, places: Places<'_>, begun: Instant) -> io::Result<Done> {
+    runtime()?.block_on(async {
+        let mut file = tokio::fs::File::open(path).await?;
+        let mut buf = vec![0; places.size];
+        let (set_up, mut tally) = (begun.elapsed(), Tally::new(Grain::Word));
+        for _ in 0..places.rounds {
+            tally.again();
+            for &offset in places.offsets {
+                file.seek(SeekFrom::Start(offset)).await?;
+                file.read_exact(&mut buf).await?;
+                tally.add(&buf);
+            }
+        }
+        Ok(tally.done(set_up, 0))
+    })
+}
+
+/// The part of all places that each of `depth` readers takes, with the number of its first.
+fn shares(places: Places<'_>, depth: usize) -> impl Iterator<Item = (u64, &[u64])> {
+    let share = places.offsets.len().div_ceil(depth.max(1)).max(1);
+    let chunks = places.offsets.chunks(share).enumerate();
+    chunks.map(move |(number, chunk)| ((number * share) as u64, chunk))
+}
+
+fn queued(file: AsyncFile, places: Places<'_>, begun: Instant, depth: usize) -> io::Result<Done> {
+    let file = Arc::new(file);
+    runtime()?.block_on(async {
+        let (set_up, mut tally) = (begun.elapsed(), Tally::new(Grain::Word));
+        let mut tasks = tokio::task::JoinSet::new();
+        for (number, offsets) in shares(places, depth) {
+            let (file, offsets, size) = (file.clone(), offsets.to_vec(), places.size);
+            tasks.spawn(async move {
+                let mut tally = Tally::new(Grain::Word);
+                tally.number = number;
+                let mut buf = vec![0; size];
+                let file: &AsyncFile = &file;
+                for offset in offsets {
+                    full(file.read_at(offset, &mut buf).await?, &buf)?;
+                    tally.add(&buf);
+                }
+                io::Result::Ok(tally.sum)
+            });
+        }
+        while let Some(sum) = tasks.join_next().await {
+            tally.sum = tally.sum.wrapping_add(sum??);
+        }
+        Ok(tally.done(set_up, file.counts().hopped))
+    })
+}
+
+fn threads(file: &File, places: Places<'_>, begun: Instant, depth: usize) -> io::Result<Done> {
+    let (set_up, mut total) = (begun.elapsed(), Tally::new(Grain::Word));
+    std::thread::scope(|scope| {
+        let started = shares(places, depth).map(|(number, offsets)| {
+            scope.spawn(move || {
+                let mut tally = Tally::new(Grain::Word);
+                tally.number = number;
+                let mut buf = vec![0; places.size];
+                for &offset in offsets {
+                    full(FileExt::read_at(file, &mut buf, offset)?, &buf)?;
+                    tally.add(&buf);
+                }
+                io::Result::Ok(tally.sum)
+            })
+        });
+        let started: Vec<_> = started.collect();
+        for thread in started {
+            let sum = thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            total.sum = total.sum.wrapping_add(sum);
+        }
+        Ok(total.done(set_up, 0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_read_the_same() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..5000_u32).map(|n| (n * n % 251) as u8).collect();
+        io::Write::write_all(&mut file, &bytes).unwrap();
+        let offsets: Vec<_> = (0..40).map(|n| n * 71 % 50 * 100).collect();
+        let places = Places {
+            offsets: &offsets,
+            size: 100,
+            rounds: 2,
+        };
+        let all = Reader::IN_TURN.map(|(reader, ..)| reader);
+        for reader in all.into_iter().chain([Reader::Queued, Reader::Threads]) {
+            let done = run(reader, file.path(), places, 3).unwrap();
+            assert_eq!(
+                done.sum,
+                expected(&bytes, places, reader.grain()).unwrap(),
+                "{reader}"
+            );
+            let hops = matches!(
+                reader,
+                Reader::AsyncHop | Reader::AsyncProgress | Reader::Pattern
+            );
+            if hops {
+                assert_eq!(done.hopped, 40, "{reader}");
+            }
+            let beyond = Places {
+                offsets: &[4950],
+                size: 100,
+                rounds: 1,
+            };
+            assert!(run(reader, file.path(), beyond, 1).is_err(), "{reader}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `brisk lab reads`: thousands of small reads.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+
+use super::QUICK;
+use crate::Answer;
+use crate::lab::kept;
+use crate::lab::reads::ReadsLab;
+use crate::size::parse_size;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each run is a process of its own, which reads a file of random bytes in order or at random, with no page \
+of it in memory before, or all, which is proven. It sums what it has read, and a wrong sum ends the \
+experiment. Ways are compared in turns, in random order. A pattern that once made an application slow is \
+measured as a whole and in parts: a buffer for each read, a copy, and a thread that is waited for.\n\n\
+Pages of a larger file are read at random where 5 of 100 are not in memory, and, cold, several at once. \
+What reads allocate (by brisk-reads, beside this program) and which system calls they make (by strace) is \
+counted in runs that are not timed. fio reads the same by io_uring. What is not installed is named.\n\n\
+OUT/reads.json has every run, and OUT/report.html pictures, with those of other experiments in OUT.\n\n\
+Examples:\n  \
+  brisk lab reads --quick\n  \
+  brisk lab reads --reads 20000 --size 4096")]
+pub struct Args {
+    /// Reads of a run.
+    #[arg(long, value_name = "N", default_value_t = 5000,
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    reads: u32,
+
+    /// Bytes of each read, from 8 to 4096.
+    #[arg(long, value_name = "BYTES", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(8..=4096))]
+    size: u32,
+
+    /// Length of the file whose pages are read at random.
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_size)]
+    large: u64,
+
+    /// Cold reads under way at once.
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    depth: u32,
+
+    /// Where files are made, which chooses the disk. [default: OUT]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Runs of each.
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Three runs of each are enough for a first look.
+    #[arg(long, conflicts_with = "runs")]
+    quick: bool,
+
+    /// Where reads.json and report.html are written.
+    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
+    out: PathBuf,
+
+    /// Decides the random orders. [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Prints what is in reads.json in place of the tables.
+    #[arg(long)]
+    json: bool,
+
+    /// Does not say how far it is.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    ensure!(
+        args.large >= 1 << 20,
+        "--large: found {}, allowed is 1M or more",
+        args.large
+    );
+    let lab = ReadsLab {
+        reads: usize::try_from(args.reads)?,
+        size: usize::try_from(args.size)?,
+        large: args.large,
+        depth: usize::try_from(args.depth)?,
+        runs: if args.quick { QUICK } else { args.runs },
+        out: args.out.clone(),
+        dir: args.dir.clone().unwrap_or_else(|| args.out.clone()),
+        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
+        quiet: args.quiet,
+    };
+    let results = lab.run()?;
+    kept::write_page_in(&args.out)?;
+    let mut out = io::stdout().lock();
+    match args.json {
+        true => {
+            serde_json::to_writer_pretty(&mut out, &results)?;
+            writeln!(out)?;
+        }
+        false => results.print(&mut out)?,
+    }
+    out.flush().context("cannot write the tables")?;
+    Ok(Answer::Yes)
+}
