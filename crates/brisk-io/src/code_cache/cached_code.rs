@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::directory::Directory;
 use super::entry::{CHUNK, Damage, Entry};
-use crate::page_cache::is_cached;
-use crate::{Loaded, will_read};
+use crate::Loaded;
 
 /// Code from a [`CodeCache`](crate::CodeCache), in memory.
 ///
@@ -126,13 +125,6 @@ impl CachedCode {
 
     pub(super) fn check_all(&self, entry: &Entry) -> io::Result<Result<(), Damage>> {
         let code = self.loaded.as_slice();
-        let len = self.content.end - self.content.start;
-        if !self.loaded.strategy().copies()
-            && is_cached(&self.file, self.content.start, len) != Some(true)
-        {
-            // Advice only.
-            will_read(&self.file, self.content.clone()).ok();
-        }
         for (number, chunk) in code.chunks(CHUNK).enumerate() {
             let right = entry.check(number, chunk);
             self.loaded.check()?;

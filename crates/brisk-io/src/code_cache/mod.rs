@@ -17,7 +17,7 @@ pub use cached_code::CachedCode;
 pub use entry::Damage;
 pub use key::CodeKey;
 
-use crate::{Need, cache_home, load};
+use crate::{By, Need, Touch, cache_home, load};
 use directory::{Directory, note_use};
 use entry::{Entry, Unusable};
 use key::file_name;
@@ -102,7 +102,8 @@ impl Default for CodeCacheOptions {
 /// When the content of an entry is compared with what was stored. Its header and key always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Check {
-    /// All of it, before [`CodeCache::load`] returns, which brings all of it into memory.
+    /// All of it, before [`CodeCache::load`] returns, which brings all of it into memory. So it is loaded as
+    /// what the caller touches all of, whatever the need says of that.
     #[default]
     AtOpen,
     /// In pieces, as [`CachedCode::checked`] is asked for them.
@@ -229,20 +230,38 @@ impl CodeCache {
             Err(Unusable::Io(e)) => return Err(e),
         };
         let content = entry.content_start..entry.content_start + entry.content_len;
+        let now = match self.options.check {
+            Check::AtOpen => true,
+            Check::Touched => false,
+            Check::Never => !entry.synced,
+        };
+        let need = if now {
+            // The check touches all of it.
+            Need {
+                touch: Touch::All,
+                by: By::Caller,
+                ..need
+            }
+        } else {
+            need
+        };
         let loaded = load(&file, content.clone(), need)?;
         note_use(&file)?;
         let code = CachedCode::new(loaded, file, content);
-        let code = match self.options.check {
-            Check::Never if entry.synced => code,
-            Check::Touched => code.checked_later(entry, Arc::clone(&self.directory), name),
-            Check::AtOpen | Check::Never => match code.check_all(&entry)? {
-                Ok(()) => code,
-                Err(damage) => {
-                    let (file, _) = code.file();
-                    return Ok(self.damaged(&name, Some(file), damage));
-                }
-            },
-        };
+        if now {
+            if let Err(damage) = code.check_all(&entry)? {
+                let (file, _) = code.file();
+                return Ok(self.damaged(&name, Some(file), damage));
+            }
+            return Ok(Lookup::Hit(code));
+        }
+        if self.options.check == Check::Touched {
+            return Ok(Lookup::Hit(code.checked_later(
+                entry,
+                Arc::clone(&self.directory),
+                name,
+            )));
+        }
         Ok(Lookup::Hit(code))
     }
 
