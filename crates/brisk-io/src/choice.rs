@@ -131,7 +131,11 @@ fn decide(
             figures: figures.err(),
         },
     };
-    let Situation { len, need, .. } = facts.situation;
+    let Situation {
+        len,
+        resident,
+        need,
+    } = facts.situation;
     if facts.remote {
         return by_rule(
             Strategy::Read,
@@ -157,22 +161,30 @@ fn decide(
             };
         }
     }
-    let (strategy, rule) = rule(need);
+    let (strategy, rule) = rule(resident, need);
     by_rule(strategy, rule)
 }
 
 /// The table: what most machines do best with many bytes of a local file.
-fn rule(need: Need) -> (Strategy, &'static str) {
+fn rule(resident: bool, need: Need) -> (Strategy, &'static str) {
     match (need.form, need.touch) {
+        (Form::Patched, Touch::All) => (
+            Strategy::Read,
+            "every page is copied at any rate, and a large copy costs less than many small ones",
+        ),
         (Form::Patched, _) => (
             Strategy::PrivateMap,
             "only pages that are patched are copied",
         ),
-        (Form::Shared | Form::Copied, Touch::All) => (
+        (Form::Shared | Form::Copied, Touch::Random) if !resident => (
+            Strategy::PopulatedMap,
+            "all is read in order, which touches in no order would not be",
+        ),
+        (Form::Shared | Form::Copied, Touch::All | Touch::Random) => (
             Strategy::SharedMap,
             "nothing is copied, and a touch brings as much as a large read",
         ),
-        (Form::Shared | Form::Copied, Touch::Part | Touch::Random) => {
+        (Form::Shared | Form::Copied, Touch::Part | Touch::Few) => {
             (Strategy::SharedMap, "only what is touched is brought")
         }
     }
@@ -229,13 +241,22 @@ mod tests {
         let first = |len, form| choice(len, form, NONE).0[0];
         assert_eq!(first(SMALL - 1, Form::Shared), Strategy::Read);
         assert_eq!(first(SMALL, Form::Shared), Strategy::SharedMap);
-        assert_eq!(first(SMALL, Form::Patched), Strategy::PrivateMap);
         // What is patched is never mapped shared, whatever is refused.
         let (ways, _) = choice(SMALL, Form::Patched, NONE);
         assert_eq!(
             ways,
-            [Strategy::PrivateMap, Strategy::PopulatedMap, Strategy::Read]
+            [Strategy::Read, Strategy::PopulatedMap, Strategy::PrivateMap]
         );
+        let of = |touch, form| Need {
+            touch,
+            form,
+            ..Need::default()
+        };
+        let part = of(Touch::Part, Form::Patched);
+        assert_eq!(rule(true, part).0, Strategy::PrivateMap);
+        let random = of(Touch::Random, Form::Shared);
+        assert_eq!(rule(true, random).0, Strategy::SharedMap);
+        assert_eq!(rule(false, random).0, Strategy::PopulatedMap);
     }
 
     #[test]
@@ -264,10 +285,10 @@ mod tests {
     #[test]
     fn figures_that_are_wrong_are_told_of() {
         let (ways, reason) = choice(1 << 20, Form::Patched, "brisk load figures 2\n");
-        assert_eq!(ways[0], Strategy::PrivateMap);
+        assert_eq!(ways[0], Strategy::Read);
         assert_eq!(
             reason,
-            "only pages that are patched are copied (the figures of this machine are of no use: line 1: found \
+            "every page is copied at any rate, and a large copy costs less than many small ones (the figures of this machine are of no use: line 1: found \
              \"brisk load figures 2\", allowed is \"brisk load figures 1\"; measure again with brisk lab load \
              --save)"
         );

@@ -138,10 +138,11 @@ fn key(situation: &Situation) -> [&'static str; 4] {
 
 const RESIDENT: &str = "resident";
 const ABSENT: &str = "absent";
-const TOUCHES: [(&str, Touch); 3] = [
+const TOUCHES: [(&str, Touch); 4] = [
     ("all", Touch::All),
     ("part", Touch::Part),
     ("random", Touch::Random),
+    ("few", Touch::Few),
 ];
 const BYS: [(&str, By); 2] = [("caller", By::Caller), ("others", By::Others)];
 const FORMS: [(&str, Form); 3] = [

@@ -219,8 +219,8 @@ fn map(file: &File, bytes: &Range<u64>, need: Need, private: bool) -> io::Result
     let region = Region::map(file, bytes, private)?;
     // Advice only.
     match need.touch {
-        Touch::All => region.advise_large().ok(),
-        Touch::Random => region.advise(Advice::Random).ok(),
+        Touch::All | Touch::Random => region.advise_large().ok(),
+        Touch::Few => region.advise(Advice::Random).ok(),
         Touch::Part => None,
     };
     Ok(region)

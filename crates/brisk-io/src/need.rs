@@ -21,8 +21,10 @@ pub enum Touch {
     All,
     /// Some parts, each from its start to its end.
     Part,
-    /// Some, a few bytes here and there.
+    /// Many of them, here and there, in no order.
     Random,
+    /// A few bytes here and there: fewer than about one page of twenty.
+    Few,
 }
 
 /// Who touches the loaded bytes.

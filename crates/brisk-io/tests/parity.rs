@@ -30,7 +30,12 @@ fn compare(loaded: &Loaded, expected: &[u8]) {
 }
 
 fn needs() -> impl proptest::strategy::Strategy<Value = Need> {
-    let touch = prop_oneof![Just(Touch::All), Just(Touch::Part), Just(Touch::Random)];
+    let touch = prop_oneof![
+        Just(Touch::All),
+        Just(Touch::Part),
+        Just(Touch::Random),
+        Just(Touch::Few)
+    ];
     let by = prop_oneof![Just(By::Caller), Just(By::Others)];
     let form = prop_oneof![Just(Form::Shared), Just(Form::Patched), Just(Form::Copied)];
     let parts = (touch, by, form, 1usize..9);
@@ -166,7 +171,7 @@ fn the_choice_explains_itself() {
         "so few bytes are copied faster than they are mapped"
     );
     let random = Need {
-        touch: Touch::Random,
+        touch: Touch::Few,
         ..Need::default()
     };
     let (strategy, reason_of_random) = reason(100_000, random);

@@ -199,6 +199,7 @@ impl Case {
             touch: match self.touched {
                 Touched { percent: 100, .. } => Touch::All,
                 Touched { random: false, .. } => Touch::Part,
+                Touched { percent: ..5, .. } => Touch::Few,
                 Touched { random: true, .. } => Touch::Random,
             },
             by: match self.by {
