@@ -12,10 +12,14 @@ LEN STATE PROCESSES TOUCH BY FORM STRATEGY NANOSECONDS
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::OnceLock;
-use std::{fs, io};
+
+use rustix::fs::OFlags;
 
 use crate::{By, Form, Need, Strategy, Touch, cache_home};
 
@@ -103,26 +107,34 @@ impl LoadFigures {
     /// What is wrong with the file.
     pub fn of_this_machine() -> Result<&'static Self, &'static LoadFiguresError> {
         static READ: OnceLock<Result<LoadFigures, LoadFiguresError>> = OnceLock::new();
-        let read = || {
-            let Some(path) = LoadFigures::path() else {
-                return Ok(LoadFigures::default());
-            };
-            let with_path = |problem| LoadFiguresError {
-                path: Some(path.clone()),
-                problem,
-            };
-            match fs::metadata(&path) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(LoadFigures::default()),
-                Ok(metadata) if metadata.len() > MOST => {
-                    return Err(with_path(Problem::Long(metadata.len())));
-                }
-                Ok(_) | Err(_) => {}
-            }
-            let text = fs::read_to_string(&path).map_err(|e| with_path(Problem::Io(e)))?;
-            text.parse()
-                .map_err(|e: LoadFiguresError| with_path(e.problem))
+        let read = || match LoadFigures::path() {
+            Some(path) => Self::read(&path),
+            None => Ok(Self::default()),
         };
         READ.get_or_init(read).as_ref()
+    }
+
+    /// Those in this file; none if there is no such file.
+    fn read(path: &Path) -> Result<Self, LoadFiguresError> {
+        let with_path = |problem| LoadFiguresError {
+            path: Some(path.to_owned()),
+            problem,
+        };
+        let unreadable = |e| with_path(Problem::Io(e));
+        // A named pipe would have the open wait.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(e) => return Err(unreadable(e)),
+        };
+        let mut text = String::new();
+        let read = file.take(MOST + 1).read_to_string(&mut text);
+        if read.map_err(unreadable)? as u64 > MOST {
+            return Err(with_path(Problem::Long));
+        }
+        text.parse()
+            .map_err(|e: LoadFiguresError| with_path(e.problem))
     }
 }
 
@@ -187,7 +199,7 @@ pub struct LoadFiguresError {
 #[derive(Debug)]
 enum Problem {
     Io(io::Error),
-    Long(u64),
+    Long,
     Header(String),
     Fields {
         line: usize,
@@ -208,7 +220,10 @@ impl fmt::Display for LoadFiguresError {
         }
         match &self.problem {
             Problem::Io(_) => f.write_str("cannot be read"),
-            Problem::Long(len) => write!(f, "it has {len} bytes, and figures have at most {MOST}"),
+            Problem::Long => write!(
+                f,
+                "it has more than {MOST} bytes, and figures have at most so many"
+            ),
             Problem::Header(found) => {
                 write!(f, "line 1: found {}, allowed is {HEADER:?}", Quoted(found))
             }
@@ -385,6 +400,36 @@ mod tests {
             ..situation(1 << 20, 1)
         };
         assert_eq!(figures.nearest(absent), None);
+    }
+
+    #[test]
+    fn a_file_that_is_absent_or_no_file_of_figures_is_told_apart() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("figures");
+        assert!(LoadFigures::read(&path).unwrap().is_empty());
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        let message = |path: &Path| LoadFigures::read(path).unwrap_err().to_string();
+        let again = "; measure again with brisk lab load --save";
+        let told = format!("{}: ", path.display());
+        assert_eq!(
+            message(&path),
+            format!("{told}line 1: found \"\", allowed is \"{HEADER}\"{again}")
+        );
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, vec![b'#'; MOST as usize + 1]).unwrap();
+        assert_eq!(
+            message(&path),
+            format!(
+                "{told}it has more than 1048576 bytes, and figures have at most so many{again}"
+            )
+        );
     }
 
     #[test]

@@ -203,7 +203,10 @@ fn put_zeros(address: usize) -> bool {
 /// Does what would have been done without us.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(before) = BEFORE.get() else { return };
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a pointer to a whole `siginfo_t`.
+    let was_sent = unsafe { (*info).si_code } <= 0;
     match before.sa_sigaction {
+        libc::SIG_IGN if was_sent => {}
         // The kernel ignores no fault of a program.
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: all zero is a whole action: the default, without flags.

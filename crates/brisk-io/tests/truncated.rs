@@ -217,6 +217,20 @@ fn a_fault_of_somebody_else_ends_the_process_as_before() {
     assert_eq!(status.signal(), Some(libc::SIGBUS));
 }
 
+#[test]
+fn a_signal_that_was_ignored_and_is_sent_is_ignored() {
+    if is_again() {
+        // SAFETY: to ignore a signal is an action that the call takes in place of a handler.
+        unsafe { libc::signal(libc::SIGBUS, libc::SIG_IGN) };
+        guard_mappings().unwrap();
+        // SAFETY: the call takes no pointers.
+        unsafe { libc::raise(libc::SIGBUS) };
+        std::process::exit(42);
+    }
+    let status = again("a_signal_that_was_ignored_and_is_sent_is_ignored");
+    assert_eq!(status.code(), Some(42));
+}
+
 extern "C" fn exit_with_42(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel, and who chains to this, give a whole `siginfo_t`.
     let code = unsafe { (*info).si_code };
