@@ -75,13 +75,15 @@ pub fn missing(tool: &str) -> Option<LeftOut> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    match found {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Some(LeftOut {
-            what: format!("comparison with {tool}"),
-            reason: format!("{tool} is not installed"),
-        }),
-        Ok(_) | Err(_) => None,
-    }
+    let reason = match found.err()? {
+        e if e.kind() == io::ErrorKind::NotFound => format!("{tool} is not installed"),
+        // So it is, too, where a directory of PATH cannot be searched.
+        e => format!("{tool} cannot be started: {e}"),
+    };
+    Some(LeftOut {
+        what: format!("comparison with {tool}"),
+        reason,
+    })
 }
 
 /// What `fio` is told to read a file of so many bytes from its first to its last.
