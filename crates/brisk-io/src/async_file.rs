@@ -80,7 +80,7 @@ enum Source {
 pub struct AsyncCounts {
     /// Reads of a file that ended at once. Those of a mapping all do, and are not counted.
     pub inline: u64,
-    /// Reads for which a thread waited.
+    /// How often a thread was asked to read: several times for one large read.
     pub hopped: u64,
     /// How often the system refused to read without waiting: after the first time it is not asked again.
     pub refused: u64,

@@ -80,7 +80,7 @@ pub(crate) struct Choice {
 
 /// What is asked of the system before it is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Facts {
+struct Facts {
     /// Other machines may change the files.
     remote: bool,
     situation: Situation,

@@ -94,7 +94,7 @@ pub use extents::{Charge, DiskReads, Extent, plan_extents};
 pub use figures::{LoadFigures, LoadFiguresError, Situation};
 pub use kernel_calls::{try_cachestat, try_io_uring, try_nowait};
 pub use load::{Loaded, Release, load, load_as};
-pub use mapping::{Mapping, PrivateMapping};
+pub use mapping::Mapping;
 pub use need::{By, Form, Need, Touch};
 pub use page_cache::{
     Residency, evict, evict_and_prove, page_size, prove_warm, residency, start_writeback,

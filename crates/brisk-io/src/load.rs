@@ -7,7 +7,7 @@ use rustix::mm::Advice;
 use crate::choice::{Choice, Reason, choose};
 use crate::figures::LoadFigures;
 use crate::page_cache::is_cached;
-use crate::region::Region;
+use crate::region::{Region, len_within};
 use crate::transfer::{ALIGNMENT, Transfer, copying_threads, open_direct};
 use crate::{Form, Need, ReadAt, Strategy, Touch, uring};
 
@@ -55,7 +55,7 @@ impl Loaded {
         self.strategy
     }
 
-    /// Why that way.
+    /// Why that way, or the first of those that were refused, was to be taken.
     pub fn reason(&self) -> &Reason {
         &self.reason
     }
@@ -242,17 +242,7 @@ fn copied(
     alignment: u64,
     transfer: impl FnOnce(&mut [u8], usize) -> io::Result<()>,
 ) -> io::Result<Region> {
-    let file_len = ReadAt::len(file)?;
-    if bytes.start > bytes.end || bytes.end > file_len {
-        return Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            format!(
-                "bytes {} to {} of a file of {file_len} cannot be read",
-                bytes.start, bytes.end
-            ),
-        ));
-    }
-    let len = usize::try_from(bytes.end - bytes.start).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let len = usize::try_from(len_within(file, bytes)?).map_err(|_| io::ErrorKind::OutOfMemory)?;
     // Less than `alignment`.
     let skip = (bytes.start % alignment) as usize;
     let mut region = Region::own(skip, len)?;

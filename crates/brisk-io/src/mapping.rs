@@ -94,59 +94,6 @@ impl ReadAt for Mapping {
     }
 }
 
-/// A private mapping of a file, or of a part of it: what is written stays in this process, and the file
-/// never changes.
-///
-/// Only pages that are written are copied; the others are the page cache's, as in a [`Mapping`]. The
-/// same promise is asked of the caller, for a page that was not written yet shows the file.
-#[derive(Debug)]
-pub struct PrivateMapping(Region);
-
-impl PrivateMapping {
-    /// Maps `bytes` of `file`, which need not begin at a page.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mapping::of`].
-    pub fn of(file: &File, bytes: Range<u64>) -> io::Result<Self> {
-        Region::map(file, &bytes, true).map(Self)
-    }
-
-    /// The bytes as they were patched, under the promise in the documentation of [`Mapping`].
-    #[inline]
-    pub fn as_slice(&self) -> &[u8] {
-        self.0.as_slice()
-    }
-
-    /// The bytes, to be patched.
-    #[inline]
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.0.as_mut_slice().expect("a private region is writable")
-    }
-
-    /// As [`Mapping::check`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    #[inline]
-    pub fn check(&self) -> io::Result<()> {
-        self.0.check()
-    }
-}
-
-impl ReadAt for PrivateMapping {
-    #[inline]
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.0.len() as u64)
-    }
-
-    #[inline]
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.copy(offset, buf)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,38 +128,15 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
         for range in [0..0, 17..17, 4095..4097, 12_289..40_001, 40_001..40_001] {
             let expected = &bytes[range.start as usize..range.end as usize];
-            let shared = Mapping::of(&file, range.clone()).unwrap();
-            assert_eq!(shared.as_slice(), expected);
-            shared.populate().unwrap();
-            let private = PrivateMapping::of(&file, range).unwrap();
-            assert_eq!(private.as_slice(), expected);
+            let mapping = Mapping::of(&file, range).unwrap();
+            assert_eq!(mapping.as_slice(), expected);
+            mapping.populate().unwrap();
         }
         let e = Mapping::of(&file, 40_000..40_002).unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(
             e.to_string(),
-            "bytes 40000 to 40002 of a file of 40001 cannot be mapped"
-        );
-    }
-
-    #[test]
-    fn what_is_patched_stays_here() {
-        let file = tempfile::tempfile().unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 10_000], 0).unwrap();
-        let mut one = PrivateMapping::of(&file, 5000..9000).unwrap();
-        let other = PrivateMapping::of(&file, 5000..9000).unwrap();
-        one.as_mut_slice()[100] = 7;
-        assert_eq!(one.as_slice()[100], 7);
-        assert_eq!(other.as_slice(), [1; 4000]);
-        let mut buf = [0; 3];
-        assert_eq!(one.read_at(99, &mut buf).unwrap(), 3);
-        assert_eq!(buf, [1, 7, 1]);
-        assert!(
-            Mapping::shared(&file)
-                .unwrap()
-                .as_slice()
-                .iter()
-                .all(|&b| b == 1)
+            "bytes 40000 to 40002 of a file of 40001 cannot be had"
         );
     }
 }

@@ -31,19 +31,10 @@ const LARGE: usize = 2 << 20;
 impl Region {
     /// Maps `bytes` of `file`, which has them.
     pub(crate) fn map(file: &File, bytes: &Range<u64>, private: bool) -> io::Result<Self> {
-        let file_len = ReadAt::len(file)?;
-        if bytes.start > bytes.end || bytes.end > file_len {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!(
-                    "bytes {} to {} of a file of {file_len} cannot be mapped",
-                    bytes.start, bytes.end
-                ),
-            ));
-        }
+        let len = len_within(file, bytes)?;
         // The page's own length divides the offset that is mapped.
         let skip = bytes.start % page_size() as u64;
-        let mapped = usize::try_from(bytes.end - bytes.start + skip)
+        let mapped = usize::try_from(len + skip)
             .ok()
             .filter(|&n| isize::try_from(n).is_ok())
             .ok_or(io::ErrorKind::FileTooLarge)?;
@@ -203,7 +194,7 @@ impl Region {
                 unsafe { madvise(at.as_ptr().cast(), end - start, Advice::LinuxPopulateRead) };
             return match answer {
                 Ok(()) => Ok(()),
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+                Err(rustix::io::Errno::INTR) => continue,
                 // What a touch would raise SIGBUS for.
                 Err(rustix::io::Errno::FAULT) => Err(torn()),
                 Err(e) => Err(e.into()),
@@ -249,6 +240,21 @@ impl Drop for Region {
 unsafe impl Send for Region {}
 // SAFETY: through `&Region` it is only read.
 unsafe impl Sync for Region {}
+
+/// How many `bytes` are, all of which `file` has to have.
+pub(crate) fn len_within(file: &File, bytes: &Range<u64>) -> io::Result<u64> {
+    let file_len = ReadAt::len(file)?;
+    if bytes.start > bytes.end || bytes.end > file_len {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!(
+                "bytes {} to {} of a file of {file_len} cannot be had",
+                bytes.start, bytes.end
+            ),
+        ));
+    }
+    Ok(bytes.end - bytes.start)
+}
 
 /// A page of a mapping that could not be had.
 fn torn() -> io::Error {

@@ -103,8 +103,8 @@ impl Drop for Watch {
 /// The handler that was there before ours.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Switches on, for the life of the process, that a page which cannot be had of a [`Mapping`] or a
-/// [`PrivateMapping`](crate::PrivateMapping) is an error to who reads it, and not the end of the process.
+/// Switches on, for the life of the process, that a page which cannot be had of a [`Mapping`] or of what
+/// was [loaded](crate::Loaded) is an error to who reads it, and not the end of the process.
 ///
 /// It concerns all mappings of this crate, also those made before. To call it again does nothing.
 ///
