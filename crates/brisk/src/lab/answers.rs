@@ -16,6 +16,17 @@ pub struct Answer {
     pub sentences: Vec<String>,
 }
 
+impl Answer {
+    /// Those of the questions that something was said to.
+    pub fn given(all: impl IntoIterator<Item = (&'static str, Vec<String>)>) -> Vec<Self> {
+        let all = all.into_iter().map(|(question, sentences)| Self {
+            question,
+            sentences,
+        });
+        all.filter(|answer| !answer.sentences.is_empty()).collect()
+    }
+}
+
 /// An image whose name says what was chosen.
 struct Packed<'a> {
     recipe: Recipe,

@@ -2,6 +2,7 @@
 
 mod load;
 mod reads;
+mod repeated;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -87,13 +87,7 @@ pub fn of(results: &LoadResults) -> Vec<Answer> {
             chosen(results, rng),
         ),
     ];
-    let answers = answers.into_iter().map(|(question, sentences)| Answer {
-        question,
-        sentences,
-    });
-    answers
-        .filter(|answer| !answer.sentences.is_empty())
-        .collect()
+    Answer::given(answers)
 }
 
 /// The cases in which `is_asked`.

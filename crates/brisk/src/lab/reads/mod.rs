@@ -13,7 +13,7 @@ mod text;
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -539,8 +539,8 @@ impl ReadsResults {
     }
 
     /// The tables, for people.
-    pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        out.write_all(text::of(self).as_bytes())
+    pub fn text(&self) -> String {
+        text::of(self)
     }
 }
 

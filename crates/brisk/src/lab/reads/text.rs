@@ -218,13 +218,7 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
             costs(results),
         ),
     ];
-    let answers = answers.into_iter().map(|(question, sentences)| Answer {
-        question,
-        sentences,
-    });
-    answers
-        .filter(|answer| !answer.sentences.is_empty())
-        .collect()
+    Answer::given(answers)
 }
 
 /// The parts of what the pattern costs, and what heals it.

@@ -1,13 +1,11 @@
 //! `brisk lab load`: ways to get a large file into memory.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
 
-use super::QUICK;
+use super::repeated::Repeated;
 use crate::Answer;
-use crate::lab::kept;
 use crate::lab::load::{
     Dimensions, Giving, Grain, LoadLab, Shape, Source, State, Touched, Way, Who, processors,
 };
@@ -120,34 +118,12 @@ pub struct Args {
     #[arg(long)]
     whole_pages: bool,
 
-    /// Runs of each.
-    #[arg(long, value_name = "N", default_value_t = 10,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
-
-    /// Three runs of each are enough for a first look.
-    #[arg(long, conflicts_with = "runs")]
-    quick: bool,
-
     /// Keeps the figures for this user's programs, which then load files as was fastest here.
     #[arg(long)]
     save: bool,
 
-    /// Where load.json and report.html are written.
-    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
-    out: PathBuf,
-
-    /// Decides the random orders. [default: another one each time]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
-    /// Prints what is in load.json in place of the tables.
-    #[arg(long)]
-    json: bool,
-
-    /// Does not say how far it is.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    repeated: Repeated,
 }
 
 fn at_least_one(text: &str) -> anyhow::Result<usize> {
@@ -156,6 +132,7 @@ fn at_least_one(text: &str) -> anyhow::Result<usize> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let repeated = &args.repeated;
     let faulting = match &*args.faulting {
         [] => {
             let mut all = vec![0, 1, 2, processors()];
@@ -169,7 +146,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             Some(file) => Source::File(file.clone()),
             None => Source::Made {
                 lengths: args.size.clone(),
-                directory: args.dir.clone().unwrap_or_else(|| args.out.clone()),
+                directory: repeated.directory(args.dir.as_ref()),
             },
         },
         ways: args.strategies.clone(),
@@ -188,22 +165,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             true => Grain::Page,
             false => Grain::Word,
         },
-        runs: if args.quick { QUICK } else { args.runs },
-        out: args.out.clone(),
-        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
-        quiet: args.quiet,
+        runs: repeated.runs(),
+        out: repeated.out.clone(),
+        seed: repeated.seed(),
+        quiet: repeated.quiet,
     };
     let results = lab.run()?;
-    kept::write_page_in(&args.out)?;
-    let mut out = io::stdout().lock();
-    match args.json {
-        true => {
-            serde_json::to_writer_pretty(&mut out, &results)?;
-            writeln!(out)?;
-        }
-        false => write!(out, "{}", results.text())?,
-    }
-    out.flush().context("cannot write the tables")?;
+    repeated.show(&results, &results.text())?;
     if args.save {
         say(&format!(
             "the figures are kept in {}",

@@ -1,13 +1,11 @@
 //! `brisk lab reads`: thousands of small reads.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 
-use super::QUICK;
+use super::repeated::Repeated;
 use crate::Answer;
-use crate::lab::kept;
 use crate::lab::reads::ReadsLab;
 use crate::size::parse_size;
 
@@ -48,33 +46,12 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Runs of each.
-    #[arg(long, value_name = "N", default_value_t = 10,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
-
-    /// Three runs of each are enough for a first look.
-    #[arg(long, conflicts_with = "runs")]
-    quick: bool,
-
-    /// Where reads.json and report.html are written.
-    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
-    out: PathBuf,
-
-    /// Decides the random orders. [default: another one each time]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
-    /// Prints what is in reads.json in place of the tables.
-    #[arg(long)]
-    json: bool,
-
-    /// Does not say how far it is.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    repeated: Repeated,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let repeated = &args.repeated;
     ensure!(
         args.large >= 1 << 20,
         "--large: found {}, allowed is 1M or more",
@@ -85,22 +62,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         size: usize::try_from(args.size)?,
         large: args.large,
         depth: usize::try_from(args.depth)?,
-        runs: if args.quick { QUICK } else { args.runs },
-        out: args.out.clone(),
-        dir: args.dir.clone().unwrap_or_else(|| args.out.clone()),
-        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
-        quiet: args.quiet,
+        runs: repeated.runs(),
+        out: repeated.out.clone(),
+        dir: repeated.directory(args.dir.as_ref()),
+        seed: repeated.seed(),
+        quiet: repeated.quiet,
     };
     let results = lab.run()?;
-    kept::write_page_in(&args.out)?;
-    let mut out = io::stdout().lock();
-    match args.json {
-        true => {
-            serde_json::to_writer_pretty(&mut out, &results)?;
-            writeln!(out)?;
-        }
-        false => results.print(&mut out)?,
-    }
-    out.flush().context("cannot write the tables")?;
+    repeated.show(&results, &results.text())?;
     Ok(Answer::Yes)
 }
