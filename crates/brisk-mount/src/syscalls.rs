@@ -450,21 +450,34 @@ fn close_all_but(kept: &[RawFd], stdio: BorrowedFd<'_>) -> Result<()> {
     kept.sort_unstable();
     let mut first: c_uint = 3;
     for fd in kept {
-        close_range(first, fd.wrapping_sub(1))?;
+        close_range(first, fd.wrapping_sub(1), 0)?;
         first = first.max(fd.saturating_add(1));
     }
-    close_range(first, c_uint::MAX)
+    close_range(first, c_uint::MAX, 0)
+}
+
+/// Closes `fds` in this thread and those that it will start, which from now on have a table of
+/// descriptors of their own: what it held before it holds itself until it closes it or ends.
+///
+/// To be called by a thread that uses none of `fds` again, in a process with other threads, which
+/// keep them.
+pub(crate) fn close_in_this_thread(fds: &[OwnedFd]) -> Result<()> {
+    fds.iter().try_for_each(|fd| {
+        let fd = fd.as_raw_fd().unsigned_abs();
+        close_range(fd, fd, libc::CLOSE_RANGE_UNSHARE)
+    })
 }
 
 /// Closes the descriptors `first..=last`; nothing if there are none.
-fn close_range(first: c_uint, last: c_uint) -> Result<()> {
+fn close_range(first: c_uint, last: c_uint, flags: c_uint) -> Result<()> {
     if first > last {
         return Ok(());
     }
     // SAFETY: the call takes three numbers. What it closes is owned by nobody who uses it again:
-    // this is called in a new process alone (`start_detached`), whose `main` uses what was kept,
-    // and which never returns into the code that owns the rest.
-    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    // this is called in a new process (`start_detached`), whose `main` uses what was kept, and
+    // which never returns into the code that owns the rest; and in a thread that gets a table of
+    // its own and uses none of what it closes (`close_in_this_thread`).
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     match result {
         0 => Ok(()),
         _ => Err(last_errno()),

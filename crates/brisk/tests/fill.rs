@@ -8,7 +8,7 @@ mod staging;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -411,21 +411,41 @@ fn an_image_that_is_the_root_directory_is_filled() {
     });
 }
 
+/// A tree with a large file, and the launch that a fill meets everywhere: what it asks for in the
+/// order of the pack, and what it asks for in the other one.
+fn prepare_to_meet(stage: &Stage) -> Vec<String> {
+    let mut state = 1u64;
+    let letters = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) as u8 & 15
+    });
+    let large: Vec<u8> = letters.take(4 << 20).collect();
+    fs::write(stage.path("tree/large"), large).unwrap();
+    stage.pack("app.img");
+    files(stage)
+}
+
+/// Starts two programs that do this, and waits for the server.
+fn start_two(stage: &Stage, script: &str) -> Vec<Child> {
+    let loads = (0..2).map(|_| {
+        stage
+            .lingering("0", &["sh", "-c", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    let loads = loads.collect();
+    stage.wait_for_program("brisk-server");
+    loads
+}
+
 #[test]
 fn a_server_that_is_killed_in_the_middle_of_its_fill_is_replaced() {
     each_user(|stage| {
-        let mut state = 1u64;
-        let letters = std::iter::repeat_with(|| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) as u8 & 15
-        });
-        let large: Vec<u8> = letters.take(4 << 20).collect();
-        fs::write(stage.path("tree/large"), large).unwrap();
-        stage.pack("app.img");
-        let mut all = files(stage);
-        // In two orders, so that program and fill meet everywhere.
+        let mut all = prepare_to_meet(stage);
         for round in 0..12u64 {
             if round % 6 == 0 {
                 all.reverse();
@@ -433,17 +453,7 @@ fn a_server_that_is_killed_in_the_middle_of_its_fill_is_replaced() {
             }
             // So long that the server is there to be killed, however fast all goes.
             let script = format!("{COMPARE}; sleep 0.3; {COMPARE}");
-            let loads: Vec<_> = (0..2)
-                .map(|_| {
-                    stage
-                        .lingering("0", &["sh", "-c", &script])
-                        .stdout(Stdio::piped())
-                        .stderr(Stdio::piped())
-                        .spawn()
-                        .unwrap()
-                })
-                .collect();
-            stage.wait_for_program("brisk-server");
+            let loads = start_two(stage, &script);
             thread::sleep(Duration::from_micros(round * 7919 % 31_000));
             for server in stage.processes("brisk-server") {
                 // It may have ended with the programs.
@@ -461,4 +471,48 @@ fn a_server_that_is_killed_in_the_middle_of_its_fill_is_replaced() {
             stage.assert_nothing_left(Duration::from_secs(10));
         }
     });
+}
+
+/// A look-up of a thread of the server waits, unkillably, for another one of its threads: it must not
+/// keep open by that what has to be closed for the look-up to fail.
+#[test]
+fn no_thread_is_left_though_guardian_and_server_are_killed_in_the_middle_of_a_fill() {
+    let test = || {
+        each_user(|stage| {
+            let all = prepare_to_meet(stage);
+            make_pack(stage, "app.img", &all, "app.img.hot");
+            for round in 0..24u64 {
+                // Names alone: a page that is asked for and stored at once can hang.
+                let loads = start_two(stage, "ls -lR $BRISK_TREE; sleep 0.3");
+                thread::sleep(Duration::from_micros(round * 7919 % 31_000));
+                let guardians = stage.processes("brisk-guardian");
+                let servers = stage.processes("brisk-server");
+                for (pids, signal) in [
+                    // So that it starts no other one.
+                    (&guardians, Signal::STOP),
+                    (&servers, Signal::KILL),
+                    (&guardians, Signal::KILL),
+                ] {
+                    for pid in pids {
+                        kill_process(Pid::from_raw(*pid).unwrap(), signal).ok();
+                    }
+                }
+                for load in loads {
+                    // It ends, if only with errors.
+                    load.wait_with_output().unwrap();
+                }
+                let gone = |pid: &i32| {
+                    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+                    threads.map_or(0, Iterator::count) <= 1
+                };
+                let deadline = Instant::now() + Duration::from_secs(10);
+                while !servers.iter().all(gone) {
+                    assert!(Instant::now() < deadline, "round {round}: {servers:?} hang");
+                    thread::sleep(Duration::from_millis(5));
+                }
+                stage.assert_no_process(Duration::from_secs(10));
+            }
+        });
+    };
+    staging::watched_for(Duration::from_secs(120), test);
 }

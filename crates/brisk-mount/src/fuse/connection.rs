@@ -7,7 +7,7 @@ use super::channel::{Channel, REQUEST};
 use super::options::ServeOptions;
 use super::wire::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR, can, op};
 use crate::error::{Action, Cause, Error, Result};
-use crate::syscalls::clone_fuse_channel;
+use crate::syscalls::{clone_fuse_channel, close_in_this_thread};
 
 /// What is asked of the kernel, as far as it can.
 ///
@@ -53,6 +53,8 @@ pub struct FuseConnection {
     /// requests with ECONNABORTED: so all of them are kept here, and not by the server.
     ///
     /// 1. There is at least one.
+    /// 2. If there are several, no request is read from the last: see
+    ///    [`FuseConnection::keep_to_storing`].
     channels: Vec<OwnedFd>,
     agreed: u64,
 }
@@ -63,7 +65,7 @@ impl FuseConnection {
     /// `channel` is an opened `/dev/fuse` on which a file system was mounted, which queues the
     /// request INIT: it is read and answered here, so this returns at once.
     ///
-    /// A channel of its own for each of `options.threads` is opened. Where `/dev/fuse` cannot be
+    /// A channel of its own for each of `options.threads` is opened, and one for stores. Where `/dev/fuse` cannot be
     /// opened any longer, the threads share what there is: see [`FuseConnection::channels`].
     ///
     /// # Errors
@@ -74,7 +76,7 @@ impl FuseConnection {
         let agreed = init(channel.as_fd(), options.exact_recorder().is_some())
             .map_err(|cause| Error::new(Action::Serve, cause))?;
         let mut channels = vec![channel];
-        while channels.len() < options.threads {
+        while channels.len() <= options.threads {
             match clone_fuse_channel(channels[0].as_fd()) {
                 Ok(clone) => channels.push(clone),
                 // No device, no right to open it, or opened in another user namespace. What is
@@ -86,7 +88,7 @@ impl FuseConnection {
     }
 
     /// The connection that another process established, out of its [`FuseConnection::channels`],
-    /// inherited, and its [`FuseConnection::agreed`].
+    /// inherited, in their order, and its [`FuseConnection::agreed`].
     ///
     /// # Errors
     ///
@@ -107,6 +109,33 @@ impl FuseConnection {
     /// All channels: the one that was mounted, and its clones.
     pub fn channels(&self) -> &[OwnedFd] {
         &self.channels
+    }
+
+    /// The channels that requests are read from.
+    pub(super) fn answering(&self) -> &[OwnedFd] {
+        match self.channels.as_slice() {
+            [answering @ .., _] if !answering.is_empty() => answering,
+            all => all,
+        }
+    }
+
+    /// The channel that stores are written to.
+    pub(super) fn storing(&self) -> BorrowedFd<'_> {
+        self.channels.last().map_or(self.channel(), AsFd::as_fd)
+    }
+
+    /// Leaves to the calling thread, and to those that it will start, no channel but
+    /// [`FuseConnection::storing`].
+    ///
+    /// A store or a look-up waits, unkillably, for the answer to what others have asked, and the
+    /// descriptors of a thread that waits stay open. If server and guardian are killed at once, the
+    /// channel from which a request was read has to be closed by that for the request to fail, and
+    /// the thread and the asker to go on.
+    pub(super) fn keep_to_storing(&self) {
+        if self.channels.len() > 1 {
+            // Before Linux 5.9 nobody can, and nothing but that case depends on it.
+            close_in_this_thread(self.answering()).ok();
+        }
     }
 
     /// What was agreed on in INIT, as the bits of its flags.

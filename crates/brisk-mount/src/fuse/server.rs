@@ -45,20 +45,25 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
     let served = ServedImage::new(image, options);
     let result = thread::scope(|scope| {
         if let Some(ahead) = &served.ahead {
-            let channel = Channel(connection.channel());
             let builder = thread::Builder::new().name("brisk-ahead".into());
             let nodes = served.nodes;
-            let run = move || ahead.run(channel, nodes, &options.served);
+            let run = move || {
+                connection.keep_to_storing();
+                ahead.run(Channel(connection.storing()), nodes, &options.served);
+            };
             if builder.spawn_scoped(scope, run).is_err() {
                 // Nobody takes what is queued, so nothing is.
                 ahead.end();
             }
         }
         if let Some(fill) = &options.fill {
-            let channel = Channel(connection.channel());
             let builder = thread::Builder::new().name("brisk-fill".into());
             let missed = options.recorder.as_deref();
-            let run = move || fill.run(channel, image, &options.served, missed);
+            let run = move || {
+                connection.keep_to_storing();
+                let channel = Channel(connection.storing());
+                fill.run(channel, image, &options.served, missed);
+            };
             if builder.spawn_scoped(scope, run).is_err() {
                 // Its counters say that nothing was filled.
                 fill.end();
@@ -100,7 +105,7 @@ fn answer_all(
         options,
         told: Mutex::default(),
     };
-    let channels = connection.channels();
+    let channels = connection.answering();
     let answer = |i: usize| server.answer(Channel(channels[i % channels.len()].as_fd()));
     let result = thread::scope(|scope| {
         let others: Vec<_> = (1..options.threads)
