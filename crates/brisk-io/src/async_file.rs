@@ -16,8 +16,9 @@ use crate::{Mapping, ReadAt};
 /// nothing to wait for.
 ///
 /// From a [`Mapping`] a read is a copy. From a [`File`] it is a system call that gives what is in memory and
-/// waits for nothing (`preadv2` with `RWF_NOWAIT`); only if that is not all, a thread reads the rest. A read
-/// that ends at once allocates nothing and wakes nobody.
+/// waits for nothing (`preadv2` with `RWF_NOWAIT`); only if that is not all, the rest is read by `io_uring`
+/// (with the feature `io-uring`, where the system lets it) or by a thread. A read that ends at once allocates
+/// nothing and wakes nobody.
 ///
 /// Synchronous code reads the same file through [`ReadAt`].
 ///
@@ -80,7 +81,7 @@ enum Source {
 pub struct AsyncCounts {
     /// Reads of a file that ended at once. Those of a mapping all do, and are not counted.
     pub inline: u64,
-    /// How often a thread was asked to read: several times for one large read.
+    /// How often others were asked to read, `io_uring` or a thread: several times for one large read.
     pub hopped: u64,
     /// How often the system refused to read without waiting: after the first time it is not asked again.
     pub refused: u64,
@@ -114,7 +115,7 @@ impl AsyncFile {
         }
     }
 
-    /// Has a thread do every read of a file, though its bytes may be in memory: for comparison, and for
+    /// Has others do every read of a file, though its bytes may be in memory: for comparison, and for
     /// files that are known not to be.
     pub fn always_hop(self) -> Self {
         if let Source::File { inline, .. } = &self.source {

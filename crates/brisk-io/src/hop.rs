@@ -1,7 +1,8 @@
 /*!
 Reads that have to wait for a disk, done by threads that may.
 
-There is one pool in a process. A thread is started when a read waits and all threads are busy, up to
+There is one pool in a process. Where the system lets it, one thread hands all reads to the kernel by
+`io_uring`. Elsewhere a thread is started when a read waits and all threads are busy, up to
 [`MOST_THREADS`], and ends when it had nothing to do for [`IDLE`]. Reads that wait in the queue and are near
 each other in the same file are done as one.
 */
@@ -17,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::ReadAt;
+use crate::uring::{Alarm, Hops};
 
 /// Reads that a disk is given at once. Those of servers take more, and few programs have more to give.
 const MOST_THREADS: usize = 64;
@@ -110,6 +112,7 @@ impl Hop {
 static POOL: Pool = Pool {
     queue: Mutex::new(Queue {
         hops: VecDeque::new(),
+        ring: Ring::Untried,
         threads: 0,
         idle: 0,
     }),
@@ -123,9 +126,24 @@ struct Pool {
 
 struct Queue {
     hops: VecDeque<Arc<Hop>>,
+    ring: Ring,
     threads: usize,
     /// Threads that wait for work, or were woken for some and have not taken it yet.
     idle: usize,
+}
+
+/// The thread that reads by `io_uring`.
+enum Ring {
+    Untried,
+    /// It was started, and looks at the queue when the kernel lets it.
+    Starting,
+    /// It reads, and has to be woken to look at the queue if it sleeps.
+    Reads {
+        alarm: Alarm,
+        sleeps: bool,
+    },
+    /// Threads read.
+    Refused,
 }
 
 impl Pool {
@@ -136,6 +154,40 @@ impl Pool {
     fn submit(&'static self, hop: Arc<Hop>) -> io::Result<()> {
         let mut queue = self.queue();
         queue.hops.push_back(hop);
+        if let Ring::Untried = queue.ring {
+            let name = "brisk-io-ring".to_owned();
+            let started = thread::Builder::new().name(name).spawn(|| self.run_ring());
+            queue.ring = match started {
+                Ok(_) => Ring::Starting,
+                Err(_) => Ring::Refused,
+            };
+        }
+        match &mut queue.ring {
+            Ring::Untried | Ring::Starting => Ok(()),
+            Ring::Reads { alarm, sleeps } => {
+                let alarm = std::mem::take(sleeps).then(|| alarm.clone());
+                drop(queue);
+                if let Some(alarm) = alarm {
+                    alarm.ring();
+                }
+                Ok(())
+            }
+            Ring::Refused => {
+                let started = self.start_thread(&mut queue);
+                if started.is_err() {
+                    queue.hops.pop_back();
+                }
+                started
+            }
+        }
+    }
+
+    /// Has a thread look at the queue: one more, if there are too few.
+    ///
+    /// # Errors
+    ///
+    /// If none can be started, and there is none.
+    fn start_thread(&'static self, queue: &mut Queue) -> io::Result<()> {
         if queue.hops.len() > queue.idle && queue.threads < MOST_THREADS {
             let started = thread::Builder::new()
                 .name("brisk-io".to_owned())
@@ -144,23 +196,53 @@ impl Pool {
                 Ok(_) => queue.threads += 1,
                 // The others come to it.
                 Err(_) if queue.threads > 0 => {}
-                Err(e) => {
-                    queue.hops.pop_back();
-                    return Err(e);
-                }
+                Err(e) => return Err(e),
             }
         }
         self.work.notify_one();
         Ok(())
     }
 
+    /// Reads by `io_uring`; where that is refused, as one of the threads.
+    fn run_ring(&'static self) {
+        let hops = match Hops::new() {
+            Ok(hops) => hops,
+            Err(_) => {
+                let mut queue = self.queue();
+                queue.ring = Ring::Refused;
+                // What came meanwhile has threads, as if it came now.
+                queue.threads += 1;
+                for _ in 1..queue.hops.len() {
+                    // This one is there.
+                    self.start_thread(&mut queue).ok();
+                }
+                drop(queue);
+                return self.run();
+            }
+        };
+        self.queue().ring = Ring::Reads {
+            alarm: hops.alarm(),
+            sleeps: false,
+        };
+        hops.run(|room| {
+            let mut queue = self.queue();
+            let groups = std::iter::from_fn(|| Group::take(&mut queue.hops));
+            let groups: Vec<_> = groups.take(room).collect();
+            let all = queue.hops.is_empty();
+            if let Ring::Reads { sleeps, .. } = &mut queue.ring {
+                // With reads in the queue for which there is no room, it looks again when others end.
+                *sleeps = all;
+            }
+            groups
+        })
+    }
+
     fn run(&self) {
         let mut queue = self.queue();
         loop {
-            let together = take_together(&mut queue.hops);
-            if !together.is_empty() {
+            if let Some(group) = Group::take(&mut queue.hops) {
                 drop(queue);
-                read_together(&together);
+                group.read();
                 queue = self.queue();
                 continue;
             }
@@ -179,71 +261,106 @@ impl Pool {
     }
 }
 
-/// Takes the first read that somebody wants, and all that are near it.
-fn take_together(hops: &mut VecDeque<Arc<Hop>>) -> Vec<Arc<Hop>> {
-    let first = loop {
-        match hops.pop_front() {
-            None => return Vec::new(),
-            Some(hop) if hop.is_wanted() => break hop,
-            Some(_) => {}
-        }
-    };
-    let mut all = first.bytes.clone();
-    let mut together = vec![first];
-    // What joins may bring others near.
-    loop {
-        let near = hops.iter().position(|hop| {
-            let joined = all.start.min(hop.bytes.start)..all.end.max(hop.bytes.end);
-            Arc::ptr_eq(&hop.file, &together[0].file)
-                && hop.bytes.start <= all.end.saturating_add(GAP)
-                && all.start <= hop.bytes.end.saturating_add(GAP)
-                && joined.end - joined.start <= LARGEST as u64
-        });
-        let Some(hop) = near.and_then(|number| hops.remove(number)) else {
-            return together;
-        };
-        if hop.is_wanted() {
-            all = all.start.min(hop.bytes.start)..all.end.max(hop.bytes.end);
-            together.push(hop);
-        }
-    }
+/// Reads of one file that are near each other, and done as one.
+pub(crate) struct Group {
+    /// 1. There is at least one, and all are of the same file.
+    hops: Vec<Arc<Hop>>,
+    /// From the first byte of any to the last one, at most [`LARGEST`].
+    bytes: Range<u64>,
 }
 
-fn read_together(hops: &[Arc<Hop>]) {
-    if let [hop] = hops {
-        hop.finish(read(&hop.file, &hop.bytes));
-        return;
+impl Group {
+    /// Takes the first read that somebody wants, and all that are near it.
+    fn take(hops: &mut VecDeque<Arc<Hop>>) -> Option<Self> {
+        let first = loop {
+            match hops.pop_front()? {
+                hop if hop.is_wanted() => break hop,
+                _ => {}
+            }
+        };
+        let mut group = Self::of(first);
+        // What joins may bring others near.
+        loop {
+            let near = hops.iter().position(|hop| group.is_near(hop));
+            let Some(hop) = near.and_then(|number| hops.remove(number)) else {
+                return Some(group);
+            };
+            if hop.is_wanted() {
+                group.bytes = group.with(&hop);
+                group.hops.push(hop);
+            }
+        }
     }
-    let start = hops.iter().map(|hop| hop.bytes.start).min().unwrap_or(0);
-    let end = hops.iter().map(|hop| hop.bytes.end).max().unwrap_or(0);
-    match read(&hops[0].file, &(start..end)) {
-        Ok(all) => {
-            for hop in hops {
-                let at = |place: u64| {
-                    usize::try_from(place - start)
-                        .unwrap_or(usize::MAX)
-                        .min(all.len())
-                };
-                let part = &all[at(hop.bytes.start)..at(hop.bytes.end)];
-                hop.finish(Ok(part.to_vec()));
-            }
+
+    fn of(hop: Arc<Hop>) -> Self {
+        Self {
+            bytes: hop.bytes.clone(),
+            hops: vec![hop],
         }
-        // One of them may be at fault, and the others not.
-        Err(_) => {
-            for hop in hops {
-                hop.finish(read(&hop.file, &hop.bytes));
-            }
+    }
+
+    fn with(&self, hop: &Hop) -> Range<u64> {
+        self.bytes.start.min(hop.bytes.start)..self.bytes.end.max(hop.bytes.end)
+    }
+
+    fn is_near(&self, hop: &Hop) -> bool {
+        let joined = self.with(hop);
+        Arc::ptr_eq(&hop.file, &self.hops[0].file)
+            && hop.bytes.start <= self.bytes.end.saturating_add(GAP)
+            && self.bytes.start <= hop.bytes.end.saturating_add(GAP)
+            && joined.end - joined.start <= LARGEST as u64
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        // Invariant 1.
+        &self.hops[0].file
+    }
+
+    /// Where it starts in the file.
+    pub(crate) fn start(&self) -> u64 {
+        self.bytes.start
+    }
+
+    /// Bytes, if the file does not end before.
+    pub(crate) fn len(&self) -> usize {
+        // At most `LARGEST`.
+        (self.bytes.end - self.bytes.start) as usize
+    }
+
+    /// Reads it, in this thread.
+    fn read(self) {
+        let bytes = read(self.file(), self.start(), self.len());
+        for single in self.finish(bytes) {
+            let bytes = read(single.file(), single.start(), single.len());
+            single.finish(bytes);
         }
+    }
+
+    /// Gives each its part of the bytes, of which there are fewer where the file ends. Returns what has to
+    /// be read again by itself: one of several reads may be at fault, and the others not.
+    pub(crate) fn finish(self, bytes: io::Result<Vec<u8>>) -> Vec<Self> {
+        match (bytes, self.hops.as_slice()) {
+            (bytes, [hop]) => hop.finish(bytes),
+            (Ok(bytes), hops) => {
+                for hop in hops {
+                    // At most `len`.
+                    let at = |place: u64| ((place - self.bytes.start) as usize).min(bytes.len());
+                    let part = &bytes[at(hop.bytes.start)..at(hop.bytes.end)];
+                    hop.finish(Ok(part.to_vec()));
+                }
+            }
+            (Err(_), _) => return self.hops.into_iter().map(Self::of).collect(),
+        }
+        Vec::new()
     }
 }
 
 /// The bytes; fewer where the file ends.
-fn read(file: &File, bytes: &Range<u64>) -> io::Result<Vec<u8>> {
-    let len = usize::try_from(bytes.end - bytes.start).map_err(|_| io::ErrorKind::OutOfMemory)?;
+fn read(file: &File, start: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut buf = vec![0; len];
     let mut done = 0;
     while done < len {
-        match ReadAt::read_at(file, bytes.start + done as u64, &mut buf[done..]) {
+        match ReadAt::read_at(file, start + done as u64, &mut buf[done..]) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -288,17 +405,51 @@ mod tests {
         let [first, second, third, far] = near.clone();
         let mut queue = VecDeque::from([first, foreign, second, gone, third, far]);
         // 30000 is near only when 15000 has joined, and 99990 never is.
-        let together = take_together(&mut queue);
-        assert_eq!(together.len(), 3);
-        read_together(&together);
+        let together = Group::take(&mut queue).unwrap();
+        assert_eq!(together.hops.len(), 3);
+        together.read();
         assert_eq!(taken(&near[0]), bytes[..10]);
         assert_eq!(taken(&near[1]), bytes[30_000..30_010]);
         assert_eq!(taken(&near[2]), bytes[15_000..15_010]);
         let rest: Vec<_> = queue.iter().map(|hop| hop.bytes.start).collect();
         assert_eq!(rest, [5, 99_990]);
-        read_together(&take_together(&mut queue));
-        read_together(&take_together(&mut queue));
+        while let Some(group) = Group::take(&mut queue) {
+            group.read();
+        }
         // Where the file ends, there is less.
         assert_eq!(taken(&near[3]), bytes[99_990..]);
+    }
+
+    #[test]
+    fn a_read_that_fails_takes_no_other_with_it() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        file.write_all_at(&[7; 100], 0).unwrap();
+        let hops = [hop(&file, 0..10), hop(&file, 20..30)];
+        let mut queue = hops.iter().cloned().collect();
+        let group = Group::take(&mut queue).unwrap();
+        assert_eq!((group.start(), group.len()), (0, 30));
+        let single = group.finish(Err(io::ErrorKind::Other.into()));
+        let single: Vec<_> = single
+            .into_iter()
+            .map(|group| group.bytes.clone())
+            .collect();
+        assert_eq!(single, [0..10, 20..30]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error_for_each() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let written = File::options().write(true).open(path.path()).unwrap();
+        let written = Arc::new(written);
+        let hops = [0, 50, 1 << 20].map(|offset| Hop::start(&written, offset, 10).unwrap());
+        for hop in hops {
+            let result = loop {
+                match hop.poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(result) => break result,
+                    Poll::Pending => thread::yield_now(),
+                }
+            };
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EBADF));
+        }
     }
 }

@@ -44,7 +44,8 @@ the [`LoadFigures`], every byte of which is checked. But a file can be cut while
 
 # Features
 
-* `io-uring`: loading by `io_uring`. Without it [`Strategy::Uring`] and [`Strategy::UringDirect`] are refused.
+* `io-uring`: loading by `io_uring`, and reads of an [`AsyncFile`] that have to wait. Without it
+  [`Strategy::Uring`] and [`Strategy::UringDirect`] are refused, and threads read.
 
 # What this crate does not do
 

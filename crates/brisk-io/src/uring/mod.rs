@@ -1,11 +1,16 @@
-//! Copying a large part of a file into memory by `io_uring`.
+//! Reading by `io_uring`: a large part of a file into memory, and many small ones that others wait for.
 
 #[cfg(feature = "io-uring")]
 mod enabled;
 #[cfg(feature = "io-uring")]
-pub(crate) use enabled::transfer;
+mod hops;
+#[cfg(feature = "io-uring")]
+pub(crate) use {
+    enabled::transfer,
+    hops::{Alarm, Hops},
+};
 
 #[cfg(not(feature = "io-uring"))]
 mod disabled;
 #[cfg(not(feature = "io-uring"))]
-pub(crate) use disabled::transfer;
+pub(crate) use disabled::{Alarm, Hops, transfer};
