@@ -210,14 +210,18 @@ impl Region {
             let this = &self;
             for start in (0..self.mapped).step_by(piece.max(page)) {
                 let len = piece.min(self.mapped - start);
-                scope.spawn(move || {
+                let release = move || {
                     // SAFETY: `start < mapped`, so the result is in the mapping.
                     let at = unsafe { this.base.add(start) };
                     // SAFETY: the range is mapped (invariant 1). Pages that are dropped are read from
                     // the file again if they are touched; nobody borrows them, as `self` was moved here.
                     // If it fails, `drop` unmaps them all the same.
                     unsafe { madvise(at.as_ptr().cast(), len, Advice::LinuxDontNeed) }.ok();
-                });
+                };
+                // Where none can be started, `drop` does it.
+                std::thread::Builder::new()
+                    .spawn_scoped(scope, release)
+                    .ok();
             }
         });
     }

@@ -441,7 +441,8 @@ fn a_directory_that_others_may_write_is_refused() {
             e.to_string(),
             format!(
                 "code cache {}: its mode is {mode:o}, allowed is {allowed}, for who writes there decides what \
-                 this user executes; name another directory",
+                 this user executes; name another directory, or remove this one: what others have put there \
+                 stays",
                 path.display()
             )
         );
@@ -456,6 +457,21 @@ fn a_directory_that_others_may_write_is_refused() {
         e.to_string()
             .starts_with(&format!("code cache {}: ", file.display()))
     );
+}
+
+/// A directory may have been open to others when the entry was made.
+#[test]
+fn an_entry_that_others_may_write_is_a_miss() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = cache(&home, Check::AtOpen);
+    cache.store(&KEY, b"code").unwrap();
+    let path = only_file(&home);
+    fs::set_permissions(&path, Permissions::from_mode(0o646)).unwrap();
+    assert_eq!(
+        damage(cache.load(&KEY, Need::default()).unwrap()),
+        "damaged entry at byte 0: its mode is 646, allowed is 644; generate the code again"
+    );
+    assert!(names(&home).is_empty());
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use std::ffi::CStr;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Metadata};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -45,8 +45,20 @@ impl Directory {
         let fd = opened.map_err(|e| told(e.into()))?;
         let stat = fstat(&fd).map_err(|e| told(e.into()))?;
         let user = rustix::process::geteuid().as_raw();
-        trusted(stat.st_uid, stat.st_mode, user).map_err(told)?;
-        Ok(Self(fd))
+        match others_may_write(stat.st_uid, stat.st_mode, user) {
+            None => Ok(Self(fd)),
+            Some(Distrust {
+                field,
+                found,
+                allowed,
+            }) => Err(told(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "{field} is {found}, allowed is {allowed}, for who writes there decides what this user \
+                     executes; name another directory, or remove this one: what others have put there stays"
+                ),
+            ))),
+        }
     }
 
     /// Opens an entry to be read; a name that leads elsewhere is not followed.
@@ -54,6 +66,13 @@ impl Directory {
         // A named pipe would have the open wait.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(openat(&self.0, name, flags, Mode::empty())?.into())
+    }
+
+    /// Why an entry cannot be trusted, if it is so: in a directory that others could write once, files of
+    /// theirs can be.
+    pub(super) fn distrust(metadata: &Metadata) -> Option<Distrust> {
+        let user = rustix::process::geteuid().as_raw();
+        others_may_write(metadata.uid(), metadata.mode(), user)
     }
 
     /// Takes away the name of an entry; that of another file, if `only` is given, stays.
@@ -137,22 +156,29 @@ impl Directory {
     }
 }
 
-/// Whether nobody but `user` and root can have written in a directory of this owner and mode.
-fn trusted(owner: u32, mode: u32, user: u32) -> io::Result<()> {
-    let problem = if owner != user && owner != 0 {
-        format!("its owner is user {owner}, allowed are user {user} and root")
-    } else if mode & 0o022 != 0 {
-        let mode = mode & 0o7777;
-        format!("its mode is {mode:o}, allowed is {:o}", mode & !0o022)
-    } else {
-        return Ok(());
-    };
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!(
-            "{problem}, for who writes there decides what this user executes; name another directory"
-        ),
-    ))
+/// What of a file or a directory lets somebody write there who is neither this user nor root.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Distrust {
+    pub(super) field: &'static str,
+    pub(super) found: String,
+    pub(super) allowed: String,
+}
+
+/// None if nobody but `user` and root can write what has this owner and mode.
+fn others_may_write(owner: u32, mode: u32, user: u32) -> Option<Distrust> {
+    if owner != user && owner != 0 {
+        return Some(Distrust {
+            field: "its owner",
+            found: format!("user {owner}"),
+            allowed: format!("user {user} or root"),
+        });
+    }
+    let mode = mode & 0o7777;
+    (mode & 0o022 != 0).then(|| Distrust {
+        field: "its mode",
+        found: format!("{mode:o}"),
+        allowed: format!("{:o}", mode & !0o022),
+    })
 }
 
 /// A file that is being written.
@@ -169,13 +195,15 @@ struct Unfinished<'a> {
 impl<'a> Unfinished<'a> {
     fn new(directory: &'a Directory) -> io::Result<Self> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        // The directory says who may read.
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
         // Others may list the directory between the next two calls, but not forever.
         for _ in 0..64 {
             let name = format!(
                 "{UNFINISHED}{:016x}",
                 RandomState::new().build_hasher().finish()
             );
-            let file = match openat(&directory.0, &name, flags, Mode::RUSR | Mode::WUSR) {
+            let file = match openat(&directory.0, &name, flags, mode) {
                 Ok(file) => File::from(file),
                 Err(Errno::EXIST) => continue,
                 Err(e) => return Err(e.into()),
@@ -221,24 +249,17 @@ impl Drop for Unfinished<'_> {
 }
 
 /// Notes that `file` is used now, if the last note is a day old: a cache that is read must not become one
-/// that is written. Whoever may not write it, as on a read-only filesystem, leaves no note.
-pub(super) fn note_use(file: &File) -> io::Result<()> {
+/// that is written.
+///
+/// Where that cannot be, as on a read-only or a full filesystem, what is used is taken for unused.
+pub(super) fn note_use(file: &File) {
     const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
-    let (noted, now) = (file.metadata()?.modified()?, SystemTime::now());
+    let now = SystemTime::now();
+    let noted = file.metadata().and_then(|metadata| metadata.modified());
     // A time to come is a clock's mistake.
-    if now.duration_since(noted).is_ok_and(|age| age < A_DAY) {
-        return Ok(());
-    }
-    match file.set_modified(now) {
-        Err(e)
-            if matches!(
-                e.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-            ) =>
-        {
-            Ok(())
-        }
-        answer => answer,
+    let is_new = noted.is_ok_and(|noted| now.duration_since(noted).is_ok_and(|age| age < A_DAY));
+    if !is_new {
+        file.set_modified(now).ok();
     }
 }
 
@@ -249,31 +270,16 @@ mod tests {
     #[test]
     fn only_this_user_and_root_are_trusted() {
         for (owner, mode) in [(1000, 0o40700), (1000, 0o40755), (0, 0o40755), (0, 0o41500)] {
-            trusted(owner, mode, 1000).unwrap();
+            assert_eq!(others_may_write(owner, mode, 1000), None);
         }
-        for (owner, mode, user, problem) in [
-            (
-                1001,
-                0o40700,
-                1000,
-                "its owner is user 1001, allowed are user 1000 and root",
-            ),
-            (
-                1000,
-                0o40700,
-                0,
-                "its owner is user 1000, allowed are user 0 and root",
-            ),
-            (1000, 0o40720, 1000, "its mode is 720, allowed is 700"),
-            (0, 0o41777, 1000, "its mode is 1777, allowed is 1755"),
+        for (owner, mode, user, found, allowed) in [
+            (1001, 0o40700, 1000, "user 1001", "user 1000 or root"),
+            (1000, 0o40700, 0, "user 1000", "user 0 or root"),
+            (1000, 0o40720, 1000, "720", "700"),
+            (0, 0o41777, 1000, "1777", "1755"),
         ] {
-            let e = trusted(owner, mode, user).unwrap_err();
-            assert_eq!(e.kind(), io::ErrorKind::PermissionDenied);
-            let message = e.to_string();
-            assert!(
-                message.starts_with(&format!("{problem}, for who writes there")),
-                "{message}"
-            );
+            let distrust = others_may_write(owner, mode, user).unwrap();
+            assert_eq!((&*distrust.found, &*distrust.allowed), (found, allowed));
         }
     }
 }

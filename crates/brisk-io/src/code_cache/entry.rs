@@ -167,7 +167,11 @@ impl Header {
             (0, "the length of the file", file_len),
             content_start + content_len,
         )?;
-        let (_, _, flags) = field!(u32, flags);
+        let (at, name, flags) = field!(u32, flags);
+        if flags & !SYNCED != 0 {
+            let allowed = format_args!("0 or {SYNCED}");
+            return Err(Damage::new(at, name, flags, allowed));
+        }
         let (_, _, table_checksum) = field!(u64, table_checksum);
         Ok(Self {
             synced: flags & SYNCED != 0,

@@ -140,7 +140,9 @@ pub enum Miss {
     Absent,
     /// The entry is that of another key, whose digest is the same.
     Foreign,
-    /// The entry is not as it was written.
+    /// The entry is not open to this user.
+    Closed,
+    /// The entry is not as it was written, or could be written by others.
     Damaged {
         /// What of it.
         damage: Damage,
@@ -154,6 +156,7 @@ impl fmt::Display for Miss {
         match self {
             Self::Absent => f.write_str("no entry"),
             Self::Foreign => f.write_str("the entry of another key with the same digest"),
+            Self::Closed => f.write_str("the entry is not open to this user"),
             Self::Damaged { damage, kept: None } => damage.fmt(f),
             Self::Damaged {
                 damage,
@@ -216,10 +219,18 @@ impl CodeCache {
             {
                 return Ok(self.damaged(&name, None, not_a_file()));
             }
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                return Ok(Lookup::Miss(Miss::Closed));
+            }
             Err(e) => return Err(e),
         };
-        if !file.metadata()?.is_file() {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Ok(self.damaged(&name, Some(&file), not_a_file()));
+        }
+        if let Some(distrust) = Directory::distrust(&metadata) {
+            let damage = Damage::new(0, distrust.field, distrust.found, distrust.allowed);
+            return Ok(self.damaged(&name, Some(&file), damage));
         }
         let entry = match Entry::read(&file, &encoded) {
             Ok(entry) => entry,
@@ -246,7 +257,7 @@ impl CodeCache {
             need
         };
         let loaded = load(&file, content.clone(), need)?;
-        note_use(&file)?;
+        note_use(&file);
         let code = CachedCode::new(loaded, file, content);
         if now {
             if let Err(damage) = code.check_all(&entry)? {
@@ -279,7 +290,8 @@ impl CodeCache {
     /// # Errors
     ///
     /// [`io::ErrorKind::InvalidInput`] if the key has more than 16 KiB, or if the entry is larger than all
-    /// may be together; otherwise what the system says. The cache is then as it was before.
+    /// may be together; otherwise what the system says. The code is then not stored, and what was there is
+    /// as before; or it is, and what had to go for it could not be removed.
     pub fn store(&self, key: &CodeKey<'_>, code: &[u8]) -> io::Result<Evicted> {
         let encoded = key.encode()?;
         let synced = self.options.check == Check::Never;

@@ -2,7 +2,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::hop::Group;
@@ -60,8 +60,15 @@ impl Hops {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .build(entries);
+        let ring = alone.or_else(|_| IoUring::new(entries))?;
+        // Before Linux 5.6 there is a ring that does not know it.
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if !probe.is_supported(opcode::Read::CODE) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(Self {
-            ring: alone.or_else(|_| IoUring::new(entries))?,
+            ring,
             alarm: Alarm(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)),
             reads: (0..DEPTH).map(|_| None).collect(),
             waiting: Vec::new(),
