@@ -700,6 +700,49 @@ fn an_audit_says_what_of_a_pack_is_useless_and_what_is_missing() {
 }
 
 #[test]
+fn a_launch_in_a_root_directory_is_audited() {
+    each_user(|stage| {
+        stage.pack_root();
+        let run = |options: &[&str], script: &str| {
+            let mut arguments = vec!["run", "root.img", "--root", "--auto"];
+            arguments.extend(options);
+            arguments.extend(["--", "/bin/sh", "-c", script]);
+            said(&brisk(stage, &arguments).output().unwrap())
+        };
+        let first = run(&["--linger", "0"], "/bin/cat /etc/own");
+        assert_eq!(first, (Some(0), "image\n".to_owned(), String::new()));
+        learned(stage);
+        stage.assert_nothing_left(SOON);
+        let audit = |script: &str| -> serde_json::Value {
+            let (code, _, err) = run(&["--audit", "--json"], script);
+            assert_eq!(code, Some(0), "{err}");
+            stage.assert_nothing_left(SOON);
+            serde_json::from_str(&err).unwrap_or_else(|e| panic!("{e}: {err}"))
+        };
+        let same = audit("/bin/cat /etc/own");
+        let pages = &same["pages"];
+        assert!(pages["used"].as_u64() > Some(0), "{same}");
+        assert_eq!(
+            (&pages["missed"], &pages["useless"]),
+            (&0.into(), &0.into()),
+            "{same}"
+        );
+        // The paths are those of the image.
+        let other = audit("/bin/stat /data > /dev/null");
+        let files = other["files"].as_array().unwrap();
+        let of = |path: &str| files.iter().find(|file| file["path"] == path);
+        assert!(
+            of("bin/stat").unwrap()["missed"].as_u64() > Some(0),
+            "{other}"
+        );
+        assert!(
+            of("etc/own").unwrap()["useless"].as_u64() > Some(0),
+            "{other}"
+        );
+    });
+}
+
+#[test]
 fn a_run_that_joins_is_told_how_long_answers_took() {
     each_user(|stage| {
         launch(stage, LAUNCH);
