@@ -310,6 +310,13 @@ fn what_cannot_be_loaded_is_said() {
                     path("out")
                 ),
             ),
+            (
+                &["--size", "8589934592G,8589934592G"],
+                format!(
+                    "brisk: the files need 18446744073709.6 MB, and {} has ",
+                    path("out")
+                ),
+            ),
         ] {
             let said = refusal(&stage, arguments);
             assert!(said.starts_with(&expected), "{said}");

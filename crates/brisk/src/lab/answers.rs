@@ -4,10 +4,31 @@
 use super::format::Format;
 use super::recipe::Recipe;
 use super::results::{AppResults, Figure, Kind, Row};
+use super::statistics::Ratio;
 
 /// With fewer runs of each of two, ranges that lie apart by chance are no rare thing: of three each,
-/// one time in ten.
-const ENOUGH: usize = 4;
+/// one time in ten. Intervals are too narrow then to be believed.
+pub const ENOUGH: usize = 4;
+
+/// Which of two is the faster one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    First,
+    Second,
+    NotClear,
+}
+
+impl Verdict {
+    /// What the ratio of the first to the second says, of which each had at least so many runs.
+    pub fn of(ratio: Ratio, runs: usize) -> Self {
+        match ratio {
+            _ if runs < ENOUGH => Self::NotClear,
+            Ratio { high, .. } if high < 1.0 => Self::First,
+            Ratio { low, .. } if low > 1.0 => Self::Second,
+            _ => Self::NotClear,
+        }
+    }
+}
 
 /// A question, and a sentence for each pair of images that answers it.
 #[derive(Debug)]

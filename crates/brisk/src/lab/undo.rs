@@ -187,9 +187,10 @@ pub fn restore() -> Result<bool> {
                 }
             }
             Step::Remove(path) => {
-                if let Err(e) = until(io::ErrorKind::DirectoryNotEmpty, WRITING, || {
+                let gone = until(io::ErrorKind::DirectoryNotEmpty, WRITING, || {
                     fs::remove_dir_all(&path)
-                }) {
+                });
+                if let Err(e) = gone.or_else(absent) {
                     failed(&format!("remove {}", path.display()), &e);
                 }
             }

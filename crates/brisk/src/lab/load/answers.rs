@@ -1,7 +1,7 @@
 //! The questions that were left open when the JDK began to map its code cache, answered by what was
 //! measured here.
 
-use super::super::answers::Answer;
+use super::super::answers::{Answer, ENOUGH, Verdict};
 use super::super::statistics::{Ratio, Spread};
 use super::super::table::megabytes;
 use super::case::{Case, Giving, Shape, State, Way, Who};
@@ -9,22 +9,11 @@ use super::regret::{self, Picker, Regret};
 use super::results::{LoadResults, LoadRun};
 use brisk_io::Strategy;
 
-/// With fewer runs of each of two, intervals are too narrow to be believed.
-const ENOUGH: usize = 4;
-
 /// Two ways of a case, the first over the second.
 struct Duel {
     ways: [Way; 2],
     ratio: Ratio,
     runs: usize,
-}
-
-/// How a duel ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    First,
-    Second,
-    NotClear,
 }
 
 impl Duel {
@@ -37,12 +26,7 @@ impl Duel {
     }
 
     fn verdict(&self) -> Verdict {
-        match self.ratio {
-            _ if self.runs < ENOUGH => Verdict::NotClear,
-            Ratio { high, .. } if high < 1.0 => Verdict::First,
-            Ratio { low, .. } if low > 1.0 => Verdict::Second,
-            _ => Verdict::NotClear,
-        }
+        Verdict::of(self.ratio, self.runs)
     }
 
     /// The one takes so much of the other's time.
@@ -166,7 +150,9 @@ fn unmapping(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
     let end = |run: &LoadRun| run.exit_seconds - run.used_seconds;
     let ms = |values: &[f64]| Some(Spread::of(values)?.median * 1e3);
     let mut sentences = Vec::new();
-    for (number, case) in cases(results, |case| case.is_base() && case.state == State::Warm) {
+    for (number, case) in cases(results, |case| {
+        results.is_base(case) && case.state == State::Warm
+    }) {
         let other = |release| {
             let other = Case {
                 release,
@@ -196,9 +182,10 @@ fn unmapping(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
                 let Some(ratio) = Ratio::of_medians(&values, &own, rng) else {
                     continue;
                 };
-                let is_clear =
-                    own.len().min(values.len()) >= ENOUGH && (ratio.high < 1.0 || ratio.low > 1.0);
-                let clear = if is_clear { "" } else { ", which is not clear" };
+                let clear = match Verdict::of(ratio, own.len().min(values.len())) {
+                    Verdict::NotClear => ", which is not clear",
+                    Verdict::First | Verdict::Second => "",
+                };
                 sentence += &format!("; {what} {} of that{clear}", interval(ratio));
             }
             sentences.push(sentence + ".");

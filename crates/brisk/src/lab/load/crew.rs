@@ -189,7 +189,7 @@ mod tests {
         let seen: Seen = serde_json::from_value(serde_json::json!({
             "start": 1, "loaded": 2, "first": 3, "last": 4, "used": 5, "released": 6, "sum": 0x10,
             "taken": "read", "reason": null, "refused": [], "memory": null,
-            "before": Cost::default(), "after": Cost::default(),
+            "before": Cost::default(),
         }))
         .unwrap();
         check(&seen, 0x10).unwrap();

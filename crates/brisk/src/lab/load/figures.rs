@@ -18,8 +18,9 @@ pub fn of(results: &LoadResults, counts: impl Fn(&LoadRun) -> bool) -> LoadFigur
     let mut situations: Vec<(Situation, Vec<usize>)> = Vec::new();
     for (number, case) in results.cases.iter().enumerate() {
         // What the system is set to, and what is done at the end, nobody says when a file is loaded.
-        let usual = results.cases.first().map(|first| first.read_ahead_kib);
-        let is_usual = usual == Some(case.read_ahead_kib) && case.release == Giving::Unmap;
+        let ahead = case.read_ahead_kib;
+        let is_usual =
+            (ahead.is_none() || ahead == results.read_ahead_kib) && case.release == Giving::Unmap;
         if !is_usual || case.faulting > 0 {
             continue;
         }

@@ -207,17 +207,10 @@ impl LoadLab {
         };
         let work = directory_on_disk(directory, "load-")?;
         undo.remove(&work)?;
-        let needed: u64 = lengths.iter().sum();
-        let space = statvfs(&work)?;
-        let free = space.f_bavail.saturating_mul(space.f_frsize);
-        ensure!(
-            needed <= free,
-            "the files need {} MB, and {} has {} MB; choose smaller ones with --size, or another \
-             directory with --dir",
-            megabytes(needed),
-            work.parent().unwrap_or(&work).display(),
-            megabytes(free)
-        );
+        let needed = lengths
+            .iter()
+            .fold(0_u64, |sum, &len| sum.saturating_add(len));
+        ensure_room(&work, needed)?;
         let mut files = Files::new();
         for &length in lengths {
             let path = work.join(length.to_string());
@@ -243,6 +236,20 @@ pub fn directory_on_disk(parent: &Path, prefix: &str) -> Result<PathBuf> {
         .prefix(prefix)
         .tempdir_in(&parent)?;
     Ok(made.keep())
+}
+
+/// That there is room for so many bytes in a directory of [`directory_on_disk`].
+pub fn ensure_room(work: &Path, needed: u64) -> Result<()> {
+    let space = statvfs(work)?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    ensure!(
+        needed <= free,
+        "the files need {} MB, and {} has {} MB; choose smaller ones, or another directory with --dir",
+        megabytes(needed),
+        work.parent().unwrap_or(work).display(),
+        megabytes(free)
+    );
+    Ok(())
 }
 
 /// Makes a file of random bytes, which is on the disk then.
@@ -305,6 +312,13 @@ impl Measuring<'_> {
                         megabytes(bytes),
                         tasks.len()
                     ));
+                    let on_disk = self.results.machine.filesystem != "tmpfs";
+                    if self.results.cases[first].state == State::Warm && on_disk {
+                        // In pages of the same sizes each time, whoever has read it before.
+                        let file = self.file(&self.results.cases[first])?;
+                        prepare(file, State::Cold)?;
+                        prepare(file, State::Warm)?;
+                    }
                 }
                 for (place, &(case, way)) in tasks.iter().enumerate() {
                     self.run(case, way, repetition, place)
@@ -335,8 +349,14 @@ impl Measuring<'_> {
                     self.leave_out(&case, way, reason);
                     continue;
                 }
+                if case.read_ahead_kib.is_some() && self.results.disk.is_none() {
+                    let reason = "it is on no disk whose read-ahead could be set".to_owned();
+                    self.leave_out(&case, way, reason);
+                    continue;
+                }
                 self.set_read_ahead(&case)?;
                 let (job, sum) = self.job(&case, way, true)?;
+                prepare(&job.file, case.state)?;
                 let counted = crew::memory(&job, sum, &self.cache);
                 match counted.with_context(|| format!("{case}: {way}"))? {
                     Outcome::Refused(reason) => self.leave_out(&case, way, reason),
@@ -458,14 +478,22 @@ impl Measuring<'_> {
     /// Other tools on the same files.
     fn compare(&mut self) -> Result<()> {
         let cases: Vec<_> = self.results.cases.iter().cloned().enumerate().collect();
-        let base = cases.into_iter().filter(|(_, case)| case.is_base());
+        let base = cases
+            .into_iter()
+            .filter(|(_, case)| self.results.is_base(case));
+        let base: Vec<_> = base.collect();
         let [fio, fincore] = ["fio", "fincore"].map(peers::missing);
         for (number, case) in base {
             let file = self.file(&case)?.to_owned();
             prepare(&file, case.state)?;
             if fincore.is_none() {
-                let counted = peers::count(&file, case.bytes, case.state)?;
-                self.results.peers.counted.push(counted);
+                match peers::count(&file, case.bytes, case.state) {
+                    Ok(counted) => self.results.peers.counted.push(counted),
+                    Err(e) => self.results.left_out.push(LeftOut {
+                        what: format!("{case}: fincore"),
+                        reason: format!("{e:#}"),
+                    }),
+                }
             }
             if fio.is_some() {
                 continue;
@@ -552,7 +580,13 @@ impl LoadResults {
     pub fn save(&self) -> Result<PathBuf> {
         let path = LoadFigures::path()
             .context("neither XDG_CACHE_HOME nor HOME names a directory to keep figures in")?;
-        figures::save(&self.figures(), &path)?;
+        let figures = self.figures();
+        ensure!(
+            !figures.is_empty(),
+            "no strategy was measured as programs load files, so there is nothing to keep: that takes \
+             --release unmap, --faulting 0, and the read-ahead as it is"
+        );
+        figures::save(&figures, &path)?;
         Ok(path)
     }
 

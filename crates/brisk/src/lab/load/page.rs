@@ -41,7 +41,7 @@ pub fn draw(page: &mut Page, results: &LoadResults) {
         page.list(&sentences);
     }
     for (number, case) in results.cases.iter().enumerate() {
-        if case.is_base() {
+        if results.is_base(case) {
             draw_case(page, results, number);
         }
     }

@@ -114,6 +114,18 @@ pub struct LoadRow {
 }
 
 impl LoadResults {
+    /// Whether a case differs from the first, of which each dimension has its first value, in nothing but
+    /// how much is loaded, and from where.
+    pub fn is_base(&self, case: &Case) -> bool {
+        self.cases.first().is_some_and(|first| {
+            Case {
+                bytes: case.bytes,
+                state: case.state,
+                ..first.clone()
+            } == *case
+        })
+    }
+
     /// The runs of a case in one way.
     pub fn runs_of(&self, case: usize, way: Way) -> impl Iterator<Item = &LoadRun> {
         let runs = self.runs.iter();

@@ -26,7 +26,9 @@ pub const HEAD: [&str; 11] = [
 pub const LEGEND: &str = "Exit is from the start of loading until the parent has seen the process end; of \
     several processes, the last one. First and last are when those pages were touched, and end is from \
     the last use to the exit. Times of the processor (means), faults and memory are those of all \
-    processes together; memory is counted in a run of its own.";
+    processes together; memory is counted in a run of its own. What is warm was read from its start to its \
+    end before. Where the fastest of several ways is compared, the same runs have said which that is, \
+    so that it looks a little faster than it is.";
 
 /// The cells of a row.
 pub fn cells(row: &LoadRow) -> [String; 11] {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
-use brisk_io::{Loaded, Mapping, load, load_as};
+use brisk_io::{Loaded, Mapping, guard_mappings, load, load_as};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};
@@ -58,8 +58,6 @@ pub struct Seen {
     pub refused: Vec<String>,
     /// Before the start.
     pub before: Cost,
-    /// Up to the last message.
-    pub after: Cost,
     pub memory: Option<Memory>,
 }
 
@@ -159,6 +157,8 @@ pub fn run(job: &str) -> Result<()> {
     let job: Job = serde_json::from_str(job).context("this is no job of brisk lab load")?;
     let file =
         File::open(&job.file).with_context(|| format!("cannot open {}", job.file.display()))?;
+    // A file that is cut meanwhile is an error, as `Loaded::check` says.
+    guard_mappings()?;
     let found = file.metadata()?.len();
     ensure!(
         found == job.case.bytes,
@@ -191,7 +191,6 @@ pub fn run(job: &str) -> Result<()> {
                 loaded.release(job.case.release.release());
             }
             seen.released = now();
-            seen.after = Cost::of(UsageWho::RUSAGE_SELF)?;
             Said::Seen(seen)
         }
     };
@@ -265,7 +264,6 @@ fn measure(job: &Job, file: &File, pages: &[u64]) -> Result<Measured> {
             .map(|(way, e)| format!("{way}: {e}"))
             .collect(),
         before,
-        after: before,
         memory: None,
     };
     Ok(Measured::Seen {
@@ -322,6 +320,7 @@ impl Touches<'_> {
         }
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
+            let end = EndOnDrop(&over);
             let beside = (case.faulting > 0).then(|| scope.spawn(|| map_and_unmap(&over)));
             let threads = case.faulting.max(1);
             let mut parts = self.pages.chunks(self.pages.len().div_ceil(threads).max(1));
@@ -339,7 +338,7 @@ impl Touches<'_> {
             let touched = others.into_iter().map(joined).chain(own);
             let touched = touched.reduce(Touched::and).context("nothing is touched")?;
             let used = now();
-            over.store(true, Ordering::Relaxed);
+            drop(end);
             beside.map_or(Ok(()), joined)?;
             Ok((touched, used))
         })
@@ -392,6 +391,15 @@ fn timed(pages: &[u64], touch: &mut dyn FnMut(&u64) -> u64) -> Touched {
         sum,
         first,
         last: now(),
+    }
+}
+
+/// Says that it is over, also if whoever has it fails: else nobody would end the other thread.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -200,8 +200,11 @@ impl ReadsLab {
         undo.remove(&work)?;
         let small = (self.reads * self.size).max(page_size()) as u64;
         let files = [work.join("small"), work.join("large")];
-        super::load::fill(&files[0], small, self.seed)?;
-        super::load::fill(&files[1], self.large, self.seed)?;
+        super::load::ensure_room(&work, small.saturating_add(self.large))?;
+        for (file, len) in files.iter().zip([small, self.large]) {
+            super::load::fill(file, len, self.seed)
+                .with_context(|| format!("cannot make {}", file.display()))?;
+        }
         let mut results = ReadsResults {
             brisk_lab_reads: 1,
             brisk: env!("CARGO_PKG_VERSION").to_owned(),
@@ -352,6 +355,12 @@ impl ReadsLab {
                 None => traced(&tools, job),
                 Some(_) => None,
             };
+            if strace.is_none() && system_calls.is_none() {
+                results.missing.push(LeftOut {
+                    what: format!("system calls of {}", job.setting.reader),
+                    reason: "strace cannot trace here".to_owned(),
+                });
+            }
             results.counted.push(Counted {
                 reader: job.setting.reader,
                 allocations,
@@ -402,12 +411,21 @@ impl ReadsLab {
                 prepare(file, state)?;
                 let mut words: Vec<String> = engine.iter().map(|word| (*word).to_owned()).collect();
                 let len = fs::metadata(file)?.len();
+                // Of a page that is read from a disk, it does not matter how much is copied, but no page
+                // may be read twice.
+                let unit = if state == State::Cold {
+                    page_size()
+                } else {
+                    self.size
+                } as u64;
                 words.extend([
-                    format!("--bs={}", self.size),
-                    format!("--size={}", len / self.size as u64 * self.size as u64),
+                    format!("--bs={unit}"),
+                    format!("--size={}", len / unit * unit),
                     format!("--number_ios={reads}"),
-                    "--norandommap=1".to_owned(),
                 ]);
+                if state == State::Warm {
+                    words.push("--norandommap=1".to_owned());
+                }
                 match peers::fio(file, &words) {
                     Ok(seconds) => nanoseconds.push(seconds * 1e9 / reads as f64),
                     Err(e) => {
@@ -524,10 +542,17 @@ fn traced(tools: &Path, job: &Job) -> Option<f64> {
     Some((calls(reads)? - calls(0)?).max(0.0) / (2 * reads) as f64)
 }
 
-/// The number of calls in the last line of what `strace -c` has written.
+/// The sum of the calls in what `strace -c` has written: between two lines of dashes, the fourth number of
+/// each line. Not all versions write the same into the line of the total.
 fn total_of(table: &str) -> Option<f64> {
-    let line = table.lines().find(|line| line.ends_with(" total"))?;
-    line.split_ascii_whitespace().nth(3)?.parse().ok()
+    let is_rule = |line: &&str| line.starts_with("---");
+    let mut lines = table.lines();
+    lines.find(is_rule)?;
+    let calls = lines.take_while(|line| !is_rule(line)).map(|line| {
+        let calls = line.split_ascii_whitespace().nth(3)?;
+        calls.parse::<f64>().ok()
+    });
+    calls.sum()
 }
 
 impl ReadsResults {
@@ -549,12 +574,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_those_of_the_last_line() {
+    fn calls_are_summed() {
         let table = "% time     seconds  usecs/call     calls    errors syscall\n\
                      ------ ----------- ----------- --------- --------- ----------------\n \
-                     60.00    0.000003           0        10         1 read\n\
+                     60.00    0.000003           0        10         1 read\n \
+                     40.00    0.000002           0         7           open\n\
                      ------ ----------- ----------- --------- --------- ----------------\n\
-                     100.00    0.000005           0        17         1 total\n";
+                     100.00    0.000005                    17         1 total\n";
         assert_eq!(total_of(table), Some(17.0));
         assert_eq!(total_of("no table"), None);
     }

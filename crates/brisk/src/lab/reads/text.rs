@@ -1,6 +1,6 @@
 //! Results as people read them, and as a part of a page with pictures.
 
-use super::super::answers::Answer;
+use super::super::answers::{Answer, Verdict};
 use super::super::load::State;
 use super::super::load::answers::{digits_of, interval};
 use super::super::statistics::{Ratio, Spread};
@@ -18,8 +18,8 @@ const COUNTED: [&str; 4] = ["", "allocations", "system calls", "what it does"];
 
 /// What has to be known of the figures.
 const LEGEND: &str = "Nanoseconds of one read: the median of all runs, of several threads the slowest one's. Cold \
-    ones have the opening, mapping and populating of the file with them; warm ones are those of a second \
-    round.";
+    ones have the opening, mapping and populating of the file with them; warm ones that \
+    are all in memory are those of a second round.";
 
 /// What is read in turn.
 fn groups(results: &ReadsResults) -> Vec<Setting> {
@@ -175,10 +175,11 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
     };
     let inline = ratio(mixed(Reader::AsyncFile), mixed(Reader::AsyncHop));
     let inline = inline.map(|ratio| {
-        let verdict = match ratio {
-            Ratio { high, .. } if high < 1.0 => "yes",
-            Ratio { low, .. } if low > 1.0 => "no",
-            _ => "not clear",
+        let runs = usize::try_from(results.settings.runs).unwrap_or(usize::MAX);
+        let verdict = match Verdict::of(ratio, runs) {
+            Verdict::First => "yes",
+            Verdict::Second => "no",
+            Verdict::NotClear => "not clear",
         };
         format!(
             "With 5 of 100 pages not in memory: {verdict}, {} of the time.",

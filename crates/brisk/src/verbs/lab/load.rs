@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use super::repeated::Repeated;
 use crate::Answer;
@@ -39,7 +39,7 @@ pub struct Args {
 
     /// Lengths of the files that are made, of random bytes, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "25M",
-          value_parser = parse_size)]
+          value_parser = length)]
     size: Vec<u64>,
 
     /// Where files are made, which chooses the disk. [default: OUT]
@@ -93,7 +93,7 @@ pub struct Args {
 
     /// Threads that touch pages while another one maps and unmaps; of 0, one touches and none maps.
     /// [default: 0, 1, 2 and the number of processors]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = at_most)]
     faulting: Vec<usize>,
 
     /// How the memory is given back: before the end (unmap), by the end of the process (skip), or by
@@ -131,11 +131,26 @@ fn at_least_one(text: &str) -> anyhow::Result<usize> {
     number.context("allowed is 1 to 64")
 }
 
+fn at_most(text: &str) -> anyhow::Result<usize> {
+    let number = text.parse().ok().filter(|number| (0..=64).contains(number));
+    number.context("allowed is 0 to 64")
+}
+
+fn length(text: &str) -> anyhow::Result<u64> {
+    let length = parse_size(text)?;
+    ensure!(
+        length > 0,
+        "nothing can be loaded of an empty file; allowed is 1 or more"
+    );
+    Ok(length)
+}
+
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let repeated = &args.repeated;
     let faulting = match &*args.faulting {
         [] => {
             let mut all = vec![0, 1, 2, processors()];
+            all.sort_unstable();
             all.dedup();
             all
         }
@@ -171,12 +186,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         quiet: repeated.quiet,
     };
     let results = lab.run()?;
+    let saved = args.save.then(|| results.save());
     repeated.show(&results, &results.text())?;
-    if args.save {
-        say(&format!(
-            "the figures are kept in {}",
-            results.save()?.display()
-        ));
+    if let Some(place) = saved.transpose()? {
+        say(&format!("the figures are kept in {}", place.display()));
     }
     Ok(Answer::Yes)
 }
