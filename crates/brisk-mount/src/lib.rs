@@ -55,6 +55,7 @@ process, and the kernel sees no byte of its format.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
+mod beneath;
 mod error;
 mod fuse;
 mod fusermount;
@@ -87,6 +88,7 @@ pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
 pub use loop_device::{DirectIo, LoopDevice};
 pub use memory::MemoryLimit;
+pub use mount_table::mount_points;
 pub use namespace::enter_private;
 pub use replay::{AfterReplay, DiskCharge, MeasuredDisk, Replay, ReplayBeside, Replayed, warm};
 pub use run::{Launch, PlainLaunch};

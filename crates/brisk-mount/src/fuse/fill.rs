@@ -35,6 +35,7 @@ use super::fill_log::FillLog;
 use super::recorder::Recorder;
 use super::served::Served;
 use super::wire::ROOT;
+use crate::beneath::{Reach, open_by_components};
 use crate::error::{Action, Cause, Error, Result};
 use crate::memory::free_memory;
 
@@ -805,7 +806,12 @@ fn open_directory(root: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // What is mounted in it is none of its own, and a link leads to what has a name of its own.
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-    openat2(root, path, flags, Mode::empty(), within).ok()
+    match openat2(root, path, flags, Mode::empty(), within) {
+        // Linux before 5.6, and filters of system calls that do not know this one.
+        Err(Errno::NOSYS | Errno::PERM) => open_by_components(root, path, Reach::OneFileSystem),
+        result => result,
+    }
+    .ok()
 }
 
 /// Has the kernel look a name up. False if it is absent.

@@ -36,6 +36,7 @@ pub use self::beside::{AfterReplay, ReplayBeside};
 use self::bystander::Bystander;
 use self::disk::{Disk, DiskCharges, open_root, reopen};
 pub use self::warm::warm;
+use crate::beneath::{Reach, open_by_components};
 use crate::error::{Action, Cause, Error, Result};
 use crate::memory::free_memory;
 
@@ -519,6 +520,8 @@ fn beneath(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
             let name = path.file_name().unwrap_or_default();
             openat2(directory, name, flags, Mode::empty(), within)
         }
+        // Linux before 5.6, and filters of system calls that do not know this one.
+        Err(Errno::NOSYS | Errno::PERM) => open_by_components(root, path, Reach::Mounts),
         result => result,
     }
 }
