@@ -5,6 +5,7 @@
 //! it does for the whole system.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::mount_table::{MountEntry, mounts};
@@ -19,15 +20,35 @@ pub struct MemoryLimit {
     pub limit: u64,
     /// Of these, bytes that could be used without anything being swapped out or ended.
     pub free: u64,
+    /// The name of the group's file that has the limit: `memory.max`, `memory.high`, or with cgroup v1
+    /// `memory.limit_in_bytes`.
+    pub file: &'static str,
 }
 
 impl MemoryLimit {
     /// The one in force for this process; none if no group has a limit, or the system does not tell.
     pub fn in_force() -> Option<Self> {
-        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let places = places(&mounts().ok()?, &own);
+        Self::find().ok().flatten()
+    }
+
+    /// The same, and an error if the system does not tell.
+    pub(crate) fn find() -> io::Result<Option<Self>> {
+        Self::find_in(&mounts()?, &fs::read_to_string("/proc/self/cgroup")?)
+    }
+
+    /// Of `own`, what `/proc/self/cgroup` says.
+    fn find_in(mounts: &[MountEntry], own: &str) -> io::Result<Option<Self>> {
+        let places = places(mounts, own);
+        let controllers = own.lines().filter_map(|line| line.split(':').nth(1));
+        let mut bounding = controllers.filter(|names| names.is_empty() || has(names, "memory"));
+        if places.is_empty() && bounding.next().is_some() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the control groups of this process are not mounted here",
+            ));
+        }
         let limits = places.iter().filter_map(Place::tightest);
-        limits.min_by_key(|limit| limit.free)
+        Ok(limits.min_by_key(|limit| limit.free))
     }
 }
 
@@ -133,8 +154,9 @@ impl Place {
             text.trim().parse().ok()
         };
         // "max" is no number.
-        let limits = self.names.limits.iter().filter_map(|name| number(name));
-        let limit = limits.min().filter(|limit| *limit < NONE)?;
+        let limits = self.names.limits.iter();
+        let limits = limits.filter_map(|file| Some((number(file)?, *file)));
+        let (limit, file) = limits.min().filter(|(limit, _)| *limit < NONE)?;
         let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
         let unused = stat.lines().find_map(|line| {
             let (name, bytes) = line.split_once(' ')?;
@@ -148,6 +170,7 @@ impl Place {
             group,
             limit,
             free: limit.saturating_sub(used),
+            file,
         })
     }
 }
@@ -182,7 +205,9 @@ mod tests {
     fn tightest(mounts: &[MountEntry], own: &str, top: &Path) -> Option<(String, u64, u64)> {
         let places = places(mounts, own);
         let found = places.iter().filter_map(Place::tightest);
-        let MemoryLimit { group, limit, free } = found.min_by_key(|limit| limit.free)?;
+        let MemoryLimit {
+            group, limit, free, ..
+        } = found.min_by_key(|limit| limit.free)?;
         let name = group.strip_prefix(top).unwrap().display().to_string();
         Some((name, limit, free))
     }
@@ -217,6 +242,33 @@ mod tests {
         let inside = [mount("cgroup2", "rw", "/a", &top.join("a"))];
         let of = tightest(&inside, "0::/a/b/c", top);
         assert_eq!(of, expected("a", 1000, 400));
+    }
+
+    #[test]
+    fn the_file_that_bounds_is_named_and_no_group_is_told_from_none_to_be_seen() {
+        let found = directory_of(&[
+            ("a/memory.max", "1000\n"),
+            ("a/memory.high", "800\n"),
+            ("a/memory.current", "1\n"),
+            ("b/memory.max", "1000\n"),
+            ("b/memory.current", "1\n"),
+        ]);
+        let mounts = [mount("cgroup2", "rw", "/", found.path())];
+        let file = |own: &str| {
+            let limit = MemoryLimit::find_in(&mounts, own).unwrap();
+            limit.map(|limit| limit.file)
+        };
+        assert_eq!(file("0::/a\n"), Some("memory.high"));
+        assert_eq!(file("0::/b\n"), Some("memory.max"));
+        assert_eq!(file("0::/\n"), None);
+        for own in ["0::/a\n", "4:cpu,memory:/a\n"] {
+            let e = MemoryLimit::find_in(&[], own).unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::NotFound, "{own}");
+        }
+        // No controller of memory bounds it.
+        for own in ["", "1:name=systemd:/\n3:cpu:/a\n"] {
+            assert_eq!(MemoryLimit::find_in(&[], own).unwrap(), None, "{own}");
+        }
     }
 
     #[test]

@@ -22,12 +22,14 @@ pub struct SystemState {
     pub io_uring: io::Result<()>,
     /// A seccomp filter decides about this process's calls; none if the system does not tell.
     pub seccomp: Option<bool>,
-    /// What takes pages out of memory although there is room, each for people.
-    pub reclaimers: Vec<String>,
+    /// What takes pages out of memory although there is room, each for people; none if nothing was found
+    /// and something of it cannot be read, as by a user other than root.
+    pub reclaimers: Option<Vec<String>>,
     /// Disks, and the bytes that the kernel reads ahead on each.
     pub read_aheads: Vec<(String, u64)>,
-    /// The control group that bounds this process's memory, if one does.
-    pub memory: Option<MemoryLimit>,
+    /// The control group that bounds this process's memory, if one does; an error if the system does not
+    /// tell.
+    pub memory: io::Result<Option<MemoryLimit>>,
     /// Whether tracefs is mounted; none if the system does not tell.
     pub tracefs: Option<bool>,
 }
@@ -44,7 +46,7 @@ impl SystemState {
             seccomp: status.ok().and_then(|status| has_filter(&status)),
             reclaimers: reclaimers(Path::new("/sys")),
             read_aheads: read_aheads(Path::new("/sys/block")),
-            memory: MemoryLimit::in_force(),
+            memory: MemoryLimit::find(),
             tracefs: mounts()
                 .ok()
                 .map(|all| all.iter().any(|mount| mount.fs_type == "tracefs")),
@@ -79,32 +81,42 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// DAMON as a module that reclaims, and as what somebody has set up; root alone sees the latter.
-fn reclaimers(sys: &Path) -> Vec<String> {
+/// DAMON as a module that reclaims, and as what somebody has set up. Root alone may read either: none if
+/// nothing was found, and something is there that cannot be read.
+fn reclaimers(sys: &Path) -> Option<Vec<String>> {
     let mut found = Vec::new();
-    let module = text(sys.join("module/damon_reclaim/parameters/enabled"));
-    if module.is_some_and(|enabled| enabled == "Y") {
+    let mut sees_all = true;
+    let mut says = |path: PathBuf, word: &str| match fs::read_to_string(path) {
+        Ok(text) => text.trim() == word,
+        Err(e) => {
+            // Beside directories of threads and schemes, a file says how many there are.
+            let is_there =
+                ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&e.kind());
+            sees_all &= !is_there;
+            false
+        }
+    };
+    if says(sys.join("module/damon_reclaim/parameters/enabled"), "Y") {
         found.push("damon_reclaim".to_owned());
     }
     let threads = sys.join("kernel/mm/damon/admin/kdamonds");
     for thread in names(&threads) {
         let thread = threads.join(thread);
-        if text(thread.join("state")).is_none_or(|state| state != "on") {
+        if !says(thread.join("state"), "on") {
             continue;
         }
         let contexts = thread.join("contexts");
         for context in names(&contexts) {
             let schemes = contexts.join(context).join("schemes");
             for scheme in names(&schemes) {
-                let action = text(schemes.join(scheme).join("action"));
-                if action.is_some_and(|action| action == "pageout") {
+                if says(schemes.join(scheme).join("action"), "pageout") {
                     found.push(format!("DAMON by {}", thread.display()));
                 }
             }
         }
     }
     found.dedup();
-    found
+    (sees_all || !found.is_empty()).then_some(found)
 }
 
 /// Of disks alone: not of what is in memory, or in a file.
@@ -150,8 +162,27 @@ mod tests {
             (&format!("{damon}/nr_kdamonds"), "3\n"),
         ]);
         let by = format!("DAMON by {}", found.path().join(damon).join("0").display());
-        assert_eq!(reclaimers(found.path()), ["damon_reclaim".to_owned(), by]);
-        assert_eq!(reclaimers(&found.path().join("none")), [""; 0]);
+        let expected = vec!["damon_reclaim".to_owned(), by];
+        assert_eq!(reclaimers(found.path()), Some(expected));
+        let none = found.path().join("none");
+        assert_eq!(reclaimers(&none), Some(Vec::new()));
+        let none = directory_of(&[(&format!("{damon}/nr_kdamonds"), "0\n")]);
+        assert_eq!(reclaimers(none.path()), Some(Vec::new()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_off() {
+        // A directory stands for a file that is there and cannot be read: root reads every other.
+        let enabled = "module/damon_reclaim/parameters/enabled";
+        let found = directory_of(&[(&format!("{enabled}/x"), "")]);
+        assert_eq!(reclaimers(found.path()), None);
+        let damon = "kernel/mm/damon/admin/kdamonds/0";
+        let found = directory_of(&[(enabled, "N\n"), (&format!("{damon}/state/x"), "")]);
+        assert_eq!(reclaimers(found.path()), None);
+        // What was found is told all the same.
+        let found = directory_of(&[(enabled, "Y\n"), (&format!("{damon}/state/x"), "")]);
+        let expected = vec!["damon_reclaim".to_owned()];
+        assert_eq!(reclaimers(found.path()), Some(expected));
     }
 
     #[test]

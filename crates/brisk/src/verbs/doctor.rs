@@ -203,7 +203,7 @@ fn speeds(support: &KernelSupport, system: &SystemState) -> Vec<Finding> {
             ),
             None => Finding::new("no seccomp filter", State::Unknown, ""),
         },
-        pages_stay(&system.reclaimers),
+        pages_stay(system.reclaimers.as_deref()),
         read_ahead(&system.read_aheads),
         memory(system),
         match system.tracefs {
@@ -246,8 +246,15 @@ fn io_uring(allowed: IoUring, tried: &io::Result<()>) -> Finding {
     }
 }
 
-fn pages_stay(reclaimers: &[String]) -> Finding {
+fn pages_stay(reclaimers: Option<&[String]>) -> Finding {
     let name = "files stay in memory";
+    let Some(reclaimers) = reclaimers else {
+        return Finding::new(
+            name,
+            State::Unknown,
+            "only root sees whether DAMON takes pages",
+        );
+    };
     if reclaimers.is_empty() {
         return Finding::new(name, State::Ok, "as long as there is room");
     }
@@ -282,8 +289,13 @@ const MEMORY: u64 = 256 << 20;
 fn memory(system: &SystemState) -> Finding {
     let name = "memory for files";
     match &system.memory {
-        None => Finding::new(name, State::Ok, "no control group bounds it"),
-        Some(limit) => {
+        Err(e) => {
+            let e = e.to_string();
+            let detail = format!("the system does not tell: {}", printable(&e));
+            Finding::new(name, State::Unknown, detail)
+        }
+        Ok(None) => Finding::new(name, State::Ok, "no control group bounds it"),
+        Ok(Some(limit)) => {
             let group = limit.group.to_string_lossy();
             Finding::new(
                 name,
@@ -295,10 +307,10 @@ fn memory(system: &SystemState) -> Finding {
                     printable(&group)
                 ),
             )
-            .cure(
-                "fill and replay take half of it at most: raise memory.max, or with cgroup v1 \
-                 memory.limit_in_bytes, of that group",
-            )
+            .cure(format!(
+                "fill and replay take half of it at most: raise {} of that group",
+                limit.file
+            ))
         }
     }
 }
@@ -463,9 +475,9 @@ mod tests {
         let mut system = SystemState::probe();
         (system.nowait, system.cachestat) = (Ok(()), Ok(()));
         (system.io_uring, system.seccomp) = (Ok(()), Some(false));
-        system.reclaimers = Vec::new();
+        system.reclaimers = Some(Vec::new());
         system.read_aheads = vec![("vda".to_owned(), READ_AHEAD), ("vdb".to_owned(), 1 << 20)];
-        (system.memory, system.tracefs) = (None, Some(true));
+        (system.memory, system.tracefs) = (Ok(None), Some(true));
         system
     }
 
@@ -481,9 +493,9 @@ mod tests {
         let mut slow = fast();
         (slow.nowait, slow.cachestat, slow.io_uring) = (refused(), refused(), refused());
         (slow.seccomp, slow.tracefs) = (Some(true), Some(false));
-        slow.reclaimers = vec!["DAMON\u{1b}".to_owned()];
+        slow.reclaimers = Some(vec!["DAMON\u{1b}".to_owned()]);
         slow.read_aheads[1].1 = 64 << 10;
-        slow.memory = brisk_mount::MemoryLimit::in_force();
+        slow.memory = Ok(brisk_mount::MemoryLimit::in_force());
         for finding in speeds(&support, &slow) {
             if finding.name == "memory for files" {
                 continue;
@@ -500,8 +512,10 @@ mod tests {
         assert_eq!(detail(5), "vda 128 KiB, vdb 64 KiB");
         (slow.seccomp, slow.tracefs) = (None, None);
         slow.read_aheads = Vec::new();
-        let unknown = [3, 5, 7].map(|at| states(&slow)[at]);
-        assert_eq!(unknown, [State::Unknown; 3]);
+        slow.reclaimers = None;
+        slow.memory = Err(io::ErrorKind::PermissionDenied.into());
+        let unknown = [3, 4, 5, 6, 7].map(|at| states(&slow)[at]);
+        assert_eq!(unknown, [State::Unknown; 5]);
     }
 
     #[test]
