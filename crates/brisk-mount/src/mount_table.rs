@@ -40,6 +40,16 @@ pub(crate) fn mounts() -> io::Result<Vec<MountEntry>> {
         .collect())
 }
 
+/// Where something is mounted that this process sees, in the order of its mounting: a path more than once
+/// if several mounts are stacked there.
+///
+/// # Errors
+///
+/// If `/proc/self/mountinfo` cannot be read.
+pub fn mount_points() -> io::Result<Vec<PathBuf>> {
+    Ok(mounts()?.into_iter().map(|mount| mount.target).collect())
+}
+
 /// The kernel lists mounts in the order of their making, so the last one is on top.
 fn top_of(mountinfo: &[u8], target: &Path) -> Option<MountEntry> {
     mountinfo
@@ -89,6 +99,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     const TABLE: &[u8] = b"\
 21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -114,6 +125,12 @@ short line
         assert_eq!(device.as_deref(), Some("7:1"));
         let root = top_of(TABLE, Path::new("/")).unwrap();
         assert_eq!((&*root.root, &*root.super_options), (Path::new("/"), "rw"));
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_as_they_are() {
+        let entry = parse_line(b"44 21 0:46 / /mnt/\xff\\040 rw - tmpfs none rw").unwrap();
+        assert_eq!(entry.target.as_os_str().as_bytes(), b"/mnt/\xff ");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! What a disk does in a second, as options say it.
 
+use std::fmt;
+use std::mem::discriminant;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use brisk_mount::DiskCharge;
 
 use crate::size::parse_size;
@@ -36,19 +38,38 @@ impl FromStr for Rate {
     }
 }
 
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(number) => write!(f, "bps={number}"),
+            Self::Operations(number) => write!(f, "iops={number}"),
+        }
+    }
+}
+
+/// Refuses two rates of one kind.
+pub fn one_of_each_kind(rates: &[Rate]) -> anyhow::Result<()> {
+    for (at, rate) in rates.iter().enumerate() {
+        let is_of_its_kind = |other: &Rate| discriminant(other) == discriminant(rate);
+        ensure!(
+            !rates[..at].iter().any(is_of_its_kind),
+            "{rate} is the second of its kind, allowed is one"
+        );
+    }
+    Ok(())
+}
+
 /// Reads a [`Rate`], or one of each kind with a comma between them.
 pub fn parse_charge(text: &str) -> anyhow::Result<DiskCharge> {
+    let rates = text.split(',').map(str::parse::<Rate>);
+    let rates = rates.collect::<anyhow::Result<Vec<_>>>()?;
+    one_of_each_kind(&rates)?;
     let mut charge = DiskCharge::default();
-    for part in text.split(',') {
-        let (of, number) = match part.parse()? {
-            Rate::Bytes(number) => (&mut charge.bytes_per_second, number),
-            Rate::Operations(number) => (&mut charge.operations_per_second, number),
-        };
-        if of
-            .replace(NonZeroU64::new(number).context("allowed is a number from 1")?)
-            .is_some()
-        {
-            bail!("{part} is the second of its kind, allowed is one");
+    for rate in rates {
+        // A rate is from 1.
+        match rate {
+            Rate::Bytes(number) => charge.bytes_per_second = NonZeroU64::new(number),
+            Rate::Operations(number) => charge.operations_per_second = NonZeroU64::new(number),
         }
     }
     Ok(charge)
@@ -91,6 +112,22 @@ mod tests {
             ),
         ] {
             assert_eq!(parse_charge(text).unwrap_err().to_string(), why, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_second_rate_of_a_kind_is_refused() {
+        use Rate::{Bytes, Operations};
+        assert!(one_of_each_kind(&[Bytes(2), Operations(2)]).is_ok());
+        for (rates, why) in [
+            ([Operations(1), Bytes(200), Bytes(100)], "bps=100"),
+            ([Bytes(1), Operations(5), Operations(5)], "iops=5"),
+        ] {
+            let e = one_of_each_kind(&rates).unwrap_err().to_string();
+            assert_eq!(
+                e,
+                format!("{why} is the second of its kind, allowed is one")
+            );
         }
     }
 }

@@ -3,6 +3,7 @@
 //! It is kept in memory and written when its server ends, so that it takes next to no time from the
 //! launch. In the file, each record ends with a zero byte: `stored` or `asked`, the time, the first
 //! page, how many, and the path, which is missing for a file that the pack has not. The last is `end`.
+//! Before it, where not all was kept, is `left out`, and how many records there would be more.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -11,13 +12,17 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Events that are kept: 5 MB. Later ones are left out.
+/// Events that are kept: 5 MB. Later ones are counted.
 const MOST: usize = 1 << 17;
+
+/// What the record begins with that says how many events were not kept.
+const LEFT_OUT: &[u8] = b"left out ";
 
 /// What the last record is.
 const END: &[u8] = b"end";
@@ -39,14 +44,21 @@ pub struct FillEvent {
 }
 
 impl FillEvent {
-    /// What the log of a fill says: see [`SessionFill::log`](crate::SessionFill::log). None as long as it
-    /// is not complete.
-    pub fn list(log: &[u8]) -> Option<Vec<Self>> {
+    /// What the log of a fill says (see [`SessionFill::log`](crate::SessionFill::log)): the events, and
+    /// how many more there were behind the last that was kept. None as long as the log is not complete.
+    pub fn list(log: &[u8]) -> Option<(Vec<Self>, u64)> {
         let records = log.strip_suffix(b"\0")?.split(|byte| *byte == 0);
-        let mut events: Vec<_> = records.map(Self::read).collect();
-        // The end is no event.
-        let ends = log.strip_suffix(b"\0")?.ends_with(END) && events.pop()?.is_none();
-        ends.then(|| events.into_iter().collect()).flatten()
+        let mut records: Vec<&[u8]> = records.collect();
+        if records.pop()? != END {
+            return None;
+        }
+        let mut left_out: u64 = 0;
+        if let Some(number) = records.last().and_then(|last| last.strip_prefix(LEFT_OUT)) {
+            left_out = std::str::from_utf8(number).ok()?.parse().ok()?;
+            records.pop();
+        }
+        let events: Option<Vec<_>> = records.into_iter().map(Self::read).collect();
+        Some((events?, left_out))
     }
 
     fn read(record: &[u8]) -> Option<Self> {
@@ -74,6 +86,8 @@ impl FillEvent {
 pub(super) struct FillLog {
     file: File,
     events: Mutex<Vec<Event>>,
+    /// Events behind the last of those.
+    left_out: AtomicU64,
     /// Paths by node, once the pack is known.
     paths: OnceLock<HashMap<u64, PathBuf>>,
 }
@@ -92,6 +106,7 @@ impl FillLog {
         Self {
             file,
             events: Mutex::default(),
+            left_out: AtomicU64::new(0),
             paths: OnceLock::new(),
         }
     }
@@ -112,6 +127,8 @@ impl FillLog {
                 node,
                 pages,
             });
+        } else {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -130,6 +147,13 @@ impl FillLog {
             let path = self.paths.get().and_then(|paths| paths.get(&event.node));
             out.write_all(path.map_or(b"", |path| path.as_os_str().as_bytes()))?;
             out.write_all(b"\0")?;
+        }
+        match self.left_out.load(Ordering::Relaxed) {
+            0 => {}
+            number => {
+                out.write_all(LEFT_OUT)?;
+                write!(out, "{number}\0")?;
+            }
         }
         out.write_all(END)?;
         out.write_all(b"\0")?;
@@ -151,7 +175,8 @@ mod tests {
         log.know([(1, PathBuf::from("a b/c\nd"))].into_iter());
         log.write().unwrap();
         let text = std::fs::read(&path).unwrap();
-        let events = FillEvent::list(&text).unwrap();
+        let (events, left_out) = FillEvent::list(&text).unwrap();
+        assert_eq!(left_out, 0);
         let seen: Vec<_> = events
             .iter()
             .map(|e| (e.stored, e.first, e.count, e.path.as_deref()))
@@ -164,6 +189,25 @@ mod tests {
             assert_eq!(FillEvent::list(&text[..end]), None, "{end}");
         }
         assert_eq!(FillEvent::list(b"odd\0end\0"), None);
-        assert_eq!(FillEvent::list(b"end\0"), Some(Vec::new()));
+        assert_eq!(FillEvent::list(b"left out x\0end\0"), None);
+        assert_eq!(FillEvent::list(b"left out 2\0"), None);
+        assert_eq!(FillEvent::list(b"end\0"), Some((Vec::new(), 0)));
+    }
+
+    #[test]
+    fn events_that_are_not_kept_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let log = FillLog::new(File::create(&path).unwrap());
+        for page in 0..MOST as u64 + 3 {
+            log.add(true, 1, page..page + 1);
+        }
+        log.write().unwrap();
+        let (events, left_out) = FillEvent::list(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!((events.len(), left_out), (MOST, 3));
+        assert_eq!(
+            events.last().map(|event| event.first),
+            Some(MOST as u64 - 1)
+        );
     }
 }

@@ -33,7 +33,7 @@ use super::undo::Undo;
 use super::walk::{Walked, walk};
 use super::wrong;
 use super::x_server::XServer;
-use crate::disk_rate::Rate;
+use crate::disk_rate::{Rate, one_of_each_kind};
 use crate::messages::say;
 
 /// How many bytes a warm launch may read from the disk: a file of the system or two, one
@@ -42,13 +42,13 @@ use crate::messages::say;
 const WARM: u64 = 256 << 10;
 const WARM_SHARE: u64 = 50;
 
-/// How many launches may come between a cold one and one that reads nothing from the disk.
+/// How many launches may come between a cold one and one that reads next to nothing from the disk.
 const UNTIL_WARM: u32 = 5;
 
 /// How long a server may take to write what it has filled.
 const LOGGING: Duration = Duration::from_secs(30);
 
-/// How many ranges of a profile results have: more than a picture shows.
+/// How many ranges of a profile results have: more than a picture shows. Of files they have all.
 const TOUCHES: usize = 10_000;
 
 /// What is to be measured, and how.
@@ -105,7 +105,7 @@ impl Experiment {
                 "--formats has {format} twice, allowed is once"
             );
         }
-        Ok(())
+        one_of_each_kind(&self.limits).context("--disk")
     }
 
     /// Measures. What is known so far is in `raw.json` after every repetition.
@@ -787,7 +787,7 @@ impl Measuring<'_> {
             }
             thread::sleep(Duration::from_millis(5));
         };
-        let Some(events) = events else {
+        let Some((events, left_out)) = events else {
             self.say(&format!(
                 "{}: nobody told what was filled",
                 contender.name()
@@ -800,6 +800,7 @@ impl Measuring<'_> {
             time,
             started,
             &events,
+            left_out,
             timeline,
         )))
     }

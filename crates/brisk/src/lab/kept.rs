@@ -8,6 +8,7 @@ use super::load::{LoadResults, page as load_page};
 use super::machine::Machine;
 use super::reads::{self, ReadsResults};
 use super::report::{self, Raw};
+use crate::messages::warn;
 use crate::page::Page;
 
 /// Files that experiments write in their directory.
@@ -36,7 +37,9 @@ impl Kept {
     fn open(path: &Path) -> Result<Self> {
         let (name, text) = report::read(path)?;
         let parsed = || {
-            let value = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
+            // What is no JSON is no results of anybody's.
+            let value: serde_json::Value =
+                serde_json::from_slice(&text).context("this is no JSON, which all results are")?;
             let what = if load_page::is_of_load(&value) {
                 What::Load(load_page::parse(&text)?)
             } else if reads::is_of_reads(&value) {
@@ -99,10 +102,59 @@ pub fn open(kept: &[PathBuf]) -> Result<(Vec<Raw>, Vec<Part>)> {
     Ok((raws, parts))
 }
 
-/// Writes `report.html` of what experiments have left in `out`.
+/// Writes `report.html` of what experiments have left in `out`. Results there that cannot be read, as
+/// those of another version, are left out with a warning.
 pub fn write_page_in(out: &Path) -> Result<()> {
-    let kept = NAMES.map(|name| out.join(name));
-    let kept: Vec<_> = kept.into_iter().filter(|path| path.exists()).collect();
-    let (raws, parts) = open(&kept)?;
+    let (mut raws, mut parts) = (Vec::new(), Vec::new());
+    let paths = NAMES.map(|name| out.join(name));
+    for path in paths.iter().filter(|path| path.exists()) {
+        match Kept::open(path) {
+            Ok(Kept::Launch(raw)) => raws.push(raw),
+            Ok(Kept::Part(part)) => parts.push(part),
+            Err(e) => warn(&format!(
+                "report.html leaves these results out: {e:#}; remove the file, or measure again"
+            )),
+        }
+    }
     report::write(&raws, &parts, &out.join("report.html"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn results_that_cannot_be_read_are_told_as_what_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("load.json");
+        let table = [
+            ("{\"brisk_lab", "this is no JSON, which all results are"),
+            (
+                "{\"brisk_lab_load\": 1}",
+                "this is no load.json of brisk lab load",
+            ),
+            ("{}", "this is no raw.json of brisk lab launch"),
+        ];
+        for (text, why) in table {
+            fs::write(&path, text).unwrap();
+            let e = open(std::slice::from_ref(&path)).err().unwrap();
+            let chain: Vec<_> = e.chain().map(|e| e.to_string()).collect();
+            assert_eq!(chain[..2], [path.display().to_string(), why.to_owned()]);
+        }
+    }
+
+    #[test]
+    fn a_page_is_made_without_the_neighbours_that_cannot_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(
+            directory.path().join("load.json"),
+            "{\"brisk_lab_load\": 2}",
+        )
+        .unwrap();
+        fs::write(directory.path().join("raw.json"), "{").unwrap();
+        write_page_in(directory.path()).unwrap();
+        let page = fs::read_to_string(directory.path().join("report.html")).unwrap();
+        assert!(page.starts_with("<!"), "{page}");
+    }
 }

@@ -110,7 +110,7 @@ pub fn write(raws: &[Raw], parts: &[Part], path: &Path) -> Result<()> {
     write_page(&text, path)
 }
 
-/// Writes a page or a picture at `path`, whole or not at all.
+/// Writes a page, a picture or results at `path`, whole or not at all.
 pub fn write_page(text: &str, path: &Path) -> Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -120,7 +120,7 @@ pub fn write_page(text: &str, path: &Path) -> Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(text.as_bytes())?;
         let file = file.persist(path)?;
-        // A temporary file is its owner's alone; a page is for everybody to read.
+        // A temporary file is its owner's alone; what came out is for everybody to read.
         file.set_permissions(fs::Permissions::from_mode(0o644))?;
         anyhow::Ok(())
     };
@@ -320,7 +320,9 @@ fn in_words(app: &AppResults) -> Vec<String> {
             ));
         }
     }
-    let images = app.rows.iter().filter(|row| whose(row) != Whose::Own);
+    // The directory replayed is brisk's, and no image.
+    let images = app.rows.iter();
+    let images = images.filter(|row| !row.format.starts_with("directory"));
     if let Some(row) = images.min_by_key(|row| row.bytes) {
         words.push(format!(
             "{} is the smallest: {} MB, {:.2} of the directory's bytes.",
@@ -719,6 +721,30 @@ mod tests {
         let e = keep(&mut raws, &["brisk-9".to_owned()]).unwrap_err();
         let expected = "--formats: found \"brisk-9\", the runs have directory, squashfs-<5>";
         assert_eq!(e.to_string(), expected);
+    }
+
+    #[test]
+    fn a_directory_that_is_replayed_is_no_smallest_image() {
+        let words = |formats: [&str; 3]| {
+            let mut results = made_up(1, 3, 1);
+            for (number, format) in formats.into_iter().enumerate() {
+                let row = &mut results["apps"][0]["rows"][number];
+                (row["format"], row["bytes"]) = (json!(format), json!(20_000_000 * (number + 1)));
+                row["name"] = json!(format);
+            }
+            in_words(&raw(&results).results.apps[0])
+        };
+        let smallest = |words: &[String]| {
+            let mut found = words
+                .iter()
+                .filter(|text| text.contains(" is the smallest: "));
+            found.next().cloned()
+        };
+        let found = smallest(&words(["directory", "directory-replay", "brisk"]));
+        let expected = "brisk is the smallest: 60.0 MB, 0.10 of the directory's bytes.";
+        assert_eq!(found.as_deref(), Some(expected));
+        let none = words(["directory", "directory-replay", "directory-replay-wrong"]);
+        assert_eq!(smallest(&none), None);
     }
 
     #[test]

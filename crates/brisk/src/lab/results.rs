@@ -1,9 +1,6 @@
 //! What came out: every single run, and what they amount to.
 
 use std::fmt;
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -17,6 +14,7 @@ use super::machine::Machine;
 use super::proof::Proven;
 use super::read_ahead::Device;
 use super::recipe::Recipe;
+use super::report;
 use super::rival::Rival;
 use super::statistics::{Ratio, Spread};
 use super::table;
@@ -278,15 +276,10 @@ impl Results {
 
     /// Writes `raw.json` in `out`, whole or not at all.
     pub fn write(&self, out: &Path) -> Result<()> {
-        let write = || {
-            let mut file = tempfile::NamedTempFile::new_in(out)?;
-            serde_json::to_writer_pretty(&mut file, self)?;
-            file.write_all(b"\n")?;
-            let file = file.persist(out.join("raw.json"))?;
-            // A temporary file is its owner's alone; a result is for everybody to read.
-            file.set_permissions(fs::Permissions::from_mode(0o644))?;
-            anyhow::Ok(())
-        };
-        write().with_context(|| format!("cannot write {}", out.join("raw.json").display()))
+        let path = out.join("raw.json");
+        let mut text = serde_json::to_string_pretty(self)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        text.push('\n');
+        report::write_page(&text, &path)
     }
 }

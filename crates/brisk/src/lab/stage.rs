@@ -4,7 +4,6 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io::Seek;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_mount::{DirectIo, KernelMount, LoopDevice, MountOptions};
+use brisk_mount::{DirectIo, KernelMount, LoopDevice, MountOptions, mount_points};
 use rustix::mount::{
     MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_remount, unmount,
 };
@@ -91,10 +90,9 @@ impl Stage {
     /// Takes away, from this namespace alone, what others have mounted in the tree: it is none of
     /// the tree's files.
     pub fn uncover(&self, tree: &Path) -> Result<()> {
-        let table = fs::read_to_string("/proc/self/mountinfo").context("cannot list mounts")?;
-        let places = table.lines().filter_map(|line| line.split(' ').nth(4));
+        let places = mount_points().context("cannot read /proc/self/mountinfo")?;
         // Those that were mounted later may be in those before.
-        for place in places.map(unescaped).rev() {
+        for place in places.into_iter().rev() {
             if place != tree && place.starts_with(tree) {
                 unmount(&place, UnmountFlags::DETACH)
                     .with_context(|| format!("cannot uncover {}", place.display()))?;
@@ -586,24 +584,6 @@ fn rewound(mut file: File) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// A path as the kernel lists it: white space and backslashes are octal (`\040`).
-fn unescaped(text: &str) -> PathBuf {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, others @ ..] = rest {
-        let octal = others
-            .get(..3)
-            .filter(|_| *first == b'\\')
-            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        bytes.push(octal.unwrap_or(*first));
-        rest = match octal {
-            Some(_) => &others[3..],
-            None => others,
-        };
-    }
-    OsString::from_vec(bytes).into()
-}
-
 /// Where sessions are found.
 pub fn runtime(ground: &Path) -> PathBuf {
     ground.join("run")
@@ -653,22 +633,4 @@ pub fn shown(command: &Command) -> Vec<String> {
         .chain(command.get_args())
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_escapes_are_read() {
-        let table = [
-            ("/a/b", "/a/b"),
-            ("/a\\040b\\134", "/a b\\"),
-            ("/a\\04", "/a\\04"),
-            ("/ü\\011", "/ü\t"),
-        ];
-        for (text, path) in table {
-            assert_eq!(unescaped(text), Path::new(path), "{text}");
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! A slower disk: what programs can read from one in a second, bounded by the kernel.
 //!
-//! Of cgroup v1 the controller blkio bounds the group of all processes. Of v2 the group of all has no
-//! limits: there a group of the lab's own has them (`io.max`), which the lab enters while launches are
+//! Of cgroup v1 the controller blkio bounds the processes of one group and none of the groups in it, so
+//! the group that the lab is in has the limits, with all that the lab starts and with what else is in
+//! it. Of v2 a group of the lab's own has them (`io.max`), which the lab enters while launches are
 //! measured, with all that it starts.
 
 use std::fs;
@@ -18,8 +19,8 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// What the kernel offers to bound reads by.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Throttle {
-    /// The group of all processes of cgroup v1.
-    All { group: PathBuf },
+    /// The group of cgroup v1 that the lab is in.
+    Shared { group: PathBuf },
     /// A group of the lab's own, of cgroup v2.
     Own {
         /// The group that has all others.
@@ -64,9 +65,10 @@ impl Throttle {
     /// The same with control groups below `groups`, for the process with this number, whose groups
     /// are those of `own`.
     fn find_in(groups: &Path, own: &str, process: u32) -> Result<Self> {
-        let all = groups.join("blkio");
-        if knob(&all, Rate::Bytes(0)).exists() {
-            return Ok(Self::All { group: all });
+        let blkio = groups.join("blkio");
+        let group = group_within(&blkio, own, "blkio").unwrap_or_else(|| blkio.clone());
+        if knob(&group, Rate::Bytes(0)).exists() {
+            return Ok(Self::Shared { group });
         }
         // Beside the controllers of v1, or alone.
         let mut roots = [groups.to_owned(), groups.join("unified")].into_iter();
@@ -78,16 +80,11 @@ impl Throttle {
             format!(
                 "cannot bound what is read in a second: found neither {} nor io in {}; needed is the \
                  controller blkio of cgroup v1 with its throttle, or io of cgroup v2",
-                knob(&all, Rate::Bytes(0)).display(),
+                knob(&group, Rate::Bytes(0)).display(),
                 groups.join("cgroup.controllers").display()
             )
         })?;
-        // In a container it may be beyond what is to be seen.
-        let home = own.lines().find_map(|line| line.strip_prefix("0::/"));
-        let home = home.map(|home| root.join(home)).filter(|home| {
-            let is_plain = !home.components().any(|part| part == Component::ParentDir);
-            is_plain && home.join("cgroup.procs").exists()
-        });
+        let home = group_within(&root, own, "");
         Ok(Self::Own {
             group: root.join(format!("brisk-lab-{process}")),
             home: home.unwrap_or_else(|| root.clone()),
@@ -116,7 +113,7 @@ impl Throttle {
     /// What bounds reads from the disk with this number.
     fn steps(&self, limits: &[Rate], number: &str) -> Result<Vec<Step>> {
         match self {
-            Self::All { group } => {
+            Self::Shared { group } => {
                 let steps = limits.iter().map(|limit| {
                     let path = knob(group, *limit);
                     // 0 is none.
@@ -184,6 +181,20 @@ impl Step {
             Self::Enter { from, .. } => Some(Lift::Leave { to: from }),
         }
     }
+}
+
+/// The group of a hierarchy at `root` that `own` names for this controller, which is none (`""`) for
+/// cgroup v2. In a container it may be beyond what is to be seen: then there is none.
+fn group_within(root: &Path, own: &str, controller: &str) -> Option<PathBuf> {
+    // `hierarchy:controllers:/path`.
+    let path = own.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(":/")?;
+        let mut controllers = controllers.split(',');
+        controllers.any(|name| name == controller).then_some(path)
+    });
+    let group = root.join(path?);
+    let is_plain = !group.components().any(|part| part == Component::ParentDir);
+    (is_plain && group.join("cgroup.procs").exists()).then_some(group)
 }
 
 fn knob(group: &Path, limit: Rate) -> PathBuf {
@@ -279,15 +290,19 @@ mod tests {
     }
 
     #[test]
-    fn of_v1_all_processes_are_bound_and_get_back_what_they_had() {
-        let [bytes, operations] = LIMITS.map(|limit| knob(Path::new("blkio"), limit));
-        let [bytes, operations] = [&bytes, &operations].map(|path| path.to_str().unwrap());
+    fn of_v1_the_group_of_the_lab_is_bound_and_gets_back_what_it_had() {
+        let knobs = LIMITS.map(|limit| knob(Path::new("blkio/lab"), limit));
+        let all = knob(Path::new("blkio"), LIMITS[0]);
+        let [bytes, operations] = knobs.each_ref().map(|path| path.to_str().unwrap());
         let found = groups(&[
             (bytes, "8:16 7\n8:0 5\n"),
             (operations, "8:1 9\n"),
+            ("blkio/lab/cgroup.procs", "7\n"),
+            (all.to_str().unwrap(), ""),
             ("unified/cgroup.controllers", "\n"),
         ]);
-        let throttle = Throttle::find_in(found.path(), "0::/\n", 7).unwrap();
+        let own = "4:memory:/a\n3:cpu,blkio:/lab\n0::/\n";
+        let throttle = Throttle::find_in(found.path(), own, 7).unwrap();
         let at = |name: &str| found.path().join(name);
         assert_eq!(
             throttle.steps(&LIMITS, "8:0").unwrap(),
@@ -296,6 +311,17 @@ mod tests {
                 Step::Limit(text(at(operations), "8:0 20", "8:0 0")),
             ]
         );
+        // The mount shows the group itself where the name is that of the host.
+        for own in [
+            "3:blkio:/docker/x\n",
+            "3:blkio:/../lab\n",
+            "3:blkio:/\n",
+            "",
+        ] {
+            let throttle = Throttle::find_in(found.path(), own, 7).unwrap();
+            let group = at("blkio");
+            assert_eq!(throttle, Throttle::Shared { group }, "{own}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a launch asked for, in the order in which it did: what pictures of it are made of.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const MARKS: usize = 4000;
 /// The ranges of a profile, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// In the order of their first touch.
+    /// All of them, in the order of their first touch.
     pub files: Vec<TouchedFile>,
     pub touches: Vec<TouchedRange>,
     /// Ranges behind the last that is kept.
@@ -35,15 +35,21 @@ pub struct Filling {
     pub waited: Vec<TouchedRange>,
     /// Pages that were waited for, of other files.
     pub elsewhere: u64,
+    /// Times that something was stored or waited for, behind the last that is in these. Results of
+    /// before have none.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 impl Filling {
-    /// Of a launch that started at `started` and took `time`.
+    /// Of a launch that started at `started` and took `time`. `left_out` is what came behind the last
+    /// of `events`.
     pub fn of(
         name: String,
         time: Duration,
         started: Duration,
         events: &[FillEvent],
+        left_out: u64,
         timeline: &Timeline,
     ) -> Self {
         let files = (0..).zip(&timeline.files);
@@ -51,8 +57,9 @@ impl Filling {
         let (mut stored, mut waited) = (Vec::new(), Vec::new());
         let mut elsewhere = 0;
         for event in events {
-            let file = event.path.as_deref().and_then(Path::to_str);
-            let range = file.and_then(|path| numbers.get(path)).map(|file| {
+            // As the timeline has it.
+            let path = event.path.as_deref().map(Path::to_string_lossy);
+            let range = path.and_then(|path| numbers.get(&*path)).map(|file| {
                 let at = event.at.saturating_sub(started).as_micros();
                 TouchedRange {
                     file: *file,
@@ -74,26 +81,30 @@ impl Filling {
             stored: coarse(stored),
             waited: coarse(waited),
             elsewhere,
+            left_out,
         }
     }
 }
 
-/// At most about [`MARKS`] ranges: those of one file that follow each other are joined. Their number of
-/// pages stays, so that what is shown of it is about where they are.
+/// At most [`MARKS`] ranges, and one more for each file: those of one file that follow each other in time
+/// are joined. Their number of pages stays, so that what is shown of it is about where they are.
 fn coarse(ranges: Vec<TouchedRange>) -> Vec<TouchedRange> {
     let together = ranges.len().div_ceil(MARKS).max(1);
-    let mut joined: Vec<TouchedRange> = Vec::new();
-    for group in ranges.chunks(together) {
-        for part in group.chunk_by(|a, b| a.file == b.file) {
-            let first = part.iter().map(|range| range.first).min();
-            let count = part.iter().map(|range| range.count).sum();
-            joined.extend(part.last().zip(first).map(|(last, first)| TouchedRange {
-                first,
-                count,
-                ..*last
-            }));
-        }
+    let mut by_file: BTreeMap<u32, Vec<TouchedRange>> = BTreeMap::new();
+    for range in ranges {
+        by_file.entry(range.file).or_default().push(range);
     }
+    let mut joined: Vec<TouchedRange> = Vec::new();
+    for part in by_file.values().flat_map(|ranges| ranges.chunks(together)) {
+        let first = part.iter().map(|range| range.first).min();
+        let count = part.iter().map(|range| range.count).sum();
+        joined.extend(part.last().zip(first).map(|(last, first)| TouchedRange {
+            first,
+            count,
+            ..*last
+        }));
+    }
+    joined.sort_by_key(|range| range.at);
     joined
 }
 
@@ -150,16 +161,12 @@ impl From<TouchedRange> for String {
 }
 
 impl Timeline {
-    /// Of `profile`, the first `most` ranges.
+    /// Of `profile`, all files, and the first `most` ranges.
     pub fn of(profile: &Profile, most: usize) -> Self {
         let mut timeline = Self::default();
         // Numbers in the order of first touch.
         let mut numbers = vec![None; profile.files().len()];
         for (step, range) in profile.ranges() {
-            if timeline.touches.len() == most {
-                timeline.left_out += 1;
-                continue;
-            }
             let file = usize::try_from(range.file).ok();
             let Some((slot, file)) =
                 file.and_then(|file| Some((numbers.get_mut(file)?, profile.files().get(file)?)))
@@ -182,6 +189,10 @@ impl Timeline {
                     len: file.len,
                 });
             }
+            if timeline.touches.len() == most {
+                timeline.left_out += 1;
+                continue;
+            }
             timeline.touches.push(TouchedRange {
                 file: number,
                 first: range.first,
@@ -197,6 +208,8 @@ impl Timeline {
 mod tests {
     use super::*;
     use brisk_image::{Named, PAGE, ProfileBuilder, RootKind};
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn a_filling_is_of_the_files_of_its_timeline() {
@@ -216,10 +229,12 @@ mod tests {
         log += &event(1500, "asked", 4, "a");
         log += &event(1600, "asked", 4, "none");
         log += &event(1700, "asked", 4, "");
-        let events = FillEvent::list((log + "end\0").as_bytes()).unwrap();
+        let events = FillEvent::list((log + "left out 7\0end\0").as_bytes());
+        let (events, left_out) = events.unwrap();
         let [time, started] = [5, 1].map(Duration::from_millis);
-        let filling = Filling::of("x".to_owned(), time, started, &events, &timeline);
+        let filling = Filling::of("x".to_owned(), time, started, &events, left_out, &timeline);
         assert_eq!((filling.ready, filling.elsewhere), (5000, 4));
+        assert_eq!(filling.left_out, 7);
         let range = |file, first, count, at| TouchedRange {
             file,
             first,
@@ -230,6 +245,37 @@ mod tests {
         // Three of them are one, and none of their pages is lost.
         assert_eq!(filling.stored.len(), 3000);
         assert_eq!(filling.stored[1], range(1, 6, 6, 5));
+    }
+
+    #[test]
+    fn ranges_of_files_in_turns_are_joined_too() {
+        let ranges = (0..3 * MARKS as u64).map(|n| TouchedRange {
+            file: u32::from(n % 2 == 1),
+            first: n / 2,
+            count: 1,
+            at: n,
+        });
+        let joined = coarse(ranges.collect());
+        assert!(joined.len() <= MARKS + 2, "{}", joined.len());
+        let pages: u64 = joined.iter().map(|range| range.count).sum();
+        assert_eq!(pages, 3 * MARKS as u64);
+        assert!(joined.is_sorted_by_key(|range| range.at));
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_found() {
+        let name = OsStr::from_bytes(b"a\xff");
+        let timeline = Timeline {
+            files: vec![TouchedFile {
+                path: name.to_string_lossy().into_owned(),
+                len: 4096,
+            }],
+            ..Timeline::default()
+        };
+        let (events, _) = FillEvent::list(b"asked 1 0 1 a\xff\0end\0").unwrap();
+        let [time, started] = [Duration::ZERO; 2];
+        let filling = Filling::of("x".to_owned(), time, started, &events, 0, &timeline);
+        assert_eq!((filling.waited.len(), filling.elsewhere), (1, 0));
     }
 
     #[test]
@@ -248,9 +294,16 @@ mod tests {
             })
         };
         let profile = builder.finish(Vec::new(), None, name).unwrap().profile;
+        let names = |timeline: &Timeline| -> Vec<String> {
+            let files = timeline.files.iter();
+            files.map(|file| file.path.clone()).collect()
+        };
+        // A file that is first touched behind the last range that is kept is a file all the same.
+        let first = Timeline::of(&profile, 1);
+        assert_eq!((first.touches.len(), first.left_out), (1, 3));
+        assert_eq!(names(&first), ["a", "b"]);
         let timeline = Timeline::of(&profile, 3);
-        let names: Vec<_> = timeline.files.iter().map(|file| &*file.path).collect();
-        assert_eq!(names, ["a", "b"]);
+        assert_eq!(names(&timeline), ["a", "b"]);
         assert_eq!(timeline.left_out, 1);
         let json = serde_json::to_string(&timeline.touches).unwrap();
         assert_eq!(json, r#"["0 5 1 1","1 0 1 2","0 0 1 3"]"#);

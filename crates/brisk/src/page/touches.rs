@@ -78,7 +78,7 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
             down,
         ),
         &format!(
-            "Bytes asked for up to each range: {} MB in {count} ranges.",
+            "Bytes asked for up to each range: {} MB in {count} ranges.{left_out}",
             megabytes(total)
         ),
     );
@@ -161,6 +161,12 @@ pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
             megabytes(pages as f64 * PAGE)
         ),
     };
+    let left_out = match filling.left_out {
+        0 => String::new(),
+        number => format!(
+            " {number} times more something was filled or waited for, later than what is counted here."
+        ),
+    };
     page.figure(
         &framed(title, &field, across, down),
         &format!(
@@ -186,7 +192,7 @@ pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
     page.figure(
         &curves("Cumulative bytes over time", &both, across, down),
         &format!(
-            "Up to each moment: {} MB were filled in all, and {} MB waited for (dashed).",
+            "Up to each moment: {} MB were filled in all, and {} MB waited for (dashed).{left_out}",
             megabytes(stored),
             megabytes(waited)
         ),
@@ -320,7 +326,7 @@ mod tests {
         let mut filling: Filling = serde_json::from_value(serde_json::json!({
             "name": "brisk-<b>", "ready": 2000,
             "stored": ["0 0 5 500", "0 5 1 1500", "7 0 1 0"], "waited": ["0 8 2 9000"],
-            "elsewhere": 256,
+            "elsewhere": 256, "left_out": 9,
         }))
         .unwrap();
         let mut page = Page::default();
@@ -333,6 +339,7 @@ mod tests {
             "brisk-&lt;b&gt;",
             "after 2 ms",
             " 1.0 MB more were waited for",
+            "waited for (dashed). 9 times more something was filled",
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }
@@ -362,7 +369,12 @@ mod tests {
             marks.starts_with("M125.0 300.0v200.0M875.0 1000.0v"),
             "{marks}"
         );
-        assert!(html.contains("&lt;b&gt;") && html.contains("7 ranges more"));
+        assert!(html.contains("&lt;b&gt;"));
+        // Under the marks, and under their sums.
+        assert_eq!(
+            html.matches(" 7 ranges more are behind the last").count(),
+            2
+        );
         assert!(!html.contains("NaN") && !html.contains("inf\""));
         let mut none = Page::default();
         draw(&mut none, &Timeline::default());

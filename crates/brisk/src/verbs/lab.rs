@@ -64,18 +64,21 @@ enum Action {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Formats:\n  \
-  directory             the tree itself\n  \
-  squashfs-CODEC        mksquashfs, mounted by the kernel: none, lz4, lzo, gzip, zstd or xz\n  \
-  squashfs-zstd-sorted  the same, what the launch reads first and not compressed\n  \
-  squashfuse            the image of squashfs-zstd, mounted by squashfuse\n  \
-  erofs-CODEC           mkfs.erofs, mounted by the kernel: none, lz4, lz4hc, zstd or lzma\n  \
-  brisk                 an image of brisk (zstd 15), started by brisk run, without a hot pack\n  \
-  brisk-speed           the same, filled from a hot pack made for speed\n  \
-  brisk-size            the same, filled from one made for size\n  \
-  brisk-wrong           the same, filled from pages that the launch never asks for\n  \
-  beside-CODEC          mksquashfs (xz, gzip, zstd), filled from a hot pack beside it\n  \
-  beside:IMAGE          an image that is there already, filled from a hot pack beside it\n  \
-  all                   every one of these but the last\n\n\
+  directory               the tree itself\n  \
+  directory-replay        the tree itself, with a profile of the launch replayed beside it\n  \
+  directory-replay-wrong  the same, with pages that the launch never asks for\n  \
+  squashfs-CODEC          mksquashfs, mounted by the kernel: none, lz4, lzo, gzip, zstd or xz\n  \
+  squashfs-zstd-sorted    the same, what the launch reads first and not compressed\n  \
+  squashfuse              the image of squashfs-zstd, mounted by squashfuse\n  \
+  erofs-CODEC             mkfs.erofs, mounted by the kernel: none, lz4, lz4hc, zstd or lzma\n  \
+  NAME-replay             one of squashfs or erofs, with a profile of the launch replayed beside it\n  \
+  brisk                   an image of brisk (zstd 15), started by brisk run, without a hot pack\n  \
+  brisk-speed             the same, filled from a hot pack made for speed\n  \
+  brisk-size              the same, filled from one made for size\n  \
+  brisk-wrong             the same, filled from pages that the launch never asks for\n  \
+  beside-CODEC            mksquashfs (xz, gzip, zstd), filled from a hot pack beside it\n  \
+  beside:IMAGE            an image that is there already, filled from a hot pack beside it\n  \
+  all                     every one of these but the last\n\n\
 What --ablation adds:\n  \
   directory-replay-pages, brisk-speed-pages    no name is looked up ahead\n  \
   directory-replay-names, brisk-speed-names    names alone, no contents (of a pack one page)\n  \
@@ -85,10 +88,10 @@ What --ablation adds:\n  \
 A format that cannot run here, because a tool or the kernel lacks it, is named with the reason.\n\n\
 In each repetition every format is launched cold and then warm, and walked cold (every file is read \
 and hashed), in random order. Before a cold one, brisk and the files that the format reads are proven \
-not to be in memory; the clock starts before the mount. A warm one is proven to read nothing from the \
-disk. A launch that fails, or prints something else than it should, ends the experiment. Hot packs are \
-made of a profile of the launch itself, and where a spec names other inputs to train on, of those \
-too.\n\n\
+not to be in memory; the clock starts before the mount. A warm one is proven to read next to nothing \
+from the disk: at most 256 KiB, or 2 % of what the cold one read if that is more. A launch that fails, \
+or prints something else than it should, ends the experiment. Hot packs are made of a profile of the \
+launch itself, and where a spec names other inputs to train on, of those too.\n\n\
 Launches have an environment with PATH, HOME, LC_ALL and what is given, and an empty directory in \
 memory as home. OUT/raw.json has every single run, the machine, and all commands, and OUT/report.html shows them in pictures. The lab sets \
 read-ahead, mounts in a namespace of its own, and makes images and sessions; nothing of that is left, \
@@ -144,7 +147,7 @@ struct LaunchArgs {
     /// Lets no more than this be read from the disks below in a second while launches are measured:
     /// bytes (bps=200M), operations (iops=2000), or both, separated by a comma. It is proven by
     /// direct reads before anything is measured. This needs the controller blkio of cgroup v1, which
-    /// bounds the whole system then, or io of cgroup v2, which bounds the launches.
+    /// bounds the lab's group then, or io of cgroup v2, which bounds the launches.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
     disk: Vec<Rate>,
 
@@ -392,7 +395,6 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
 /// Measures, shows what came out, and makes the page of it.
 fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
     let results = experiment.run()?;
-    kept::write_page_in(&experiment.out)?;
     let mut out = io::stdout().lock();
     match json {
         true => {
@@ -402,5 +404,6 @@ fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
         false => write!(out, "{}", results.table())?,
     }
     out.flush().context("cannot write the table")?;
+    kept::write_page_in(&experiment.out)?;
     Ok(Answer::Yes)
 }

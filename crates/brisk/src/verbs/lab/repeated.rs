@@ -50,9 +50,8 @@ impl Repeated {
         chosen.unwrap_or(&self.out).clone()
     }
 
-    /// Makes the page, and prints the results: as JSON, or as `text`.
+    /// Prints the results, as JSON or as `text`, and makes the page.
     pub fn show(&self, results: &impl Serialize, text: &str) -> anyhow::Result<()> {
-        kept::write_page_in(&self.out)?;
         let mut out = io::stdout().lock();
         match self.json {
             true => {
@@ -61,6 +60,7 @@ impl Repeated {
             }
             false => out.write_all(text.as_bytes())?,
         }
-        out.flush().context("cannot write the tables")
+        out.flush().context("cannot write the tables")?;
+        kept::write_page_in(&self.out)
     }
 }
