@@ -172,6 +172,10 @@ fn rule(resident: bool, need: Need) -> (Strategy, &'static str) {
             Strategy::Read,
             "every page is copied at any rate, and a large copy costs less than many small ones",
         ),
+        (Form::Patched, Touch::Random) if !resident => (
+            Strategy::Read,
+            "most comes from the disk with what is touched, and a large copy costs less than many small ones",
+        ),
         (Form::Patched, _) => (
             Strategy::PrivateMap,
             "only pages that are patched are copied",
@@ -254,6 +258,9 @@ mod tests {
         };
         let part = of(Touch::Part, Form::Patched);
         assert_eq!(rule(true, part).0, Strategy::PrivateMap);
+        let scattered = of(Touch::Random, Form::Patched);
+        assert_eq!(rule(true, scattered).0, Strategy::PrivateMap);
+        assert_eq!(rule(false, scattered).0, Strategy::Read);
         let random = of(Touch::Random, Form::Shared);
         assert_eq!(rule(true, random).0, Strategy::SharedMap);
         assert_eq!(rule(false, random).0, Strategy::PopulatedMap);
