@@ -54,6 +54,7 @@ use crate::{Mapping, ReadAt};
 /// * Keep pages of a mapping in memory: one that the kernel took away is read from the disk as it is copied,
 ///   while the executor's thread waits. Such faults of the process are counted by
 ///   [`AsyncCounts::major_faults`].
+/// * Wait for wakers: one thread wakes all whose reads have ended, so a waker must not wait for another read.
 pub struct AsyncFile {
     source: Source,
     inline: AtomicU64,
