@@ -78,17 +78,7 @@ pub(crate) fn transfer(file: &File, start: u64, buf: &mut [u8], needed: usize) -
             assert!(pushed.is_ok(), "the queue has DEPTH entries");
             in_flight += 1;
         }
-        match ring.submit_and_wait(1) {
-            Ok(_) => {}
-            Err(e)
-                if matches!(
-                    e.raw_os_error(),
-                    Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)
-                ) => {}
-            // What was handed over cannot be taken back. The kernel would write to memory that is somebody
-            // else's by then, if this returned, or unwound.
-            Err(_) => std::process::abort(),
-        }
+        hand_over_and_wait(&ring);
         for entry in ring.completion() {
             in_flight -= 1;
             let number = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
@@ -100,6 +90,20 @@ pub(crate) fn transfer(file: &File, start: u64, buf: &mut [u8], needed: usize) -
         }
     }
     outcome
+}
+
+/// Hands what is queued to the kernel, and waits until something has ended, or the kernel wants to be asked
+/// again.
+///
+/// Ends the process if it cannot: what was handed over cannot be taken back, and the kernel would write to
+/// memory that is somebody else's by then, if this returned, or unwound.
+pub(super) fn hand_over_and_wait(ring: &IoUring) {
+    if let Err(e) = ring.submit_and_wait(1) {
+        match e.raw_os_error() {
+            Some(libc::EINTR | libc::EBUSY | libc::EAGAIN) => {}
+            _ => std::process::abort(),
+        }
+    }
 }
 
 fn refused(e: io::Error) -> io::Error {

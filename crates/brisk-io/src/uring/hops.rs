@@ -5,6 +5,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::enabled::hand_over_and_wait;
 use crate::hop::Group;
 
 /// Reads under way at once.
@@ -98,16 +99,7 @@ impl Hops {
             self.waiting
                 .extend(take(room.saturating_sub(self.waiting.len())));
             self.begin();
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(e)
-                    if matches!(
-                        e.raw_os_error(),
-                        Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)
-                    ) => {}
-                // What was handed over cannot be taken back, and who waits for it would for ever.
-                Err(_) => std::process::abort(),
-            }
+            hand_over_and_wait(&self.ring);
             let ended = self.ring.completion();
             let ended: Vec<_> = ended.map(|end| (end.user_data(), end.result())).collect();
             for (number, result) in ended {
