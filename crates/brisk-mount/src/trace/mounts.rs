@@ -14,8 +14,12 @@ use super::{Plan, PlannedWhat};
 use crate::error::{Action, Cause, Error};
 use crate::fuse::directory::ServedDirectory;
 use crate::fuse::server::serve_directory;
+use crate::memory::free_memory;
 use crate::session::{Layout, mount_channel};
 use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, serve};
+
+/// Bytes of decoded blocks that a tracer keeps, at most, of each image.
+const MOST_BLOCKS: u64 = 1 << 30;
 
 /// Something that is mounted, and waits for its server. The descriptors in here must be nowhere
 /// else when anything in the mount is looked at.
@@ -78,11 +82,15 @@ impl Mounted {
             What::Tree { .. } => RootKind::Directory,
         };
         let recorder: Option<Arc<Recorder>> = recording.add(&self.at, kind);
-        let options = ServeOptions {
+        let mut options = ServeOptions {
             owners,
             recorder,
             ..ServeOptions::default()
         };
+        // Each page of a block is asked for by itself, and nothing but what was asked for may be stored: so
+        // the blocks of the whole launch stay decoded, or each is decoded again for most of its pages.
+        let room = free_memory().map_or(0, |free| free / 4).min(MOST_BLOCKS);
+        options.block_cache = options.block_cache.max(room);
         let connection = FuseConnection::establish(self.channel, &options)?;
         let body: Box<dyn FnOnce() + Send> = match self.what {
             What::Image { file, offset } => {
