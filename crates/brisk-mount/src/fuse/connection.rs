@@ -65,8 +65,9 @@ impl FuseConnection {
     /// `channel` is an opened `/dev/fuse` on which a file system was mounted, which queues the
     /// request INIT: it is read and answered here, so this returns at once.
     ///
-    /// A channel of its own for each of `options.threads` is opened, and one for stores. Where `/dev/fuse` cannot be
-    /// opened any longer, the threads share what there is: see [`FuseConnection::channels`].
+    /// A channel of its own for each of `options.threads` is opened, and one for stores. Where
+    /// `/dev/fuse` cannot be opened any longer, the threads share what there is: see
+    /// [`FuseConnection::channels`].
     ///
     /// # Errors
     ///
