@@ -461,8 +461,8 @@ fn close_all_but(kept: &[RawFd], stdio: BorrowedFd<'_>) -> Result<()> {
 ///
 /// To be called by a thread that uses none of `fds` again, in a process with other threads, which
 /// keep them.
-pub(crate) fn close_in_this_thread(fds: &[OwnedFd]) -> Result<()> {
-    fds.iter().try_for_each(|fd| {
+pub(crate) fn close_in_this_thread<'a>(fds: impl IntoIterator<Item = &'a OwnedFd>) -> Result<()> {
+    fds.into_iter().try_for_each(|fd| {
         let fd = fd.as_raw_fd().unsigned_abs();
         close_range(fd, fd, libc::CLOSE_RANGE_UNSHARE)
     })

@@ -16,6 +16,7 @@ use brisk_image::{
     HotPack, HotPackWriter, Image, ImageWriter, Limits, Named, Origin, Prefer, Profile,
     ProfileBuilder, RootKind, Tree, TreeRules,
 };
+use nix::sys::ptrace;
 use rustix::process::{Pid, Signal, kill_process};
 use staging::{Stage, each_user};
 
@@ -473,6 +474,23 @@ fn a_server_that_is_killed_in_the_middle_of_its_fill_is_replaced() {
     });
 }
 
+/// Kills both at once, and returns the servers.
+fn kill_guardian_and_server(stage: &Stage) -> Vec<i32> {
+    let guardians = stage.processes("brisk-guardian");
+    let servers = stage.processes("brisk-server");
+    for (pids, signal) in [
+        // So that it starts no other one.
+        (&guardians, Signal::STOP),
+        (&servers, Signal::KILL),
+        (&guardians, Signal::KILL),
+    ] {
+        for pid in pids {
+            kill_process(Pid::from_raw(*pid).unwrap(), signal).ok();
+        }
+    }
+    servers
+}
+
 /// A look-up of a thread of the server waits, unkillably, for another one of its threads: it must not
 /// keep open by that what has to be closed for the look-up to fail.
 #[test]
@@ -485,18 +503,7 @@ fn no_thread_is_left_though_guardian_and_server_are_killed_in_the_middle_of_a_fi
                 // Names alone: a page that is asked for and stored at once can hang.
                 let loads = start_two(stage, "ls -lR $BRISK_TREE; sleep 0.3");
                 thread::sleep(Duration::from_micros(round * 7919 % 31_000));
-                let guardians = stage.processes("brisk-guardian");
-                let servers = stage.processes("brisk-server");
-                for (pids, signal) in [
-                    // So that it starts no other one.
-                    (&guardians, Signal::STOP),
-                    (&servers, Signal::KILL),
-                    (&guardians, Signal::KILL),
-                ] {
-                    for pid in pids {
-                        kill_process(Pid::from_raw(*pid).unwrap(), signal).ok();
-                    }
-                }
+                let servers = kill_guardian_and_server(stage);
                 for load in loads {
                     // It ends, if only with errors.
                     load.wait_with_output().unwrap();
@@ -512,6 +519,141 @@ fn no_thread_is_left_though_guardian_and_server_are_killed_in_the_middle_of_a_fi
                 }
                 stage.assert_no_process(Duration::from_secs(10));
             }
+        });
+    };
+    staging::watched_for(Duration::from_secs(120), test);
+}
+
+/// How long something may take that comes unless there is a fault, and something that is tried again.
+const SURELY: Duration = Duration::from_secs(20);
+const FOR_A_TRY: Duration = Duration::from_secs(2);
+
+/// The threads of a process, by number, name and state.
+fn threads(pid: i32) -> Vec<(i32, String, u8)> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let tasks = tasks.filter_map(|task| {
+        let task = task.ok()?.path();
+        let stat = fs::read_to_string(task.join("stat")).ok()?;
+        let (start, rest) = stat.rsplit_once(") ")?;
+        let (id, name) = start.split_once(" (")?;
+        Some((id.parse().ok()?, name.to_owned(), rest.bytes().next()?))
+    });
+    tasks.collect()
+}
+
+/// Waits until `is_so`; false if it is not `within` that time.
+fn comes_true(within: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + within;
+    while !is_so() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Whether a thread of this name waits, unkillably or for a page, and for longer than a disk takes.
+fn hangs(pid: i32, name: &str) -> bool {
+    (0..100).all(|_| {
+        thread::sleep(Duration::from_millis(2));
+        let mut threads = threads(pid).into_iter();
+        threads.any(|(_, comm, state)| comm == name && state == b'D')
+    })
+}
+
+/// Stops the threads of a server whose names `which` chooses, also those that start meanwhile.
+fn hold_threads(server: i32, which: impl Fn(&str) -> bool) -> Vec<nix::unistd::Pid> {
+    let mut held = Vec::new();
+    loop {
+        let new: Vec<_> = threads(server)
+            .into_iter()
+            .filter(|(_, name, _)| which(name))
+            .map(|(id, ..)| nix::unistd::Pid::from_raw(id))
+            .filter(|id| !held.contains(id))
+            .collect();
+        if new.is_empty() {
+            return held;
+        }
+        for id in new {
+            // One may have ended.
+            if ptrace::seize(id, ptrace::Options::empty()).is_ok() {
+                ptrace::interrupt(id).ok();
+                held.push(id);
+            }
+        }
+    }
+}
+
+/// Has the program ask for a page that nobody reads the request for, and the fill store that page. None
+/// if the fill was quicker.
+fn meet_unread(stage: &Stage) -> Option<Child> {
+    let fills = |name: &str| name == "brisk-fill" || name == "brisk-prime";
+    // The fill finds the names that were looked up, as nobody answers it either.
+    let script =
+        "ls -lR $BRISK_TREE >/dev/null; exec 3<$BRISK_TREE/zz-asked; read go; exec cat <&3";
+    let mut program = stage
+        .lingering("0", &["sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    stage.wait_for_program("brisk-server");
+    let server = stage.processes("brisk-server")[0];
+    let filling = hold_threads(server, fills);
+    let shell = i32::try_from(program.id()).unwrap();
+    let opened = || fs::read_link(format!("/proc/{shell}/fd/3")).is_ok();
+    assert!(comes_true(SURELY, opened), "{}", stage.log());
+    let answering = hold_threads(server, |name| !fills(name));
+    use std::io::Write;
+    program.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let met = comes_true(FOR_A_TRY, || hangs(shell, "cat")) && {
+        for id in &filling {
+            ptrace::detach(*id, None).ok();
+        }
+        comes_true(FOR_A_TRY, || hangs(server, "brisk-fill"))
+    };
+    if met {
+        return Some(program);
+    }
+    for id in filling.iter().chain(&answering) {
+        ptrace::detach(*id, None).ok();
+    }
+    program.wait().unwrap();
+    stage.assert_nothing_left(Duration::from_secs(10));
+    None
+}
+
+/// The thread that stores keeps the connection from its end, and would for ever.
+#[test]
+fn nobody_hangs_though_guardian_and_server_are_killed_with_a_request_unread() {
+    let test = || {
+        each_user(|stage| {
+            prepare_to_meet(stage);
+            fs::write(stage.path("tree/zz-asked"), "is stored last").unwrap();
+            let huge = fs::read(stage.path("tree/large")).unwrap().repeat(2);
+            fs::write(stage.path("tree/large"), huge).unwrap();
+            stage.pack("app.img");
+            make_pack(stage, "app.img", &files(stage), "app.img.hot");
+            let mut tries = 0;
+            let mut program = loop {
+                if let Some(program) = meet_unread(stage) {
+                    break program;
+                }
+                tries += 1;
+                assert!(tries < 20, "the fill is always quicker: {}", stage.log());
+            };
+            kill_guardian_and_server(stage);
+            let ended = || program.try_wait().unwrap().is_some();
+            assert!(comes_true(SURELY, ended), "it hangs: {}", stage.log());
+            let (code, out, err) = said(&program.wait_with_output().unwrap());
+            assert_eq!(code, Some(1), "{err}");
+            // The fill may come first when both go on.
+            assert!(["", "is stored last"].contains(&out.as_str()), "{out}");
+            stage.assert_no_process(Duration::from_secs(10));
         });
     };
     staging::watched_for(Duration::from_secs(120), test);

@@ -57,6 +57,8 @@ pub struct FuseConnection {
     ///    [`FuseConnection::keep_to_storing`].
     channels: Vec<OwnedFd>,
     agreed: u64,
+    /// Held open by whoever may answer: see [`FuseConnection::hold`].
+    lifeline: Option<OwnedFd>,
 }
 
 impl FuseConnection {
@@ -85,7 +87,11 @@ impl FuseConnection {
                 Err(_) => break,
             }
         }
-        Ok(Self { channels, agreed })
+        Ok(Self {
+            channels,
+            agreed,
+            lifeline: None,
+        })
     }
 
     /// The connection that another process established, out of its [`FuseConnection::channels`],
@@ -98,7 +104,11 @@ impl FuseConnection {
         if channels.is_empty() {
             return Err(Error::new(Action::Serve, Cause::NoChannel));
         }
-        Ok(Self { channels, agreed })
+        Ok(Self {
+            channels,
+            agreed,
+            lifeline: None,
+        })
     }
 
     /// The channel that was mounted.
@@ -125,18 +135,27 @@ impl FuseConnection {
         self.channels.last().map_or(self.channel(), AsFd::as_fd)
     }
 
+    /// Holds `lifeline` open as long as a process has the connection and can answer by it: a thread
+    /// that waits for an answer ([`FuseConnection::keep_to_storing`]) does not count.
+    pub(crate) fn hold(&mut self, lifeline: OwnedFd) {
+        self.lifeline = Some(lifeline);
+    }
+
     /// Leaves to the calling thread, and to those that it will start, no channel but
-    /// [`FuseConnection::storing`].
+    /// [`FuseConnection::storing`], and not what the connection holds.
     ///
     /// A store or a look-up waits, unkillably, for the answer to what others have asked, and the
     /// descriptors of a thread that waits stay open. If server and guardian are killed at once, the
     /// channel from which a request was read has to be closed by that for the request to fail, and
-    /// the thread and the asker to go on.
+    /// the thread and the asker to go on. A request that nobody had read fails when the connection
+    /// is aborted, by who sees the lifeline end.
     pub(super) fn keep_to_storing(&self) {
-        if self.channels.len() > 1 {
-            // Before Linux 5.9 nobody can, and nothing but that case depends on it.
-            close_in_this_thread(self.answering()).ok();
-        }
+        let answering = match self.channels.len() {
+            1 => &[],
+            _ => self.answering(),
+        };
+        // Before Linux 5.9 nobody can, and nothing but that case depends on it.
+        close_in_this_thread(answering.iter().chain(&self.lifeline)).ok();
     }
 
     /// What was agreed on in INIT, as the bits of its flags.

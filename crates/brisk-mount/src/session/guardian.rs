@@ -16,6 +16,7 @@ use rustix::fs::{CWD, Mode, OFlags, Timespec, openat};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, waitpid,
 };
@@ -26,6 +27,7 @@ use super::members::{Members, name_of};
 use super::say;
 use super::server::{Server, Task};
 use super::shared::{Handle, SharedPlace};
+use super::warden;
 use super::wire::{Message, receive, send};
 use crate::syscalls::start_child;
 use crate::{FuseConnection, ServeOptions};
@@ -167,10 +169,17 @@ impl Guardian {
             since: SystemTime::now(),
             dying: Vec::new(),
             learners: Vec::new(),
+            lifelines: Vec::new(),
+            warden: None,
         };
+        state.hold_lifelines();
         let result = (0..state.images.len())
             .try_for_each(|index| state.start_server(index))
-            .and_then(|()| state.keep());
+            .and_then(|()| {
+                // After the servers, for which the launch waits.
+                state.start_warden();
+                state.keep()
+            });
         state.end();
         match result {
             Ok(()) => 0,
@@ -205,6 +214,9 @@ struct State {
     dying: Vec<(usize, Pid)>,
     /// Processes that make hot packs, each with what is readable when it has ended.
     learners: Vec<(Pid, OwnedFd)>,
+    /// The warden's ends of what the connections of the images hold, until it has been started.
+    lifelines: Vec<OwnedFd>,
+    warden: Option<Pid>,
 }
 
 /// What became readable. The numbers are indices of peers and images. A server is named by its
@@ -532,22 +544,28 @@ impl State {
         Ok(())
     }
 
-    /// In the new process: drops what the guardian alone should have, so that others notice when it
-    /// is gone, and keeps one image.
-    fn leave_guardian(&mut self, index: usize) -> Served {
+    /// In a new process: keeps nothing of the guardian but one image.
+    fn leave_for(&mut self, index: usize) -> Served {
+        self.leave_post();
         let image = self.images.swap_remove(index);
         self.images.clear();
+        image
+    }
+
+    /// In a new process: drops what the guardian alone should have, so that others notice when it is
+    /// gone.
+    fn leave_post(&mut self) {
         self.peers.clear();
         self.learners.clear();
+        self.lifelines.clear();
         self.listener = None;
         self.entrance = None;
         self.program = None;
-        image
     }
 
     /// In the new process: serves.
     fn become_server(&mut self, index: usize, socket: OwnedFd) -> i32 {
-        let image = self.leave_guardian(index);
+        let image = self.leave_for(index);
         let (mut options, mut lesson) = (image.options, image.lesson);
         // What the one before has filled is there, what it has recorded is not, and the launch is
         // under way.
@@ -574,7 +592,7 @@ impl State {
         let mut recorded = Some(recorded);
         let started = start_child(|| {
             rustix::thread::set_name(c"brisk-learner").ok();
-            let Served { image, lesson, .. } = self.leave_guardian(index);
+            let Served { image, lesson, .. } = self.leave_for(index);
             let learn = |(lesson, recorded): (Lesson, OwnedFd)| lesson.learn(&image, recorded);
             lesson.zip(recorded.take()).map_or(1, learn)
         });
@@ -582,6 +600,43 @@ impl State {
         match watched {
             Ok(learner) => self.learners.push(learner),
             Err(e) => say(&format!("nothing is learned from this launch: {e}")),
+        }
+    }
+
+    /// Gives each connection something to hold, by which the warden sees whether anybody does.
+    fn hold_lifelines(&mut self) {
+        for image in &mut self.images {
+            match pipe_with(PipeFlags::CLOEXEC) {
+                Ok((watched, held)) => {
+                    image.connection.hold(held);
+                    self.lifelines.push(watched);
+                }
+                Err(e) => {
+                    say(&format!("no warden is started: {e}"));
+                    return self.lifelines.clear();
+                }
+            }
+        }
+    }
+
+    /// Starts the process that ends the connections when guardian and servers are gone.
+    fn start_warden(&mut self) {
+        let lifelines = mem::take(&mut self.lifelines);
+        if lifelines.is_empty() {
+            return;
+        }
+        let mut wards = Some(lifelines);
+        let started = start_child(|| {
+            let images = mem::take(&mut self.images).into_iter();
+            self.leave_post();
+            // The connections are dropped with the rest of the images.
+            let handles = images.map(|image| image.handle);
+            let wards = wards.take().into_iter().flatten().zip(handles).collect();
+            warden::run(wards)
+        });
+        match started {
+            Ok(pid) => self.warden = Some(pid),
+            Err(e) => say(&format!("no warden is started: {e}")),
         }
     }
 
@@ -759,6 +814,8 @@ impl State {
 
     /// Ends what is left: nobody waits for an answer after this.
     fn end(&mut self) {
+        // What ends from here on is meant to.
+        self.dismiss_warden();
         // The files of a mount stay until here, though nobody can find it any more.
         let open = self.stop_listening() || self.shared.is_some();
         for image in &self.images {
@@ -790,6 +847,24 @@ impl State {
             if let Err(e) = cleared {
                 say(&format!("the session's files cannot be removed: {e}"));
             }
+        }
+    }
+
+    fn dismiss_warden(&mut self) {
+        let Some(warden) = self.warden.take() else {
+            return;
+        };
+        // If it was killed before, its status is still there, and its number nobody else's.
+        let ended = kill_process(warden, Signal::KILL).and_then(|()| {
+            loop {
+                match waitpid(Some(warden), WaitOptions::empty()) {
+                    Err(Errno::INTR) => {}
+                    ended => break ended,
+                }
+            }
+        });
+        if let Err(e) = ended {
+            say(&format!("the warden cannot be ended: {e}"));
         }
     }
 

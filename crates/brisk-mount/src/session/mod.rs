@@ -11,8 +11,9 @@ The program takes the place of the process that the user started, in the first r
 of a session is an ancestor of a program, and nothing of it is in the way of signals, job control,
 descriptors or the exit status.
 
-A third process, the *learner* ([`learn`]), is there for a moment where a session learns what its
-launch asks for.
+A third process, the *warden* ([`warden`]), waits for the death of both, and ends the connection if
+something keeps it open then. Another, the *learner* ([`learn`]), is there for a moment where a session
+learns what its launch asks for.
 
 A session ends some time after its last program ([`members`] says which processes count).
 */
@@ -32,6 +33,7 @@ mod root;
 mod server;
 mod set_up;
 mod shared;
+mod warden;
 mod wire;
 
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
