@@ -523,6 +523,30 @@ fn the_rest_of_a_decoded_block_is_there_before_it_is_asked_for() {
     assert_eq!(file.metadata().expect("it is open").len(), 300_000);
 }
 
+/// As a mapping does that the kernel reads around a fault of.
+#[test]
+fn the_rest_of_each_block_of_a_read_is_there() {
+    let fixture = Fixture::new();
+    let mount = mounted(&fixture, "at", &[]);
+    let file = fs::File::open(mount.path("text")).expect("it is there");
+    fadvise(&file, 0, None, Advice::Random).expect("advice is free");
+    // The last page of a block, and the first of the next.
+    let mut pages = [0; 8192];
+    file.read_exact_at(&mut pages, (128 << 10) - 4096)
+        .expect("it can be read");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while mount.counts().bytes_stored < (256 << 10) - 8192 {
+        assert!(Instant::now() < deadline, "{:?}", mount.counts());
+        thread::sleep(Duration::from_millis(1));
+    }
+    let before = mount.counts();
+    let mut found = vec![0; 256 << 10];
+    file.read_exact_at(&mut found, 0).expect("it can be read");
+    let wanted = fs::read(fixture.path("tree/text")).expect("it can be read");
+    assert!(found == wanted[..256 << 10]);
+    assert_eq!(mount.counts(), before);
+}
+
 /// A source that fails, or panics, while it is told to.
 struct Failing {
     bytes: Vec<u8>,

@@ -334,6 +334,26 @@ impl FileReader {
             .map_err(|e| self.image.name(e))
     }
 
+    /// The bytes of `range`, out of the decoded block that a `piece` at `offset` is a part of. None if
+    /// they are in another block, or if it was not decoded whole, as one that is stored raw.
+    pub fn piece_beside(&self, piece: &Piece, offset: u64, range: Range<u64>) -> Option<Piece> {
+        let block_size = u64::from(self.image.block_size());
+        let first = offset / block_size * block_size;
+        let inside = first <= range.start
+            && range.start <= range.end
+            && range.end <= first.saturating_add(block_size).min(self.len);
+        let len = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+        let (block, start) = piece.block.as_ref().filter(|_| inside)?;
+        // Where in the block the file's bytes from `first` on are: those before are other files'.
+        let own = start.checked_sub(usize::try_from(offset - first).ok()?)?;
+        let start = own + usize::try_from(range.start - first).ok()?;
+        block.get(start..start.checked_add(len)?)?;
+        Some(Piece {
+            len,
+            block: Some((Arc::clone(block), start)),
+        })
+    }
+
     /// True if the block that `offset` is in is one of the file's own that is stored raw, so that
     /// [`FileReader::piece`] reads no more than it is asked for.
     pub fn is_raw_at(&self, offset: u64) -> bool {
@@ -744,6 +764,51 @@ mod tests {
                 assert!(file.piece(offset, 10).unwrap().is_empty());
             }
             assert_eq!(file.piece(0, 0).unwrap().len(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_beside_a_piece_needs_no_cache_and_no_other_files_bytes() {
+        let image = image();
+        image.set_block_cache(0);
+        let block = BLOCK as u64;
+        let text = file(&image, "text");
+        let len = text.len();
+        let (last, behind) = (len / block * block, len - 10..len);
+        for (offset, range, is_there) in [
+            (5, 0..block, true),
+            (block - 1, 10..20, true),
+            (block + 7, block..block + 7, true),
+            (last, behind.clone(), true),
+            // Of another block, behind the end, and backwards.
+            (5, block - 1..block + 1, false),
+            (block, block - 1..block + 1, false),
+            (last, len - 1..len + 1, false),
+            (5, Range { start: 20, end: 10 }, false),
+        ] {
+            let piece = text.piece(offset, 1).unwrap();
+            let beside = text.piece_beside(&piece, offset, range.clone());
+            assert_eq!(beside.is_some(), is_there, "{range:?} at {offset}");
+            let Some(beside) = beside else { continue };
+            let mut expected = vec![0; usize::try_from(range.end - range.start).unwrap()];
+            text.read_at(range.start, &mut expected).unwrap();
+            assert!(bytes(&beside) == expected, "{range:?} at {offset}");
+        }
+        // The two share a block.
+        for (name, own) in [("one", b"one"), ("two", b"two")] {
+            let file = file(&image, name);
+            let piece = file.piece(1, 1).unwrap();
+            assert_eq!(bytes(&file.piece_beside(&piece, 1, 0..3).unwrap()), own);
+            assert!(file.piece_beside(&piece, 1, 0..4).is_none());
+        }
+        // Nothing was decoded of a hole and of what is raw.
+        for name in ["holes", "noise"] {
+            let file = file(&image, name);
+            let piece = file.piece(block + 9, 1).unwrap();
+            assert!(
+                file.piece_beside(&piece, block + 9, block..block + 9)
+                    .is_none()
+            );
         }
     }
 

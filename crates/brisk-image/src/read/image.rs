@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use brisk_io::{Mapping, ReadAt};
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use super::inode_reader::{Inode, InodeRef};
 use super::limits::Limits;
@@ -96,6 +96,10 @@ pub(crate) type BlockKey = (u64, u32);
 /// cache's own books. Without it, an image of blocks of a few bytes each, or of none, which are
 /// never evicted, would take many times the memory of the limit.
 const BOOKS: u64 = 192;
+
+/// The part of a cache that what was asked for again can take from what is new. Of the 0.97 that is usual
+/// a small cache has less than one block left, so that a new block is gone with the next one.
+const HOT: f64 = 0.5;
 
 /// Bytes of the tables of an image, up to which they are fetched as it is opened.
 const TABLES_AHEAD: u64 = 1 << 20;
@@ -393,7 +397,19 @@ where
     Bytes: Weighter<K, V>,
 {
     let items = usize::try_from(bytes / item).unwrap_or(usize::MAX).max(1);
-    Cache::with_weighter(items, bytes, Bytes)
+    let options = OptionsBuilder::new()
+        .estimated_items_capacity(items)
+        .weight_capacity(bytes)
+        .hot_allocation(HOT)
+        .build();
+    match options {
+        Ok(options) => {
+            let (hashes, life) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
+            Cache::with_options(options, Bytes, hashes, life)
+        }
+        // Not with both capacities given.
+        Err(_) => Cache::with_weighter(items, bytes, Bytes),
+    }
 }
 
 impl Inner {

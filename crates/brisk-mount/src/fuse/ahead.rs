@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use brisk_image::FileReader;
+use brisk_image::{FileReader, Piece};
 use brisk_io::page_size;
 use rustix::io::Errno;
 
@@ -18,22 +18,25 @@ use super::neighbours::Neighbours;
 use super::node::{Fail, Nodes};
 use super::served::Served;
 
-/// Reads that wait to be followed up at most; behind more of them, the oldest are stale.
-const WAITING: usize = 16;
+/// Blocks whose rest waits to be stored at most, each of which is in memory as long; behind more of them,
+/// the oldest are stale.
+const WAITING: usize = 32;
 
 /// Blocks that are remembered as followed up, so that each of the many reads of a block does not
 /// store it again.
 const REMEMBERED: usize = 512;
 
 /// Bytes that one store takes. The pages it is for are locked one after the other while it runs.
-const STORE: u64 = 128 << 10;
+const STORE: usize = 128 << 10;
 
 /// A read that was answered.
 pub(super) struct Answered {
     pub(super) nodeid: u64,
     pub(super) reader: FileReader,
-    /// The bytes that the reader has now.
-    pub(super) range: Range<u64>,
+    /// The byte of the file that was read first.
+    pub(super) start: u64,
+    /// What was read: a piece of each block.
+    pub(super) pieces: Vec<Piece>,
     pub(super) block_size: u64,
     /// The kernel reads nothing ahead by itself.
     pub(super) alone: bool,
@@ -52,10 +55,21 @@ pub(super) struct Ahead {
 
 /// What is to be stored.
 enum Task {
-    /// The rest of the block that the read was in.
-    Rest(Answered),
+    /// The rest of a block that was read from.
+    Rest(Rest),
     /// Files that share a block with one that was read.
     Whole(Vec<u64>),
+}
+
+/// What a block has beside the piece of it that was read.
+struct Rest {
+    nodeid: u64,
+    reader: FileReader,
+    piece: Piece,
+    /// The byte of the file that the piece begins with.
+    offset: u64,
+    /// What is behind the piece, as most readers go forwards, then what is before it, in pages.
+    ranges: [Range<u64>; 2],
 }
 
 #[derive(Default)]
@@ -77,20 +91,16 @@ impl Ahead {
             }
             return;
         }
+        let rests = answered.rests();
         // What was read whole is not worth waking anybody.
-        if answered.range.is_empty() || answered.rest().iter().all(Range::is_empty) {
+        if rests.is_empty() {
             return;
         }
-        let block = (answered.nodeid, answered.last_block());
         let mut queue = self.lock();
-        if queue.ended || queue.done.contains(&block) {
-            return;
+        for (block, rest) in rests {
+            queue.follow(block, rest);
         }
-        if queue.done.len() == REMEMBERED {
-            queue.done.pop_front();
-        }
-        queue.done.push_back(block);
-        queue.push(Task::Rest(answered));
+        drop(queue);
         self.changed.notify_one();
     }
 
@@ -113,12 +123,11 @@ impl Ahead {
         };
         while let Some(task) = self.next() {
             let go_on = match task {
-                Task::Rest(answered) => {
-                    let Answered { nodeid, reader, .. } = &answered;
-                    answered
-                        .rest()
+                Task::Rest(rest) => {
+                    let ranges = rest.ranges.iter().cloned();
+                    ranges
                         .into_iter()
-                        .all(|range| goes_on(store(*nodeid, reader, range, channel, served)))
+                        .all(|range| goes_on(rest.store(range, channel, served)))
                 }
                 Task::Whole(files) => files.into_iter().all(|nodeid| {
                     let reader = nodes.file(nodeid).map_err(|fail| match fail {
@@ -158,27 +167,73 @@ impl Ahead {
 }
 
 impl Answered {
-    /// The block with the last byte of the read.
-    fn last_block(&self) -> u64 {
-        self.range.end.saturating_sub(1) / self.block_size
-    }
-
-    /// What the block with the last byte of the read has beside that, in pages: what is behind it,
-    /// as most readers go forwards, then what is before it.
-    fn rest(&self) -> [Range<u64>; 2] {
-        let len = self.reader.len();
-        let start = self.last_block() * self.block_size;
-        let end = start.saturating_add(self.block_size).min(len);
-        if self.reader.is_raw_at(start) && !self.alone {
-            // Nothing was decoded, and the kernel reads it ahead in larger pieces.
-            return [0..0, 0..0];
+    /// The rest of each block that was read from, with the block's number in the file.
+    fn rests(self) -> Vec<(u64, Rest)> {
+        let Self {
+            nodeid,
+            reader,
+            start,
+            pieces,
+            block_size,
+            alone,
+        } = self;
+        let (len, page) = (reader.len(), page_size() as u64);
+        let mut offset = start;
+        let mut rests = Vec::new();
+        for piece in pieces {
+            let read = offset..offset + piece.len() as u64;
+            offset = read.end;
+            let block = read.start / block_size;
+            let first = block * block_size;
+            if piece.is_empty() || reader.is_raw_at(first) && !alone {
+                // Nothing was decoded, and the kernel reads it ahead in larger pieces.
+                continue;
+            }
+            let end = first.saturating_add(block_size).min(len);
+            let ranges = [read.end..end, first..read.start];
+            let ranges = ranges.map(|range| whole_pages(range, len, page));
+            if ranges.iter().all(Range::is_empty) {
+                continue;
+            }
+            let reader = reader.clone();
+            let rest = Rest {
+                nodeid,
+                reader,
+                piece,
+                offset: read.start,
+                ranges,
+            };
+            rests.push((block, rest));
         }
-        [self.range.end..end, start..self.range.start]
-            .map(|range| whole_pages(range, len, page_size() as u64))
+        rests
+    }
+}
+
+impl Rest {
+    /// Stores one of the ranges.
+    fn store(&self, range: Range<u64>, channel: Channel<'_>, served: &Served) -> Result<(), Errno> {
+        let Self { nodeid, reader, .. } = self;
+        let beside = reader.piece_beside(&self.piece, self.offset, range.clone());
+        match beside.as_ref().and_then(Piece::as_slice) {
+            Some(bytes) => store_bytes(*nodeid, range.start, bytes, channel, served),
+            None => store(*nodeid, reader, range, channel, served),
+        }
     }
 }
 
 impl Queue {
+    fn follow(&mut self, block: u64, rest: Rest) {
+        let block = (rest.nodeid, block);
+        if self.ended || self.done.contains(&block) {
+            return;
+        }
+        if self.done.len() == REMEMBERED {
+            self.done.pop_front();
+        }
+        self.done.push_back(block);
+        self.push(Task::Rest(rest));
+    }
+
     fn push(&mut self, task: Task) {
         if self.waiting.len() == WAITING {
             self.waiting.pop_front();
@@ -196,16 +251,32 @@ fn store(
     served: &Served,
 ) -> Result<(), Errno> {
     while range.start < range.end {
-        let most = usize::try_from(STORE.min(range.end - range.start));
-        let most = most.map_err(|_| Errno::INVAL)?;
-        let piece = reader.piece(range.start, most).map_err(|_| Errno::IO)?;
+        let left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let piece = reader
+            .piece(range.start, left.min(STORE))
+            .map_err(|_| Errno::IO)?;
         let (Some(bytes), false) = (piece.as_slice(), piece.is_empty()) else {
             // Holes are made as quickly as they are asked for.
             break;
         };
-        channel.store(nodeid, range.start, &[IoSlice::new(bytes)])?;
-        served.stored(bytes.len() as u64);
+        store_bytes(nodeid, range.start, bytes, channel, served)?;
         range.start += bytes.len() as u64;
+    }
+    Ok(())
+}
+
+/// Stores `bytes` at `offset` of a file.
+fn store_bytes(
+    nodeid: u64,
+    mut offset: u64,
+    bytes: &[u8],
+    channel: Channel<'_>,
+    served: &Served,
+) -> Result<(), Errno> {
+    for bytes in bytes.chunks(STORE) {
+        channel.store(nodeid, offset, &[IoSlice::new(bytes)])?;
+        served.stored(bytes.len() as u64);
+        offset += bytes.len() as u64;
     }
     Ok(())
 }

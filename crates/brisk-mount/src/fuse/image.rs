@@ -127,7 +127,8 @@ impl FileSystem for ServedImage<'_> {
             ahead.follow(Answered {
                 nodeid: node,
                 reader,
-                range: offset..end,
+                start: offset,
+                pieces,
                 block_size: self.nodes.image.block_size().into(),
                 alone: self.recorder.is_some(),
             });

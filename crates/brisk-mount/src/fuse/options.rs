@@ -4,6 +4,10 @@ use std::sync::Arc;
 use super::fill::Fill;
 use super::recorder::Recorder;
 use super::served::Served;
+use crate::memory::free_memory;
+
+/// Bytes of decoded blocks that are kept at most while a launch is recorded.
+const MOST_RECORDED: u64 = 1 << 30;
 
 /// Who owns what is in an image, as a mount shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +36,8 @@ pub struct ServeOptions {
     pub owners: Owners,
     /// Put the rest of each decoded block into the page cache, from a thread more. Yes.
     pub read_ahead: bool,
-    /// Bytes of decoded blocks that are kept: what stands beside a read is in the page cache. 8 MiB.
+    /// Bytes of decoded blocks that are kept: what stands beside a read is in the page cache. While
+    /// all that is asked for is recorded, it is a quarter of the free memory, at most 1 GiB. 8 MiB.
     pub block_cache: u64,
     /// Puts the pages of a hot pack into the page cache, from threads more. None.
     pub fill: Option<Arc<Fill>>,
@@ -72,6 +77,18 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
+    /// Bytes of decoded blocks that are kept at first.
+    pub(super) fn first_block_cache(&self) -> u64 {
+        if self.exact_recorder().is_none() {
+            return self.block_cache;
+        }
+        // Each page of a block is asked for by itself, and nothing but what was asked for may be
+        // stored: so the blocks of the whole launch stay decoded, or each is decoded again for most
+        // of its pages.
+        let room = free_memory().map_or(0, |free| free / 4);
+        self.block_cache.max(room.min(MOST_RECORDED))
+    }
+
     /// The recorder, if it is to see all that is asked for.
     pub(super) fn exact_recorder(&self) -> Option<&Arc<Recorder>> {
         self.recorder.as_ref().filter(|_| self.fill.is_none())

@@ -41,7 +41,7 @@ const MAX_FAULTS: usize = 64;
 ///
 /// `Io` if requests can no longer be received: the file system then has no server.
 pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions) -> Result<()> {
-    image.set_block_cache(options.block_cache);
+    image.set_block_cache(options.first_block_cache());
     let served = ServedImage::new(image, options);
     let result = thread::scope(|scope| {
         if let Some(ahead) = &served.ahead {

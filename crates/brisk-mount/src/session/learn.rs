@@ -107,7 +107,7 @@ impl Lesson {
 
     /// Waits until there is something to hear from the guardian. If the launch is over before, hands
     /// over what was recorded.
-    pub(super) fn wait(&self, guardian: &OwnedFd, options: &ServeOptions) {
+    pub(super) fn wait(&self, guardian: &OwnedFd, options: &ServeOptions, image: &Image) {
         while !*self.over.lock().unwrap_or_else(PoisonError::into_inner) {
             let left = LAUNCH.saturating_sub(self.recording.elapsed());
             let timeout = Timespec {
@@ -122,7 +122,7 @@ impl Lesson {
             };
             let [program, guardian_speaks] = fds.map(|fd| !fd.revents().is_empty());
             if program || happened == 0 {
-                self.hand_over(guardian, options);
+                self.hand_over(guardian, options, image);
             }
             if guardian_speaks {
                 return;
@@ -130,12 +130,14 @@ impl Lesson {
         }
     }
 
-    /// Cuts the recording, and gives it to the guardian if there is anything to learn from it.
-    pub(super) fn hand_over(&self, guardian: &OwnedFd, options: &ServeOptions) {
+    /// Cuts the recording, and gives it to the guardian if there is anything to learn from it. From here
+    /// on `image` is served as any other.
+    pub(super) fn hand_over(&self, guardian: &OwnedFd, options: &ServeOptions, image: &Image) {
         let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *over, true) {
             return;
         }
+        image.set_block_cache(options.block_cache);
         let handed = self.recorded(options).and_then(|profile| match profile {
             Some(profile) => Ok(send(
                 guardian,

@@ -95,9 +95,9 @@ impl Task {
         let lesson = self.lesson.map(Arc::new);
         let liaison = {
             let (socket, options) = (Arc::clone(&socket), Arc::clone(&options));
-            let lesson = lesson.clone();
+            let (image, lesson) = (self.image.clone(), lesson.clone());
             move || {
-                answer_guardian(&socket, &options, lesson.as_deref());
+                answer_guardian(&socket, &options, &image, lesson.as_deref());
                 // A mount that all programs see stays until it is unmounted.
                 if let Handle::Root(_) = self.handle {
                     wait_for_programs(&self.members);
@@ -115,7 +115,7 @@ impl Task {
         }
         // The session may have ended with its launch.
         if let Some(lesson) = lesson {
-            lesson.hand_over(&socket, &options);
+            lesson.hand_over(&socket, &options, &self.image);
         }
         // If nobody listens any more, nobody needs to know.
         if send(&*socket, &["ended"], &[]).is_err() {
@@ -127,14 +127,19 @@ impl Task {
 
 /// Names this thread to the guardian, and gives it the counters when it asks, until it dies; and what
 /// was recorded, when the launch is over.
-fn answer_guardian(socket: &OwnedFd, options: &ServeOptions, lesson: Option<&Lesson>) {
+fn answer_guardian(
+    socket: &OwnedFd,
+    options: &ServeOptions,
+    image: &Image,
+    lesson: Option<&Lesson>,
+) {
     let started = ["started".to_owned(), gettid().as_raw_nonzero().to_string()];
     if send(socket, &started, &[]).is_err() {
         return;
     }
     loop {
         if let Some(lesson) = lesson {
-            lesson.wait(socket, options);
+            lesson.wait(socket, options, image);
         }
         let Ok(Some(_)) = receive(socket) else {
             return;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use brisk_image::{Image, Limits, OpenOptions, RootKind};
+use brisk_image::{Image, OpenOptions, RootKind};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
@@ -14,12 +14,8 @@ use super::{Plan, PlannedWhat};
 use crate::error::{Action, Cause, Error};
 use crate::fuse::directory::ServedDirectory;
 use crate::fuse::server::serve_directory;
-use crate::memory::free_memory;
 use crate::session::{Layout, mount_channel};
 use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, serve};
-
-/// Bytes of decoded blocks that a tracer keeps, at most, of each image.
-const MOST_BLOCKS: u64 = 1 << 30;
 
 /// Something that is mounted, and waits for its server. The descriptors in here must be nowhere
 /// else when anything in the mount is looked at.
@@ -82,22 +78,15 @@ impl Mounted {
             What::Tree { .. } => RootKind::Directory,
         };
         let recorder: Option<Arc<Recorder>> = recording.add(&self.at, kind);
-        let mut options = ServeOptions {
+        let options = ServeOptions {
             owners,
             recorder,
             ..ServeOptions::default()
         };
-        // Each page of a block is asked for by itself, and nothing but what was asked for may be stored: so
-        // the blocks of the whole launch stay decoded, or each is decoded again for most of its pages.
-        let room = free_memory().map_or(0, |free| free / 4).min(MOST_BLOCKS);
-        options.block_cache = options.block_cache.max(room);
         let connection = FuseConnection::establish(self.channel, &options)?;
         let body: Box<dyn FnOnce() + Send> = match self.what {
             What::Image { file, offset } => {
-                let how = OpenOptions::new().offset(offset).limits(Limits {
-                    block_cache: options.block_cache,
-                    ..Limits::default()
-                });
+                let how = OpenOptions::new().offset(offset);
                 let image = Image::from_source(file, &how)
                     .map_err(|e| failed(Cause::io("read the image", std::io::Error::other(e))))?;
                 // With the thread the connection ends, and so does every wait for an answer.
