@@ -523,6 +523,27 @@ fn without_guardian_and_server_readers_get_errors() {
     });
 }
 
+#[test]
+fn a_killed_warden_is_replaced() {
+    each_user(|stage| {
+        let child = reader(stage);
+        for _ in 0..3 {
+            stage.wait_for_program("mount-warden");
+            // One that ends as it begins is taken to fail.
+            thread::sleep(Duration::from_millis(300));
+            let wardens = stage.processes("mount-warden");
+            assert_eq!(wardens.len(), 1);
+            kill(&wardens, Signal::KILL);
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while stage.processes("mount-warden") == wardens {
+                assert!(Instant::now() < deadline, "{}", stage.log());
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        assert_eq!(said(&go(child)).1, "same\n");
+    });
+}
+
 /// Reading an address is no system call that could fail: the program gets a signal.
 #[test]
 fn mapped_pages_that_nobody_can_read_any_more_are_a_signal() {

@@ -162,15 +162,21 @@ impl Stage {
         }
     }
 
-    fn servers(&self, user: u32) -> Vec<Pid> {
+    fn sessions(&self, user: u32) -> Vec<serde_json::Value> {
         let stat = self.brisk(user, &["stat", "--json"]);
-        let sessions: serde_json::Value = serde_json::from_str(&stat.out).unwrap();
-        let images = sessions.as_array().unwrap().iter();
-        let images = images.flat_map(|session| session["images"].as_array().unwrap().clone());
-        images
-            .filter_map(|image| Pid::from_raw(i32::try_from(image["server"].as_i64()?).ok()?))
-            .collect()
+        serde_json::from_str(&stat.out).unwrap()
     }
+
+    fn servers(&self, user: u32) -> Vec<Pid> {
+        let sessions = self.sessions(user);
+        let images = sessions.iter();
+        let images = images.flat_map(|session| session["images"].as_array().unwrap().clone());
+        images.filter_map(|image| pid(&image["server"])).collect()
+    }
+}
+
+fn pid(number: &serde_json::Value) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(number.as_i64()?).ok()?)
 }
 
 fn is_mounted(at: &std::path::Path) -> bool {
@@ -323,6 +329,52 @@ fn a_server_that_is_killed_is_replaced() {
                 now.len() == 1 && now != servers
             });
         }
+        assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
+        stage.assert_nothing_left(user);
+    }
+}
+
+/// What was detached ends by itself, and does not end what is mounted in its place.
+#[test]
+fn a_mount_is_not_ended_with_the_one_before_it() {
+    let stage = Stage::new();
+    fs::copy(stage.path("a.img"), stage.path("b.img")).unwrap();
+    for user in [0, USER] {
+        let at = format!("at{user}");
+        assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
+        let mut program = stage.working_in(user, &format!("{at}/sub"));
+        assert_eq!(stage.brisk(user, &["umount", "-l", &at]), said(0, "", ""));
+        assert_eq!(stage.brisk(user, &["mount", "b.img", &at]), said(0, "", ""));
+        let both = stage.servers(user);
+        assert_eq!(both.len(), 2, "{}", stage.log(user));
+        program.kill().unwrap();
+        program.wait().unwrap();
+        wait_until(|| stage.servers(user).len() == 1);
+        let ended = |pid: &Pid| !PathBuf::from(format!("/proc/{pid}")).exists();
+        wait_until(|| both.iter().any(ended));
+        // Time for the last words of the one that ended.
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(stage.sh(user, COMPARE), said(0, "", ""));
+        assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
+        stage.assert_nothing_left(user);
+    }
+}
+
+#[test]
+fn a_mount_that_nobody_serves_any_more_is_unmounted() {
+    let stage = Stage::new();
+    for user in [0, USER] {
+        let at = format!("at{user}");
+        assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
+        let guardian = pid(&stage.sessions(user)[0]["guardian"]).unwrap();
+        let servers = stage.servers(user);
+        // So that it starts no other server.
+        kill_process(guardian, Signal::STOP).unwrap();
+        kill_process(servers[0], Signal::KILL).unwrap();
+        kill_process(guardian, Signal::KILL).unwrap();
+        wait_until(|| !is_mounted(&stage.at(user)));
+        assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
+        assert_eq!(stage.sh(user, COMPARE), said(0, "", ""));
         assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
         stage.assert_nothing_left(user);
     }

@@ -768,6 +768,35 @@ mod tests {
     }
 
     #[test]
+    fn a_new_block_is_kept_beside_blocks_that_were_used_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("text"), "brisk ".repeat(16 * BLOCK / 6)).unwrap();
+        let tree = Tree::from_directory(&tree, &TreeRules::default()).unwrap();
+        let path = dir.path().join("image");
+        ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
+        let limits = crate::Limits {
+            block_cache: 8 * (BLOCK as u64 + 1024),
+            ..crate::Limits::default()
+        };
+        let image = Image::open_with(&path, &OpenOptions::new().limits(limits)).unwrap();
+        let text = file(&image, "text");
+        let address = |block: u64| {
+            let piece = text.piece(block * BLOCK as u64, 1).unwrap();
+            piece.as_slice().unwrap().as_ptr().addr()
+        };
+        for block in 0..8 {
+            assert_eq!(address(block), address(block));
+        }
+        let new = text.piece(8 * BLOCK as u64, 1).unwrap();
+        for block in 9..11 {
+            address(block);
+        }
+        assert_eq!(new.as_slice().unwrap().as_ptr().addr(), address(8));
+    }
+
+    #[test]
     fn what_is_beside_a_piece_needs_no_cache_and_no_other_files_bytes() {
         let image = image();
         image.set_block_cache(0);

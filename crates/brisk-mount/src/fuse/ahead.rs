@@ -97,21 +97,34 @@ impl Ahead {
             return;
         }
         let mut queue = self.lock();
+        let mut pushed = false;
         for (block, rest) in rests {
-            queue.follow(block, rest);
+            pushed |= queue.follow(block, rest);
         }
         drop(queue);
-        self.changed.notify_one();
+        if pushed {
+            self.changed.notify_one();
+        }
     }
 
     /// Makes [`Ahead::run`] end.
     pub(super) fn end(&self) {
-        self.lock().ended = true;
+        let mut queue = self.lock();
+        queue.ended = true;
+        // They hold decoded blocks.
+        queue.waiting.clear();
+        drop(queue);
         self.changed.notify_all();
     }
 
     /// Follows reads up until [`Ahead::end`].
     pub(super) fn run(&self, channel: Channel<'_>, nodes: Nodes<'_>, served: &Served) {
+        self.follow_up(channel, nodes, served);
+        // Nobody takes what is queued any more.
+        self.end();
+    }
+
+    fn follow_up(&self, channel: Channel<'_>, nodes: Nodes<'_>, served: &Served) {
         // What fails here is asked for and fails again when somebody wants it, and is told then. A
         // node that the kernel dropped (ENOENT) wants nothing.
         let goes_on = |stored: Result<(), Errno>| {
@@ -185,8 +198,9 @@ impl Answered {
             offset = read.end;
             let block = read.start / block_size;
             let first = block * block_size;
-            if piece.is_empty() || reader.is_raw_at(first) && !alone {
-                // Nothing was decoded, and the kernel reads it ahead in larger pieces.
+            // Holes are made as quickly as they are asked for. Of what is stored raw nothing was
+            // decoded, and the kernel reads it ahead in larger pieces.
+            if piece.as_slice().is_none() || reader.is_raw_at(first) && !alone {
                 continue;
             }
             let end = first.saturating_add(block_size).min(len);
@@ -222,16 +236,18 @@ impl Rest {
 }
 
 impl Queue {
-    fn follow(&mut self, block: u64, rest: Rest) {
+    /// Takes the rest of a block of that number, unless it was taken before. True if so.
+    fn follow(&mut self, block: u64, rest: Rest) -> bool {
         let block = (rest.nodeid, block);
         if self.ended || self.done.contains(&block) {
-            return;
+            return false;
         }
         if self.done.len() == REMEMBERED {
             self.done.pop_front();
         }
         self.done.push_back(block);
         self.push(Task::Rest(rest));
+        true
     }
 
     fn push(&mut self, task: Task) {

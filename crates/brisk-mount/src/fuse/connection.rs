@@ -141,6 +141,14 @@ impl FuseConnection {
         self.lifeline = Some(lifeline);
     }
 
+    /// Says by the lifeline that the kernel has ended the connection: nobody waits for an answer.
+    pub(crate) fn say_it_ended(&self) {
+        if let Some(lifeline) = &self.lifeline {
+            // A pipe has room for it, and whoever does not hear it finds nothing to abort.
+            rustix::io::write(lifeline, &[0]).ok();
+        }
+    }
+
     /// Leaves to the calling thread, and to those that it will start, no channel but
     /// [`FuseConnection::storing`], and not what the connection holds.
     ///

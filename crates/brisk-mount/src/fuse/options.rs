@@ -36,8 +36,9 @@ pub struct ServeOptions {
     pub owners: Owners,
     /// Put the rest of each decoded block into the page cache, from a thread more. Yes.
     pub read_ahead: bool,
-    /// Bytes of decoded blocks that are kept: what stands beside a read is in the page cache. While
-    /// all that is asked for is recorded, it is a quarter of the free memory, at most 1 GiB. 8 MiB.
+    /// Bytes of decoded blocks that are kept: what stands beside a read is in the page cache. Where
+    /// all that is asked for is to be recorded, it is a quarter of the free memory, at most 1 GiB, at
+    /// first. 8 MiB.
     pub block_cache: u64,
     /// Puts the pages of a hot pack into the page cache, from threads more. None.
     pub fill: Option<Arc<Fill>>,
@@ -78,7 +79,7 @@ impl Default for ServeOptions {
 
 impl ServeOptions {
     /// Bytes of decoded blocks that are kept at first.
-    pub(super) fn first_block_cache(&self) -> u64 {
+    pub(crate) fn first_block_cache(&self) -> u64 {
         if self.exact_recorder().is_none() {
             return self.block_cache;
         }

@@ -2,6 +2,7 @@ use std::collections::HashSet;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -42,13 +43,25 @@ const MAX_FAULTS: usize = 64;
 /// `Io` if requests can no longer be received: the file system then has no server.
 pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions) -> Result<()> {
     image.set_block_cache(options.first_block_cache());
+    serve_image(connection, image, options)
+}
+
+/// As [`serve`], with the limit that the image has.
+pub(crate) fn serve_image(
+    connection: &FuseConnection,
+    image: &Image,
+    options: &ServeOptions,
+) -> Result<()> {
     let served = ServedImage::new(image, options);
+    let (starting, started) = channel::<()>();
     let result = thread::scope(|scope| {
         if let Some(ahead) = &served.ahead {
             let builder = thread::Builder::new().name("brisk-ahead".into());
             let nodes = served.nodes;
+            let starting = starting.clone();
             let run = move || {
                 connection.keep_to_storing();
+                drop(starting);
                 ahead.run(Channel(connection.storing()), nodes, &options.served);
             };
             if builder.spawn_scoped(scope, run).is_err() {
@@ -59,8 +72,10 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
         if let Some(fill) = &options.fill {
             let builder = thread::Builder::new().name("brisk-fill".into());
             let missed = options.recorder.as_deref();
+            let starting = starting.clone();
             let run = move || {
                 connection.keep_to_storing();
+                drop(starting);
                 let channel = Channel(connection.storing());
                 fill.run(channel, image, &options.served, missed);
             };
@@ -69,6 +84,10 @@ pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions)
                 fill.end();
             }
         }
+        // Until nobody has a sender any more. A thread that came later would also have a copy of what
+        // this process has opened in the mount by then, and keep that from being unmounted.
+        drop(starting);
+        started.recv().ok();
         let result = answer_all(connection, &served, options);
         if let Some(ahead) = &served.ahead {
             ahead.end();

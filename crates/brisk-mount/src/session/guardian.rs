@@ -18,7 +18,8 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal,
+    waitpid,
 };
 
 use super::directory::Directory;
@@ -58,6 +59,9 @@ const COUNTS_WITHIN: Timespec = Timespec {
 
 /// How long after it could not be unmounted a mount is tried again, at the earliest.
 const STILL_OPEN: Duration = Duration::from_secs(1);
+
+/// How long a warden lives at least that does not fail by itself.
+const WARDEN_LIVES: Duration = Duration::from_millis(100);
 
 /// How soon something that could not be done now is tried again.
 const SOON: Duration = Duration::from_millis(20);
@@ -114,6 +118,20 @@ struct Entrance {
     user: OwnedFd,
     mounts: OwnedFd,
     root: OwnedFd,
+}
+
+impl Warden {
+    /// Collects its status, when it has ended or is about to. True if it had nothing left to do.
+    fn bury(&self) -> bool {
+        loop {
+            match waitpid(Some(self.pid), WaitOptions::empty()) {
+                Err(Errno::INTR) => {}
+                Ok(Some((_, status))) => return status.exit_status() == Some(0),
+                // Whoever started this process may have chosen that children leave no status.
+                Ok(None) | Err(_) => return false,
+            }
+        }
+    }
 }
 
 impl Entrance {
@@ -214,9 +232,17 @@ struct State {
     dying: Vec<(usize, Pid)>,
     /// Processes that make hot packs, each with what is readable when it has ended.
     learners: Vec<(Pid, OwnedFd)>,
-    /// The warden's ends of what the connections of the images hold, until it has been started.
+    /// The watched ends of what the connections of the images hold.
     lifelines: Vec<OwnedFd>,
-    warden: Option<Pid>,
+    warden: Option<Warden>,
+}
+
+/// The process that ends the connections when guardian and servers are gone.
+struct Warden {
+    pid: Pid,
+    /// Readable when it has ended.
+    process: OwnedFd,
+    since: Instant,
 }
 
 /// What became readable. The numbers are indices of peers and images. A server is named by its
@@ -229,6 +255,7 @@ enum Source {
     ServerSocket(usize, Pid),
     ServerDeath(usize, Pid),
     LearnerDeath(Pid),
+    WardenDeath,
 }
 
 impl State {
@@ -257,6 +284,7 @@ impl State {
                 Source::ServerSocket(index, pid) => self.hear_server(index, pid, now),
                 Source::ServerDeath(index, pid) => self.bury_server(index, pid, now),
                 Source::LearnerDeath(pid) => self.bury_learner(pid),
+                Source::WardenDeath => self.bury_warden(now),
             }
         }
         // From the last, so that the other numbers stay right.
@@ -303,6 +331,11 @@ impl State {
         for (pid, process) in &self.learners {
             watched.push((process, Source::LearnerDeath(*pid)));
         }
+        watched.extend(
+            self.warden
+                .iter()
+                .map(|w| (&w.process, Source::WardenDeath)),
+        );
         let mut fds: Vec<_> = watched
             .iter()
             .map(|(fd, _)| PollFd::new(*fd, PollFlags::IN))
@@ -619,25 +652,43 @@ impl State {
         }
     }
 
-    /// Starts the process that ends the connections when guardian and servers are gone.
     fn start_warden(&mut self) {
-        let lifelines = mem::take(&mut self.lifelines);
-        if lifelines.is_empty() {
+        if self.lifelines.is_empty() {
             return;
         }
-        let mut wards = Some(lifelines);
         let started = start_child(|| {
+            let lifelines = mem::take(&mut self.lifelines);
             let images = mem::take(&mut self.images).into_iter();
             self.leave_post();
             // The connections are dropped with the rest of the images.
             let handles = images.map(|image| image.handle);
-            let wards = wards.take().into_iter().flatten().zip(handles).collect();
-            warden::run(wards)
+            warden::run(lifelines.into_iter().zip(handles).collect())
         });
-        match started {
-            Ok(pid) => self.warden = Some(pid),
+        let watched = started.and_then(|pid| {
+            Ok(Warden {
+                pid,
+                process: pidfd_open(pid, PidfdFlags::empty())?,
+                since: Instant::now(),
+            })
+        });
+        match watched {
+            Ok(warden) => self.warden = Some(warden),
             Err(e) => say(&format!("no warden is started: {e}")),
         }
+    }
+
+    /// Starts another one, unless it seems to end by itself.
+    fn bury_warden(&mut self, now: Instant) {
+        let Some(warden) = self.warden.take() else {
+            return;
+        };
+        if warden.bury() {
+            return;
+        }
+        if now - warden.since < WARDEN_LIVES {
+            return say("the warden ended at once, and no other one is started");
+        }
+        self.start_warden();
     }
 
     fn bury_learner(&mut self, pid: Pid) {
@@ -818,7 +869,8 @@ impl State {
         self.dismiss_warden();
         // The files of a mount stay until here, though nobody can find it any more.
         let open = self.stop_listening() || self.shared.is_some();
-        for image in &self.images {
+        // One that has ended may have been unmounted, and its place be another's.
+        for image in self.images.iter().filter(|image| !image.watch.ended) {
             image.handle.abort();
         }
         let deadline = Instant::now() + LAST_WORDS;
@@ -854,17 +906,12 @@ impl State {
         let Some(warden) = self.warden.take() else {
             return;
         };
-        // If it was killed before, its status is still there, and its number nobody else's.
-        let ended = kill_process(warden, Signal::KILL).and_then(|()| {
-            loop {
-                match waitpid(Some(warden), WaitOptions::empty()) {
-                    Err(Errno::INTR) => {}
-                    ended => break ended,
-                }
+        match pidfd_send_signal(&warden.process, Signal::KILL) {
+            // It was killed before.
+            Ok(()) | Err(Errno::SRCH) => {
+                warden.bury();
             }
-        });
-        if let Err(e) = ended {
-            say(&format!("the warden cannot be ended: {e}"));
+            Err(e) => say(&format!("the warden cannot be ended: {e}")),
         }
     }
 

@@ -17,8 +17,9 @@ use super::members::Members;
 use super::say;
 use super::shared::Handle;
 use super::wire::{receive, send};
+use crate::fuse::server::serve_image;
 use crate::syscalls::start_child;
-use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions, serve};
+use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions};
 
 /// `PIDFD_THREAD`, the flag of `pidfd_open` for a thread (Linux 6.9): the same bit as `O_EXCL`.
 const PIDFD_THREAD: u32 = 0o200;
@@ -93,11 +94,15 @@ impl Task {
         let socket = Arc::new(self.socket);
         let options = Arc::new(self.options);
         let lesson = self.lesson.map(Arc::new);
+        // Before anybody can find that the launch is over.
+        self.image.set_block_cache(options.first_block_cache());
         let liaison = {
             let (socket, options) = (Arc::clone(&socket), Arc::clone(&options));
             let (image, lesson) = (self.image.clone(), lesson.clone());
             move || {
                 answer_guardian(&socket, &options, &image, lesson.as_deref());
+                // Nobody takes what is recorded any more.
+                image.set_block_cache(options.block_cache);
                 // A mount that all programs see stays until it is unmounted.
                 if let Handle::Root(_) = self.handle {
                     wait_for_programs(&self.members);
@@ -109,10 +114,11 @@ impl Task {
             say(&format!("a server could not start a thread: {e}"));
             return 1;
         }
-        if let Err(e) = serve(&self.connection, &self.image, &options) {
+        if let Err(e) = serve_image(&self.connection, &self.image, &options) {
             say(&format!("a server failed: {e}"));
             return 1;
         }
+        self.connection.say_it_ended();
         // The session may have ended with its launch.
         if let Some(lesson) = lesson {
             lesson.hand_over(&socket, &options, &self.image);

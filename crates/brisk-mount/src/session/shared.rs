@@ -31,7 +31,7 @@ use crate::fuse::connection::{FuseConnection, mount_data};
 use crate::fuse::fill::FillRoot;
 use crate::fuse::options::{Owners, ServeOptions};
 use crate::fusermount;
-use crate::mount_table::mounted_on;
+use crate::mount_table::{MountEntry, mounted_on};
 use crate::syscalls::start_detached;
 
 /// An image to be mounted for all programs, of the calling user or of everybody.
@@ -274,8 +274,10 @@ impl Keep {
         )
         .map_err(|e| Cause::io("make sockets", e))?;
         let channel = self.mount()?;
+        let mounted = mounted_on(&self.target).ok().flatten();
         let place = SharedPlace {
             target: self.target.clone(),
+            device: mounted.map(|entry| entry.device),
             privileged: is_privileged(),
         };
         let mut kept = vec![
@@ -417,11 +419,23 @@ impl Handle {
 #[derive(Debug, Clone)]
 pub(super) struct SharedPlace {
     pub(super) target: PathBuf,
+    /// The mount's device, as `/proc/PID/mountinfo` has it: another on top of it, or in its place, has
+    /// another. None if the system did not tell.
+    device: Option<String>,
     /// Whether this process mounts and unmounts by itself.
     pub(super) privileged: bool,
 }
 
 impl SharedPlace {
+    /// The mount, if it is the one that programs see there.
+    fn mounted(&self) -> io::Result<Option<MountEntry>> {
+        let is_ours = |entry: &MountEntry| {
+            let device = self.device.as_ref();
+            entry.fs_type == FS_TYPE && device.is_none_or(|device| *device == entry.device)
+        };
+        Ok(mounted_on(&self.target)?.filter(is_ours))
+    }
+
     /// Unmounts, unless something in it is open.
     pub(super) fn unmount(&self) -> Result<(), Cause> {
         self.unmount_by(UnmountFlags::empty(), false)
@@ -439,9 +453,9 @@ impl SharedPlace {
 
     fn unmount_by(&self, flags: UnmountFlags, lazy: bool) -> Result<(), Cause> {
         // Somebody may have been quicker, and what it covered is not ours.
-        match mounted_on(&self.target) {
-            Ok(Some(entry)) if entry.fs_type == FS_TYPE => {}
-            Ok(_) => return Ok(()),
+        match self.mounted() {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(()),
             Err(e) => return Err(Cause::io("read /proc/self/mountinfo", e)),
         }
         if !self.privileged {
@@ -463,12 +477,8 @@ impl SharedPlace {
             }
             return;
         }
-        let entry = mounted_on(&self.target).ok().flatten();
-        let minor = entry.filter(|entry| entry.fs_type == FS_TYPE);
-        if let Some((_, minor)) = minor
-            .as_ref()
-            .and_then(|entry| entry.device.split_once(':'))
-        {
+        let entry = self.mounted().ok().flatten();
+        if let Some((_, minor)) = entry.as_ref().and_then(MountEntry::device_numbers) {
             let control = format!("/sys/fs/fuse/connections/{minor}/abort");
             if let Err(e) = fs::write(&control, "1") {
                 say(&format!("{control}: {e}"));

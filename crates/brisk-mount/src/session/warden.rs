@@ -6,12 +6,15 @@
 //! nobody ever will. The warden has no channel, so its own death hangs nobody.
 
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
-use super::say;
 use super::shared::Handle;
+
+/// How long it is waited where the system cannot wait by itself, for want of memory.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Aborts the connection of each mount whose lifeline nobody holds any more, until there is none
 /// left. `wards` are the watched ends of the lifelines, each with its mount. Returns the exit status.
@@ -19,27 +22,24 @@ pub(super) fn run(mut wards: Vec<(OwnedFd, Handle)>) -> i32 {
     // Not one by which who ends all of brisk by name would end this, too. All works without.
     rustix::thread::set_name(c"mount-warden").ok();
     while !wards.is_empty() {
-        // Nothing is ever written, so what comes is the end.
         let mut fds: Vec<_> = wards
             .iter()
             .map(|(lifeline, _)| PollFd::new(lifeline, PollFlags::IN))
             .collect();
-        match poll(&mut fds, None) {
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
-            Err(e) => {
-                say(&format!("the warden failed: {e}"));
-                return 1;
-            }
+        if poll(&mut fds, None).is_err() {
+            thread::sleep(AGAIN);
+            continue;
         }
-        let ended: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        let mut ended = ended.into_iter();
-        wards.retain(|(_, handle)| {
-            let has_ended = ended.next() == Some(true);
-            if has_ended {
+        let happened: Vec<_> = fds.iter().map(PollFd::revents).collect();
+        let mut happened = happened.into_iter();
+        wards.retain(|(_, handle)| match happened.next() {
+            // It was unmounted, and its place may be another's by now.
+            Some(said) if said.contains(PollFlags::IN) => false,
+            Some(ended) if !ended.is_empty() => {
                 handle.abort();
+                false
             }
-            !has_ended
+            _ => true,
         });
     }
     0
