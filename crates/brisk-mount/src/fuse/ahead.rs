@@ -136,12 +136,10 @@ impl Ahead {
         };
         while let Some(task) = self.next() {
             let go_on = match task {
-                Task::Rest(rest) => {
-                    let ranges = rest.ranges.iter().cloned();
-                    ranges
-                        .into_iter()
-                        .all(|range| goes_on(rest.store(range, channel, served)))
-                }
+                Task::Rest(rest) => rest
+                    .ranges
+                    .iter()
+                    .all(|range| goes_on(rest.store(range, channel, served))),
                 Task::Whole(files) => files.into_iter().all(|nodeid| {
                     let reader = nodes.file(nodeid).map_err(|fail| match fail {
                         Fail::Errno(errno) => errno,
@@ -225,12 +223,17 @@ impl Answered {
 
 impl Rest {
     /// Stores one of the ranges.
-    fn store(&self, range: Range<u64>, channel: Channel<'_>, served: &Served) -> Result<(), Errno> {
+    fn store(
+        &self,
+        range: &Range<u64>,
+        channel: Channel<'_>,
+        served: &Served,
+    ) -> Result<(), Errno> {
         let Self { nodeid, reader, .. } = self;
         let beside = reader.piece_beside(&self.piece, self.offset, range.clone());
         match beside.as_ref().and_then(Piece::as_slice) {
             Some(bytes) => store_bytes(*nodeid, range.start, bytes, channel, served),
-            None => store(*nodeid, reader, range, channel, served),
+            None => store(*nodeid, reader, range.clone(), channel, served),
         }
     }
 }
