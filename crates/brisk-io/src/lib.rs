@@ -100,7 +100,7 @@ pub use need::{By, Form, Need, Touch};
 pub use page_cache::{
     Residency, evict, evict_and_prove, page_size, prove_warm, residency, start_writeback,
 };
-pub use prefetch::{Prefetch, PrefetchCounts, PrefetchOptions};
+pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};
 pub use read_at::{ReadAt, Window};
 pub use sigbus::guard_mappings;
 pub use strategy::{Strategy, UnknownStrategy};

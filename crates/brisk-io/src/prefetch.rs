@@ -67,6 +67,18 @@ pub struct PrefetchCounts {
     pub failed: u64,
 }
 
+/// The files that a [`Prefetch`] reads parts of. Several threads call it.
+pub trait PrefetchFiles: Send + Sync + 'static {
+    /// The file that `extent` is of, which is asked for each extent; none if it is not to be read.
+    fn open(&self, extent: &Extent) -> Option<Arc<File>>;
+
+    /// What the disk of the file with this number charges.
+    fn charge(&self, file: u32) -> Charge;
+
+    /// Takes note that the kernel was asked for `extent`.
+    fn asked(&self, _extent: &Extent) {}
+}
+
 /// Threads that have the kernel read extents, in order.
 ///
 /// Dropping it cancels it; [`Prefetch::wait`] waits for its end.
@@ -98,9 +110,9 @@ struct Course {
 }
 
 impl Prefetch {
-    /// Starts to ask for `extents`, whose files `open` gives: none for a file that is not to be read.
-    /// It is called by several threads, for each extent, and keeps what it likes. `charge_of` tells
-    /// what the disk of a file charges.
+    /// Starts to ask for `extents`, which are of `files`. Of one that is longer than
+    /// [`largest_advice`](crate::largest_advice) of its file the kernel reads the beginning alone:
+    /// [`plan_extents`](crate::plan_extents) makes none.
     ///
     /// # Errors
     ///
@@ -108,8 +120,7 @@ impl Prefetch {
     pub fn start(
         extents: Vec<Extent>,
         options: PrefetchOptions,
-        charge_of: impl Fn(u32) -> Charge + Send + Sync + 'static,
-        open: impl Fn(&Extent) -> Option<Arc<File>> + Send + Sync + 'static,
+        files: impl PrefetchFiles,
     ) -> io::Result<Self> {
         let leap = 1;
         // Advice about no bytes would be about all up to the end of the file.
@@ -133,13 +144,12 @@ impl Prefetch {
             shared,
             threads: Vec::new(),
         };
-        let (charge_of, open) = (Arc::new(charge_of), Arc::new(open));
+        let files = Arc::new(files);
         for _ in 0..options.threads.max(1) {
-            let (charge_of, open) = (Arc::clone(&charge_of), Arc::clone(&open));
-            let shared = Arc::clone(&this.shared);
+            let (files, shared) = (Arc::clone(&files), Arc::clone(&this.shared));
             let thread = Builder::new().name("prefetch".to_owned());
             this.threads
-                .push(thread.spawn(move || shared.work(&*charge_of, &*open))?);
+                .push(thread.spawn(move || shared.work(&*files))?);
         }
         Ok(this)
     }
@@ -180,7 +190,7 @@ impl Shared {
         self.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self, charge_of: &dyn Fn(u32) -> Charge, open: &dyn Fn(&Extent) -> Option<Arc<File>>) {
+    fn work(&self, files: &impl PrefetchFiles) {
         let mut flight = Flight::new(self.options.threads);
         while !self.cancelled.load(Ordering::Relaxed) {
             let (extent, unseen) = {
@@ -191,14 +201,14 @@ impl Shared {
                 course.next += 1;
                 (*extent, std::mem::take(&mut course.unseen))
             };
-            if unseen && self.all_resident(open) {
+            if unseen && self.all_resident(files) {
                 let mut course = self.course();
                 course.counts.passed += extent.len;
                 let (passed, end) = (course.next, self.extents.len());
                 course.pass(end - passed.min(end), self);
                 break;
             }
-            let Some(file) = open(&extent) else {
+            let Some(file) = files.open(&extent) else {
                 self.course().counts.missing += extent.len;
                 continue;
             };
@@ -213,7 +223,10 @@ impl Shared {
                 Advice::WillNeed,
             );
             match advised {
-                Ok(()) => flight.add(file, extent, charge_of(extent.file)),
+                Ok(()) => {
+                    files.asked(&extent);
+                    flight.add(file, extent, files.charge(extent.file));
+                }
                 Err(_) => self.course().counts.failed += extent.len,
             }
             let failed = flight.land(false, &self.cancelled);
@@ -225,7 +238,7 @@ impl Shared {
 
     /// Whether all extents seem to be resident. The first that is not ends the search, so that this
     /// costs nothing where something is to be done.
-    fn all_resident(&self, open: &dyn Fn(&Extent) -> Option<Arc<File>>) -> bool {
+    fn all_resident(&self, files: &impl PrefetchFiles) -> bool {
         let count = self.extents.len();
         let samples = SAMPLES.min(count);
         let mut known = 0;
@@ -235,7 +248,9 @@ impl Shared {
             let Some(extent) = self.extents.get(at) else {
                 continue;
             };
-            let Some(file) = open(extent) else { continue };
+            let Some(file) = files.open(extent) else {
+                continue;
+            };
             match is_cached(&file, extent.offset, extent.len) {
                 Some(true) => known += 1,
                 Some(false) | None => return false,
@@ -354,11 +369,36 @@ mod tests {
         }
     }
 
-    fn charge(_: u32) -> Charge {
-        let many = NonZeroU64::new(1 << 30).unwrap();
-        Charge {
-            bytes_per_second: many,
-            operations_per_second: many,
+    /// The file with the number 0, on a disk that charges next to nothing.
+    struct One {
+        file: Arc<File>,
+        asked: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl One {
+        fn new(file: &Arc<File>) -> Self {
+            Self {
+                file: Arc::clone(file),
+                asked: Arc::default(),
+            }
+        }
+    }
+
+    impl PrefetchFiles for One {
+        fn open(&self, extent: &Extent) -> Option<Arc<File>> {
+            (extent.file == 0).then(|| Arc::clone(&self.file))
+        }
+
+        fn charge(&self, _: u32) -> Charge {
+            let many = NonZeroU64::new(1 << 30).unwrap();
+            Charge {
+                bytes_per_second: many,
+                operations_per_second: many,
+            }
+        }
+
+        fn asked(&self, extent: &Extent) {
+            self.asked.lock().unwrap().push(extent.offset);
         }
     }
 
@@ -367,9 +407,7 @@ mod tests {
         extents: Vec<Extent>,
         options: PrefetchOptions,
     ) -> PrefetchCounts {
-        let file = Arc::clone(file);
-        let open = move |extent: &Extent| (extent.file == 0).then(|| Arc::clone(&file));
-        let prefetch = Prefetch::start(extents, options, charge, open).unwrap();
+        let prefetch = Prefetch::start(extents, options, One::new(file)).unwrap();
         prefetch.wait()
     }
 
@@ -395,6 +433,19 @@ mod tests {
         let page = page_size() as u64;
         assert_eq!((counts.asked, counts.extents), (32 * page, 32));
         assert_eq!((counts.missing, counts.failed), (page, 0));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_told() {
+        let file = file_of(8);
+        let one = One::new(&file);
+        let told = Arc::clone(&one.asked);
+        let mut extents = vec![page(6), page(2), Extent { file: 1, ..page(4) }];
+        extents.push(Extent { len: 0, ..page(0) });
+        Prefetch::start(extents, OPTIONS, one).unwrap().wait();
+        let mut told = told.lock().unwrap().clone();
+        told.sort_unstable();
+        assert_eq!(told, [2, 6].map(|n| n * page_size() as u64));
     }
 
     #[test]
@@ -460,8 +511,7 @@ mod tests {
     #[test]
     fn a_cancelled_one_ends() {
         let file = file_of(4);
-        let open = move |_: &Extent| Some(Arc::clone(&file));
-        let prefetch = Prefetch::start(vec![page(0); 1000], OPTIONS, charge, open).unwrap();
+        let prefetch = Prefetch::start(vec![page(0); 1000], OPTIONS, One::new(&file)).unwrap();
         prefetch.cancel();
         let counts = prefetch.wait();
         assert!(counts.asked <= 1000 * page_size() as u64);

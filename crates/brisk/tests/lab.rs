@@ -656,34 +656,38 @@ fn codecs_of_a_program_are_launched_too() {
 #[test]
 fn the_page_is_made_again_from_raw_runs() {
     as_root(|stage| {
-        let formats = "directory,squashfs-lz4,brisk-speed";
-        let arguments = ["--tree", "tree", "--runs", "1", "--formats", formats];
-        let script = [
-            "--",
-            "bin/app",
-            "sh",
-            "-c",
-            "cat $BRISK_TREE/noise > /dev/null",
-        ];
-        let all: Vec<_> = arguments.into_iter().chain(script).collect();
+        let formats = "directory,directory-replay,squashfs-lz4,brisk-speed";
+        let mut all = reader(formats);
+        all.pop();
+        // So that the replay is there first.
+        all.push("sleep 0.2; cat $BRISK_TREE/noise > /dev/null");
         let (raw, _) = measure(stage, &all);
         let filling = &raw["apps"][0]["filling"];
         assert_eq!(filling["name"], "brisk-speed");
-        let pages = |what: &str| -> u64 {
-            let ranges = filling[what].as_array().unwrap().iter();
+        let pages = |ranges: &Value| -> u64 {
+            let ranges = ranges.as_array().unwrap().iter();
             let counts = ranges.map(|range| range.as_str().unwrap().split(' ').nth(2).unwrap());
             counts.map(|count| count.parse::<u64>().unwrap()).sum()
         };
         // The noise has 733 pages: each is filled, or waited for as the fill came late.
-        assert!(pages("stored") + pages("waited") >= 733, "{filling}");
+        let all = pages(&filling["stored"]) + pages(&filling["waited"]);
+        assert!(all >= 733, "{filling}");
+        let replaying = &raw["apps"][0]["replaying"];
+        assert_eq!(replaying["name"], "directory-replay");
+        assert!(
+            replaying["waited"].is_null() && pages(&replaying["stored"]) > 0,
+            "{replaying}"
+        );
         let page = fs::read_to_string(stage.path("out/report.html")).unwrap();
-        assert!(page.contains("What is filled, and what is waited for"));
+        for heading in ["What is filled, and what is waited for", "What is replayed"] {
+            assert!(page.contains(heading), "{heading}");
+        }
         let [cold, walk] = ["Cold launch", "Cold walk"].map(|heading| {
             let rest = page.split(&format!("<h3>{heading}</h3>")).nth(1).unwrap();
             let figure = rest.split("</figure>").next().unwrap();
             figure.matches("class=\"dot ").count()
         });
-        assert_eq!((cold, walk), (3, 2));
+        assert_eq!((cold, walk), (4, 2));
         assert!(page.contains("What is read, in order"));
         let report = |arguments: &[&str]| {
             let mut command = stage.brisk(&["lab", "report"]);

@@ -8,6 +8,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use brisk_io::{Residency, evict_and_prove, residency};
+use brisk_mount::PageEvent;
 use serde_json::Value;
 use staging::{Stage, each_user, watched};
 
@@ -238,6 +239,41 @@ fn a_program_from_a_directory_takes_the_place_of_brisk() {
         let (out, _) = good(child.wait_with_output().unwrap());
         assert_eq!(out, format!("{id} {} word\n", stage.path("app").display()));
         wait_for_pages(&stage);
+    });
+}
+
+#[test]
+fn the_lab_is_told_what_was_asked_for() {
+    watched(|| {
+        let stage = stage(0);
+        let log = stage.path("log");
+        let mut replay = stage.brisk(&["replay", "p", "--at", "app", "--disk", EXACT, "--log"]);
+        good(replay.arg(&log).args(["--", "true"]).output().unwrap());
+        wait_for_pages(&stage);
+        let deadline = Instant::now() + SOON;
+        let (events, left_out) = loop {
+            if let Some(all) = PageEvent::list(&fs::read(&log).unwrap()) {
+                break all;
+            }
+            assert!(Instant::now() < deadline, "the log has no end");
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        assert_eq!(left_out, 0);
+        let mut seen: Vec<_> = events
+            .iter()
+            .map(|event| {
+                assert!(event.ahead);
+                let path = event.path.as_ref().unwrap().to_str().unwrap();
+                (path, event.first, event.count)
+            })
+            .collect();
+        seen.sort_unstable();
+        let expected = [
+            ("data/big", 10, 10),
+            ("data/big", 200, 30),
+            ("data/small", 0, 1),
+        ];
+        assert_eq!(seen, expected);
     });
 }
 

@@ -232,6 +232,16 @@ impl Profile {
         &self.steps
     }
 
+    /// The path of a file for people: within its tree, with the tree's own before it where there are
+    /// several.
+    pub fn shown_path(&self, file: &ProfileFile) -> PathBuf {
+        let root = usize::try_from(file.root).ok();
+        match root.and_then(|root| self.roots.get(root)) {
+            Some(root) if self.roots.len() > 1 => root.path.join(&file.path),
+            _ => file.path.clone(),
+        }
+    }
+
     /// The ranges of pages, in order.
     pub fn ranges(&self) -> impl Iterator<Item = (&Step, PageRange)> {
         self.steps.iter().filter_map(|step| match &step.touch {

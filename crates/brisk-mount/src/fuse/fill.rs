@@ -31,13 +31,13 @@ use rustix::io::Errno;
 
 use super::ahead::whole_pages;
 use super::channel::Channel;
-use super::fill_log::FillLog;
 use super::recorder::Recorder;
 use super::served::Served;
 use super::wire::ROOT;
 use crate::beneath::{Reach, open_by_components};
 use crate::error::{Action, Cause, Error, Result};
 use crate::memory::free_memory;
+use crate::page_log::PageLog;
 
 /// Bytes of the pack that are read ahead of the frame that is decoded. More would be in the way of
 /// what the program reads by itself.
@@ -105,7 +105,7 @@ pub struct Fill {
     asked: OnceLock<Pages>,
     /// Reads from before `asked` is there; none once it is or nothing will be filled.
     early: Mutex<Option<Vec<Asked>>>,
-    log: Option<FillLog>,
+    log: Option<PageLog>,
     /// `early` became none, or the fill is to end.
     settled: Condvar,
     ended: AtomicBool,
@@ -158,12 +158,12 @@ impl Fill {
 
     /// Writes what was stored when, and what was asked for, to `file` when the server ends.
     pub(crate) fn log(mut self, file: File) -> Self {
-        self.log = Some(FillLog::new(file));
+        self.log = Some(PageLog::new(file));
         self
     }
 
     pub(super) fn write_log(&self) {
-        if let Some(Err(e)) = self.log.as_ref().map(FillLog::write) {
+        if let Some(Err(e)) = self.log.as_ref().map(PageLog::write) {
             let cause = Cause::io("write what was filled", e);
             (self.tell)(&Error::new(Action::Fill, cause));
         }

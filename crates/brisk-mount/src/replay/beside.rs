@@ -12,6 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use super::bystander::Bystander;
 use super::{DiskCharge, Replay, Replayed};
 use crate::error::{Action, Cause, Error, Result, with_reasons};
+use crate::page_log::PageLog;
 use crate::syscalls::start_detached;
 
 /// What is done with what came of a replay; none if the profile is damaged.
@@ -32,6 +33,9 @@ pub struct ReplayBeside {
     pub budget: Option<u64>,
     /// Threads that ask, where they are not as many as usual.
     pub threads: Option<NonZeroUsize>,
+    /// Where it is written, at the end, what was asked for when: [`PageEvent::list`](crate::PageEvent::list)
+    /// reads it.
+    pub log: Option<PathBuf>,
     /// Is done in the process at its end.
     pub then: Option<AfterReplay>,
     /// Says on standard error what was done, for which it is held until then.
@@ -64,6 +68,7 @@ impl ReplayBeside {
             charge: DiskCharge::default(),
             budget: None,
             threads: None,
+            log: None,
             then: None,
             report: None,
         }
@@ -95,13 +100,17 @@ impl ReplayBeside {
         )
         .map_err(|e| Cause::io("open /dev/null", e))?;
         let errors = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3).map(File::from);
+        let log = self.log.as_ref().map(|path| {
+            File::create(path).map_err(|e| Cause::io(format!("make {}", path.display()), e))
+        });
+        let log = log.transpose()?;
         // A program without standard error gets no words there.
         let mut errors = errors.ok();
         // Where there are no accounts, nobody knows whether the program asks for what is replayed.
         let mut program = Bystander::this().ok();
         let mut kept = vec![self.profile.as_raw_fd()];
         kept.extend(program.as_ref().map(Bystander::descriptor));
-        kept.extend(errors.as_ref().map(AsRawFd::as_raw_fd));
+        kept.extend(errors.iter().chain(&log).map(AsRawFd::as_raw_fd));
         let main = move || {
             // A name for those who look for it; all works without.
             rustix::thread::set_name(c"brisk-replay").ok();
@@ -111,6 +120,7 @@ impl ReplayBeside {
             let replay = match self.prepare() {
                 Ok(mut replay) => {
                     replay.bystander = program.take();
+                    replay.log = log.map(PageLog::new);
                     replay
                 }
                 Err(e) => {

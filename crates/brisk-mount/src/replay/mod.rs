@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use brisk_image::{Origin, PAGE, Profile, Touch};
 use brisk_io::{
-    Charge, DiskReads, Extent, MEASURED_LEN, Prefetch, PrefetchCounts, PrefetchOptions,
-    measure_charge, plan_extents,
+    Charge, DiskReads, Extent, MEASURED_LEN, Prefetch, PrefetchCounts, PrefetchFiles,
+    PrefetchOptions, measure_charge, plan_extents,
 };
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
@@ -39,6 +39,7 @@ pub use self::warm::warm;
 use crate::beneath::{Reach, open_by_components};
 use crate::error::{Action, Cause, Error, Result};
 use crate::memory::free_memory;
+use crate::page_log::PageLog;
 
 /// Threads that ask for pages. Each may wait for the disk.
 const THREADS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
@@ -72,6 +73,8 @@ pub struct Replay {
     pub threads: NonZeroUsize,
     /// The program beside which this runs: the replay ends if it asks for other things.
     bystander: Option<Bystander>,
+    /// Takes note of what is asked for.
+    log: Option<PageLog>,
 }
 
 /// What a disk is taken to charge, as far as it is given.
@@ -187,6 +190,7 @@ impl Replay {
             race: true,
             threads: THREADS,
             bystander: None,
+            log: None,
         })
     }
 
@@ -245,7 +249,6 @@ impl Replay {
             .zip(self.profile.files())
             .map(|(number, _)| self.reads_of(number).charge)
             .collect();
-        let fallback = Disk::NONE.reads().charge;
         let files = Arc::new(Files::new(self.profile, self.roots));
         let listed = files.slots.len() as u64;
         let over = Arc::new(AtomicBool::new(false));
@@ -256,13 +259,17 @@ impl Replay {
                 .name("look-ups".to_owned())
                 .spawn(looks)?
         };
-        let own = Arc::clone(&files);
-        let started_reading = Prefetch::start(
-            extents,
-            options,
-            move |file| charges.get(file as usize).copied().unwrap_or(fallback),
-            move |extent| own.open(extent.file),
-        );
+        let log = self.log.map(Arc::new);
+        if let Some(log) = &log {
+            log.know(files.shown_paths());
+        }
+        let own = ChargedFiles {
+            files: Arc::clone(&files),
+            charges,
+            fallback: Disk::NONE.reads().charge,
+            log: log.clone(),
+        };
+        let started_reading = Prefetch::start(extents, options, own);
         let prefetch = match started_reading {
             Ok(prefetch) => prefetch,
             Err(e) => {
@@ -286,6 +293,10 @@ impl Replay {
         if strayed || (options.race && pages.asked == 0 && pages.passed > 0) {
             // It is of no use, or what is in memory has been found before.
             over.store(true, Ordering::Relaxed);
+        }
+        if let Some(log) = log {
+            // Who reads it finds no end if that fails.
+            log.write().ok();
         }
         // A thread that panicked has looked up nothing that counts.
         let (look_ups, changed) = looking.join().unwrap_or_default();
@@ -355,6 +366,34 @@ impl Replay {
     }
 }
 
+/// The files of a profile, with what their disks charge.
+struct ChargedFiles {
+    files: Arc<Files>,
+    /// By their numbers.
+    charges: Vec<Charge>,
+    /// Of a file that has none.
+    fallback: Charge,
+    log: Option<Arc<PageLog>>,
+}
+
+impl PrefetchFiles for ChargedFiles {
+    fn open(&self, extent: &Extent) -> Option<Arc<File>> {
+        self.files.open(extent.file)
+    }
+
+    fn charge(&self, file: u32) -> Charge {
+        let charge = self.charges.get(file as usize);
+        charge.copied().unwrap_or(self.fallback)
+    }
+
+    fn asked(&self, extent: &Extent) {
+        if let Some(log) = &self.log {
+            let end = extent.offset.saturating_add(extent.len).div_ceil(PAGE);
+            log.add(true, extent.file.into(), extent.offset / PAGE..end);
+        }
+    }
+}
+
 /// The files of a profile, opened when they are asked for.
 struct Files {
     profile: Profile,
@@ -397,6 +436,12 @@ impl Files {
             Slot::Open(file) => Some(Arc::clone(file)),
             _ => None,
         }
+    }
+
+    /// Their paths for people, with their numbers.
+    fn shown_paths(&self) -> impl Iterator<Item = (u64, PathBuf)> {
+        let files = (0..).zip(self.profile.files());
+        files.map(|(number, file)| (number, self.profile.shown_path(file)))
     }
 
     /// Closes what no thread uses at the moment. It is opened again when it is asked for.

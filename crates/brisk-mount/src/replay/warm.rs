@@ -5,7 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use brisk_io::{Charge, Extent, Prefetch, PrefetchCounts, PrefetchOptions, plan_extents};
+use brisk_io::{
+    Charge, Extent, Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions, plan_extents,
+};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
 use super::disk::{Disk, reopen};
@@ -34,26 +36,45 @@ pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchC
     });
     let (ranges, left_out) = within(ranges, options.budget);
     let extents = plan_extents(ranges, |_| reads);
-    let held: Vec<Mutex<Weak<File>>> = files.iter().map(|_| Mutex::default()).collect();
-    let open = move |extent: &Extent| {
-        let at = extent.file as usize;
-        let mut held = held.get(at)?.lock().unwrap_or_else(PoisonError::into_inner);
-        // Closed as soon as nothing of it is under way: a tree has more files than may be open.
-        if let Some(file) = held.upgrade() {
-            return Some(file);
-        }
-        let file = Arc::new(find(files.get(at)?).ok()?);
-        *held = Arc::downgrade(&file);
-        Some(file)
+    let held = files.iter().map(|_| Mutex::default()).collect();
+    let whole = WholeFiles {
+        files,
+        held,
+        charge: reads.charge,
     };
-    let charge = move |_| -> Charge { reads.charge };
-    let prefetch = Prefetch::start(extents, options, charge, open).map_err(|e| {
+    let prefetch = Prefetch::start(extents, options, whole).map_err(|e| {
         let cause = Cause::io("start the threads that read", e);
         Error::new(Action::Replay, cause)
     })?;
     let mut counts = prefetch.wait();
     counts.over_budget = counts.over_budget.saturating_add(left_out);
     Ok(counts)
+}
+
+/// Files that are opened when they are asked for.
+struct WholeFiles {
+    files: Vec<(PathBuf, u64)>,
+    held: Vec<Mutex<Weak<File>>>,
+    charge: Charge,
+}
+
+impl PrefetchFiles for WholeFiles {
+    fn open(&self, extent: &Extent) -> Option<Arc<File>> {
+        let at = extent.file as usize;
+        let held = self.held.get(at)?;
+        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        // Closed as soon as nothing of it is under way: a tree has more files than may be open.
+        if let Some(file) = held.upgrade() {
+            return Some(file);
+        }
+        let file = Arc::new(find(self.files.get(at)?).ok()?);
+        *held = Arc::downgrade(&file);
+        Some(file)
+    }
+
+    fn charge(&self, _: u32) -> Charge {
+        self.charge
+    }
 }
 
 /// Opens a file without waiting for a pipe's writer, and without following a link at its end.

@@ -35,7 +35,7 @@ pub struct SessionFill {
     /// Threads that decode and store for each image, where they are not as many as usual.
     pub threads: Option<NonZeroUsize>,
     /// A file that is made, for what becomes of the session's first image: it is complete when the
-    /// session has ended, and [`FillEvent::list`](crate::FillEvent::list) reads it.
+    /// session has ended, and [`PageEvent::list`](crate::PageEvent::list) reads it.
     pub log: Option<PathBuf>,
     /// Learns a pack of each image that has none, and makes one that was learned anew when a launch
     /// asks for much that it has not.

@@ -60,6 +60,8 @@ pub struct Replay {
     pub disk: Option<String>,
     /// Threads that read, where they are not as many as usual.
     pub threads: Option<u8>,
+    /// Where it is written what was asked for when.
+    pub log: Option<PathBuf>,
 }
 
 /// Somebody who is measured.

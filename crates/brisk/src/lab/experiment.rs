@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_image::{Limits, PAGE, Profile};
-use brisk_mount::FillEvent;
+use brisk_mount::PageEvent;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ablation::Change;
@@ -295,6 +295,7 @@ impl Measuring<'_> {
             file_sizes: up_to(self.tree.files.iter().map(|file| file.len)),
             timeline: None,
             filling: None,
+            replaying: None,
             demanded_bytes: None,
             recorded: Vec::new(),
             rows: Vec::new(),
@@ -356,13 +357,17 @@ impl Measuring<'_> {
             results.write(out)?;
         }
         // Not one of those that are timed: taking note of all takes time.
-        let is_filled = |c: &&Contender| {
-            matches!(c.format, Format::Filled(_)) && c.training == Some(Training::Same)
-        };
-        let filled = contenders.iter().find(is_filled).filter(|_| launches);
-        if let (Some(contender), Some(timeline)) = (filled, &results.apps[index].timeline) {
-            let filling = self.watch(contender, timeline).context("watched")?;
-            results.apps[index].filling = filling;
+        if let Some(timeline) = results.apps[index].timeline.clone().filter(|_| launches) {
+            let mut watch = |is_one: fn(&Format) -> bool| -> Result<Option<Filling>> {
+                let same = |c: &&Contender| c.training == Some(Training::Same) && is_one(&c.format);
+                let Some(contender) = contenders.iter().find(same) else {
+                    return Ok(None);
+                };
+                self.watch(contender, &timeline).context("watched")
+            };
+            let app = &mut results.apps[index];
+            app.filling = watch(|format| matches!(format, Format::Filled(_)))?;
+            app.replaying = watch(|format| matches!(format, Format::DirectoryReplayed))?;
             results.write(out)?;
         }
         lifts.into_iter().rev().try_for_each(Lift::lift)
@@ -583,6 +588,7 @@ impl Measuring<'_> {
                         disk: self.charge(profile)?,
                         profile: self.changed(&contender.format, profile)?,
                         threads: contender.format.change().and_then(Change::threads),
+                        log: None,
                     }),
                     ..contender.clone()
                 });
@@ -764,13 +770,16 @@ impl Measuring<'_> {
         Ok(found)
     }
 
-    /// A cold launch of a contender that is filled: what was stored when, and what was waited for. None
-    /// if the server's end was not in order.
+    /// A cold launch of a contender that is filled or replayed: what was stored or asked for when, and
+    /// what was waited for. None if the end of the server or of the replay was not in order.
     fn watch(&mut self, contender: &Contender, timeline: &Timeline) -> Result<Option<Filling>> {
-        let path = self.stage.path("fill.log");
+        let path = self.stage.path("pages.log");
         let mut watched = contender.clone();
         if let Start::Session { log, .. } = &mut watched.start {
             *log = Some(path.clone());
+        }
+        if let Some(replay) = &mut watched.replay {
+            replay.log = Some(path.clone());
         }
         self.chill(&watched)?;
         self.stage.prepare_home(self.app.home)?;
@@ -778,10 +787,11 @@ impl Measuring<'_> {
         let (clock, started) = (Instant::now(), clock_gettime(ClockId::Monotonic));
         let time = program::time(command, self.app, clock, self.undo)?;
         self.end(&watched.start)?;
-        // The server writes it when it ends, which is after the session's mount has.
+        // The server writes it when it ends, which is after the session's mount has, and a replay when
+        // it has read all, which may be after the launch.
         let deadline = Instant::now() + LOGGING;
         let events = loop {
-            let events = FillEvent::list(&fs::read(&path).unwrap_or_default());
+            let events = PageEvent::list(&fs::read(&path).unwrap_or_default());
             if events.is_some() || Instant::now() > deadline {
                 break events;
             }
@@ -789,20 +799,22 @@ impl Measuring<'_> {
         };
         let Some((events, left_out)) = events else {
             self.say(&format!(
-                "{}: nobody told what was filled",
+                "{}: nobody told what was read ahead",
                 contender.name()
             ));
             return Ok(None);
         };
-        let started = Duration::try_from(started).unwrap_or_default();
-        Ok(Some(Filling::of(
+        fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        let (name, started) = (
             contender.name(),
-            time,
-            started,
-            &events,
-            left_out,
-            timeline,
-        )))
+            Duration::try_from(started).unwrap_or_default(),
+        );
+        let mut filling = Filling::of(name, time, started, &events, left_out, timeline);
+        if watched.replay.is_some() {
+            // What the program reads of a plain directory, nobody sees.
+            filling.waited = None;
+        }
+        Ok(Some(filling))
     }
 
     /// The command that launches a contender.

@@ -285,7 +285,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
     draw_sizes(page, app);
     if let Some(timeline) = &app.timeline {
         touches::draw(page, timeline);
-        if let Some(filling) = &app.filling {
+        for filling in app.filling.iter().chain(&app.replaying) {
             touches::draw_filling(page, timeline, filling);
         }
     }

@@ -131,6 +131,9 @@ pub struct AppResults {
     /// What became of one launch that was filled, if there is one.
     #[serde(default)]
     pub filling: Option<Filling>,
+    /// Of one that was replayed, if there is one.
+    #[serde(default)]
+    pub replaying: Option<Filling>,
     /// Bytes of the pages that the launch asks for, by its profile.
     #[serde(default)]
     pub demanded_bytes: Option<u64>,

@@ -377,6 +377,9 @@ impl Stage {
         if let Some(threads) = replay.threads {
             command.arg(format!("--threads={threads}"));
         }
+        if let Some(log) = &replay.log {
+            command.arg("--log").arg(log);
+        }
         command
             .arg("--")
             .arg(launch.get_program())

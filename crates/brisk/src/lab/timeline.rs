@@ -1,11 +1,11 @@
 //! What a launch asked for, in the order in which it did: what pictures of it are made of.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use brisk_image::Profile;
-use brisk_mount::FillEvent;
+use brisk_mount::PageEvent;
 use serde::{Deserialize, Serialize};
 
 /// Ranges of a [`Filling`] that a picture can show.
@@ -21,7 +21,7 @@ pub struct Timeline {
     pub left_out: usize,
 }
 
-/// A launch whose fill was watched. Pages are those of files of its [`Timeline`], and times microseconds
+/// A launch whose fill or replay was watched. Pages are those of files of its [`Timeline`], and times microseconds
 /// since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filling {
@@ -29,10 +29,10 @@ pub struct Filling {
     pub name: String,
     /// Microseconds until the program was ready.
     pub ready: u64,
-    /// What was stored in the page cache.
+    /// What was stored in the page cache, or asked for, ahead of the program.
     pub stored: Vec<TouchedRange>,
-    /// What was waited for, with what the kernel read ahead of it.
-    pub waited: Vec<TouchedRange>,
+    /// What was waited for, with what the kernel read ahead of it; none if nobody knows.
+    pub waited: Option<Vec<TouchedRange>>,
     /// Pages that were waited for, of other files.
     pub elsewhere: u64,
     /// Times that something was stored or waited for, behind the last that is in these. Results of
@@ -43,12 +43,12 @@ pub struct Filling {
 
 impl Filling {
     /// Of a launch that started at `started` and took `time`. `left_out` is what came behind the last
-    /// of `events`.
+    /// of `events`, which are a fill's.
     pub fn of(
         name: String,
         time: Duration,
         started: Duration,
-        events: &[FillEvent],
+        events: &[PageEvent],
         left_out: u64,
         timeline: &Timeline,
     ) -> Self {
@@ -68,7 +68,7 @@ impl Filling {
                     at: u64::try_from(at).unwrap_or(u64::MAX),
                 }
             });
-            match (event.stored, range) {
+            match (event.ahead, range) {
                 (true, Some(range)) => stored.push(range),
                 (false, Some(range)) => waited.push(range),
                 (true, None) => {}
@@ -79,7 +79,7 @@ impl Filling {
             name,
             ready: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
             stored: coarse(stored),
-            waited: coarse(waited),
+            waited: Some(coarse(waited)),
             elsewhere,
             left_out,
         }
@@ -176,14 +176,7 @@ impl Timeline {
             let next = u32::try_from(timeline.files.len()).unwrap_or(u32::MAX);
             let number = *slot.get_or_insert(next);
             if number == next {
-                let root = usize::try_from(file.root)
-                    .ok()
-                    .and_then(|root| profile.roots().get(root));
-                // Of several trees, which one.
-                let path = match root {
-                    Some(root) if profile.roots().len() > 1 => root.path.join(&file.path),
-                    _ => PathBuf::from(&file.path),
-                };
+                let path = profile.shown_path(file);
                 timeline.files.push(TouchedFile {
                     path: path.to_string_lossy().into_owned(),
                     len: file.len,
@@ -224,12 +217,12 @@ mod tests {
         let event =
             |at: u64, word: &str, first: u64, path: &str| format!("{word} {at} {first} 2 {path}\0");
         let mut log: String = (0..9000)
-            .map(|n| event(1000 + n, "stored", n * 2, "b"))
+            .map(|n| event(1000 + n, "ahead", n * 2, "b"))
             .collect();
         log += &event(1500, "asked", 4, "a");
         log += &event(1600, "asked", 4, "none");
         log += &event(1700, "asked", 4, "");
-        let events = FillEvent::list((log + "left out 7\0end\0").as_bytes());
+        let events = PageEvent::list((log + "left out 7\0end\0").as_bytes());
         let (events, left_out) = events.unwrap();
         let [time, started] = [5, 1].map(Duration::from_millis);
         let filling = Filling::of("x".to_owned(), time, started, &events, left_out, &timeline);
@@ -241,7 +234,7 @@ mod tests {
             count,
             at,
         };
-        assert_eq!(filling.waited, [range(0, 4, 2, 500)]);
+        assert_eq!(filling.waited, Some(vec![range(0, 4, 2, 500)]));
         // Three of them are one, and none of their pages is lost.
         assert_eq!(filling.stored.len(), 3000);
         assert_eq!(filling.stored[1], range(1, 6, 6, 5));
@@ -272,10 +265,10 @@ mod tests {
             }],
             ..Timeline::default()
         };
-        let (events, _) = FillEvent::list(b"asked 1 0 1 a\xff\0end\0").unwrap();
+        let (events, _) = PageEvent::list(b"asked 1 0 1 a\xff\0end\0").unwrap();
         let [time, started] = [Duration::ZERO; 2];
         let filling = Filling::of("x".to_owned(), time, started, &events, 0, &timeline);
-        assert_eq!((filling.waited.len(), filling.elsewhere), (1, 0));
+        assert_eq!((filling.waited.unwrap().len(), filling.elsewhere), (1, 0));
     }
 
     #[test]

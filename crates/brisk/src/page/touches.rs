@@ -111,15 +111,16 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
     }
 }
 
-/// Adds pictures of one launch whose fill was watched.
+/// Adds pictures of one launch whose fill or replay was watched.
 pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
     let stack = Stack::of(timeline);
     let ready = filling.ready as f64 / 1000.0;
     let mut marks = [String::new(), String::new()];
     let mut sums = [vec![(0.0, 0.0)], vec![(0.0, 0.0)]];
     let mut totals = [0.0, 0.0];
-    for (at, ranges) in [&filling.stored, &filling.waited].into_iter().enumerate() {
-        for range in ranges {
+    let ranges = [Some(&filling.stored), filling.waited.as_ref()];
+    for (at, ranges) in ranges.into_iter().enumerate() {
+        for range in ranges.into_iter().flatten() {
             let ms = range.at as f64 / 1000.0;
             let x = 1000.0 * (ms / ready.max(1e-3)).clamp(0.0, 1.0);
             let Some((mark, bytes)) = stack.mark(range, x) else {
@@ -148,12 +149,31 @@ pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
         ticks: &names,
         max: stack.height,
     };
-    page.heading(3, "What is filled, and what is waited for");
-    page.html(
-        "<p class=\"keys\"><span><i class=\"k-brisk\"></i>filled</span>\
-         <span><i class=\"k-second\"></i>waited for</span></p>\n",
+    let is_fill = filling.waited.is_some();
+    page.heading(
+        3,
+        match is_fill {
+            true => "What is filled, and what is waited for",
+            false => "What is replayed",
+        },
     );
+    if is_fill {
+        page.html(
+            "<p class=\"keys\"><span><i class=\"k-brisk\"></i>filled</span>\
+             <span><i class=\"k-second\"></i>waited for</span></p>\n",
+        );
+    }
     let title = "File offset over time";
+    let what = match is_fill {
+        true => {
+            "Blue is what was put into memory ahead of the program, orange what the program waited for, \
+             with what the kernel read ahead of it."
+        }
+        false => {
+            "Blue is what the kernel was asked to read ahead of the program. What the program had asked for \
+             before is not, and what it waited for is not known."
+        }
+    };
     let elsewhere = match filling.elsewhere {
         0 => String::new(),
         pages => format!(
@@ -164,16 +184,14 @@ pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
     let left_out = match filling.left_out {
         0 => String::new(),
         number => format!(
-            " {number} times more something was filled or waited for, later than what is counted here."
+            " {number} times more something was read ahead or waited for, later than what is counted here."
         ),
     };
     page.figure(
         &framed(title, &field, across, down),
         &format!(
             "One cold launch of {}, from its start until the program was ready after {ready:.0} ms; it is \
-             none of those that were timed. Blue is what was put into memory ahead of the program, \
-             orange what the program waited for, with what the kernel read ahead of it. The files stand \
-             one below the other as above.{elsewhere}",
+             none of those that were timed. {what} The files stand one below the other as above.{elsewhere}",
             filling.name
         ),
     );
@@ -189,13 +207,23 @@ pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
         points: thinned(points),
         is_second: std::mem::replace(&mut second, true),
     });
-    page.figure(
-        &curves("Cumulative bytes over time", &both, across, down),
-        &format!(
-            "Up to each moment: {} MB were filled in all, and {} MB waited for (dashed).{left_out}",
-            megabytes(stored),
-            megabytes(waited)
+    let (lines, up_to) = match is_fill {
+        true => (
+            &both[..],
+            format!(
+                "{} MB were filled in all, and {} MB waited for (dashed)",
+                megabytes(stored),
+                megabytes(waited)
+            ),
         ),
+        false => (
+            &both[..1],
+            format!("{} MB were asked for in all", megabytes(stored)),
+        ),
+    };
+    page.figure(
+        &curves("Cumulative bytes over time", lines, across, down),
+        &format!("Up to each moment: {up_to}.{left_out}"),
     );
 }
 
@@ -339,11 +367,20 @@ mod tests {
             "brisk-&lt;b&gt;",
             "after 2 ms",
             " 1.0 MB more were waited for",
-            "waited for (dashed). 9 times more something was filled",
+            "waited for (dashed). 9 times more something was read ahead",
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }
-        (filling.stored, filling.waited) = (Vec::new(), Vec::new());
+        filling.waited = None;
+        let mut replayed = Page::default();
+        draw_filling(&mut replayed, &timeline, &filling);
+        let html = replayed.finish("t");
+        assert!(
+            html.contains("What is replayed") && html.contains("0.0 MB were asked for"),
+            "{html}"
+        );
+        assert!(!html.contains("touch odd\" d=\"M"), "{html}");
+        filling.stored = Vec::new();
         let mut none = Page::default();
         draw_filling(&mut none, &timeline, &filling);
         assert!(!none.finish("t").contains("<svg"));

@@ -40,6 +40,10 @@ pub struct Args {
     #[command(flatten)]
     reading: ReadingArgs,
 
+    /// Writes what was asked for when to this file, for brisk lab.
+    #[arg(long, value_name = "FILE", hide = true, requires = "command")]
+    log: Option<PathBuf>,
+
     /// Measures the disks first, also those that were measured before.
     #[arg(long, conflicts_with = "command")]
     measure: bool,
@@ -108,6 +112,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         let mut beside = ReplayBeside::open(&args.profile)?;
         beside.at = args.at.clone();
         args.reading.apply(&mut beside);
+        beside.log = args.log.clone();
         beside.report = args.verbose.then_some(summary);
         return start_beside(
             beside,

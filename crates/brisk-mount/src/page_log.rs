@@ -1,8 +1,9 @@
-//! What a fill stored when, and what the kernel asked for meanwhile: for those who draw it.
+//! What a fill stored when, and what the kernel asked for meanwhile, or what a replay asked for: for
+//! those who draw it.
 //!
-//! It is kept in memory and written when its server ends, so that it takes next to no time from the
-//! launch. In the file, each record ends with a zero byte: `stored` or `asked`, the time, the first
-//! page, how many, and the path, which is missing for a file that the pack has not. The last is `end`.
+//! It is kept in memory and written when its server or the replay ends, so that it takes next to no time
+//! from the launch. In the file, each record ends with a zero byte: `ahead` or `asked`, the time, the
+//! first page, how many, and the path, which is missing for a file that the pack has not. The last is `end`.
 //! Before it, where not all was kept, is `left out`, and how many records there would be more.
 
 use std::collections::HashMap;
@@ -30,22 +31,23 @@ const END: &[u8] = b"end";
 /// Something that happened to pages of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct FillEvent {
+pub struct PageEvent {
     /// When, by the system's monotonic clock.
     pub at: Duration,
-    /// They were put into the page cache; otherwise somebody waited for them.
-    pub stored: bool,
+    /// They were stored, or asked for, ahead of the program; otherwise somebody waited for them.
+    pub ahead: bool,
     /// The first page of 4 KiB.
     pub first: u64,
     /// How many.
     pub count: u64,
-    /// The file's path in the image; none of a file of which the pack has nothing.
+    /// The file's path in its tree; none of a file of which the pack has nothing.
     pub path: Option<PathBuf>,
 }
 
-impl FillEvent {
-    /// What the log of a fill says (see [`SessionFill::log`](crate::SessionFill::log)): the events, and
-    /// how many more there were behind the last that was kept. None as long as the log is not complete.
+impl PageEvent {
+    /// What a log says (see [`SessionFill::log`](crate::SessionFill::log) and
+    /// [`ReplayBeside::log`](crate::ReplayBeside::log)): the events, and how many more there were behind
+    /// the last that was kept. None as long as the log is not complete.
     pub fn list(log: &[u8]) -> Option<(Vec<Self>, u64)> {
         let records = log.strip_suffix(b"\0")?.split(|byte| *byte == 0);
         let mut records: Vec<&[u8]> = records.collect();
@@ -63,8 +65,8 @@ impl FillEvent {
 
     fn read(record: &[u8]) -> Option<Self> {
         let mut fields = record.splitn(5, |byte| *byte == b' ');
-        let stored = match fields.next()? {
-            b"stored" => true,
+        let ahead = match fields.next()? {
+            b"ahead" => true,
             b"asked" => false,
             _ => return None,
         };
@@ -73,7 +75,7 @@ impl FillEvent {
         let path = fields.next()?;
         Some(Self {
             at: Duration::from_micros(at),
-            stored,
+            ahead,
             first,
             count,
             path: (!path.is_empty()).then(|| Path::new(OsStr::from_bytes(path)).to_owned()),
@@ -81,28 +83,28 @@ impl FillEvent {
     }
 }
 
-/// The log of one fill.
+/// The log of one fill or replay.
 #[derive(Debug)]
-pub(super) struct FillLog {
+pub(crate) struct PageLog {
     file: File,
     events: Mutex<Vec<Event>>,
     /// Events behind the last of those.
     left_out: AtomicU64,
-    /// Paths by node, once the pack is known.
+    /// Paths by the numbers of files, once they are known.
     paths: OnceLock<HashMap<u64, PathBuf>>,
 }
 
 #[derive(Debug)]
 struct Event {
     at: Duration,
-    stored: bool,
-    node: u64,
+    ahead: bool,
+    file: u64,
     pages: Range<u64>,
 }
 
-impl FillLog {
+impl PageLog {
     /// One that will be written to `file`.
-    pub(super) fn new(file: File) -> Self {
+    pub(crate) fn new(file: File) -> Self {
         Self {
             file,
             events: Mutex::default(),
@@ -111,11 +113,13 @@ impl FillLog {
         }
     }
 
-    pub(super) fn know(&self, paths: impl Iterator<Item = (u64, PathBuf)>) {
+    /// The paths of files, by the numbers that [`PageLog::add`] is told.
+    pub(crate) fn know(&self, paths: impl Iterator<Item = (u64, PathBuf)>) {
         self.paths.get_or_init(|| paths.collect());
     }
 
-    pub(super) fn add(&self, stored: bool, node: u64, pages: Range<u64>) {
+    /// Takes note of `pages` of a file.
+    pub(crate) fn add(&self, ahead: bool, file: u64, pages: Range<u64>) {
         let now = clock_gettime(ClockId::Monotonic);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
         let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
@@ -123,8 +127,8 @@ impl FillLog {
         if events.len() < MOST {
             events.push(Event {
                 at: Duration::new(seconds, nanos),
-                stored,
-                node,
+                ahead,
+                file,
                 pages,
             });
         } else {
@@ -133,18 +137,18 @@ impl FillLog {
     }
 
     /// Writes all. Who reads it finds no end if that fails.
-    pub(super) fn write(&self) -> std::io::Result<()> {
+    pub(crate) fn write(&self) -> std::io::Result<()> {
         let mut out = BufWriter::new(&self.file);
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         for event in &*events {
-            let what = match event.stored {
-                true => "stored",
+            let what = match event.ahead {
+                true => "ahead",
                 false => "asked",
             };
             let Range { start, end } = event.pages;
             let (at, count) = (event.at.as_micros(), end.saturating_sub(start));
             write!(out, "{what} {at} {start} {count} ")?;
-            let path = self.paths.get().and_then(|paths| paths.get(&event.node));
+            let path = self.paths.get().and_then(|paths| paths.get(&event.file));
             out.write_all(path.map_or(b"", |path| path.as_os_str().as_bytes()))?;
             out.write_all(b"\0")?;
         }
@@ -169,41 +173,41 @@ mod tests {
     fn what_is_written_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let log = FillLog::new(File::create(&path).unwrap());
+        let log = PageLog::new(File::create(&path).unwrap());
         log.add(false, 2, 0..4);
         log.add(true, 1, 7..9);
         log.know([(1, PathBuf::from("a b/c\nd"))].into_iter());
         log.write().unwrap();
         let text = std::fs::read(&path).unwrap();
-        let (events, left_out) = FillEvent::list(&text).unwrap();
+        let (events, left_out) = PageEvent::list(&text).unwrap();
         assert_eq!(left_out, 0);
         let seen: Vec<_> = events
             .iter()
-            .map(|e| (e.stored, e.first, e.count, e.path.as_deref()))
+            .map(|e| (e.ahead, e.first, e.count, e.path.as_deref()))
             .collect();
         let named = Path::new("a b/c\nd");
         assert_eq!(seen, [(false, 0, 4, None), (true, 7, 2, Some(named))]);
         assert!(events[0].at <= events[1].at);
         // Cut anywhere, it is not complete.
         for end in 0..text.len() {
-            assert_eq!(FillEvent::list(&text[..end]), None, "{end}");
+            assert_eq!(PageEvent::list(&text[..end]), None, "{end}");
         }
-        assert_eq!(FillEvent::list(b"odd\0end\0"), None);
-        assert_eq!(FillEvent::list(b"left out x\0end\0"), None);
-        assert_eq!(FillEvent::list(b"left out 2\0"), None);
-        assert_eq!(FillEvent::list(b"end\0"), Some((Vec::new(), 0)));
+        assert_eq!(PageEvent::list(b"odd\0end\0"), None);
+        assert_eq!(PageEvent::list(b"left out x\0end\0"), None);
+        assert_eq!(PageEvent::list(b"left out 2\0"), None);
+        assert_eq!(PageEvent::list(b"end\0"), Some((Vec::new(), 0)));
     }
 
     #[test]
     fn events_that_are_not_kept_are_counted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let log = FillLog::new(File::create(&path).unwrap());
+        let log = PageLog::new(File::create(&path).unwrap());
         for page in 0..MOST as u64 + 3 {
             log.add(true, 1, page..page + 1);
         }
         log.write().unwrap();
-        let (events, left_out) = FillEvent::list(&std::fs::read(&path).unwrap()).unwrap();
+        let (events, left_out) = PageEvent::list(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!((events.len(), left_out), (MOST, 3));
         assert_eq!(
             events.last().map(|event| event.first),
