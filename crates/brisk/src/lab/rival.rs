@@ -195,13 +195,13 @@ fn is_pattern(name: &OsStr) -> bool {
     name.as_bytes().iter().any(special)
 }
 
-/// What a tool says about itself: the first line that it prints when it is asked so.
+/// What a tool says about itself when it is asked so: the first line that begins with its name.
 pub fn version(tool: &str, argument: &str) -> Option<String> {
     let output = Command::new(tool).arg(argument).output().ok()?;
     // Exit codes and streams differ from release to release.
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    let line = said.lines().find(|line| !line.trim().is_empty())?;
+    let line = said.lines().find(|line| line.starts_with(tool))?;
     Some(line.trim().to_owned())
 }
 
