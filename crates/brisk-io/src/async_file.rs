@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::hop::{Hop, LARGEST};
+use crate::read_at::within_files;
 use crate::{Mapping, ReadAt};
 
 /// Reads small parts of a file for asynchronous programs, of any executor, without a detour where there is
@@ -54,6 +55,7 @@ use crate::{Mapping, ReadAt};
 /// * Keep pages of a mapping in memory: one that the kernel took away is read from the disk as it is copied,
 ///   while the executor's thread waits. Such faults of the process are counted by
 ///   [`AsyncCounts::major_faults`].
+/// * Work in a child that was forked and has not executed a program: the threads that read are the parent's.
 /// * Wait for wakers: one thread wakes all whose reads have ended, so a waker must not wait for another read.
 pub struct AsyncFile {
     source: Source,
@@ -228,13 +230,16 @@ impl Future for ReadAtFuture<'_> {
                 Poll::Ready(Ok(n))
             }
             Source::File { file, inline } => {
+                let Some(buf) = within_files(this.offset, this.buf) else {
+                    return Poll::Ready(Ok(0));
+                };
                 let detour = std::mem::take(&mut this.detour);
                 let (detour, polled) = if detour.is_begun() || !inline.load(Ordering::Relaxed) {
                     this.file
-                        .poll_detour(file, this.offset, this.buf, detour, context)
+                        .poll_detour(file, this.offset, buf, detour, context)
                 } else {
                     this.file
-                        .read_inline(file, inline, this.offset, this.buf, context)
+                        .read_inline(file, inline, this.offset, buf, context)
                 };
                 this.detour = detour;
                 polled
@@ -440,10 +445,9 @@ mod tests {
             assert_eq!(n, expected.len());
             assert!(buf[..n] == *expected, "{len} at {at}");
         }
-        assert_eq!(
-            block_on(file.read_at(u64::MAX / 4, &mut [0; 4])).unwrap(),
-            0
-        );
+        for at in [u64::MAX / 4, 1 << 63, u64::MAX] {
+            assert_eq!(block_on(file.read_at(at, &mut [0; 4])).unwrap(), 0, "{at}");
+        }
     }
 
     #[test]

@@ -28,6 +28,10 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Bytes between two waiting reads that are read along: less than a disk's operation costs.
 const GAP: u64 = 16 << 10;
 
+/// Waiting reads among which those are looked for that are near each other: of ten thousand others, each would
+/// be looked at ten thousand times.
+const LOOKED_AT: usize = 256;
+
 /// Bytes of one read; what is longer is done one after the other.
 pub(crate) const LARGEST: usize = 1 << 20;
 
@@ -205,26 +209,14 @@ impl Pool {
 
     /// Reads by `io_uring`; where that is refused, as one of the threads.
     fn run_ring(&'static self) {
-        let hops = match Hops::new() {
-            Ok(hops) => hops,
-            Err(_) => {
-                let mut queue = self.queue();
-                queue.ring = Ring::Refused;
-                // What came meanwhile has threads, as if it came now.
-                queue.threads += 1;
-                for _ in 1..queue.hops.len() {
-                    // This one is there.
-                    self.start_thread(&mut queue).ok();
-                }
-                drop(queue);
-                return self.run();
-            }
+        let Ok(hops) = Hops::new() else {
+            return self.run_without_ring(Vec::new());
         };
         self.queue().ring = Ring::Reads {
             alarm: hops.alarm(),
             sleeps: false,
         };
-        hops.run(|room| {
+        let left = hops.run(|room| {
             let mut queue = self.queue();
             let groups = std::iter::from_fn(|| Group::take(&mut queue.hops));
             let groups: Vec<_> = groups.take(room).collect();
@@ -234,7 +226,25 @@ impl Pool {
                 *sleeps = all;
             }
             groups
-        })
+        });
+        self.run_without_ring(left);
+    }
+
+    /// Reads as one of the threads, which read from here on. `left` was taken from the queue and not read.
+    fn run_without_ring(&'static self, left: Vec<Group>) {
+        let mut queue = self.queue();
+        queue.ring = Ring::Refused;
+        queue
+            .hops
+            .extend(left.into_iter().flat_map(|group| group.hops));
+        // What came meanwhile has threads, as if it came now.
+        queue.threads += 1;
+        for _ in 1..queue.hops.len() {
+            // This one is there.
+            self.start_thread(&mut queue).ok();
+        }
+        drop(queue);
+        self.run();
     }
 
     fn run(&self) {
@@ -281,7 +291,8 @@ impl Group {
         let mut group = Self::of(first);
         // What joins may bring others near.
         loop {
-            let near = hops.iter().position(|hop| group.is_near(hop));
+            let mut next = hops.iter().take(LOOKED_AT);
+            let near = next.position(|hop| group.is_near(hop));
             let Some(hop) = near.and_then(|number| hops.remove(number)) else {
                 return Some(group);
             };
@@ -374,6 +385,7 @@ fn read(file: &File, start: u64, len: usize) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::iter;
     use std::os::unix::fs::FileExt;
 
     fn hop(file: &Arc<File>, bytes: Range<u64>) -> Arc<Hop> {
@@ -418,6 +430,17 @@ mod tests {
         }
         // Where the file ends, there is less.
         assert_eq!(taken(&near[3]), bytes[99_990..]);
+    }
+
+    #[test]
+    fn no_more_than_some_are_looked_at() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let far = (1..LOOKED_AT as u64 + 2).map(|n| n << 30..(n << 30) + 1);
+        let places = iter::once(0..1).chain(far).chain(iter::once(1..2));
+        let mut queue: VecDeque<_> = places.map(|bytes| hop(&file, bytes)).collect();
+        let len = queue.len();
+        assert_eq!(Group::take(&mut queue).unwrap().len(), 1);
+        assert_eq!(queue.len(), len - 1);
     }
 
     #[test]

@@ -40,7 +40,8 @@ loaded.check()?;
 
 Nothing here believes what a file says, for nothing interprets it, but for the entries of a [`CodeCache`] and
 the [`LoadFigures`], every byte of which is checked. But a file can be cut while it is mapped:
-[`guard_mappings`] makes that an error instead of the end of the process.
+[`guard_mappings`] makes that an error instead of the end of the process. A borrowed slice of a mapping is
+sound only as long as nobody writes to the file, or cuts it; copying reads ([`ReadAt`]) need no such promise.
 
 # Features
 
@@ -104,3 +105,5 @@ pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};
 pub use read_at::{ReadAt, Window};
 pub use sigbus::guard_mappings;
 pub use strategy::{Strategy, UnknownStrategy};
+#[cfg(feature = "io-uring")]
+pub use uring::UringReader;

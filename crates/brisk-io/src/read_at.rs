@@ -66,13 +66,24 @@ impl ReadAt for File {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        FileExt::read_at(self, buf, offset)
+        match within_files(offset, buf) {
+            Some(buf) => FileExt::read_at(self, buf, offset),
+            None => Ok(0),
+        }
     }
 
     fn will_read(&self, bytes: Range<u64>) {
         // Advice only.
         will_read(self, bytes).ok();
     }
+}
+
+/// What of `buf` a file can have at `offset`; none behind the end of the longest file. There the kernel would
+/// refuse the read, or take `u64::MAX` for the file's cursor.
+pub(crate) fn within_files(offset: u64, buf: &mut [u8]) -> Option<&mut [u8]> {
+    let room = i64::MAX.unsigned_abs().checked_sub(offset)?;
+    let len = usize::try_from(room).map_or(buf.len(), |room| buf.len().min(room));
+    (room > 0).then(|| &mut buf[..len])
 }
 
 impl ReadAt for [u8] {

@@ -4,11 +4,11 @@
 
 mod refuse;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-use brisk_io::{AsyncFile, Need, ReadAt, Strategy, load_as};
+use brisk_io::{AsyncFile, CodeCache, CodeCacheOptions, CodeKey, Need, ReadAt, Strategy, load_as};
 use refuse::{Refused, always, refuse};
 
 fn file() -> File {
@@ -27,17 +27,52 @@ fn filtered(test: impl FnOnce() + Send + 'static) {
 #[cfg(feature = "io-uring")]
 #[test]
 fn io_uring_that_is_refused_is_told() {
-    filtered(|| {
-        refuse(&[always(libc::SYS_io_uring_setup)]);
-        for strategy in [Strategy::Uring, Strategy::UringDirect] {
-            let e = load_as(strategy, &file(), 0..300_000, Need::default()).unwrap_err();
-            assert_eq!(e.kind(), std::io::ErrorKind::Unsupported, "{strategy}");
-            assert_eq!(
-                e.to_string(),
-                "this system lets nobody, or not this process, use io_uring: Operation not permitted (os error 1)"
-            );
-        }
+    // A filter may let a process make rings, and not use them.
+    for call in [
+        libc::SYS_io_uring_setup,
+        libc::SYS_io_uring_register,
+        libc::SYS_io_uring_enter,
+    ] {
+        filtered(move || {
+            refuse(&[always(call)]);
+            for strategy in [Strategy::Uring, Strategy::UringDirect] {
+                let e = load_as(strategy, &file(), 0..300_000, Need::default()).unwrap_err();
+                assert_eq!(e.kind(), std::io::ErrorKind::Unsupported, "{strategy}");
+                assert_eq!(
+                    e.to_string(),
+                    "this system lets nobody, or not this process, use io_uring: Operation not permitted \
+                     (os error 1)"
+                );
+            }
+            let e = brisk_io::UringReader::new(file()).unwrap_err();
+            assert_eq!(e.kind(), std::io::ErrorKind::Unsupported);
+        });
+    }
+}
+
+#[test]
+fn what_a_killed_writer_left_and_nobody_may_open_stops_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let left = path.join(".new-1");
+    fs::write(&left, "left").unwrap();
+    filtered(move || {
+        let write = libc::O_RDWR;
+        refuse(&[Refused {
+            call: libc::SYS_openat,
+            bits: Some((2, write)),
+        }]);
+        let cache = CodeCache::open(&path, CodeCacheOptions::default()).unwrap();
+        let key = CodeKey {
+            producer: "producer",
+            version: "1",
+            cpu_features: "",
+            flags: "",
+            source: b"source",
+        };
+        cache.store(&key, b"code").unwrap();
     });
+    assert!(left.exists());
 }
 
 #[test]

@@ -136,17 +136,25 @@ impl Directory {
 
     /// Removes an unfinished file that nobody writes any more.
     fn remove_if_left(&self, name: &CStr) -> io::Result<()> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat(&self.0, name, flags, Mode::empty()) {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = |access: OFlags| openat(&self.0, name, access | flags, Mode::empty());
+        // One of root's may be only to read, which is enough but for networks' locks.
+        let opened = match open(OFlags::RDWR) {
+            Err(Errno::ACCESS) => open(OFlags::RDONLY),
+            opened => opened,
+        };
+        let file = match opened {
             Ok(file) => file,
             // It is finished, or was removed by somebody else, or is not a file.
             Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Ok(()),
+            // It is root's, who removes it.
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
             Err(e) => return Err(e.into()),
         };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            // It is being written.
-            Err(Errno::WOULDBLOCK) => return Ok(()),
+            // It is being written, or cannot be known.
+            Err(Errno::WOULDBLOCK | Errno::BADF) => return Ok(()),
             Err(e) => return Err(e.into()),
         }
         match unlinkat(&self.0, name, AtFlags::empty()) {

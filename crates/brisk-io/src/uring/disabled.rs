@@ -31,7 +31,7 @@ impl Hops {
         match self.0 {}
     }
 
-    pub(crate) fn run(self, _: impl Fn(usize) -> Vec<Group>) -> ! {
+    pub(crate) fn run(self, _: impl Fn(usize) -> Vec<Group>) -> Vec<Group> {
         match self.0 {}
     }
 }

@@ -2,10 +2,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use io_uring::{IoUring, Probe, opcode, squeue, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::enabled::hand_over_and_wait;
+use super::ring;
 use crate::hop::Group;
 
 /// Reads under way at once.
@@ -57,19 +57,10 @@ impl Hops {
     pub(crate) fn new() -> io::Result<Self> {
         let entries = u32::try_from(2 * DEPTH).unwrap_or(u32::MAX);
         // One thread does all, and reads end only while it waits for them: Linux 6.1 and later.
-        let alone = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(entries);
-        let ring = alone.or_else(|_| IoUring::new(entries))?;
-        // Before Linux 5.6 there is a ring that does not know it.
-        let mut probe = Probe::new();
-        ring.submitter().register_probe(&mut probe)?;
-        if !probe.is_supported(opcode::Read::CODE) {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
+        let mut alone = IoUring::builder();
+        alone.setup_single_issuer().setup_defer_taskrun();
         Ok(Self {
-            ring,
+            ring: ring::build(&alone, entries).or_else(|_| ring::make(entries))?,
             alarm: Alarm(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)),
             reads: (0..DEPTH).map(|_| None).collect(),
             waiting: Vec::new(),
@@ -81,9 +72,9 @@ impl Hops {
     }
 
     /// Reads what `take` gives. It is told for how many groups there is room, and asked again whenever
-    /// some have ended or the alarm rang.
-    pub(crate) fn run(mut self, take: impl Fn(usize) -> Vec<Group>) -> ! {
-        let _guard = NeverUnwinds;
+    /// some have ended or the alarm rang. Returns what is not read where the kernel takes nothing any more.
+    pub(crate) fn run(mut self, take: impl Fn(usize) -> Vec<Group>) -> Vec<Group> {
+        let guard = NeverUnwinds;
         let heard = Box::leak(Box::new([0; 8]));
         let alarm = opcode::Read::new(
             types::Fd(self.alarm.0.as_raw_fd()),
@@ -92,14 +83,17 @@ impl Hops {
         );
         let alarm = alarm.build().user_data(ALARM as u64);
         // SAFETY: what it is read to is leaked and nobody else's, and its descriptor lives as long as `self`,
-        // which is never dropped: this function does not return, and ends the process where it panics.
+        // which is dropped only where nothing is handed over any more; the process ends where this panics.
         unsafe { self.push(&alarm) };
         loop {
             let room = self.reads.iter().filter(|read| read.is_none()).count();
             self.waiting
                 .extend(take(room.saturating_sub(self.waiting.len())));
             self.begin();
-            hand_over_and_wait(&self.ring);
+            if ring::hand_over_and_wait(&self.ring).is_err() {
+                std::mem::forget(guard);
+                return self.give_up();
+            }
             let ended = self.ring.completion();
             let ended: Vec<_> = ended.map(|end| (end.user_data(), end.result())).collect();
             for (number, result) in ended {
@@ -111,6 +105,18 @@ impl Hops {
                 }
             }
         }
+    }
+
+    /// All that is not read. The kernel may still write to buffers that it was given, which are nobody's from
+    /// here on.
+    fn give_up(mut self) -> Vec<Group> {
+        let under_way = self.reads.iter_mut().filter_map(Option::take);
+        let groups = under_way.map(|read| {
+            std::mem::forget(read.buf);
+            read.group
+        });
+        self.waiting.extend(groups.collect::<Vec<_>>());
+        self.waiting
     }
 
     /// Hands groups to the kernel, as far as there is room.
@@ -144,7 +150,7 @@ impl Hops {
         .build()
         .user_data(number as u64);
         // SAFETY: the buffer and the file are those of `self.reads[number]`, which stays as it is until the
-        // completion with this number is there, and `self` is never dropped (see `run`).
+        // completion with this number is there, or its buffer is leaked (see `give_up`).
         unsafe { self.push(&entry) };
     }
 
