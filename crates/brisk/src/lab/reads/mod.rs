@@ -21,7 +21,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
-use brisk_io::page_size;
+use brisk_io::{UringReader, page_size};
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
@@ -205,6 +205,7 @@ impl ReadsLab {
             super::load::fill(file, len, self.seed)
                 .with_context(|| format!("cannot make {}", file.display()))?;
         }
+        let no_uring = File::open(&files[0]).and_then(UringReader::new).err();
         let mut results = ReadsResults {
             brisk_lab_reads: 1,
             brisk: env!("CARGO_PKG_VERSION").to_owned(),
@@ -218,12 +219,12 @@ impl ReadsLab {
                 runs: self.runs,
                 seed: self.seed,
             },
-            rows: self.settings(),
+            rows: self.settings(no_uring.is_none()),
             runs: Vec::new(),
             counted: Vec::new(),
             peers: Vec::new(),
             lost: 0,
-            missing: Vec::new(),
+            missing: no_uring.map(refused).into_iter().collect(),
         };
         let jobs = self.jobs(&files, &results.rows)?;
         let mut order: Vec<_> = (0..jobs.len()).collect();
@@ -262,8 +263,8 @@ impl ReadsLab {
         }
     }
 
-    /// All rows.
-    fn settings(&self) -> Vec<Setting> {
+    /// All rows that can be measured; `has_uring`: those of `io_uring` can.
+    fn settings(&self, has_uring: bool) -> Vec<Setting> {
         let mut threads = vec![1, processors()];
         threads.dedup();
         let mut rows = Vec::new();
@@ -271,9 +272,10 @@ impl ReadsLab {
             for random in [false, true] {
                 for &threads in &threads {
                     let readers = Reader::IN_TURN.iter().map(|(reader, ..)| *reader);
-                    // What is in the program's own memory is not on a disk.
-                    let readers =
-                        readers.filter(|reader| state == State::Warm || *reader != Reader::Memcpy);
+                    let readers = readers.filter(|&reader| {
+                        (state == State::Warm || reader.is_of_file())
+                            && (has_uring || reader != Reader::Uring)
+                    });
                     rows.extend(readers.map(|reader| Setting {
                         reader,
                         what: What::Small { random },
@@ -447,6 +449,13 @@ impl ReadsLab {
             }
         }
         Ok(())
+    }
+}
+
+fn refused(e: io::Error) -> LeftOut {
+    LeftOut {
+        what: Reader::Uring.to_string(),
+        reason: e.to_string(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use brisk_io::{AsyncFile, Mapping, ReadAt};
+use brisk_io::{AsyncFile, Mapping, ReadAt, UringReader};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::runtime::{Builder, Runtime};
@@ -28,12 +28,14 @@ pub enum Reader {
     Pread,
     PreadBuffer,
     PreadCopy,
+    AsyncMemcpy,
     AsyncMapping,
     AsyncFile,
     AsyncHop,
     AsyncProgress,
     Pattern,
     SyncFace,
+    Uring,
     Tokio,
     Whole,
     Queued,
@@ -42,7 +44,7 @@ pub enum Reader {
 
 impl Reader {
     /// Those that read one after the other, what they are called, and what they do.
-    pub const IN_TURN: [(Self, &str, &str); 15] = [
+    pub const IN_TURN: [(Self, &str, &str); 17] = [
         (
             Self::Memcpy,
             "memcpy",
@@ -75,6 +77,11 @@ impl Reader {
             "the same, copied out of the buffer once more",
         ),
         (
+            Self::AsyncMemcpy,
+            "async-memcpy",
+            "memcpy that is awaited: what an asynchronous read takes at least",
+        ),
+        (
             Self::AsyncMapping,
             "async-mapping",
             "AsyncFile of a populated mapping",
@@ -87,7 +94,7 @@ impl Reader {
         (
             Self::AsyncHop,
             "async-hop",
-            "AsyncFile that has a thread do every read",
+            "AsyncFile that has io_uring do every read, or a thread where that is refused",
         ),
         (
             Self::AsyncProgress,
@@ -103,6 +110,11 @@ impl Reader {
             Self::SyncFace,
             "sync-face",
             "AsyncFile through its synchronous face",
+        ),
+        (
+            Self::Uring,
+            "io-uring",
+            "a ring of the reader's own, one read in it at a time",
         ),
         (Self::Tokio, "tokio", "seek and read of tokio::fs"),
         (
@@ -122,6 +134,11 @@ impl Reader {
                 known.next().map_or("", |(_, name, _)| name)
             }
         }
+    }
+
+    /// Whether it reads the file as it reads: all others have it in memory of their own.
+    pub fn is_of_file(self) -> bool {
+        !matches!(self, Self::Memcpy | Self::AsyncMemcpy)
     }
 
     /// What of the bytes is summed: what is not copied is all looked at.
@@ -291,14 +308,18 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
                 ReadAt::read_at(&file, offset, buf)
             })
         }
-        Reader::AsyncMapping => asynchronous(
-            reader,
-            places,
-            begun,
-            &AsyncFile::of_mapping(mapped(&file)?),
-        ),
-        Reader::AsyncFile => asynchronous(reader, places, begun, &AsyncFile::new(file)),
-        Reader::AsyncHop => asynchronous(reader, places, begun, &AsyncFile::new(file).always_hop()),
+        Reader::AsyncMemcpy => asynchronous(reader, places, begun, Copied(std::fs::read(path)?)),
+        Reader::AsyncMapping => {
+            asynchronous(reader, places, begun, AsyncFile::of_mapping(mapped(&file)?))
+        }
+        Reader::AsyncFile => asynchronous(reader, places, begun, AsyncFile::new(file)),
+        Reader::AsyncHop => asynchronous(reader, places, begun, AsyncFile::new(file).always_hop()),
+        Reader::Uring => {
+            let mut ring = UringReader::new(file)?;
+            each(reader, places, begun, |offset, buf| {
+                ring.read_at(offset, buf)
+            })
+        }
         Reader::AsyncProgress | Reader::Pattern => {
             let told = Arc::new(AtomicUsize::new(0));
             let teller = told.clone();
@@ -307,7 +328,7 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
             });
             let done = match reader {
                 Reader::Pattern => pattern(places, begun, &file)?,
-                _ => asynchronous(reader, places, begun, &file)?,
+                _ => asynchronous(reader, places, begun, file)?,
             };
             if told.load(Ordering::Relaxed) < places.offsets.len() * places.size {
                 return Err(io::Error::other("less progress was told than was read"));
@@ -352,11 +373,52 @@ fn each(
     Ok(tally.done(set_up, 0))
 }
 
+/// Something that is read asynchronously.
+trait AsyncRead {
+    fn read_at<'a>(
+        &'a self,
+        offset: u64,
+        buf: &'a mut [u8],
+    ) -> impl Future<Output = io::Result<usize>>;
+
+    /// As [`AsyncCounts::hopped`](brisk_io::AsyncCounts::hopped).
+    fn hopped(&self) -> u64;
+}
+
+impl AsyncRead for AsyncFile {
+    #[inline]
+    fn read_at<'a>(
+        &'a self,
+        offset: u64,
+        buf: &'a mut [u8],
+    ) -> impl Future<Output = io::Result<usize>> {
+        self.read_at(offset, buf)
+    }
+
+    fn hopped(&self) -> u64 {
+        self.counts().hopped
+    }
+}
+
+/// Memory of the program's own.
+struct Copied(Vec<u8>);
+
+impl AsyncRead for Copied {
+    #[inline]
+    async fn read_at<'a>(&'a self, offset: u64, buf: &'a mut [u8]) -> io::Result<usize> {
+        ReadAt::read_at(&*self.0, offset, buf)
+    }
+
+    fn hopped(&self) -> u64 {
+        0
+    }
+}
+
 fn asynchronous(
     reader: Reader,
     places: Places<'_>,
     begun: Instant,
-    file: &AsyncFile,
+    file: impl AsyncRead,
 ) -> io::Result<Done> {
     runtime()?.block_on(async {
         let mut buf = vec![0; places.size];
@@ -368,7 +430,7 @@ fn asynchronous(
                 tally.add(&buf);
             }
         }
-        Ok(tally.done(set_up, file.counts().hopped / places.rounds))
+        Ok(tally.done(set_up, file.hopped() / places.rounds))
     })
 }
 

@@ -157,8 +157,11 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
         (Reader::MappingReadAt, Reader::Memcpy),
         (Reader::MappingReadAt, Reader::SeekRead),
         (Reader::AsyncMapping, Reader::MappingReadAt),
+        (Reader::AsyncMemcpy, Reader::Memcpy),
+        (Reader::AsyncMapping, Reader::AsyncMemcpy),
         (Reader::AsyncMapping, Reader::Tokio),
         (Reader::AsyncFile, Reader::Pread),
+        (Reader::AsyncFile, Reader::Uring),
         (Reader::AsyncFile, Reader::Tokio),
         (Reader::AsyncProgress, Reader::AsyncHop),
     ] {
@@ -215,7 +218,7 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
         ),
         ("What are several cold reads at once worth?", queue),
         (
-            "Where did the time of the article's application go?",
+            "Where does the time of an application go that reads so?",
             costs(results),
         ),
     ];
@@ -343,7 +346,7 @@ pub fn draw(page: &mut Page, results: &ReadsResults) {
                 | Reader::AsyncFile
                 | Reader::SyncFace
                 | Reader::Queued => Whose::Brisk,
-                Reader::Memcpy => Whose::Own,
+                Reader::Memcpy | Reader::AsyncMemcpy => Whose::Own,
                 _ => Whose::Rival,
             },
             values: runs.clone(),
