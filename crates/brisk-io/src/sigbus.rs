@@ -30,8 +30,13 @@ struct Slot {
     end: AtomicUsize,
     writable: AtomicBool,
     torn: AtomicBool,
+    /// A thread's handler puts a page into this mapping.
+    busy: AtomicBool,
     next: AtomicPtr<Slot>,
 }
+
+/// How often a handler looks whether another one has done its two system calls: about a second.
+const SPINS: u32 = 1 << 24;
 
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
@@ -55,6 +60,19 @@ impl Slot {
         fence(Ordering::Acquire);
         let same = before.is_multiple_of(2) && self.generation.load(Ordering::Relaxed) == before;
         (same && range.contains(&address)).then_some(writable)
+    }
+
+    /// Does something in one handler at a time; or in two, where another signal's handler interrupts this one
+    /// and faults itself.
+    fn alone(&self, cure: impl FnOnce() -> bool) -> bool {
+        let mut spins = 0;
+        while self.busy.swap(true, Ordering::Acquire) && spins < SPINS {
+            std::hint::spin_loop();
+            spins += 1;
+        }
+        let cured = cure();
+        self.busy.store(false, Ordering::Release);
+        cured
     }
 }
 
@@ -116,6 +134,9 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// * Somebody who installs a handler of SIGBUS after this one has to call the one that was there before,
 ///   as this one does.
 /// * A thread that blocks SIGBUS is ended by it.
+/// * Each missing page that a borrowed slice touches takes the process one or two mappings, until the file's is
+///   dropped. The kernel allows some ten thousand (`vm.max_map_count`), and ends the process at the next one.
+///   Copying reads stop at the first.
 ///
 /// # Errors
 ///
@@ -152,15 +173,25 @@ pub fn guard_mappings() -> io::Result<()> {
     Ok(())
 }
 
-/// Async-signal-safe: it reads atomics and makes `mmap` and `sigaction` calls.
+/// Async-signal-safe: it touches atomics and makes `madvise`, `mmap` and `sigaction` calls.
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a pointer to a whole `siginfo_t`.
     let info_there = unsafe { &*info };
-    // Sent by `kill` and the like it is nobody's fault, and tells no address.
-    if info_there.si_code > 0 {
-        // SAFETY: of a SIGBUS with a positive code, which the kernel itself raises, `si_addr` is set.
+    // What this thread touched is not to be had. Sent by `kill` and the like it is nobody's fault and tells no
+    // address; told early of bad memory (BUS_MCEERR_AO) it is another thread's, or nobody's yet; and no page
+    // cures an address that is not aligned.
+    let missing = [libc::BUS_ADRERR, libc::BUS_OBJERR, libc::BUS_MCEERR_AR];
+    if missing.contains(&info_there.si_code) {
+        // SAFETY: of a SIGBUS with one of these codes, which the kernel itself raises, `si_addr` is set.
         let address = unsafe { info_there.si_addr() }.addr();
-        if put_zeros(address) {
+        // SAFETY: it is where the C library keeps this thread's number of the last error.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above; what was interrupted finds there what it has left.
+        let before = unsafe { *errno };
+        let cured = put_zeros(address);
+        // SAFETY: as above.
+        unsafe { *errno = before };
+        if cured {
             return;
         }
     }
@@ -175,29 +206,48 @@ fn put_zeros(address: usize) -> bool {
         if let Some(writable) = known.covers(address) {
             // Before the zeros can be seen.
             known.torn.store(true, Ordering::SeqCst);
-            let page = page_size();
-            let mut protection = libc::PROT_READ;
-            if writable {
-                protection |= libc::PROT_WRITE;
-            }
-            // SAFETY: MAP_FIXED replaces what is mapped there: a page of a mapping of this crate
-            // (invariant 2), which cannot be unmapped meanwhile, as the thread that has faulted borrows
-            // it. That memory stays readable, and writable if it was.
-            let mapped = unsafe {
-                libc::mmap(
-                    (address & !(page - 1)) as *mut c_void,
-                    page,
-                    protection,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
-                    -1,
-                    0,
-                )
+            return match writable {
+                true => known.alone(|| is_there(address) || put_page(address, writable)),
+                false => put_page(address, writable),
             };
-            return mapped != libc::MAP_FAILED;
         }
         slot = known.next.load(Ordering::Relaxed);
     }
     false
+}
+
+/// Whether the page at `address` is there: since Linux 5.14, before which nobody tells.
+///
+/// Another thread may have faulted on it too, been given the page of zeros, and written to it.
+fn is_there(address: usize) -> bool {
+    let page = page_size();
+    let start = (address & !(page - 1)) as *mut c_void;
+    // SAFETY: populating changes neither contents nor protection of what is mapped there.
+    unsafe { libc::madvise(start, page, libc::MADV_POPULATE_READ) == 0 }
+}
+
+/// Puts a page of zeros where `address` is, in a mapping of this crate that this thread has faulted in.
+fn put_page(address: usize, writable: bool) -> bool {
+    let page = page_size();
+    let mut protection = libc::PROT_READ;
+    if writable {
+        protection |= libc::PROT_WRITE;
+    }
+    // SAFETY: MAP_FIXED replaces what is mapped there: a page of a mapping of this crate (invariant 2), which
+    // cannot be unmapped meanwhile, as the thread that has faulted borrows it. That memory stays readable, and
+    // writable if it was. What a page had that is not to be had is lost before; one that is only read may be
+    // replaced twice, by the same zeros.
+    let mapped = unsafe {
+        libc::mmap(
+            (address & !(page - 1)) as *mut c_void,
+            page,
+            protection,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    mapped != libc::MAP_FAILED
 }
 
 /// Does what would have been done without us.

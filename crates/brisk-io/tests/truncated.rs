@@ -138,6 +138,65 @@ fn a_file_that_is_cut_under_every_strategy_is_an_error_or_was_read_whole() {
 }
 
 #[test]
+fn a_torn_mapping_takes_no_more_of_the_process_however_often_it_is_read() {
+    if !is_again() {
+        assert!(
+            again("a_torn_mapping_takes_no_more_of_the_process_however_often_it_is_read").success()
+        );
+        return;
+    }
+    guard_mappings().unwrap();
+    let file = pages(400);
+    let mapping = Mapping::shared(&file).unwrap();
+    file.set_len(0).unwrap();
+    copy_of(&mapping, 0).unwrap_err();
+    let mappings = || {
+        std::fs::read_to_string("/proc/self/maps")
+            .unwrap()
+            .lines()
+            .count()
+    };
+    let before = mappings();
+    for page in (1..400).step_by(2) {
+        copy_of(&mapping, page).unwrap_err();
+    }
+    // Other threads of this program may map something.
+    assert!(mappings() < before + 20, "{before} to {}", mappings());
+}
+
+#[test]
+fn what_one_thread_patches_another_one_does_not_lose() {
+    guard_mappings().unwrap();
+    let file = pages(200);
+    let len = 200 * page_size();
+    let need = Need {
+        form: Form::Patched,
+        ..Need::default()
+    };
+    let mut loaded = load_as(Strategy::PrivateMap, &file, 0..len as u64, need).unwrap();
+    file.set_len(0).unwrap();
+    let bytes = loaded.as_mut_slice().unwrap();
+    for page in bytes.chunks_mut(page_size()) {
+        let start = std::sync::Barrier::new(2);
+        let (first, second) = page.split_at_mut(page_size() / 2);
+        std::thread::scope(|scope| {
+            for half in [first, second] {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    half[0] = 9;
+                });
+            }
+        });
+    }
+    for (number, page) in bytes.chunks(page_size()).enumerate() {
+        let halves = [page[0], page[page_size() / 2]];
+        assert_eq!(halves, [9, 9], "page {number}");
+    }
+    loaded.check().unwrap_err();
+}
+
+#[test]
 fn populating_says_what_a_touch_would_end_by() {
     let (_file, mapping) = cut();
     let e = mapping.populate().unwrap_err();
