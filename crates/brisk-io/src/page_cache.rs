@@ -4,9 +4,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::ptr;
+use std::sync::LazyLock;
 
 use rustix::fs::{Advice, fadvise, fdatasync};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::CapabilitySet;
 
 use crate::ReadAt;
 
@@ -140,21 +143,37 @@ pub(crate) fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64
     }
 }
 
-/// True if `mincore` answers this process truly: it owns the file, may write it, or is root.
+/// True if `mincore` answers this process truly (`can_do_mincore` of the kernel): it owns the file, may write
+/// it, or may do as its owner does.
 fn kernel_tells_the_truth(file: &File) -> io::Result<bool> {
+    let owner = file.metadata()?.uid();
     let uid = rustix::process::geteuid();
-    if uid.is_root() || file.metadata()?.uid() == uid.as_raw() {
+    // Root of a namespace is nobody to files of users that it does not have.
+    if owner == uid.as_raw() || (acts_as_owner() && owner != *NOBODY) {
         return Ok(true);
     }
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS | rustix::io::Errno::NOENT) => {
-            Ok(false)
-        }
+        // Of a file that cannot be changed it is said that this is not permitted.
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT) => Ok(false),
         Err(e) => Err(e.into()),
     }
 }
+
+/// Whether this thread has the capability `CAP_FOWNER`.
+fn acts_as_owner() -> bool {
+    let own = rustix::thread::capabilities(None);
+    own.is_ok_and(|own| own.effective.contains(CapabilitySet::FOWNER))
+}
+
+/// Who the owner is said to be of a file whose owner this namespace does not have.
+static NOBODY: LazyLock<u32> = LazyLock::new(|| {
+    let told = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+    // The kernel's default.
+    told.and_then(|text| text.trim().parse().ok())
+        .unwrap_or(65534)
+});
 
 /// Lets the kernel start to write `len` bytes of `file` at `offset` to the disk, without waiting.
 ///
