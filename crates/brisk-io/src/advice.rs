@@ -8,7 +8,7 @@ use std::{io, iter};
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::BlockDevice;
+use crate::{BlockDevice, ReadAt};
 
 /// What every file system reads for one advice.
 const LEAST: u64 = 128 << 10;
@@ -42,6 +42,8 @@ pub fn largest_advice_on(device: Option<&BlockDevice>) -> u64 {
 /// What `posix_fadvise` says: `ESPIPE` if it is a pipe. It is advice: a reader does without.
 pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
     let most = largest_advice(file);
+    // Of what a file does not have, nothing can be read.
+    let bytes = bytes.start..bytes.end.min(ReadAt::len(file)?);
     let starts = iter::successors(Some(bytes.start), |start| start.checked_add(most));
     for start in starts.take_while(|start| *start < bytes.end) {
         let len = NonZeroU64::new(most.min(bytes.end - start));

@@ -85,7 +85,8 @@ fn reads_per_second(
         }
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..at_once).map(|n| scope.spawn(move || read(n))).collect();
+        let start = |n| thread::Builder::new().spawn_scoped(scope, move || read(n));
+        let threads = (0..at_once).map(start).collect::<io::Result<Vec<_>>>()?;
         let ended = threads.into_iter().map(|thread| {
             let failed = |_| Err(io::Error::other("a thread that measured ended early"));
             thread.join().unwrap_or_else(failed)
