@@ -1,7 +1,7 @@
 /*!
 Sessions: an image that a user's programs share, served by processes of its own.
 
-The first run of an image makes the session: namespaces, a FUSE mount in them, and two processes
+The first run of an image makes the session: namespaces, a FUSE mount in them, and three processes
 that belong to no terminal. The *guardian* ([`guardian`]) holds the connection to the kernel and
 lets later runs in; the *server* ([`server`]) answers the kernel, and can die: the guardian starts
 another on the same connection. Later runs join ([`join`]): they enter the namespaces and execute

@@ -12,7 +12,7 @@ use crate::messages::say;
 /// What to mount, and where.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image is mounted read-only until brisk umount ends it. Two small processes serve it; they \
+The image is mounted read-only until brisk umount ends it. Three small processes serve it; they \
 outlive this command and, where the system lets processes do so, the login: loginctl \
 enable-linger allows it. Set-user-id bits and device nodes of the image count for nothing.\n\n\
 A user other than root needs fusermount3 (package fuse3) and a directory of their own, and all \

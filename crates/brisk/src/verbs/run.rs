@@ -42,7 +42,7 @@ const WORST: usize = 20;
 The program takes the place of brisk: signals, job control, descriptors and the exit status \
 are the program's. It and what it starts see the image, nobody else does. The environment has \
 the mount point in BRISK_TREE.\n\n\
-The first run of an image starts two small processes, which serve it; later runs of the same \
+The first run of an image starts three small processes, which serve it; later runs of the same \
 user join them and find in memory what was read before. They leave some time after the last \
 program has ended. brisk stat shows them, brisk umount ends them.\n\n\
 The first run also fills memory with the pages of the image's hot pack, if it has one, while the \

@@ -9,8 +9,9 @@ use crate::Answer;
 /// What to end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A session is what the runs of an image by one user share: see brisk run. Everybody ends their own. \
-Unmounting what brisk mount has mounted needs root; only images are unmounted, nothing else.")]
+A session is what the runs of an image by one user share: see brisk run. Everybody ends their own, and \
+unmounts what they have mounted. What root has mounted, and what --kernel has, root unmounts. Only images \
+are unmounted, nothing else.")]
 pub struct Args {
     /// The directory that the image is mounted on, or the image, to end its sessions.
     path: PathBuf,
