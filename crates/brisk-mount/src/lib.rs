@@ -97,5 +97,6 @@ pub use session::{
     Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, OperationStatus, Session,
     SessionFill, SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
+pub use syscalls::ignore_requests_to_end;
 pub use system_state::SystemState;
 pub use trace::{Display, Readiness, SystemTrace, Trace, TraceSource, Traced};

@@ -393,8 +393,9 @@ pub(crate) fn opened_files(group: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
     Ok(files)
 }
 
-/// Has the process go on when it is asked to end, by a terminal or by who ends services.
-pub(crate) fn ignore_requests_to_end() {
+/// Has the process go on when it is asked to end, by a terminal or by who ends services: for one that puts
+/// back what another has changed.
+pub fn ignore_requests_to_end() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
         // SAFETY: SIG_IGN is no function of ours, so nothing runs when the signal comes; the numbers
         // are those of signals that may be ignored, so the call does not fail.

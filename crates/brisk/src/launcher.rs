@@ -21,7 +21,7 @@ use crate::verbs::{replay, run};
 /// What is installed, into one directory.
 pub const PROGRAMS: [&str; 2] = ["brisk", TOOLS];
 
-const TOOLS: &str = "brisk-tools";
+pub const TOOLS: &str = "brisk-tools";
 
 /// A program that is to be started.
 pub enum Start {

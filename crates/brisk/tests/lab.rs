@@ -334,7 +334,8 @@ fn a_tree_is_the_root_directory_of_a_program() {
              binds = ['tree/sub:/data:ro']\nenv = { WHO = 'me' }\n\
              prints-exactly = \"from the image\\nme\\n/\\n\"\n",
         );
-        let formats = "directory,squashfs-zstd,brisk,brisk-size,beside-gzip,squashfuse,erofs-lz4hc";
+        let formats = "directory,directory-replay,squashfs-zstd,brisk,brisk-size,beside-gzip,squashfuse,\
+                       erofs-lz4hc";
         let arguments = ["--app", "app.toml", "--runs", "1", "--formats", formats];
         let (raw, _) = measure(stage, &arguments);
         let app = &raw["apps"][0];
@@ -350,8 +351,11 @@ fn a_tree_is_the_root_directory_of_a_program() {
                 "{name}: {raw}"
             );
         }
-        // Cold, warm and walked; what has a hot pack of its own is not walked.
-        assert_eq!(runs(app).len(), rows.len() * 3 - 1);
+        // Cold, warm and walked; what has a hot pack of its own or is replayed is not walked.
+        assert_eq!(runs(app).len(), rows.len() * 3 - 2);
+        for watched in ["filling", "replaying"] {
+            assert!(app[watched].is_object(), "{watched}: {app}");
+        }
     });
 }
 
@@ -987,6 +991,19 @@ fn what_is_changed_twice_gets_its_first_value_back() {
         let knob = stage.path("home/knob");
         let mut command = stage.brisk(&["lab", "restore"]);
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        // Who ends a service asks all its processes to end.
+        let ignored = || {
+            let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+            u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+        };
+        let deadline = Instant::now() + SOON;
+        while ignored() & 1 << (Signal::TERM.as_raw() - 1) == 0 {
+            assert!(Instant::now() < deadline, "it can be asked to end");
+            thread::sleep(Duration::from_millis(2));
+        }
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
         for text in ["first", "second"] {
             let step = serde_json::json!({ "Write": [knob, text] });
             writeln!(child.stdin.as_mut().unwrap(), "{step}").unwrap();

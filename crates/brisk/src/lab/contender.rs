@@ -82,12 +82,9 @@ pub struct Contender {
 impl Contender {
     /// What tables call it.
     pub fn name(&self) -> String {
-        let format = match &self.format {
-            Format::BesideImage(path) => {
-                let name = path.file_name().unwrap_or(path.as_os_str());
-                format!("beside:{}", name.display())
-            }
-            format => format.to_string(),
+        let format = match self.format.image_name() {
+            Some(name) => format!("beside:{}", name.display()),
+            None => self.format.to_string(),
         };
         match self.training {
             Some(Training::Another) => format!("{format}, trained on another"),

@@ -104,6 +104,30 @@ impl Experiment {
                 !self.formats[..at].contains(format),
                 "--formats has {format} twice, allowed is once"
             );
+            let same = |other: &&Format| {
+                other
+                    .image_name()
+                    .is_some_and(|name| format.image_name() == Some(name))
+            };
+            if let Some(other) = self.formats[..at].iter().find(same) {
+                bail!(
+                    "--formats has {other} and {format}, whose rows would have the same name; allowed are images \
+                     with different file names: link one"
+                );
+            }
+        }
+        for path in self
+            .apps
+            .iter()
+            .flat_map(|app| [&app.tree, &app.at])
+            .chain([&self.out])
+        {
+            ensure!(
+                path.to_str().is_some(),
+                "the path {} is no UTF-8, which results are written in; give the directory another \
+                 name, or a link to it",
+                path.display()
+            );
         }
         one_of_each_kind(&self.limits).context("--disk")
     }
@@ -115,6 +139,13 @@ impl Experiment {
         let made = || {
             fs::create_dir_all(&self.out)?;
             let out = self.out.canonicalize()?;
+            if let Some(app) = self.apps.iter().find(|app| out.starts_with(&app.tree)) {
+                return Err(std::io::Error::other(format!(
+                    "it is in the tree {}, which would have the images and results in it; name a directory \
+                     outside with --out",
+                    app.tree.display()
+                )));
+            }
             let work = tempfile::Builder::new().prefix("work-").tempdir_in(&out)?;
             let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
             fs::create_dir(runtime(ground.path()))?;
@@ -129,9 +160,9 @@ impl Experiment {
         let mut undo = Undo::start(&runtime(ground.path()))?;
         // From here on, they are the other process's to remove: in this one's namespace things will
         // be mounted in them.
+        undo.remove(work.path())?;
+        undo.remove(ground.path())?;
         let (work, ground) = (work.keep(), ground.keep());
-        undo.remove(&work)?;
-        undo.remove(&ground)?;
         let measured = self.measure(&out, &work, &ground, &mut undo);
         let undone = undo.finish();
         let results = measured?;
@@ -612,21 +643,24 @@ impl Measuring<'_> {
     }
 
     /// What the disk of the tree charges, with the limits that are set for it; none if that cannot be
-    /// measured.
+    /// measured and there are none.
     fn charge(&mut self, profile: &Path) -> Result<Option<String>> {
         if let Some(known) = &self.charge {
             return Ok(known.clone());
         }
         let measured = self.stage.charge(self.app, profile, self.undo)?;
-        let charge = measured.map(|(mut bytes, mut operations)| {
-            for limit in &self.experiment.limits {
-                match limit {
-                    Rate::Bytes(most) => bytes = bytes.min(*most),
-                    Rate::Operations(most) => operations = operations.min(*most),
-                }
-            }
-            format!("bps={bytes},iops={operations}")
-        });
+        let (mut bytes, mut operations) = measured.unzip();
+        for limit in &self.experiment.limits {
+            let (known, most) = match limit {
+                Rate::Bytes(most) => (&mut bytes, *most),
+                Rate::Operations(most) => (&mut operations, *most),
+            };
+            *known = Some(known.map_or(most, |known| known.min(most)));
+        }
+        let bytes = bytes.map(|number| format!("bps={number}"));
+        let operations = operations.map(|number| format!("iops={number}"));
+        let charge: Vec<_> = bytes.into_iter().chain(operations).collect();
+        let charge = (!charge.is_empty()).then(|| charge.join(","));
         Ok(self.charge.insert(charge).clone())
     }
 
@@ -716,12 +750,14 @@ impl Measuring<'_> {
         self.chill(contender)?;
         self.stage.prepare_home(self.app.home)?;
         self.stage.read_chroot(self.app, start)?;
+        self.stage.read_asker(start)?;
         let before = self.stage.reads_before()?;
         let cached = page_cache()?;
         let command = self.launch_of(contender);
         let clock = Instant::now();
         self.stage.set_up(self.app, start, self.undo)?;
         let cold = program::time(command, self.app, clock, self.undo).context("cold")?;
+        self.stage.await_replay(contender)?;
         let cached = page_cache()?.saturating_sub(cached);
         let mut reads = self.stage.reads(self.app, start)?;
         for limit in &self.experiment.limits {
@@ -746,6 +782,7 @@ impl Measuring<'_> {
             let command = self.launch_of(contender);
             let warm = program::time(command, self.app, Instant::now(), self.undo);
             let warm = warm.context("warm")?;
+            self.stage.await_replay(contender)?;
             let after = self.stage.reads(self.app, start)?;
             read = after.since(&reads);
             reads = after;
@@ -783,9 +820,12 @@ impl Measuring<'_> {
         }
         self.chill(&watched)?;
         self.stage.prepare_home(self.app.home)?;
+        self.stage.read_chroot(self.app, &watched.start)?;
         let command = self.launch_of(&watched);
         let (clock, started) = (Instant::now(), clock_gettime(ClockId::Monotonic));
+        self.stage.set_up(self.app, &watched.start, self.undo)?;
         let time = program::time(command, self.app, clock, self.undo)?;
+        self.stage.await_replay(&watched)?;
         self.end(&watched.start)?;
         // The server writes it when it ends, which is after the session's mount has, and a replay when
         // it has read all, which may be after the launch.

@@ -1,5 +1,6 @@
 //! The ways in which a tree can be started.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -169,6 +170,19 @@ impl Format {
         self.hot_pack().is_some()
             || self.is_replayed()
             || *self == Self::Kernel(Rival::SquashfsSorted)
+    }
+
+    /// The file name of an image that is there already.
+    pub fn image_name(&self) -> Option<&OsStr> {
+        match self {
+            Self::BesideImage(path) => Some(path.file_name().unwrap_or(path.as_os_str())),
+            _ => None,
+        }
+    }
+
+    /// Whether brisk's server is needed: for launches from sessions, and to record profiles.
+    pub fn is_served(&self) -> bool {
+        *self == Self::Brisk || self.is_trained()
     }
 
     /// Whether a profile is replayed.

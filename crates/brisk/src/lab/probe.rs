@@ -1,6 +1,6 @@
-//! Whether an image of another tool can be made and mounted here.
+//! Whether a format can be measured here: an image of another tool made and mounted, or one served by brisk.
 
-use std::fs;
+use std::fs::{self, File};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -12,9 +12,19 @@ use super::rival::{Order, Rival};
 use super::stage::Stage;
 use super::undo::Undo;
 
+/// Where the kernel asks for what is served.
+const FUSE: &str = "/dev/fuse";
+
 /// Makes a small image as `format` does, mounts it and reads it, and gives the reason if that cannot
 /// be done.
 pub fn reason_against(format: &Format, stage: &mut Stage, undo: &mut Undo) -> Option<String> {
+    if format.is_served()
+        && let Err(e) = File::options().read(true).write(true).open(FUSE)
+    {
+        return Some(format!(
+            "brisk serves and records by FUSE, and {FUSE} cannot be opened: {e}"
+        ));
+    }
     let rival = format.rival()?;
     let tried = try_it(format, rival, stage, undo);
     // A failure to unmount shows again when the format is measured, and what stays is removed with
@@ -57,7 +67,7 @@ fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> 
             filesystem: rival.filesystem(),
         },
         Format::Squashfuse => Start::Squashfuse { image },
-        // brisk reads it, which needs nothing of the system.
+        // brisk reads it.
         _ => return Ok(()),
     };
     let mounted = stage.mount_image(&start, undo)?;

@@ -22,13 +22,16 @@ use super::contender::{Contender, Replay, Start};
 use super::disk_reads::DiskReads;
 use super::read_ahead::{ReadAhead, device_of};
 use super::undo::Undo;
-use crate::launcher::{PROGRAMS, beside};
+use crate::launcher::{PROGRAMS, TOOLS, beside};
 
 /// How long processes that a program leaves behind may take to end.
 const STRAGGLERS: Duration = Duration::from_secs(10);
 
 /// How long squashfuse may take to mount.
 const MOUNTING: Duration = Duration::from_secs(60);
+
+/// How long a replay may take behind the end of its launch.
+const REPLAYING: Duration = Duration::from_secs(60);
 
 /// Of the system's, what a program finds in its root directory.
 const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
@@ -502,6 +505,42 @@ impl Stage {
             arguments.extend(["--bind".into(), bind.into()]);
         }
         arguments
+    }
+
+    /// Has in memory who is asked for the session's servers, and takes no part in a launch from one: what is
+    /// read of it would count as the launch's.
+    pub fn read_asker(&self, start: &Start) -> Result<()> {
+        if let Start::Session { .. } = start {
+            let tools = self.brisk.with_file_name(TOOLS);
+            fs::read(&tools).with_context(|| format!("cannot read {}", tools.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody replays any more for this contender: what is read behind the end of its launch would
+    /// be in memory for the next, or hold what is to be unmounted.
+    pub fn await_replay(&self, contender: &Contender) -> Result<()> {
+        let deadline = Instant::now() + REPLAYING;
+        while contender.replay.is_some() && self.is_replaying()? {
+            ensure!(
+                Instant::now() < deadline,
+                "a replay does not end {} s after its launch",
+                REPLAYING.as_secs()
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Whether a process of the lab's brisk replays.
+    fn is_replaying(&self) -> Result<bool> {
+        let processes = fs::read_dir("/proc").context("cannot list processes")?;
+        // Beside it, only sessions have processes of this file, and here is none.
+        let is_one = |entry: fs::DirEntry| {
+            let program = fs::read_link(entry.path().join("exe"));
+            program.is_ok_and(|program| program == self.brisk)
+        };
+        Ok(processes.flatten().any(is_one))
     }
 
     /// What has been read from disks so far by those who read for launches, before the first: which

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::answers::{self, Answer};
 use super::app::Home;
 use super::contender::Training;
-use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row};
+use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row, Settings};
 use super::statistics::Ratio;
 use crate::names::printable;
 use crate::page::escaped;
@@ -168,7 +168,7 @@ fn heading(results: &Results, app: &AppResults) -> String {
             app.app.name,
             app.app.command.shown().join(" "),
             conditions(results, app),
-            demand(app),
+            demand(app, &results.settings),
         ),
     };
     let lines: Vec<_> = text.lines().map(printable).collect();
@@ -176,7 +176,7 @@ fn heading(results: &Results, app: &AppResults) -> String {
 }
 
 /// What the launch asks for, and what it cost to find that out.
-fn demand(app: &AppResults) -> String {
+fn demand(app: &AppResults, settings: &Settings) -> String {
     let Some(bytes) = app.demanded_bytes else {
         return String::new();
     };
@@ -184,7 +184,9 @@ fn demand(app: &AppResults) -> String {
     text += " is what a cold launch adds to the page cache, with images and hot packs.";
     let directory = app.rows.iter().find(|row| row.name == "directory");
     let cold = directory.and_then(|row| row.cold.as_ref());
-    let same = |recorded: &&Recorded| recorded.training == Training::Same;
+    // Profiles are recorded before the disk is made slow.
+    let is_slow = settings.bytes_per_second.is_some() || settings.operations_per_second.is_some();
+    let same = |recorded: &&Recorded| recorded.training == Training::Same && !is_slow;
     if let (Some(cold), Some(recorded)) = (cold, app.recorded.iter().find(same)) {
         let times = recorded.seconds / cold.seconds.median;
         text += &format!(" Recording took {times:.1} times the directory's cold launch.");

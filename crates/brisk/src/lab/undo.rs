@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use brisk_mount::{end_session, sessions};
+use brisk_mount::{end_session, ignore_requests_to_end, sessions};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde::{Deserialize, Serialize};
@@ -150,6 +150,8 @@ impl Undo {
 /// What `brisk lab restore` does: reads steps from standard input to its end, and does them then,
 /// the last first. Returns false if one failed, which it said.
 pub fn restore() -> Result<bool> {
+    // Who ends the lab may end all processes of its service, or of its login.
+    ignore_requests_to_end();
     let mut steps = Vec::new();
     let (mut program, mut server, mut display) = (None, None, None);
     for line in io::stdin().lock().lines() {

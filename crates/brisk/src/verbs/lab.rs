@@ -395,6 +395,8 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
 /// Measures, shows what came out, and makes the page of it.
 fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
     let results = experiment.run()?;
+    // First, as nobody may read what is printed.
+    let page = kept::write_page_in(&experiment.out);
     let mut out = io::stdout().lock();
     match json {
         true => {
@@ -404,6 +406,6 @@ fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
         false => write!(out, "{}", results.table())?,
     }
     out.flush().context("cannot write the table")?;
-    kept::write_page_in(&experiment.out)?;
+    page?;
     Ok(Answer::Yes)
 }

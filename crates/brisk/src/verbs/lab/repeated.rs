@@ -52,6 +52,8 @@ impl Repeated {
 
     /// Prints the results, as JSON or as `text`, and makes the page.
     pub fn show(&self, results: &impl Serialize, text: &str) -> anyhow::Result<()> {
+        // First, as nobody may read what is printed.
+        let page = kept::write_page_in(&self.out);
         let mut out = io::stdout().lock();
         match self.json {
             true => {
@@ -61,6 +63,6 @@ impl Repeated {
             false => out.write_all(text.as_bytes())?,
         }
         out.flush().context("cannot write the tables")?;
-        kept::write_page_in(&self.out)
+        page
     }
 }
