@@ -25,9 +25,6 @@ use crate::profile::origin::{Origin, OriginFile, Stamp};
 use crate::profile::{PAGE, PageRange, Profile, Touch};
 use crate::read::inode_reader::InodeRef;
 
-/// Bytes that a frame decodes to, at most.
-const FRAME: usize = 128 << 10;
-
 /// The level of zstd for the table: it is small, and read at every launch.
 const TABLE_LEVEL: u8 = 19;
 
@@ -38,7 +35,7 @@ pub enum Prefer {
     /// Fast disks: lz4, at its highest level.
     #[default]
     Speed,
-    /// Slow disks and small downloads: zstd 15.
+    /// Slow disks and small downloads: zstd 17.
     Size,
 }
 
@@ -46,7 +43,17 @@ impl Prefer {
     fn compression(self) -> Compression {
         match self {
             Self::Speed => Compression::Lz4 { high: Some(12) },
-            Self::Size => Compression::Zstd { level: 15 },
+            Self::Size => Compression::Zstd { level: 17 },
+        }
+    }
+
+    /// Bytes that a frame decodes to, at most.
+    fn frame(self) -> usize {
+        match self {
+            // What lz4 finds is at most 64 KiB back.
+            Self::Speed => 128 << 10,
+            // zstd searches less in what is larger.
+            Self::Size => 256 << 10,
         }
     }
 
@@ -79,7 +86,7 @@ impl FromStr for Prefer {
 pub struct HotPackWriter {
     prefer: Prefer,
     threads: usize,
-    frame: usize,
+    frame: Option<usize>,
     digests: bool,
 }
 
@@ -149,7 +156,7 @@ impl Default for HotPackWriter {
         Self {
             prefer: Prefer::default(),
             threads: std::thread::available_parallelism().map_or(1, Into::into),
-            frame: FRAME,
+            frame: None,
             digests: true,
         }
     }
@@ -175,10 +182,11 @@ impl HotPackWriter {
         self
     }
 
-    /// Bytes that a frame decodes to, at most: 4 KiB to 1 MiB, in whole pages. 128 KiB.
+    /// Bytes that a frame decodes to, at most: 4 KiB to 1 MiB, in whole pages. 128 KiB for speed, and 256 KiB
+    /// for size.
     #[must_use]
     pub fn frame_size(mut self, bytes: usize) -> Self {
-        self.frame = bytes;
+        self.frame = Some(bytes);
         self
     }
 
@@ -224,7 +232,7 @@ impl HotPackWriter {
         spool: &Path,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Built> {
-        let frame = self.frame as u64;
+        let frame = self.frame.unwrap_or(self.prefer.frame()) as u64;
         if !(PAGE..=format::MAX_FRAME).contains(&frame) || !frame.is_multiple_of(PAGE) {
             return Err(Error::input(format!(
                 "frame size is {frame}, allowed is a multiple of 4096 from 4096 to 1048576"
