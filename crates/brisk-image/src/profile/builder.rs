@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
     Touch,
 };
 use crate::error::{Error, Result};
-use crate::format::path_rules::name_fault;
+use crate::format::path_rules::{name_fault, path_fault};
 
 /// What one recording may hold: requests, and bytes of names. Together they take 144 MB.
 const MAX_EVENTS: usize = 2 << 20;
@@ -221,6 +221,9 @@ impl ProfileBuilder {
             let Event { at, id, root, what } = *event;
             match what {
                 What::Pages { first, end } => {
+                    // What is no path in a tree is none of a file in it: of one that is mounted itself, it is
+                    // empty.
+                    let mut name = |root, id| name(root, id).filter(|known| is_file(&known.path));
                     let number = files.number((root, id), &mut name, |known: &Named| {
                         (root, known.path.clone())
                     })?;
@@ -294,6 +297,11 @@ impl Log {
             false => self.dropped += 1,
         }
     }
+}
+
+fn is_file(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    !bytes.is_empty() && path_fault(bytes).is_none()
 }
 
 fn micros(at: Duration) -> u64 {

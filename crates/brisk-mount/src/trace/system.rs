@@ -323,9 +323,16 @@ fn files(
             // The time of contents can be set to what it was before; this one cannot.
             written: time(metadata.ctime(), metadata.ctime_nsec()) >= began,
         };
-        files.insert((numbers, *inode), file);
+        // Subvolumes have the same numbers again, and an event does not tell them apart.
+        files
+            .entry((numbers, *inode))
+            .and_modify(|known| *known = None)
+            .or_insert(Some(file));
     }
-    files
+    let known = files
+        .into_iter()
+        .filter_map(|(key, file)| Some((key, file?)));
+    known.collect()
 }
 
 /// The number and the device of the mount that `path` is in, if it is watched.

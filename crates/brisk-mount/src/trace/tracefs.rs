@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::restorer::Change;
 use crate::error::Cause;
@@ -79,6 +79,18 @@ impl Tracefs {
             })?;
             mounted = true;
         }
+        let opened = Self::open_mounted(root, mounted);
+        if opened.is_err() && mounted {
+            // Nobody else does. Where it is in use by now it stays.
+            unmount(root, UnmountFlags::empty()).ok();
+        }
+        opened
+    }
+
+    fn open_mounted(root: &Path, mounted: bool) -> Result<Self, Cause> {
+        let lacks = |what: &str| Cause::TracingLacks {
+            what: what.to_owned(),
+        };
         let instances = root.join("instances");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let lock = openat(CWD, &instances, flags, Mode::empty())
