@@ -36,6 +36,43 @@ pub enum ErrorKind {
     CommandNotExecutable,
 }
 
+impl ErrorKind {
+    const ALL: [Self; 9] = [
+        Self::Io,
+        Self::NotPermitted,
+        Self::Unsupported,
+        Self::Image,
+        Self::Place,
+        Self::Busy,
+        Self::State,
+        Self::CommandNotFound,
+        Self::CommandNotExecutable,
+    ];
+
+    /// See [`Error::exit_code`].
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::CommandNotFound => 127,
+            Self::CommandNotExecutable => 126,
+            _ => 125,
+        }
+    }
+
+    /// A number for another process of this program.
+    pub(crate) fn to_wire(self) -> u8 {
+        Self::ALL
+            .iter()
+            .zip(0..)
+            .find_map(|(kind, number)| (*kind == self).then_some(number))
+            .unwrap_or(0)
+    }
+
+    /// None of a number that no kind has.
+    pub(crate) fn from_wire(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
 /// What was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -210,6 +247,9 @@ pub(crate) enum Cause {
         source: brisk_image::Error,
     },
     HotPackOfAnother,
+    HotPackOfOthers {
+        why: String,
+    },
     HotPackLarge {
         pages: u64,
         allowed: u64,
@@ -242,7 +282,7 @@ pub(crate) enum Cause {
     TracerLost,
     /// A whole failure, in the words of the process that records.
     Told {
-        exit_code: u8,
+        kind: ErrorKind,
         text: String,
     },
     NoCommand,
@@ -286,6 +326,7 @@ impl Cause {
             | Self::Unpadded { .. }
             | Self::HotPack { .. }
             | Self::HotPackOfAnother
+            | Self::HotPackOfOthers { .. }
             | Self::HotPackLarge { .. }
             | Self::NotAFile
             | Self::KernelRefused { .. } => ErrorKind::Image,
@@ -317,11 +358,7 @@ impl Cause {
                 ErrorKind::State
             }
             Self::TracerLost => ErrorKind::Io,
-            Self::Told { exit_code, .. } => match exit_code {
-                127 => ErrorKind::CommandNotFound,
-                126 => ErrorKind::CommandNotExecutable,
-                _ => ErrorKind::Io,
-            },
+            Self::Told { kind, .. } => *kind,
             Self::CommandMissing | Self::CommandNotInPath => ErrorKind::CommandNotFound,
             Self::CommandNotExecutable { .. } => ErrorKind::CommandNotExecutable,
         }
@@ -496,6 +533,10 @@ impl fmt::Display for Cause {
                 "its session ended {tries} times while it was joined; try again"
             ),
             Self::HotPack { .. } => f.write_str("it cannot be read; make it again with brisk hot"),
+            Self::HotPackOfOthers { why } => write!(
+                f,
+                "others may have made it: {why}; name it with --hot if you trust it"
+            ),
             Self::HotPackOfAnother => {
                 f.write_str("it was made of another image; make it again with brisk hot")
             }
@@ -618,11 +659,7 @@ impl Error {
     /// 127 if there is no such program, 126 if there is one that cannot be executed, 125 for
     /// everything else.
     pub fn exit_code(&self) -> u8 {
-        match self.kind() {
-            ErrorKind::CommandNotFound => 127,
-            ErrorKind::CommandNotExecutable => 126,
-            _ => 125,
-        }
+        self.kind().exit_code()
     }
 
     /// The same error about the file at `path`, unless it has a path already.
@@ -653,9 +690,10 @@ impl fmt::Display for Error {
         if let Cause::Told { .. } = self.0.cause {
             return self.0.cause.fmt(f);
         }
-        write!(f, "cannot {}", self.0.action.phrase())?;
-        if let Some(path) = &self.0.path {
-            write!(f, " {}", Shown(path))?;
+        let phrase = self.0.action.phrase();
+        match &self.0.path {
+            Some(path) => write!(f, "cannot {phrase} {}", Shown(path))?,
+            None => write!(f, "cannot {}", phrase.trim_end_matches(" from"))?,
         }
         write!(f, ": {}", self.0.cause)
     }

@@ -6,7 +6,7 @@
 mod staging;
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, chown};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::thread;
@@ -279,6 +279,36 @@ fn a_pack_of_another_image_is_ignored_with_one_line() {
         assert_eq!(count(stage, "fill_pack"), None);
         assert!(stage.log().ends_with(line), "{}", stage.log());
         assert_eq!(stage.log().lines().count(), 1, "{}", stage.log());
+    });
+}
+
+#[test]
+fn a_pack_that_others_could_have_made_is_taken_only_if_it_is_named() {
+    each_user(|stage| {
+        make_pack(stage, "app.img", &files(stage), "app.img.hot");
+        let hot = stage.path("app.img.hot");
+        let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+        let verbose = |options: &[&str]| {
+            let err = verbose(stage, options);
+            let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+            assert_eq!(said(&ended).0, Some(0));
+            err
+        };
+        fs::set_permissions(&hot, mode(0o666)).unwrap();
+        let err = verbose(&[]);
+        assert!(
+            err.contains("app.img.hot: others may have made it: its mode is 666, "),
+            "{err}"
+        );
+        fs::set_permissions(&hot, mode(0o644)).unwrap();
+        chown(&hot, Some(54321), None).unwrap();
+        let err = verbose(&[]);
+        assert!(
+            err.contains("app.img.hot: others may have made it: its owner is user 54321, "),
+            "{err}"
+        );
+        let err = verbose(&["--hot", "app.img.hot"]);
+        assert!(err.contains("a new session fills"), "{err}");
     });
 }
 

@@ -405,6 +405,35 @@ fn what_fusermount_refuses_is_said_in_its_words() {
 }
 
 #[test]
+fn where_namespaces_are_refused_a_directory_is_started_and_not_learned() {
+    let stage = Stage::new();
+    fs::create_dir_all(stage.path("plain/bin")).unwrap();
+    fs::write(
+        stage.path("plain/bin/app"),
+        "#!/bin/sh\necho \"started $1\"\nexit 4\n",
+    )
+    .unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(stage.path("plain/bin/app"), mode).unwrap();
+    let cache = format!("XDG_CACHE_HOME={}", stage.path("run1000").display());
+    let arguments = [
+        &cache, "./brisk", "run", "plain", "--auto", "--", "bin/app", "here",
+    ];
+    let outcome = stage.without_namespaces("env", &arguments);
+    assert_eq!(
+        (outcome.code, &*outcome.out),
+        (Some(4), "started here\n"),
+        "{outcome:?}"
+    );
+    assert!(
+        outcome.err.starts_with(
+            "brisk: warning: cannot trace a launch: the system refuses user namespaces"
+        ) && outcome.err.ends_with("; nothing is learned\n"),
+        "{outcome:?}"
+    );
+}
+
+#[test]
 fn where_namespaces_are_refused_fusermount_mounts() {
     let stage = Stage::new();
     let program = [

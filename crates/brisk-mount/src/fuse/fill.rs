@@ -20,8 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_image::{
-    ErrorKind, FrameReader, HotFile, HotFrame, HotPack, Image, InodeKind, InodeRef, Limits, PAGE,
-    PageRange,
+    Codec, ErrorKind, FrameReader, HotFile, HotFrame, HotPack, Image, InodeKind, InodeRef, Limits,
+    PAGE, PageRange,
 };
 use brisk_io::{largest_advice, page_size};
 use rustix::fs::{
@@ -75,6 +75,8 @@ pub enum PackPlace {
         path: PathBuf,
         /// It.
         file: File,
+        /// Why it may be of others than the image, in which case it is not used.
+        of_others: Option<String>,
     },
     /// Behind the image.
     Behind {
@@ -99,7 +101,8 @@ pub struct Fill {
     places: Vec<PackPlace>,
     root: FillRoot,
     budget: Option<u64>,
-    threads: usize,
+    /// Threads that decode and store, where they are not as many as usual.
+    threads: Option<usize>,
     tell: fn(&Error),
     started: Instant,
     asked: OnceLock<Pages>,
@@ -133,7 +136,7 @@ impl Fill {
             places,
             root,
             budget: None,
-            threads: 1,
+            threads: None,
             tell,
             started: Instant::now(),
             asked: OnceLock::new(),
@@ -150,10 +153,17 @@ impl Fill {
         self
     }
 
-    /// The threads that decode and store. 1.
+    /// The threads that decode and store. 1, and 2 of a pack whose codec takes its time to decode.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads.max(1);
+        self.threads = Some(threads.max(1));
         self
+    }
+
+    fn threads_for(&self, codec: Codec) -> usize {
+        self.threads.unwrap_or(match codec {
+            Codec::Lz4 => 1,
+            _ => 2,
+        })
     }
 
     /// Writes what was stored when, and what was asked for, to `file` when the server ends.
@@ -307,7 +317,7 @@ impl Fill {
             let work = &work;
             let prime = thread::Builder::new().name("brisk-prime".into());
             prime.spawn_scoped(scope, || work.prime()).ok();
-            for _ in 1..self.threads {
+            for _ in 1..self.threads_for(pack.codec()) {
                 let store = thread::Builder::new().name("brisk-fill".into());
                 store.spawn_scoped(scope, || work.store_frames()).ok();
             }
@@ -383,6 +393,10 @@ impl PackPlace {
                 .map_err(|e| Cause::io("hold the hot pack", e))
         };
         let (pack, file, start) = match self {
+            Self::Beside {
+                of_others: Some(why),
+                ..
+            } => return Err(Cause::HotPackOfOthers { why: why.clone() }),
             Self::Beside { file, .. } => {
                 let pack = HotPack::from_source(hold(file)?, &Limits::default());
                 (pack.map_err(unreadable)?, hold(file)?, 0)

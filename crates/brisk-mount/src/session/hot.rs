@@ -5,12 +5,13 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brisk_image::HotPack;
 use rustix::fs::OFlags;
+use rustix::process::geteuid;
 
 use super::key::Key;
 use super::learn::{Learning, Lesson};
@@ -90,7 +91,8 @@ impl Session {
 
 /// The packs that an image may have.
 pub(super) struct Packs {
-    beside: Option<(PathBuf, File)>,
+    /// With the reason why it is not to be used, if there is one.
+    beside: Option<(PathBuf, File, Option<String>)>,
     behind: bool,
     learned: Option<(PathBuf, File)>,
     budget: Option<u64>,
@@ -133,14 +135,15 @@ impl Packs {
             (Some(hot), true) => {
                 let step = format!("open the hot pack {}", hot.display());
                 let file = open(hot).map_err(|e| Cause::io(step, e))?;
-                (Some((hot.clone(), file)), false)
+                (Some((hot.clone(), file, None)), false)
             }
             _ => {
                 let mut name = OsString::from(path);
                 name.push(".hot");
                 // One that is not there or cannot be opened is no reason not to start.
                 let file = open(Path::new(&name)).ok();
-                (file.map(|file| (name.into(), file)), true)
+                let of_others = file.as_ref().and_then(|file| of_others(file, path));
+                (file.map(|file| (name.into(), file, of_others)), true)
             }
         };
         let log = fill.log.as_ref().filter(|_| first).map(|path| {
@@ -188,9 +191,10 @@ impl Packs {
 
     /// The descriptors of those that are open.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let packs = self.beside.iter().chain(&self.learned);
+        let beside = self.beside.iter().map(|(_, file, _)| file);
+        let learned = self.learned.iter().map(|(_, file)| file);
         let lesson = self.lesson.iter().flat_map(Lesson::descriptors);
-        let files = packs.map(|(_, file)| file).chain(&self.log);
+        let files = beside.chain(learned).chain(&self.log);
         files.map(AsRawFd::as_raw_fd).chain(lesson)
     }
 
@@ -201,17 +205,23 @@ impl Packs {
             file.map_err(|e| Cause::io("hold the hot pack", e))
         };
         let mut places = Vec::new();
-        if let Some((path, file)) = &self.beside {
-            let (path, file) = (path.clone(), hold(file)?);
-            places.push(PackPlace::Beside { path, file });
+        if let Some((path, file, of_others)) = &self.beside {
+            places.push(PackPlace::Beside {
+                path: path.clone(),
+                file: hold(file)?,
+                of_others: of_others.clone(),
+            });
         }
         if self.behind {
             let (path, file) = (path.to_owned(), hold(file)?);
             places.push(PackPlace::Behind { path, file });
         }
         if let Some((path, file)) = &self.learned {
-            let (path, file) = (path.clone(), hold(file)?);
-            places.push(PackPlace::Beside { path, file });
+            places.push(PackPlace::Beside {
+                path: path.clone(),
+                file: hold(file)?,
+                of_others: None,
+            });
         }
         Ok(places)
     }
@@ -261,11 +271,39 @@ fn way(session: &Session, images: &[OpenImage]) -> Result<Key, Cause> {
     let mut way = Key::of_launches();
     way.add_number(session.root.into());
     for image in images {
-        let identity = image.read()?.identity();
-        way.add(&identity.map_err(|e| Cause::io("identify the image", io::Error::other(e)))?);
+        // Its tables say nothing of contents that changed and are as long as before, with their times.
+        way.add_image(&image.file, image.offset)
+            .map_err(|e| Cause::io("identify the image", e))?;
         way.add_path(image.at.as_deref());
     }
     Ok(way)
+}
+
+/// By what the pack in `file`, which lies beside the image at `image` and was not asked for, may be of others;
+/// none if nobody has made it but those who could have made the image: what is in a pack comes into the
+/// memory of programs.
+fn of_others(file: &File, image: &Path) -> Option<String> {
+    let Ok((pack, image)) = file
+        .metadata()
+        .and_then(|pack| Ok((pack, image.metadata()?)))
+    else {
+        return Some("it cannot be examined".to_owned());
+    };
+    let owner = pack.uid();
+    if ![0, geteuid().as_raw(), image.uid()].contains(&owner) {
+        return Some(format!(
+            "its owner is user {owner}, allowed are root, you, and the owner of the image"
+        ));
+    }
+    // Who may write the image needs no pack.
+    let others = pack.mode() & 0o022 & !image.mode();
+    (others != 0).then(|| {
+        format!(
+            "its mode is {:o}, so that others may write it who may not write the image; allowed is {:o}",
+            pack.mode() & 0o7777,
+            pack.mode() & 0o7777 & !others
+        )
+    })
 }
 
 /// Opens a file, and waits for nobody if it is a pipe.

@@ -49,7 +49,7 @@ pub struct Learning {
 }
 
 /// What may be read of a profile: as much as a recording can hold.
-pub(super) fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits {
         memory: 1 << 30,
         ..Limits::default()

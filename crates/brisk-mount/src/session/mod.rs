@@ -41,6 +41,7 @@ pub(crate) use directory::open_private;
 pub use hot::{FillPlan, SessionFill};
 pub(crate) use layout::Layout;
 pub use learn::Learning;
+pub(crate) use learn::limits;
 pub(crate) use learned::cache_directory;
 pub use learned::{LearnedPack, LearnedPacks};
 pub(crate) use set_up::mount_channel;

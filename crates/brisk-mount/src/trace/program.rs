@@ -47,7 +47,7 @@ impl Program {
             let failure = Failure::new(&error);
             // If nobody reads it, nobody waits for it either.
             File::from(starts).write_all(&failure.to_bytes()).ok();
-            i32::from(failure.exit_code)
+            i32::from(failure.kind.exit_code())
         })?;
         Ok(Self {
             pid,

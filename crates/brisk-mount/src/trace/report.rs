@@ -7,10 +7,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use brisk_image::{Limits, Profile};
+use brisk_image::Profile;
 
 use super::Traced;
-use crate::error::{Cause, Error};
+use crate::error::{Cause, Error, ErrorKind};
+use crate::session::limits;
 
 /// How the line starts.
 const TRACED: &str = "traced";
@@ -24,7 +25,7 @@ pub(super) struct Report;
 
 /// What a failed tracer tells.
 pub(super) struct Failure {
-    pub(super) exit_code: u8,
+    pub(super) kind: ErrorKind,
     pub(super) text: String,
 }
 
@@ -38,23 +39,23 @@ impl Failure {
             cause = error.source();
         }
         Self {
-            exit_code: error.exit_code(),
+            kind: error.kind(),
             text,
         }
     }
 
     /// As bytes, for a pipe.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![self.exit_code];
+        let mut bytes = vec![self.kind.to_wire()];
         bytes.extend_from_slice(self.text.as_bytes());
         bytes
     }
 
     /// None if there was no failure.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (exit_code, text) = bytes.split_first()?;
+        let (kind, text) = bytes.split_first()?;
         Some(Self {
-            exit_code: *exit_code,
+            kind: ErrorKind::from_wire(*kind).unwrap_or(ErrorKind::Io),
             text: String::from_utf8_lossy(text).into_owned(),
         })
     }
@@ -64,7 +65,7 @@ impl Report {
     pub(super) fn write(to: OwnedFd, result: &Result<Traced, Failure>) -> io::Result<()> {
         let mut to = BufWriter::new(File::from(to));
         match result {
-            Err(Failure { exit_code, text }) => write!(to, "{FAILED} {exit_code}\n{text}")?,
+            Err(Failure { kind, text }) => write!(to, "{FAILED} {}\n{text}", kind.to_wire())?,
             Ok(traced) => {
                 let status = traced
                     .status
@@ -94,12 +95,12 @@ impl Report {
         let text = text.get(1..).ok_or(Cause::TracerLost)?;
         let fields: Vec<_> = line.split(' ').collect();
         match *fields {
-            [FAILED, exit_code] => Err(Cause::Told {
-                exit_code: number(exit_code)?,
+            [FAILED, kind] => Err(Cause::Told {
+                kind: ErrorKind::from_wire(number(kind)?).ok_or(Cause::TracerLost)?,
                 text: String::from_utf8_lossy(text).into_owned(),
             }),
             [TRACED, was_ready, status, left, unnamed, dropped, written] => Ok(Traced {
-                profile: Profile::from_text(text, &Limits::default())
+                profile: Profile::from_text(text, &limits())
                     .map_err(|e| Cause::io("read what was recorded", io::Error::other(e)))?,
                 sources: Vec::new(),
                 was_ready: number(was_ready)?,
