@@ -36,7 +36,7 @@ bench: all
 		--runs $(RUNS) --out target/bench/session
 
 # The README's tables and docs/launches.svg, made of these raw runs. A test compares.
-FIGURES = docs/runs/2026-11-21-launches-replay-chromium.json docs/runs/2026-11-21-launches-replay-python.json
+FIGURES = docs/runs/2026-11-22-launches-full-chromium.json docs/runs/2026-11-22-launches-python-now.json
 figures: export FORMATS = directory,directory-replay,squashfs-zstd,brisk,brisk-speed
 figures: all
 	lab/figures $(BRISK) README.md docs/launches.svg $(FIGURES)
