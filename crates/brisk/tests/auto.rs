@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{HotPack, Limits, Profile};
+use brisk_image::{Compression, HotPack, ImageWriter, Limits, Profile, Times, Tree, TreeRules};
 use rustix::process::{Pid, Signal, kill_process};
 use staging::{Stage, each_user};
 
@@ -435,6 +435,38 @@ fn packs_are_kept_within_the_limit_and_forgotten() {
         let (code, out, _) = said(&shown);
         let kept = list(stage);
         assert_eq!((code, kept.len()), (Some(1), 0), "{out}");
+    });
+}
+
+#[test]
+fn an_image_made_again_with_the_same_times_and_lengths_is_another_one() {
+    each_user(|stage| {
+        let inside = stage.path("tree/sub/inside");
+        // Nothing but contents tells the two images apart.
+        let pack = || {
+            let rules = TreeRules::default().times(Times::All(1_700_000_000));
+            ImageWriter::new()
+                .compression(Compression::None)
+                .time(1_700_000_000)
+                .write(
+                    &Tree::from_directory(stage.path("tree"), &rules).unwrap(),
+                    stage.path("app.img"),
+                    &|_| {},
+                )
+                .unwrap();
+        };
+        pack();
+        launch(stage, LAUNCH);
+        learned(stage);
+        end(stage);
+        let other = fs::read_to_string(&inside).unwrap().to_uppercase();
+        fs::write(&inside, &other).unwrap();
+        pack();
+        // Time to fill what was learned of the other.
+        let output = auto(stage, &[], "sleep 0.5; cat $BRISK_TREE/sub/inside");
+        let (code, out, err) = said(&output);
+        assert_eq!((code, out, err.as_str()), (Some(0), other, ""));
+        end(stage);
     });
 }
 

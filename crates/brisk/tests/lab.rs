@@ -5,8 +5,10 @@
 mod staging;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -728,6 +730,33 @@ fn what_cannot_be_measured_is_named() {
             "brisk: --formats has brisk twice, allowed is once"
         );
         assert!(with(&["--tree", "none"]).starts_with("brisk: cannot find the tree none: "));
+        assert_eq!(
+            with(&[
+                "--tree",
+                "tree",
+                "--formats",
+                "beside:a/app.img,beside:b/app.img"
+            ]),
+            "brisk: --formats has beside:a/app.img and beside:b/app.img, whose rows would have the same name; \
+             allowed are images with different file names: link one"
+        );
+        fs::create_dir(stage.path("").join(OsStr::from_bytes(b"t\xff"))).unwrap();
+        symlink(OsStr::from_bytes(b"t\xff"), stage.path("odd")).unwrap();
+        let said = with(&["--tree", "odd"]);
+        assert!(
+            said.starts_with("brisk: the path ") && said.contains(" is no UTF-8, "),
+            "{said}"
+        );
+        let around = stage.path("").canonicalize().unwrap();
+        assert_eq!(
+            with(&["--tree", "."]),
+            format!(
+                "brisk: --out is out, which is in the tree {}: images and results would be a part of it; allowed \
+                 is a directory outside",
+                around.display()
+            )
+        );
+        assert!(!stage.path("out").exists());
         let output = lab(
             stage,
             &["--tree", "tree", "--formats", "squash", "--", "true"],
@@ -931,12 +960,13 @@ fn process_of(stage: &Stage) -> Option<String> {
 #[test]
 fn an_interrupted_experiment_leaves_nothing() {
     as_root(|stage| {
+        // Not by an interrupt, which what a script starts in the background ignores.
         for (signal, format) in [
-            (Signal::INT, "brisk"),
+            (Signal::TERM, "brisk"),
             (Signal::KILL, "brisk"),
             (Signal::KILL, "squashfuse"),
             // It is traced before it is launched from there.
-            (Signal::INT, "brisk-speed"),
+            (Signal::TERM, "brisk-speed"),
             (Signal::KILL, "brisk-speed"),
         ] {
             let started = stage.path("home/started");

@@ -6,6 +6,14 @@ pub(crate) const PATH_MAX: usize = 4096;
 /// Bytes of the longest name that Linux takes.
 const NAME_MAX: usize = 255;
 
+/// Why `path` cannot be that of a file in a root.
+pub(crate) fn file_path_fault(path: &[u8]) -> Option<&'static str> {
+    match path.is_empty() {
+        true => Some("is empty, allowed is a path in the root"),
+        false => path_fault(path),
+    }
+}
+
 /// Why `path` cannot be that of something in a root; the empty one is that of the root.
 pub(crate) fn path_fault(path: &[u8]) -> Option<&'static str> {
     if path.is_empty() {

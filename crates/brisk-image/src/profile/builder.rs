@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
     Touch,
 };
 use crate::error::{Error, Result};
-use crate::format::path_rules::{name_fault, path_fault};
+use crate::format::path_rules::{file_path_fault, name_fault};
 
 /// What one recording may hold: requests, and bytes of names. Together they take 144 MB.
 const MAX_EVENTS: usize = 2 << 20;
@@ -221,9 +221,11 @@ impl ProfileBuilder {
             let Event { at, id, root, what } = *event;
             match what {
                 What::Pages { first, end } => {
-                    // What is no path in a tree is none of a file in it: of one that is mounted itself, it is
-                    // empty.
-                    let mut name = |root, id| name(root, id).filter(|known| is_file(&known.path));
+                    // Of a file that is mounted itself, it is empty.
+                    let is_file = |known: &Named| {
+                        file_path_fault(known.path.as_os_str().as_bytes()).is_none()
+                    };
+                    let mut name = |root, id| name(root, id).filter(is_file);
                     let number = files.number((root, id), &mut name, |known: &Named| {
                         (root, known.path.clone())
                     })?;
@@ -297,11 +299,6 @@ impl Log {
             false => self.dropped += 1,
         }
     }
-}
-
-fn is_file(path: &Path) -> bool {
-    let bytes = path.as_os_str().as_bytes();
-    !bytes.is_empty() && path_fault(bytes).is_none()
 }
 
 fn micros(at: Duration) -> u64 {
@@ -417,6 +414,27 @@ mod tests {
 
     fn at(us: u64) -> Duration {
         Duration::from_micros(us)
+    }
+
+    #[test]
+    fn a_file_without_a_path_in_its_root_has_no_name() {
+        let builder = ProfileBuilder::new();
+        let root = builder.add_root("/etc/machine-id", RootKind::Directory);
+        for id in [1, 2, 3] {
+            builder.range(root, id, 0, 1, at(id));
+        }
+        let paths = ["", "../b", "c"];
+        let recorded = builder.finish(Vec::new(), None, |_, id| {
+            named(paths[usize::try_from(id).ok()? - 1], 9)
+        });
+        let recorded = recorded.unwrap();
+        let files: Vec<_> = recorded
+            .profile
+            .files()
+            .iter()
+            .map(|file| &file.path)
+            .collect();
+        assert_eq!((files, recorded.unnamed), (vec![&PathBuf::from("c")], 2));
     }
 
     #[test]

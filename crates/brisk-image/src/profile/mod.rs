@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use page_set::PageSet;
 
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
-use crate::format::path_rules::{PATH_MAX, name_fault, path_fault};
+use crate::format::path_rules::{PATH_MAX, file_path_fault, name_fault, path_fault};
 
 /// Bytes of a page in a [`Profile`] and in a [`HotPack`](crate::HotPack), on every machine.
 pub const PAGE: u64 = 4096;
@@ -335,15 +335,11 @@ impl Profile {
             let at = item("files", i);
             check_number(at, "root", file.root, roots)?;
             let bytes = file.path.as_os_str().as_bytes();
-            let why = match bytes.is_empty() {
-                true => Some("is empty, allowed is a path in the root"),
-                false => path_fault(bytes),
-            };
             let again = || {
                 (!known.insert((file.root, bytes)))
                     .then_some("is there a second time, allowed is once")
             };
-            bad_name(at, bytes, why.or_else(again))?;
+            bad_name(at, bytes, file_path_fault(bytes).or_else(again))?;
         }
         let mut known = HashSet::new();
         for (i, directory) in self.directories.iter().enumerate() {

@@ -24,9 +24,9 @@ use crate::fuse::fill::{Fill, FillRoot, PackPlace, first_pack};
 /// What a new session puts into the page cache before its programs ask for it: the pages of the
 /// images' hot packs.
 ///
-/// The pack of an image is `IMAGE.hot` beside it, or else, and where that is of another image or
-/// damaged, the one behind the image, or else one that was learned. An image without one is served
-/// as any other.
+/// The pack of an image is `IMAGE.hot` beside it, or else, and where that is of another image, damaged, or
+/// may be of others than could have made the image, the one behind the image, or else one that was
+/// learned. An image without one is served as any other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionFill {
     /// The pack of the session's first image, in place of those beside it and behind it.

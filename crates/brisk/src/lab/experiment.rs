@@ -116,6 +116,11 @@ impl Experiment {
                 );
             }
         }
+        one_of_each_kind(&self.limits).context("--disk")
+    }
+
+    /// Finds out whether trees and results can be where they are.
+    fn check_places(&self) -> Result<()> {
         for path in self
             .apps
             .iter()
@@ -125,27 +130,33 @@ impl Experiment {
             ensure!(
                 path.to_str().is_some(),
                 "the path {} is no UTF-8, which results are written in; give the directory another \
-                 name, or a link to it",
+                 name",
                 path.display()
             );
         }
-        one_of_each_kind(&self.limits).context("--disk")
+        // As far as it is there already.
+        let out = std::path::absolute(&self.out)?;
+        let out = out.ancestors().find_map(|path| path.canonicalize().ok());
+        let around = |app: &&App| out.as_ref().is_some_and(|out| out.starts_with(&app.tree));
+        if let Some(app) = self.apps.iter().find(around) {
+            bail!(
+                "--out is {}, which is in the tree {}: images and results would be a part of it; allowed is a \
+                 directory outside",
+                self.out.display(),
+                app.tree.display()
+            );
+        }
+        Ok(())
     }
 
     /// Measures. What is known so far is in `raw.json` after every repetition.
     ///
     /// The process enters a mount namespace of its own, and must have one thread.
     pub fn run(&self) -> Result<Results> {
+        self.check_places()?;
         let made = || {
             fs::create_dir_all(&self.out)?;
             let out = self.out.canonicalize()?;
-            if let Some(app) = self.apps.iter().find(|app| out.starts_with(&app.tree)) {
-                return Err(std::io::Error::other(format!(
-                    "it is in the tree {}, which would have the images and results in it; name a directory \
-                     outside with --out",
-                    app.tree.display()
-                )));
-            }
             let work = tempfile::Builder::new().prefix("work-").tempdir_in(&out)?;
             let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
             fs::create_dir(runtime(ground.path()))?;
