@@ -392,9 +392,16 @@ impl fmt::Display for Error {
     }
 }
 
+/// With all reasons: what a `main` that returns the error prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {self}", self.kind())
+        write!(f, "{:?}: {self}", self.kind())?;
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
     }
 }
 

@@ -280,6 +280,26 @@ fn what_a_profile_may_take_is_bounded() {
     );
 }
 
+#[test]
+fn what_is_written_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p");
+    let of_command = |len: usize| {
+        let command = vec!["x".repeat(len).into()];
+        let built = ProfileBuilder::new().finish(command, None, |_, _| None);
+        built.unwrap().profile
+    };
+    let large = of_command(31 << 20);
+    large.write(&path).unwrap();
+    let limits = Limits::of_profiles();
+    assert!(Profile::open(&path, &limits).unwrap() == large);
+    let e = of_command(32 << 20)
+        .write(dir.path().join("none"))
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Limit);
+    assert!(!dir.path().join("none").exists());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     /// A changed text is a fault or another profile, whose text reads back.

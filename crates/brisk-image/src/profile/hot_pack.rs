@@ -93,7 +93,7 @@ pub struct HotChecked {
     pub frames: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Frames that are damaged or have other bytes, and one more if the identity is another.
+    /// Frames that are damaged or have other bytes; 1 if the identity is that of another image.
     pub faults: u64,
 }
 
@@ -404,10 +404,11 @@ impl HotPack {
         current.collect()
     }
 
-    /// Decodes every frame, and compares it with the files of `origin`, on `threads` threads; and an
-    /// image with the identity.
+    /// Compares an image with the identity, and then decodes every frame, and compares it with the files
+    /// of `origin`, on `threads` threads.
     ///
-    /// Each fault goes to `on_fault`, in order; damage does not end the check.
+    /// Each fault goes to `on_fault`, in order; damage does not end the check, but the identity of
+    /// another image does.
     ///
     /// # Errors
     ///
@@ -430,6 +431,7 @@ impl HotPack {
             let fault = Error::corrupt(Place::Item { list, index }, Corrupt::Text { reason });
             checked.faults += 1;
             on_fault(self.name(fault.about("hot pack")));
+            return Ok(checked);
         }
         ordered::for_each(
             threads,
@@ -649,6 +651,14 @@ impl FrameReader {
             if let Some(first) = contents.iter().zip(bytes).position(|(a, b)| a != b) {
                 let first = at + first as u64;
                 return Err(other(&format!("the file has other bytes from {first} on")));
+            }
+            // Of a directory, files may be new and have the same bytes.
+            let known = pack.file(range.file as usize);
+            let is_file = |known: HotFile<'_>| {
+                known.len() == file.len() && known.stamp() == Some(file.stamp())
+            };
+            if origin.as_image().is_some() && !known.is_some_and(is_file) {
+                return Err(other("the pack has its pages for another file, or length"));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! One profile of several.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -90,6 +90,61 @@ impl Profile {
         Ok(merged)
     }
 
+    /// As [`Profile::merge`], of runs between which files may have changed: what was asked of such a file
+    /// is left out. Also returns how many files that are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Profile::merge`], but for files.
+    pub fn merge_unchanged(mut profiles: Vec<Self>) -> Result<(Self, usize)> {
+        let mut known: HashMap<(PathBuf, PathBuf), ProfileFile> = HashMap::new();
+        let mut changed = HashSet::new();
+        for profile in &profiles {
+            for file in &profile.files {
+                let root = &profile.roots[file.root as usize];
+                let name = (root.path.clone(), file.path.clone());
+                let first = known.entry(name.clone()).or_insert_with(|| file.clone());
+                if first.may_be(file) {
+                    first.digest = first.digest.or(file.digest);
+                } else {
+                    changed.insert(name);
+                }
+            }
+        }
+        for profile in &mut profiles {
+            let roots = profile.roots.clone();
+            profile.retain_files(|file| {
+                let root = roots[file.root as usize].path.clone();
+                !changed.contains(&(root, file.path.clone()))
+            });
+        }
+        Ok((Self::merge(&profiles)?, changed.len()))
+    }
+
+    /// Takes out all other files, with what was asked of them.
+    fn retain_files(&mut self, keep: impl Fn(&ProfileFile) -> bool) {
+        let mut numbers = Vec::with_capacity(self.files.len());
+        let mut next = 0;
+        for file in &self.files {
+            let kept = keep(file);
+            numbers.push(kept.then_some(next));
+            next += u32::from(kept);
+        }
+        let mut numbered = numbers.iter();
+        self.files
+            .retain(|_| numbered.next().is_some_and(Option::is_some));
+        self.steps.retain_mut(|step| match &mut step.touch {
+            Touch::Pages(range) => match numbers[range.file as usize] {
+                Some(number) => {
+                    range.file = number;
+                    true
+                }
+                None => false,
+            },
+            Touch::LookUp(_) => true,
+        });
+    }
+
     /// This profile and one run more, of which only what `self` has not was recorded, as the rest
     /// was there before it was asked for: `missed` is behind what `self` has.
     ///
@@ -166,17 +221,24 @@ fn number(len: usize) -> Result<u32> {
     u32::try_from(len).map_err(|_| Error::limit("the number of files", len as u64, u32::MAX.into()))
 }
 
+impl ProfileFile {
+    /// Whether `other`, of the same name, is this file, as far as both tell.
+    fn may_be(&self, other: &Self) -> bool {
+        let same_digest = match (self.digest, other.digest) {
+            (Some(own), Some(other)) => own == other,
+            _ => true,
+        };
+        self.len == other.len && same_digest
+    }
+}
+
 /// Checks that `file` is `known`, as far as both tell, and takes over what only it tells.
 fn same_file(known: &mut ProfileFile, file: &ProfileFile, root: &Root) -> Result<()> {
-    let other_digest = match (known.digest, file.digest) {
-        (Some(known), Some(other)) => known != other,
-        _ => false,
-    };
-    if known.len == file.len && !other_digest {
+    if known.may_be(file) {
         known.digest = known.digest.or(file.digest);
         return Ok(());
     }
-    let what = match other_digest && known.len == file.len {
+    let what = match known.len == file.len {
         true => "the same length but other contents".to_owned(),
         false => format!("{} and {} bytes", known.len, file.len),
     };
@@ -333,7 +395,8 @@ fn coalesced(merged: Vec<Merged>) -> Vec<Step> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, HashSet};
+    use std::collections::BTreeMap;
+    use std::path::Path;
 
     use proptest::prelude::*;
 
@@ -455,6 +518,30 @@ mod tests {
             e.to_string(),
             "there is no profile to merge; name at least one"
         );
+    }
+
+    #[test]
+    fn what_changed_between_runs_is_left_out() {
+        let a = profile(1, &[(0, 0, 2, 0, 1), (1, 0, 1, 3, 1), (2, 4, 1, 5, 1)]);
+        let mut b = profile(1, &[(0, 0, 1, 2, 1), (1, 0, 4, 4, 1), (2, 4, 2, 6, 1)]);
+        b.files[1].len += 1;
+        let (merged, changed) = Profile::merge_unchanged(vec![a.clone(), b.clone()]).unwrap();
+        merged.check_invariants().unwrap();
+        assert_eq!(changed, 1);
+        let paths: Vec<_> = merged.files.iter().map(|file| &file.path).collect();
+        assert_eq!(paths, [Path::new("0"), Path::new("2")]);
+        let expected = [
+            (0, 0, 1, 0, 2),
+            (1, 4, 1, 5, 2),
+            (0, 1, 1, 0, 1),
+            (1, 5, 1, 6, 1),
+        ];
+        assert_eq!(steps(&merged), expected);
+        assert_eq!(merged.runs, 2);
+        b.files[1].len -= 1;
+        let whole = Profile::merge(&[a.clone(), b.clone()]).unwrap();
+        let (merged, changed) = Profile::merge_unchanged(vec![a, b]).unwrap();
+        assert_eq!((merged, changed), (whole, 0));
     }
 
     #[test]

@@ -299,6 +299,19 @@ impl Profile {
         sets
     }
 
+    /// The same profile, of which the root with this number was seen at `path`.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if another root has this path, or none can have it.
+    pub fn moved(mut self, root: u32, path: impl Into<PathBuf>) -> Result<Self> {
+        if let Some(root) = self.roots.get_mut(root as usize) {
+            root.path = path.into();
+        }
+        self.check_places()?;
+        Ok(self)
+    }
+
     /// Checks all invariants.
     pub(crate) fn check_invariants(&self) -> Result<()> {
         self.check_places().and_then(|()| self.check_steps())

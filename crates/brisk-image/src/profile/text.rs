@@ -23,6 +23,15 @@ const VERSION: u64 = 1;
 /// a place in an index.
 const GROWTH: u64 = 32;
 
+/// Whether reading `text` takes no more than is allowed.
+pub(crate) fn check_len(text: &[u8], limits: &Limits) -> Result<()> {
+    let needs = (text.len() as u64).saturating_mul(GROWTH);
+    match needs > limits.memory {
+        true => Err(Error::limit("a profile", needs, limits.memory)),
+        false => Ok(()),
+    }
+}
+
 impl Profile {
     /// Reads the profile in the file at `path`.
     ///
@@ -47,10 +56,7 @@ impl Profile {
 
     /// The profile that `text` describes.
     pub fn from_text(text: &[u8], limits: &Limits) -> Result<Self> {
-        let needs = (text.len() as u64).saturating_mul(GROWTH);
-        if needs > limits.memory {
-            return Err(Error::limit("a profile", needs, limits.memory));
-        }
+        check_len(text, limits)?;
         // The version first: a later one may have what this one has no words for.
         let Head { brisk_profile } = serde_json::from_slice(text).map_err(|e| syntax(&e))?;
         if brisk_profile != VERSION {

@@ -13,13 +13,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ignore::gitignore::Gitignore;
 use rustix::fs::{
-    AtFlags, Dev, FileType as RawType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid,
-    XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr, mkdirat,
-    mknodat, openat, openat2, symlinkat, utimensat,
+    AtFlags, CWD, Dev, FileType as RawType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
+    Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr,
+    mkdirat, mknodat, openat, openat2, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 use serde::Serialize;
@@ -33,6 +33,9 @@ use crate::plan::patterns;
 
 /// Blocks of one file that one thread writes in one go; a longer file is shared among threads.
 const SEGMENT_BLOCKS: usize = 32;
+
+/// Bytes of the longest path that the kernel takes.
+const LONGEST_PATH: usize = 4095;
 
 /// Writes the tree of an image into a directory.
 #[derive(Debug, Clone)]
@@ -180,7 +183,14 @@ fn open_target(target: &Path) -> Result<OwnedFd> {
                 "the target directory is not empty; name a new one",
             ));
         }
-        StdFile::open(target).map_err(|e| Error::io("open the target directory", e))
+        let directory =
+            StdFile::open(target).map_err(|e| Error::io("open the target directory", e))?;
+        // As the directories in it until they have the image's permissions. One that is another's stays
+        // open to that one: nothing below follows a name that could have been replaced.
+        match rustix::fs::fchmod(&directory, Mode::RWXU) {
+            Ok(()) | Err(Errno::PERM) => Ok(directory),
+            Err(e) => Err(Error::io("close the target directory to others", e.into())),
+        }
     };
     open()
         .map(OwnedFd::from)
@@ -250,6 +260,11 @@ impl Listing {
         let mut first: HashMap<InodeRef, (usize, OsString)> = HashMap::new();
         for entry in image.walk()? {
             let (path, inode) = entry?.into_parts();
+            let len = path.as_os_str().len();
+            if len > LONGEST_PATH {
+                let most = LONGEST_PATH as u64;
+                return Err(image.name(Error::limit("a path", len as u64, most)));
+            }
             let wanted = path.as_os_str().is_empty()
                 || select.is_none_or(|set| {
                     set.matched_path_or_any_parents(&path, inode.is_dir())
@@ -267,17 +282,16 @@ impl Listing {
             };
             let directory = self.want_directory(parent, &mut seen);
             let name = name.to_owned();
-            if inode.nlink() > 1 {
-                if let Some(known) = first.get(&inode.reference()) {
-                    self.links.push(LinkEntry {
-                        directory,
-                        name,
-                        first: known.clone(),
-                    });
-                    continue;
-                }
-                first.insert(inode.reference(), (directory, name.clone()));
+            // Whatever the image says of their number: each inode is held once.
+            if let Some(known) = first.get(&inode.reference()) {
+                self.links.push(LinkEntry {
+                    directory,
+                    name,
+                    first: known.clone(),
+                });
+                continue;
             }
+            first.insert(inode.reference(), (directory, name.clone()));
             let list = match inode.kind() {
                 InodeKind::File(_) => &mut self.files,
                 _ => &mut self.specials,
@@ -355,7 +369,8 @@ enum Unit {
 /// A file that several threads write.
 struct LongFile {
     entry: usize,
-    reader: FileReader,
+    /// Made by the first who writes: it holds the list of all blocks.
+    reader: OnceLock<FileReader>,
     open: Mutex<Option<Arc<StdFile>>>,
     /// Segments that are not written.
     left: AtomicUsize,
@@ -528,12 +543,12 @@ impl Work<'_> {
             units.push(Unit::Whole(place));
             return Ok(());
         }
-        let reader = self.image.file(&entry.inode)?;
-        // The list of blocks fits memory, so its length fits too.
+        // A file has no more blocks than its image has bytes for their lengths, which is seen at once.
+        drop(self.image.file(&entry.inode)?);
         let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
         let file = Arc::new(LongFile {
             entry: place,
-            reader,
+            reader: OnceLock::new(),
             open: Mutex::default(),
             left: AtomicUsize::new(blocks.div_ceil(SEGMENT_BLOCKS)),
         });
@@ -609,17 +624,17 @@ impl Work<'_> {
                         }
                     }
                 };
-                self.copy(
-                    &long.reader,
-                    &file,
-                    entry,
-                    from..to,
-                    &mut writer.block,
-                    progress,
-                )?;
+                let reader = match long.reader.get() {
+                    Some(reader) => reader,
+                    None => {
+                        let reader = self.image.file(&entry.inode)?;
+                        long.reader.get_or_init(|| reader)
+                    }
+                };
+                self.copy(reader, &file, entry, from..to, &mut writer.block, progress)?;
                 if long.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                     *long.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                    self.complete(&long.reader, &file, entry)?;
+                    self.complete(reader, &file, entry)?;
                 }
                 Ok(())
             }
@@ -788,8 +803,7 @@ impl Work<'_> {
             lsetxattr(&path, xattr, value, XattrFlags::empty())
         })?;
         if let Made::Special = made {
-            chmodat(&*fd, name, mode(inode), AtFlags::empty())
-                .map_err(|e| fault("set the permissions", e))?;
+            change_mode(&fd, name, inode).map_err(|e| fault("set the permissions", e))?;
         }
         utimensat(&*fd, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|e| fault("set the modification time", e))?;
@@ -815,6 +829,22 @@ impl Work<'_> {
             Err(e) => Err(self.fault(link.directory, &link.name, "make the hard link", e)),
         }
     }
+}
+
+/// Sets the permissions of what was made with this name, and of nothing that has taken its place.
+fn change_mode(directory: &OwnedFd, name: &OsStr, inode: &Inode) -> std::result::Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let node = openat(directory, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&node)?;
+    let kind = RawType::from_raw_mode(found.st_mode);
+    if matches!(
+        kind,
+        RawType::Symlink | RawType::RegularFile | RawType::Directory
+    ) {
+        return Err(Errno::STALE);
+    }
+    let path = format!("/proc/self/fd/{}", node.as_raw_fd());
+    chmodat(CWD, path, mode(inode), AtFlags::empty())
 }
 
 fn owner(inode: &Inode) -> (Uid, Gid) {

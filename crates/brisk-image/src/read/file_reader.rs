@@ -22,6 +22,9 @@ pub(crate) struct Block {
     pub(crate) stored: StoredLen,
 }
 
+/// Bytes that a list takes for each block.
+pub(crate) const BLOCK_IN_MEMORY: u64 = size_of::<Block>() as u64;
+
 /// The end of a file, in a block that it shares with others.
 #[derive(Debug, Clone, Copy)]
 struct Tail {
@@ -180,7 +183,7 @@ impl Image {
                 Corrupt::Truncated { what, need, have },
             ));
         }
-        let needs = count.saturating_mul(size_of::<Block>() as u64);
+        let needs = count.saturating_mul(BLOCK_IN_MEMORY);
         if needs > inner.limits.memory {
             return Err(Error::limit(
                 "the list of a file's blocks",

@@ -11,6 +11,16 @@ pub struct Limits {
     pub depth: usize,
 }
 
+impl Limits {
+    /// For a profile: a text of 32 MiB, as much as is ever written.
+    pub fn of_profiles() -> Self {
+        Self {
+            memory: 1 << 30,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -41,7 +41,7 @@ impl Tree {
         }
         let lister = Lister { root, rules };
         let details = lister.details(Path::new(""), root, &metadata)?;
-        Assembly::new(details)?.run(root, lister.list_all())
+        Assembly::new(rules, details)?.run(root, lister.list_all())
     }
 }
 
@@ -351,7 +351,8 @@ fn kind(full: &Path, metadata: &Metadata) -> Result<Kind> {
 }
 
 /// Puts a tree together from listings, in an order that does not depend on who made them.
-struct Assembly {
+struct Assembly<'a> {
+    rules: &'a TreeRules,
     builder: TreeBuilder,
     files: Vec<(PathBuf, Stamp)>,
     /// Inodes with several names, by device and number.
@@ -359,11 +360,12 @@ struct Assembly {
     losses: Losses,
 }
 
-impl Assembly {
-    fn new(root: Details) -> Result<Self> {
+impl<'a> Assembly<'a> {
+    fn new(rules: &'a TreeRules, root: Details) -> Result<Self> {
         let mut losses = Losses::default();
         note_losses(&mut losses, Path::new(""), root.mtime, root.lost);
         Ok(Self {
+            rules,
             builder: TreeBuilder::new(root.attributes, root.xattrs)?,
             files: Vec::new(),
             linked: HashMap::new(),
@@ -400,6 +402,9 @@ impl Assembly {
     fn add(&mut self, found: Found, root: &Path) -> Result<(InodeId, Option<usize>)> {
         let key = (found.stamp.device, found.stamp.inode);
         if let Some(known) = self.linked.get(&key).filter(|_| found.may_be_linked) {
+            // What is said of any of its names is said of the file.
+            let attributes = self.builder.attributes(*known);
+            *attributes = self.rules.apply(&found.path, false, *attributes);
             return Ok((*known, None));
         }
         let details = found.details?;
@@ -638,7 +643,14 @@ mod tests {
             let tree = Tree::from_directory(dir.path(), &rules).unwrap();
             let files = tree.files();
             assert_eq!(files.len(), 1);
-            assert_eq!(tree.inodes[files[0].1].attributes.uid, 3, "{threads}");
+            // What is said of any name counts, that of the one that is found last most.
+            assert_eq!(tree.inodes[files[0].1].attributes.uid, 1, "{threads}");
+            let rules = TreeRules::default()
+                .owner("/k/", Some(2), None)
+                .unwrap()
+                .threads(threads);
+            let tree = Tree::from_directory(dir.path(), &rules).unwrap();
+            assert_eq!(tree.inodes[files[0].1].attributes.uid, 2, "{threads}");
         }
     }
 

@@ -45,7 +45,12 @@ impl Tree {
                 continue;
             };
             let id = match known.get(&inode.reference()) {
-                Some(&id) => id,
+                Some(&id) => {
+                    // What is said of any of its names is said of the file.
+                    let known = builder.attributes(id);
+                    *known = rules.apply(&path, inode.is_dir(), *known);
+                    id
+                }
                 None => {
                     let kind = kind(image, &inode, &mut files)?;
                     let id = builder.add(attributes, xattrs, kind)?;

@@ -101,11 +101,17 @@ pub(crate) trait SourceFile {
     fn check_unchanged(&mut self) -> Result<()>;
 }
 
+/// Bytes of names and values of extended attributes, those of inodes with the same ones counted once. Sets
+/// in a small image can overlap.
+const MOST_XATTRS: u64 = 256 << 20;
+
 /// Puts a [`Tree`] together.
 pub(crate) struct TreeBuilder {
     inodes: Vec<TreeInode>,
     xattr_sets: Vec<Vec<Xattr>>,
     known_sets: HashMap<Vec<Xattr>, u32>,
+    /// Bytes of their names and values.
+    xattr_bytes: u64,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -116,6 +122,7 @@ impl TreeBuilder {
             inodes: Vec::new(),
             xattr_sets: Vec::new(),
             known_sets: HashMap::new(),
+            xattr_bytes: 0,
             warnings: Vec::new(),
         };
         builder.add(root, xattrs, TreeKind::Directory(Vec::new()))?;
@@ -158,10 +165,21 @@ impl TreeBuilder {
         Ok(Some(match self.known_sets.entry(xattrs) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
+                let len = |xattr: &Xattr| xattr.name().len() + xattr.value().len();
+                self.xattr_bytes += new.key().iter().map(len).sum::<usize>() as u64;
+                if self.xattr_bytes > MOST_XATTRS {
+                    let what = "the extended attributes of a tree";
+                    return Err(Error::limit(what, self.xattr_bytes, MOST_XATTRS));
+                }
                 self.xattr_sets.push(new.key().clone());
                 *new.insert(next)
             }
         }))
+    }
+
+    /// What `inode` has, to be changed.
+    pub(crate) fn attributes(&mut self, inode: InodeId) -> &mut Attributes {
+        &mut self.inodes[inode].attributes
     }
 
     /// Gives `inode` a name in `directory`; names may come in any order.

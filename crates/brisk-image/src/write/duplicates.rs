@@ -16,13 +16,14 @@ const CHUNK: usize = 256 << 10;
 /// prefix is hashed in less time than it takes to hand it over.
 const BATCH: usize = 32;
 
-/// For each of `files`, in their order, the first of them with the same contents, if an earlier
-/// one has.
+/// For each of `files`, in their order, the one that is stored in its place, if another has the same
+/// contents: the first of them that is `preferred`, or else the first.
 ///
 /// Contents are the same if their lengths and BLAKE3 digests are.
 pub(crate) fn find(
     tree: &Tree,
     files: &[InodeId],
+    preferred: impl Fn(InodeId) -> bool,
     threads: usize,
 ) -> Result<HashMap<InodeId, InodeId>> {
     let file = |&inode: &InodeId| match tree.inodes[inode].kind {
@@ -42,10 +43,16 @@ pub(crate) fn find(
     let position: HashMap<InodeId, usize> = files.iter().copied().zip(0..).collect();
     let mut same: Vec<_> = whole.into_iter().chain(longer).collect();
     same.sort_by_key(|(c, _)| position.get(&c.inode));
-    for (candidate, digest) in same {
-        let leader = *first
-            .entry((candidate.len, digest))
+    for (candidate, digest) in &same {
+        let leader = first
+            .entry((candidate.len, *digest))
             .or_insert(candidate.inode);
+        if !preferred(*leader) && preferred(candidate.inode) {
+            *leader = candidate.inode;
+        }
+    }
+    for (candidate, digest) in same {
+        let leader = first[&(candidate.len, digest)];
         if leader != candidate.inode {
             duplicates.insert(candidate.inode, leader);
         }

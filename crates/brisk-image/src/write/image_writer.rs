@@ -18,11 +18,13 @@ use crate::format::metadata::MetadataHeader;
 use crate::format::section::{self, SectionKind};
 use crate::format::superblock::{self, MAGIC, NO_TABLE, Superblock, flag};
 use crate::format::table::Fragment;
-use crate::plan::{PlanFile, PlanRules};
+use crate::plan::{PlanFile, PlanRules, Storage};
 use crate::profile::Profile;
 use crate::profile::origin::Origin;
+use crate::read::file_reader::BLOCK_IN_MEMORY;
 use crate::read::image::{Image, OpenOptions};
-use crate::tree::{Tree, TreeInode, TreeKind};
+use crate::read::limits::Limits;
+use crate::tree::{InodeId, Tree, TreeInode, TreeKind};
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
 const PADDING: u64 = 4096;
@@ -258,6 +260,7 @@ impl ImageWriter {
         }
 
         let files = tree.files();
+        self.check_lengths(&files, tree)?;
         self.check_profile(tree).map_err(|e| e.with_path(path))?;
         let plan = self.rules.plan(
             files
@@ -269,8 +272,15 @@ impl ImageWriter {
             .iter()
             .map(|placement| placement.file)
             .collect();
+        let raw: HashSet<_> = plan
+            .placements
+            .iter()
+            .filter(|placement| placement.storage == Storage::Raw)
+            .map(|placement| placement.file)
+            .collect();
         let duplicates = match self.deduplicate {
-            true => duplicates::find(tree, &order, self.threads)?,
+            // What is to be mapped is stored raw, and the others follow it.
+            true => duplicates::find(tree, &order, |file| raw.contains(&file), self.threads)?,
             false => Default::default(),
         };
         let data_options = DataOptions {
@@ -368,6 +378,24 @@ impl ImageWriter {
             threads: self.threads,
             hot_pack,
         })
+    }
+
+    /// Checks that readers can hold the list of each file's blocks: brisk's own, by default.
+    fn check_lengths(&self, files: &[(PathBuf, InodeId)], tree: &Tree) -> Result<()> {
+        let most = Limits::default().memory / BLOCK_IN_MEMORY;
+        let longest = most.saturating_mul(self.block_size.into());
+        for (path, inode) in files {
+            if let TreeKind::File { len, .. } = tree.inodes[*inode].kind
+                && len > longest
+            {
+                let e = Error::input(format!(
+                    "the file has {len} bytes, allowed are {longest} in blocks of {}; make blocks larger",
+                    self.block_size
+                ));
+                return Err(e.with_path(path));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that the hot pack can have something, as far as lengths tell: packing may take long.

@@ -1,9 +1,9 @@
 //! Output files that appear whole or not at all.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use brisk_io::start_writeback;
@@ -32,17 +32,24 @@ const WRITEBACK: u64 = 16 << 20;
 impl OutputFile {
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let create = || {
+            let replaced = std::fs::metadata(path).ok();
             // A device of that name would be replaced by a file.
-            if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            if replaced
+                .as_ref()
+                .is_some_and(|metadata| !metadata.is_file())
+            {
                 let text = "the output exists and is not a file; name another one";
                 return Err(Error::input(text));
             }
             let directory = directory_of(path);
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
             let mode = Mode::from_raw_mode(0o666);
-            let (file, temporary) = match openat(CWD, directory, flags, mode) {
-                Ok(fd) => (File::from(fd), None),
-                Err(_) => {
+            let unnamed = openat(CWD, directory, flags, mode).ok().map(File::from);
+            // It gets its name through /proc, which not every root directory has.
+            let unnamed = unnamed.filter(|file| std::fs::metadata(by_descriptor(file)).is_ok());
+            let (file, temporary) = match unnamed {
+                Some(file) => (file, None),
+                None => {
                     let named = temporary_builder().tempfile_in(directory);
                     // The cause without tempfile's words, which name the temporary file.
                     let named = named.map_err(|e| {
@@ -53,6 +60,12 @@ impl OutputFile {
                     (file, Some(path))
                 }
             };
+            if let Some(replaced) = replaced {
+                // Who could not read the old one is not to read the new one.
+                let mode = Permissions::from_mode(replaced.mode() & 0o777);
+                file.set_permissions(mode)
+                    .map_err(|e| Error::io("set the permissions of the output file", e))?;
+            }
             Ok(Self {
                 file,
                 path: path.to_owned(),
@@ -116,7 +129,7 @@ impl OutputFile {
             None => {
                 // A name can be given to the file only where there is none, so an older file is
                 // replaced in two steps: a temporary name, then `rename`.
-                let from = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                let from = by_descriptor(&self.file);
                 let link = |to: &Path| {
                     linkat(CWD, from.as_str(), CWD, to, AtFlags::SYMLINK_FOLLOW)
                         .map_err(io::Error::from)
@@ -132,13 +145,17 @@ impl OutputFile {
     }
 }
 
+/// The name of a file without one.
+fn by_descriptor(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
 fn temporary_builder<'a, 'b>() -> tempfile::Builder<'a, 'b> {
-    use std::os::unix::fs::PermissionsExt;
     let mut builder = tempfile::Builder::new();
     // Less the umask, as for any new file.
     builder
         .prefix(".brisk-")
-        .permissions(std::fs::Permissions::from_mode(0o666));
+        .permissions(Permissions::from_mode(0o666));
     builder
 }
 
@@ -170,6 +187,19 @@ mod tests {
         file.finish().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"nEw\0\0\0\0\0");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_replaces_a_private_file_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        for mode in [0o600, 0o640, 0o666] {
+            std::fs::write(&path, "old").unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            OutputFile::create(&path).unwrap().finish().unwrap();
+            let metadata = std::fs::metadata(&path).unwrap();
+            assert_eq!((metadata.len(), metadata.mode() & 0o7777), (0, mode));
+        }
     }
 
     #[test]

@@ -117,6 +117,9 @@ impl PaxRecords {
             b"SCHILY.acl.default" if !value.is_empty() => {
                 self.add_schily(b"system.posix_acl_default", value.to_vec())?;
             }
+            b"SCHILY.acl.ace" if !value.is_empty() => {
+                self.add_schily(b"system.nfs4_acl", value.to_vec())?;
+            }
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                     self.add_schily(&decode_percent(name, b"%="), value.to_vec())?;
@@ -163,7 +166,7 @@ impl PaxRecords {
         if xattrs.is_empty() {
             xattrs = schily;
         } else {
-            let other = |name: &OsString| name.to_string_lossy().starts_with("system.posix_acl");
+            let other = |name: &OsString| name.to_string_lossy().starts_with("system.");
             xattrs.extend(schily.into_iter().filter(|(name, _)| other(name)));
         }
         xattrs
@@ -366,8 +369,10 @@ mod tests {
                 "LIBARCHIVE.xattr.user.a%3Db=AP+/eA",
                 "SCHILY.xattr.user.a=b=torn",
                 "SCHILY.acl.access=user::rwx",
+                "SCHILY.acl.ace=owner@:rw::allow",
             ]),
             [
+                ("system.nfs4_acl".into(), b"owner@:rw::allow".to_vec()),
                 ("system.posix_acl_access".into(), b"user::rwx".to_vec()),
                 ("user.a=b".into(), b"\0\xff\xbfx".to_vec())
             ]

@@ -364,7 +364,12 @@ impl<'a> Extracted<'a> {
                     continue;
                 }
                 let inode = match inodes[child] {
-                    Some(inode) => inode,
+                    Some(inode) => {
+                        // What is said of any of its names is said of the file.
+                        let known = builder.attributes(inode);
+                        *known = self.rules.apply(&path, is_directory, *known);
+                        inode
+                    }
                     None => {
                         let (attributes, xattrs) =
                             self.attributes(&path, child, root_time, &mut losses);
