@@ -239,6 +239,10 @@ pub(crate) enum Cause {
         directory: PathBuf,
         found: &'static str,
     },
+    /// What it said itself.
+    GuardianFailed {
+        said: String,
+    },
     SessionLost {
         tries: u32,
     },
@@ -357,7 +361,7 @@ impl Cause {
             Self::Threads { .. } | Self::NoChannel | Self::NoCommand | Self::NothingToTrace => {
                 ErrorKind::State
             }
-            Self::TracerLost => ErrorKind::Io,
+            Self::TracerLost | Self::GuardianFailed { .. } => ErrorKind::Io,
             Self::Told { kind, .. } => *kind,
             Self::CommandMissing | Self::CommandNotInPath => ErrorKind::CommandNotFound,
             Self::CommandNotExecutable { .. } => ErrorKind::CommandNotExecutable,
@@ -428,7 +432,7 @@ impl fmt::Display for Cause {
                 "{} is not a directory; name a directory to mount on",
                 Shown(target)
             ),
-            Self::NotMounted => f.write_str("it is not a mount point"),
+            Self::NotMounted => f.write_str("it is not a mount point; brisk stat lists what runs from images, and what serves it"),
             Self::OtherFilesystem { found } => write!(
                 f,
                 "what is mounted there is {}, not squashfs; unmount it with umount",
@@ -458,6 +462,9 @@ impl fmt::Display for Cause {
                 Shown(place)
             ),
             Self::Unmountable { said } => f.write_str(said),
+            Self::GuardianFailed { said } => {
+                write!(f, "what serves it could not start: {}", Text(said))
+            }
             Self::Threads { count } => write!(
                 f,
                 "the process has {count} threads, allowed is 1; enter before starting threads"
@@ -699,9 +706,10 @@ impl fmt::Display for Error {
     }
 }
 
+/// With all reasons: what a `main` that returns the error prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {self}", self.kind())
+        write!(f, "{:?}: {}", self.kind(), with_reasons(self))
     }
 }
 

@@ -12,11 +12,12 @@ use rustix::mount::{
 };
 
 use crate::error::{Action, Cause, Error, Result};
+use crate::fuse::connection::FS_TYPE;
 use crate::fusermount;
 use crate::kernel_support::{KernelSupport, Support, codec_instead_of};
 use crate::loop_device::{DirectIo, LoopDevice};
 use crate::mount_table::mounted_on;
-use crate::session::{FS_TYPE, is_privileged};
+use crate::namespace::is_privileged;
 
 /// The first four bytes of a SquashFS image.
 const MAGIC: u32 = 0x7371_7368;

@@ -3,10 +3,16 @@ use std::{fs, io};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Gid, Uid};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::{Action, Cause, Error, Result};
 use crate::kernel_support::UserNamespaces;
 use crate::syscalls::{unshare_mounts, unshare_user_and_mounts};
+
+/// Whether this process may mount by itself.
+pub(crate) fn is_privileged() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}
 
 /// Gives the process a mount namespace of its own.
 ///

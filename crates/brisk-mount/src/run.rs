@@ -73,7 +73,7 @@ impl Launch {
         let mount_failed = |cause| Error::new(Action::Mount, cause).with_path(&self.image);
         let at = match &self.at {
             Some(at) => at.clone(),
-            None => default_place().map_err(mount_failed)?,
+            None => default_place(&[]).map_err(mount_failed)?,
         };
         // A working directory that was removed has no path, and is under no mount point either.
         let cwd = env::current_dir().ok();
@@ -131,15 +131,24 @@ pub(crate) fn become_program(command: &[OsString], tree: Option<&Path>) -> Error
     failed(explain(error))
 }
 
-/// The first of the default places that nobody uses; the error is that of the first.
-pub(crate) fn default_place() -> Result<PathBuf, Cause> {
-    let [first, others @ ..] = DEFAULT_PLACES.map(Path::new);
-    free_place(first).or_else(|e| {
-        others
+/// The first of the default places that nobody uses, nor any of those in `taken`; the error is that of the
+/// first.
+pub(crate) fn default_place(taken: &[&Path]) -> Result<PathBuf, Cause> {
+    let free = |place: &Path| {
+        let free = free_place(place)?;
+        match taken
             .iter()
-            .find_map(|place| free_place(place).ok())
-            .ok_or(e)
-    })
+            .any(|taken| taken.starts_with(&free) || free.starts_with(taken))
+        {
+            true => Err(Cause::NoDefaultPlace {
+                place: place.to_owned(),
+                why: "is another image's",
+            }),
+            false => Ok(free),
+        }
+    };
+    let [first, others @ ..] = DEFAULT_PLACES.map(Path::new);
+    free(first).or_else(|e| others.iter().find_map(|place| free(place).ok()).ok_or(e))
 }
 
 /// `place`, if nobody uses it.

@@ -403,6 +403,13 @@ pub fn ignore_requests_to_end() {
     }
 }
 
+/// Has the status of children be there to be waited for, which a parent may have chosen otherwise.
+pub(crate) fn keep_children() {
+    // SAFETY: SIG_DFL is no function of ours, and SIGCHLD a signal whose handling may be set, so the call does
+    // not fail.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 fn last_errno() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -430,7 +430,9 @@ fn only_squashfs_is_unmounted() {
         text(&at, false),
         (
             ErrorKind::Place,
-            format!("cannot unmount {shown}: it is not a mount point")
+            format!(
+                "cannot unmount {shown}: it is not a mount point; brisk stat lists what runs from images, and what serves it"
+            )
         )
     );
     assert_eq!(

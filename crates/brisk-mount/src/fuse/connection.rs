@@ -9,6 +9,9 @@ use super::wire::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR, can, op};
 use crate::error::{Action, Cause, Error, Result};
 use crate::syscalls::{clone_fuse_channel, close_in_this_thread};
 
+/// What the kernel calls brisk's mounts.
+pub(crate) const FS_TYPE: &str = "fuse.brisk";
+
 /// What is asked of the kernel, as far as it can.
 ///
 /// Not READDIRPLUS for every listing: `AUTO` asks for attributes with the names at the start of a

@@ -21,7 +21,7 @@ use zerocopy::FromZeros;
 use super::file_system::FileSystem;
 use super::listing::Part;
 use super::node::{FOR_EVER, Fail, wire_rdev};
-use super::options::Owners;
+use super::owners::Owners;
 use super::wire::{Attr, AttrOut, EntryOut, ROOT, StatfsOut};
 
 /// Files that are kept open, and listings that are kept.

@@ -23,6 +23,7 @@ pub(crate) mod listing;
 mod neighbours;
 pub(crate) mod node;
 pub(crate) mod options;
+pub(crate) mod owners;
 pub(crate) mod readers;
 pub(crate) mod recorder;
 pub(crate) mod served;

@@ -5,7 +5,7 @@ use rustix::fs::makedev;
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
-use super::options::Owners;
+use super::owners::Owners;
 use super::wire::{Attr, AttrOut, EntryOut, ROOT};
 
 /// Seconds that mean for ever.

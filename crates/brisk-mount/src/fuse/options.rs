@@ -1,28 +1,15 @@
 use std::fmt;
+use std::io::Write;
 use std::sync::Arc;
 
 use super::fill::Fill;
+use super::owners::Owners;
 use super::recorder::Recorder;
 use super::served::Served;
 use crate::memory::free_memory;
 
 /// Bytes of decoded blocks that are kept at most while a launch is recorded.
 const MOST_RECORDED: u64 = 1 << 30;
-
-/// Who owns what is in an image, as a mount shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owners {
-    /// Who the image says. In a user namespace that does not know them, their files cannot be
-    /// used: EOVERFLOW.
-    AsStored,
-    /// One user and one group, whatever the image says.
-    Everything {
-        /// The user's number in the user namespace of the mount.
-        uid: u32,
-        /// The group's.
-        gid: u32,
-    },
-}
 
 /// Told of each fault of an image once: a damaged part, a disk that fails.
 pub type OnFault = Arc<dyn Fn(&brisk_image::Error) + Send + Sync>;
@@ -66,10 +53,12 @@ impl Default for ServeOptions {
             recorder: None,
             served: Arc::default(),
             on_fault: Arc::new(|fault| {
-                eprintln!("{fault}");
+                // A full log is no reason to leave a request without an answer.
+                let mut out = std::io::stderr().lock();
+                writeln!(out, "{fault}").ok();
                 let mut cause = std::error::Error::source(fault);
                 while let Some(error) = cause {
-                    eprintln!("  {error}");
+                    writeln!(out, "  {error}").ok();
                     cause = error.source();
                 }
             }),

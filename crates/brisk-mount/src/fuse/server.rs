@@ -10,10 +10,12 @@ use std::time::Instant;
 use brisk_image::Image;
 use rustix::io::Errno;
 
+use super::ahead::Ahead;
 use super::channel::{Channel, REQUEST, Request};
 use super::connection::FuseConnection;
 use super::directory::ServedDirectory;
 use super::file_system::FileSystem;
+use super::fill::Fill;
 use super::image::ServedImage;
 use super::node::{Fail, no_entry};
 use super::options::ServeOptions;
@@ -88,19 +90,34 @@ pub(crate) fn serve_image(
         // this process has opened in the mount by then, and keep that from being unmounted.
         drop(starting);
         started.recv().ok();
-        let result = answer_all(connection, &served, options);
-        if let Some(ahead) = &served.ahead {
-            ahead.end();
-        }
-        if let Some(fill) = &options.fill {
-            fill.end();
-        }
-        result
+        // However answering ends, the scope waits for them.
+        let _end = EndOnDrop {
+            ahead: served.ahead.as_ref(),
+            fill: options.fill.as_deref(),
+        };
+        answer_all(connection, &served, options)
     });
     if let Some(fill) = &options.fill {
         fill.write_log();
     }
     result
+}
+
+/// Has the threads end that do what would be asked for next.
+struct EndOnDrop<'a> {
+    ahead: Option<&'a Ahead>,
+    fill: Option<&'a Fill>,
+}
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(ahead) = self.ahead {
+            ahead.end();
+        }
+        if let Some(fill) = self.fill {
+            fill.end();
+        }
+    }
 }
 
 /// As [`serve`], from the directory that `directory` holds. It must not have been mounted on when
@@ -161,15 +178,19 @@ impl<T: FileSystem> Server<'_, T> {
             self.options.served.request(header.opcode, header.unique);
             // A fault of this program must not leave somebody waiting for an answer for ever.
             let begun = Instant::now();
-            let answered = catch_unwind(AssertUnwindSafe(|| self.dispatch(channel, &request)));
+            let answer = || match self.dispatch(channel, &request) {
+                Err(Fail::Image(error)) => {
+                    self.tell(&error);
+                    Err(Errno::IO)
+                }
+                Err(Fail::Errno(errno)) => Err(errno),
+                Ok(()) => Ok(()),
+            };
+            let answered = catch_unwind(AssertUnwindSafe(answer));
             self.options.served.took(request.header.opcode, begun);
             let errno = match answered {
                 Ok(Ok(())) => continue,
-                Ok(Err(Fail::Errno(errno))) => errno,
-                Ok(Err(Fail::Image(error))) => {
-                    self.tell(&error);
-                    Errno::IO
-                }
+                Ok(Err(errno)) => errno,
                 Err(_) => Errno::IO,
             };
             channel.reply_error(request.header.unique, errno)?;

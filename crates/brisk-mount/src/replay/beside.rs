@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use brisk_image::{Limits, Profile};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -36,6 +37,8 @@ pub struct ReplayBeside {
     /// Where it is written, at the end, what was asked for when: [`PageEvent::list`](crate::PageEvent::list)
     /// reads it.
     pub log: Option<PathBuf>,
+    /// How long the program is watched for [`Replayed::own`], which is told to `then` alone.
+    pub watch: Option<Duration>,
     /// Is done in the process at its end.
     pub then: Option<AfterReplay>,
     /// Says on standard error what was done, for which it is held until then.
@@ -69,6 +72,7 @@ impl ReplayBeside {
             budget: None,
             threads: None,
             log: None,
+            watch: None,
             then: None,
             report: None,
         }
@@ -108,12 +112,19 @@ impl ReplayBeside {
         let mut errors = errors.ok();
         // Where there are no accounts, nobody knows whether the program asks for what is replayed.
         let mut program = Bystander::this().ok();
+        let mut watched = self.watch.zip(Bystander::this().ok());
         let mut kept = vec![self.profile.as_raw_fd()];
         kept.extend(program.as_ref().map(Bystander::descriptor));
+        kept.extend(watched.iter().map(|(_, program)| program.descriptor()));
         kept.extend(errors.iter().chain(&log).map(AsRawFd::as_raw_fd));
         let main = move || {
             // A name for those who look for it; all works without.
             rustix::thread::set_name(c"brisk-replay").ok();
+            let began = Instant::now();
+            if let Some((_, program)) = &mut watched {
+                // From now on.
+                program.own();
+            }
             let report = self.report;
             let then = self.then.take();
             let path = self.path.clone();
@@ -141,9 +152,13 @@ impl ReplayBeside {
                 errors = None;
             }
             match replay.run() {
-                Ok(replayed) => {
+                Ok(mut replayed) => {
                     if let Some(report) = report {
                         say(&mut errors, &report(&replayed));
+                    }
+                    drop(errors);
+                    if let Some((time, mut program)) = watched {
+                        replayed.own = program.watch(began + time);
                     }
                     if let Some(then) = then {
                         then(Some(&replayed));
@@ -161,7 +176,7 @@ impl ReplayBeside {
     }
 
     fn prepare(mut self) -> Result<Replay, Box<dyn std::error::Error>> {
-        let limits = Limits::default();
+        let limits = Limits::of_profiles();
         let mut text = Vec::new();
         // More than a profile may have is refused when it is read.
         let most = limits.memory.saturating_add(1);

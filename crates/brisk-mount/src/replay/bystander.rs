@@ -3,12 +3,24 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use brisk_io::ReadAt;
 
 /// What a program may read by itself before it is judged: what it was loaded from comes before all that
 /// is replayed.
 const ALLOWED: u64 = 8 << 20;
+
+/// How often it is seen what a program has read that is watched to its end.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
+
+/// Whether a program that read `own` bytes by itself seems to be another launch than the one whose
+/// `known` bytes were replayed. One that finds what it needs reads next to nothing: 4 MB of Chromium's
+/// 264, 7 of Python's 114.
+pub(super) fn is_another_launch(own: u64, known: u64) -> bool {
+    own > ALLOWED && own > known / 2
+}
 
 /// The accounts of a process, `/proc/PID/io`, which it has through `exec`. They are those of the process
 /// that opened them, whatever number that has elsewhere.
@@ -33,15 +45,29 @@ impl Bystander {
         self.accounts.as_raw_fd()
     }
 
-    /// Whether the program reads so much by itself that the profile seems to be of another launch, when
-    /// `asked` bytes were replayed. One that finds what it needs reads next to nothing: 4 MB of
-    /// Chromium's 264, 7 of Python's 114. False where the system does not tell.
+    /// Whether the program seems to be [another launch](is_another_launch), when `asked` bytes were
+    /// replayed. False where the system does not tell.
     pub(super) fn strays(&mut self, asked: u64) -> bool {
-        let Some(read) = self.read() else {
-            return false;
-        };
-        let own = read.saturating_sub(*self.before.get_or_insert(read));
-        own > ALLOWED && own > asked / 2
+        self.own().is_some_and(|own| is_another_launch(own, asked))
+    }
+
+    /// Bytes that the process had the disk read since this was first asked.
+    pub(super) fn own(&mut self) -> Option<u64> {
+        let read = self.read()?;
+        Some(read.saturating_sub(*self.before.get_or_insert(read)))
+    }
+
+    /// Waits for the end of the process, at most until then, and returns its [`Bystander::own`].
+    pub(super) fn watch(&mut self, until: Instant) -> Option<u64> {
+        let mut last = None;
+        while let Some(own) = self.own() {
+            last = Some(own);
+            if Instant::now() >= until {
+                break;
+            }
+            thread::sleep(WATCH_EVERY);
+        }
+        last
     }
 
     /// Bytes that the process had the disk read.

@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use self::beside::{AfterReplay, ReplayBeside};
-use self::bystander::Bystander;
+use self::bystander::{Bystander, is_another_launch};
 use self::disk::{Disk, DiskCharges, open_root, reopen};
 pub use self::warm::warm;
 use crate::beneath::{Reach, open_by_components};
@@ -106,6 +106,11 @@ pub struct Replayed {
     pub changed: u64,
     /// Whether it was given up as the program asked for other things.
     pub strayed: bool,
+    /// Bytes that the profile lists.
+    pub listed_bytes: u64,
+    /// Bytes that the program had the disk read by itself, if it was
+    /// [watched](ReplayBeside::watch).
+    pub own: Option<u64>,
     /// How long it took until all that was asked for had come.
     pub time: Duration,
 }
@@ -115,13 +120,20 @@ impl Replayed {
     pub fn is_stale(&self) -> bool {
         (self.stale + self.missing).saturating_mul(10) > self.listed
     }
+
+    /// Whether the program, as far as it was watched, read so much by itself that the profile seems to
+    /// be of another launch.
+    pub fn is_of_another_launch(&self) -> bool {
+        self.own
+            .is_some_and(|own| is_another_launch(own, self.listed_bytes))
+    }
 }
 
 /// A disk that was measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MeasuredDisk {
-    /// The device's number and size.
+    /// What tells it from others: its number and its size, as one text.
     pub name: String,
     /// What it charges.
     pub charge: Charge,
@@ -249,6 +261,8 @@ impl Replay {
             .zip(self.profile.files())
             .map(|(number, _)| self.reads_of(number).charge)
             .collect();
+        let demand = self.profile.demand_by_root().into_iter();
+        let listed_bytes = demand.map(|root| root.bytes).fold(0, u64::saturating_add);
         let files = Arc::new(Files::new(self.profile, self.roots));
         let listed = files.slots.len() as u64;
         let over = Arc::new(AtomicBool::new(false));
@@ -310,6 +324,8 @@ impl Replay {
             look_ups,
             changed,
             strayed,
+            listed_bytes,
+            own: None,
             time: started.elapsed(),
         })
     }

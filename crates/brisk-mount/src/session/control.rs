@@ -32,6 +32,8 @@ const END_WITHIN: Timespec = Timespec {
 pub struct SessionStatus {
     /// What names the session among those of the user.
     pub key: String,
+    /// Whether its image is mounted for all programs, and not for its own alone.
+    pub shared: bool,
     /// The process that keeps it. 0 if it does not answer, and then nothing else is known.
     pub guardian: i32,
     /// When it was made.
@@ -198,6 +200,7 @@ fn parse(key: String, message: Message) -> SessionStatus {
             (b"since", _) => {
                 status.since = seconds.and_then(|s| SystemTime::UNIX_EPOCH.checked_add(s));
             }
+            (b"shared", _) => status.shared = true,
             (b"linger", _) => status.linger = seconds,
             (b"left", _) => status.left = seconds,
             (b"image", _) => status.images.push(ImageStatus {
@@ -235,5 +238,13 @@ impl SessionStatus {
         self.images
             .iter()
             .any(|image| image.path == path || image.place == path)
+    }
+
+    /// The same, where something else may be mounted at `path` for the caller: what is mounted for the
+    /// session's own programs alone is not there.
+    pub fn is_about_mount(&self, path: &Path) -> bool {
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let mut images = self.images.iter();
+        images.any(|image| image.path == path || (self.shared && image.place == path))
     }
 }

@@ -27,10 +27,10 @@ use super::learn::Lesson;
 use super::members::{Members, name_of};
 use super::say;
 use super::server::{Server, Task};
-use super::shared::{Handle, SharedPlace};
+use super::shared_place::{Handle, SharedPlace};
 use super::warden;
-use super::wire::{Message, receive, send};
-use crate::syscalls::start_child;
+use super::wire::{FAILED, Message, receive, send_now};
+use crate::syscalls::{keep_children, start_child};
 use crate::{FuseConnection, ServeOptions};
 
 /// When the kernel is asked to send unanswered requests again, after a server was restarted: what
@@ -48,6 +48,9 @@ const FAILURES: usize = 5;
 const DEATHS: usize = 1000;
 const DEATHS_WITHIN: Duration = Duration::from_secs(10);
 
+/// How often it is tried to start a server where processes or memory are short: for 20 s.
+const MOST_TRIES: u32 = 1000;
+
 /// How long servers may take to notice that their connection has ended, before they are killed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -62,6 +65,9 @@ const STILL_OPEN: Duration = Duration::from_secs(1);
 
 /// How long a warden lives at least that does not fail by itself.
 const WARDEN_LIVES: Duration = Duration::from_millis(100);
+
+/// Programs that are named, at most: an answer is one packet.
+const MOST_LISTED: usize = 256;
 
 /// How soon something that could not be done now is tried again.
 const SOON: Duration = Duration::from_millis(20);
@@ -86,6 +92,8 @@ pub(super) struct Watch {
     restarts: u32,
     deaths: Vec<Death>,
     resend_at: Vec<Instant>,
+    /// How often a server could not be started for want of something.
+    tries: u32,
     /// The kernel has ended the connection, or it was given up: there is nothing to serve.
     ended: bool,
 }
@@ -145,6 +153,18 @@ impl Entrance {
     }
 }
 
+/// Whether there may be enough later.
+fn is_shortage(e: Errno) -> bool {
+    matches!(
+        e,
+        Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM
+    )
+}
+
+fn of_shortage(e: &io::Error) -> bool {
+    Errno::from_io_error(e).is_some_and(is_shortage)
+}
+
 /// What a guardian begins with.
 pub(super) struct Guardian {
     pub(super) directory: Directory,
@@ -164,6 +184,8 @@ impl Guardian {
     /// Keeps the session until it ends. `first` is the connection of the process that made it;
     /// `owns` if the mount is to end with that. Returns the exit status.
     pub(super) fn run(mut self, first: OwnedFd, owns: bool) -> i32 {
+        // Whoever started the first run may have chosen that children leave no status.
+        keep_children();
         if let (Some(_), Ok(credentials)) = (self.linger, socket_peercred(&first)) {
             self.members.add(credentials.pid);
         }
@@ -184,6 +206,7 @@ impl Guardian {
             program: None,
             look: false,
             idle_since: None,
+            deaf_until: None,
             since: SystemTime::now(),
             dying: Vec::new(),
             learners: Vec::new(),
@@ -191,13 +214,13 @@ impl Guardian {
             warden: None,
         };
         state.hold_lifelines();
-        let result = (0..state.images.len())
-            .try_for_each(|index| state.start_server(index))
-            .and_then(|()| {
-                // After the servers, for which the launch waits.
-                state.start_warden();
-                state.keep()
-            });
+        let started = (0..state.images.len()).try_for_each(|index| state.start_server(index));
+        state.tell_maker(started.as_ref().err());
+        let result = started.and_then(|()| {
+            // After the servers, for which the launch waits.
+            state.start_warden();
+            state.keep()
+        });
         state.end();
         match result {
             Ok(()) => 0,
@@ -227,6 +250,8 @@ struct State {
     /// Whether programs may have come or gone since somebody looked.
     look: bool,
     idle_since: Option<Instant>,
+    /// Until then nobody is let in, as there is no descriptor left for that.
+    deaf_until: Option<Instant>,
     since: SystemTime,
     /// Servers that are dead but not gone.
     dying: Vec<(usize, Pid)>,
@@ -259,6 +284,21 @@ enum Source {
 }
 
 impl State {
+    /// Tells the process that made a mount for all programs that it is served, or any that it is not.
+    fn tell_maker(&self, failed: Option<&io::Error>) {
+        let Some(maker) = self.peers.first() else {
+            return;
+        };
+        let sent = match failed {
+            Some(e) => send_now(&maker.socket, &[FAILED, e.to_string().as_bytes()], &[]),
+            None if self.shared.is_some() => send_now(&maker.socket, &["serving"], &[]),
+            None => Ok(()),
+        };
+        if let Err(e) = sent {
+            say(&format!("nobody is there who made the session: {e}"));
+        }
+    }
+
     fn keep(&mut self) -> io::Result<()> {
         while self.step()? {}
         Ok(())
@@ -268,6 +308,7 @@ impl State {
     fn step(&mut self) -> io::Result<bool> {
         let readable = self.wait()?;
         let now = Instant::now();
+        self.deaf_until.take_if(|until| *until <= now);
         let mut closed = Vec::new();
         for source in readable {
             match source {
@@ -299,6 +340,7 @@ impl State {
             }
         }
         self.reap(now);
+        self.try_again();
         self.resend(now);
         self.settle(now)
     }
@@ -309,6 +351,7 @@ impl State {
         // Before the first run is done there is nothing to join: who comes early waits.
         if let Some(listener) = &self.listener
             && (self.entrance.is_some() || self.shared.is_some())
+            && self.deaf_until.is_none()
         {
             watched.push((listener, Source::Listener));
         }
@@ -346,6 +389,10 @@ impl State {
         });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
+            Err(e) if is_shortage(e) => {
+                thread::sleep(SOON);
+                return Ok(Vec::new());
+            }
             Err(e) => return Err(e.into()),
         }
         let readable = fds.iter().map(|fd| !fd.revents().is_empty());
@@ -360,7 +407,9 @@ impl State {
             .idle_since
             .zip(self.linger)
             .map(|(since, linger)| (since + linger).max(now + SOON));
-        let dying = (!self.dying.is_empty()).then(|| now + SOON);
+        let again = self.look || self.images.iter().any(|image| image.watch.tries > 0);
+        let dying = (!self.dying.is_empty() || again).then(|| now + SOON);
+        let dying = dying.into_iter().chain(self.deaf_until).min();
         let resend = self.images.iter().flat_map(|i| &i.watch.resend_at).copied();
         let next = resend.chain(linger).chain(dying).min()?;
         // A poll counts in milliseconds, and must not end before the time.
@@ -377,6 +426,7 @@ impl State {
                 role: Role::Asks,
             }),
             Err(Errno::INTR | Errno::AGAIN | Errno::CONNABORTED) => {}
+            Err(e) if is_shortage(e) => self.deaf_until = Some(Instant::now() + SOON),
             Err(e) => return Err(e.into()),
         }
         Ok(())
@@ -410,15 +460,20 @@ impl State {
                 }
                 let place = self.place.as_os_str().as_bytes();
                 let sent = match (&self.shared, &self.entrance) {
+                    // Somebody has unmounted it: its place is another's.
+                    (Some(shared), _) if !shared.is_mounted() => {
+                        self.unlist();
+                        return false;
+                    }
                     (Some(_), _) => {
                         if let Ok(credentials) = socket_peercred(&peer.socket) {
                             self.members.add(credentials.pid);
                         }
-                        send(&peer.socket, &[b"shared", place], &[])
+                        send_now(&peer.socket, &[b"shared", place], &[])
                     }
                     (None, Some(entrance)) => {
                         let fds = [&entrance.mounts, &entrance.root, &entrance.user];
-                        send(&peer.socket, &[b"joined", place], &fds.map(AsFd::as_fd))
+                        send_now(&peer.socket, &[b"joined", place], &fds.map(AsFd::as_fd))
                     }
                     (None, None) => return false,
                 };
@@ -431,7 +486,7 @@ impl State {
             _ => return false,
         };
         let sent = match (answer, self.peers.get(index)) {
-            (Ok(answer), Some(peer)) => send(&peer.socket, &answer, &[]).map_err(Into::into),
+            (Ok(answer), Some(peer)) => send_now(&peer.socket, &answer, &[]).map_err(Into::into),
             (Ok(_), None) => Ok(()),
             (Err(e), _) => Err(e),
         };
@@ -447,6 +502,9 @@ impl State {
             format!("guardian={}", getpid()).into_bytes(),
             format!("since={since}").into_bytes(),
         ];
+        if self.shared.is_some() {
+            fields.push(b"shared=1".to_vec());
+        }
         if let Some(linger) = self.linger {
             fields.push(format!("linger={}", linger.as_secs()).into_bytes());
         }
@@ -469,7 +527,7 @@ impl State {
             fields.push(format!("restarts={}", image.watch.restarts).into_bytes());
             fields.extend(counts);
         }
-        for pid in self.members.list()? {
+        for pid in self.members.list()?.into_iter().take(MOST_LISTED) {
             fields.push(format!("program={pid} {}", name_of(pid)).into_bytes());
         }
         Ok(fields)
@@ -481,7 +539,8 @@ impl State {
         let Some(server) = server else {
             return Vec::new();
         };
-        if send(&server.socket, &["counts"], &[]).is_err() {
+        // A server that is stopped reads nothing.
+        if send_now(&server.socket, &["counts"], &[]).is_err() {
             return Vec::new();
         }
         let mut fds = [PollFd::new(&server.socket, PollFlags::IN)];
@@ -508,17 +567,31 @@ impl State {
         let starting = self.peers.iter().any(|peer| peer.role == Role::Starts);
         if (!programs.is_empty() || starting) && !lazy {
             let mut fields = vec![b"busy".to_vec()];
-            for pid in programs {
-                fields.push(format!("{pid} {}", name_of(pid)).into_bytes());
+            for pid in programs.iter().take(MOST_LISTED) {
+                fields.push(format!("{pid} {}", name_of(*pid)).into_bytes());
+            }
+            if let Some(more) = programs
+                .len()
+                .checked_sub(MOST_LISTED)
+                .filter(|more| *more > 0)
+            {
+                fields.push(format!("and {more} more").into_bytes());
+            }
+            if programs.is_empty() {
+                fields.push(b"one that is starting".to_vec());
             }
             return Ok(fields);
         }
         if let Some(place) = &self.shared {
-            if lazy {
-                place.detach();
-            } else if let Err(cause) = place.unmount() {
+            let ended = match lazy {
+                true => place.take_out(),
+                false => place.unmount(),
+            };
+            if let Err(cause) = ended {
                 return Ok(vec![b"refused".to_vec(), cause.to_string().into_bytes()]);
             }
+            // What is left of it is for who is in it.
+            self.unlist();
             return Ok(vec![b"ending".to_vec()]);
         }
         self.linger = Some(Duration::ZERO);
@@ -531,11 +604,13 @@ impl State {
 
     /// Lets nobody join any more.
     fn unlist(&mut self) {
-        if self.stop_listening()
+        // While this listens, the socket's name is nobody else's.
+        if self.listener.is_some()
             && let Err(e) = self.directory.unlist(&self.key)
         {
             say(&format!("the session's socket cannot be removed: {e}"));
         }
+        self.stop_listening();
     }
 
     fn hear_server(&mut self, index: usize, pid: Pid, now: Instant) {
@@ -727,8 +802,31 @@ impl State {
         }
         watch.restarts += 1;
         watch.resend_at = RESEND_AFTER.iter().map(|after| now + *after).collect();
-        if let Err(e) = self.start_server(index) {
-            self.give_up(index, &format!("a server could not be started: {e}"));
+        self.restart_server(index);
+    }
+
+    /// Starts a server in the place of one that is dead; where processes or memory are short, tries again.
+    fn restart_server(&mut self, index: usize) {
+        let started = self.start_server(index);
+        let Some(watch) = self.images.get_mut(index).map(|image| &mut image.watch) else {
+            return;
+        };
+        match started {
+            Ok(()) => watch.tries = 0,
+            Err(e) if of_shortage(&e) && watch.tries < MOST_TRIES => watch.tries += 1,
+            Err(e) => {
+                watch.tries = 0;
+                self.give_up(index, &format!("a server could not be started: {e}"));
+            }
+        }
+    }
+
+    /// Tries again what could not be started.
+    fn try_again(&mut self) {
+        for index in 0..self.images.len() {
+            if self.images[index].watch.tries > 0 {
+                self.restart_server(index);
+            }
         }
     }
 
@@ -798,12 +896,14 @@ impl State {
             return Ok(true);
         }
         if mem::take(&mut self.look) {
-            self.program = self.members.any()?;
-            match self.program {
-                Some(_) => self.idle_since = None,
-                None => {
+            match self.members.any() {
+                Ok(None) => {
                     self.idle_since.get_or_insert(now);
                 }
+                Ok(program) => (self.program, self.idle_since) = (program, None),
+                // It is looked at again soon.
+                Err(e) if of_shortage(&e) => self.look = true,
+                Err(e) => return Err(e),
             }
         }
         let end = self.idle_since.zip(self.linger);
@@ -811,7 +911,14 @@ impl State {
             return Ok(true);
         }
         // Somebody may have entered the namespaces by other ways.
-        self.program = self.members.any()?;
+        match self.members.any() {
+            Ok(program) => self.program = program,
+            Err(e) if of_shortage(&e) => {
+                self.look = true;
+                return Ok(true);
+            }
+            Err(e) => return Err(e),
+        }
         if self.program.is_some() {
             self.idle_since = None;
             return Ok(true);

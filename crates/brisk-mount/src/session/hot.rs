@@ -1,21 +1,20 @@
 //! The hot packs that a session fills from.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brisk_image::HotPack;
-use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 use super::key::Key;
 use super::learn::{Learning, Lesson};
 use super::learned::LearnedPacks;
+use super::open::open_file;
 use super::{OpenImage, Session, say};
 use crate::ServeOptions;
 use crate::error::{Action, Cause, Error, Result, with_reasons};
@@ -134,14 +133,14 @@ impl Packs {
         let (beside, behind) = match (&fill.hot, first) {
             (Some(hot), true) => {
                 let step = format!("open the hot pack {}", hot.display());
-                let file = open(hot).map_err(|e| Cause::io(step, e))?;
+                let file = open_file(hot).map_err(|e| Cause::io(step, e))?;
                 (Some((hot.clone(), file, None)), false)
             }
             _ => {
                 let mut name = OsString::from(path);
                 name.push(".hot");
                 // One that is not there or cannot be opened is no reason not to start.
-                let file = open(Path::new(&name)).ok();
+                let file = open_file(Path::new(&name)).ok();
                 let of_others = file.as_ref().and_then(|file| of_others(file, path));
                 (file.map(|file| (name.into(), file, of_others)), true)
             }
@@ -295,8 +294,12 @@ fn of_others(file: &File, image: &Path) -> Option<String> {
             "its owner is user {owner}, allowed are root, you, and the owner of the image"
         ));
     }
-    // Who may write the image needs no pack.
-    let others = pack.mode() & 0o022 & !image.mode();
+    // Who may write the image needs no pack: everybody, or its group.
+    let mut writers = image.mode();
+    if pack.gid() != image.gid() {
+        writers &= !0o020;
+    }
+    let others = pack.mode() & 0o022 & !writers;
     (others != 0).then(|| {
         format!(
             "its mode is {:o}, so that others may write it who may not write the image; allowed is {:o}",
@@ -304,12 +307,6 @@ fn of_others(file: &File, image: &Path) -> Option<String> {
             pack.mode() & 0o7777 & !others
         )
     })
-}
-
-/// Opens a file, and waits for nobody if it is a pipe.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 /// Writes an error and its reasons to the session's log.

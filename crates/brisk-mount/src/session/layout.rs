@@ -2,21 +2,15 @@
 How images get into view: where each is mounted, and what is done once all are served.
 */
 
-use std::fs::{self, File};
-use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, StatVfsMountFlags, statvfs};
-use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, mount_remount, move_mount, open_tree,
-};
 use rustix::process::fchdir;
 
 use super::Bind;
+use super::bound_tree::BoundTree;
+use super::open::open_directory;
 use super::overlay::Layers;
 use super::root::Root;
-use super::set_up::open_directory;
 use crate::error::Cause;
 use crate::namespace::Entry;
 
@@ -88,79 +82,4 @@ impl Layout {
             How::Root(root) => root.enter(entry, &self.places, &self.binds),
         }
     }
-}
-
-/// A file or directory with what is mounted in it, to be shown at another place.
-pub(super) struct BoundTree {
-    tree: OwnedFd,
-    pub(super) target: PathBuf,
-    pub(super) is_dir: bool,
-    read_only: bool,
-}
-
-impl BoundTree {
-    pub(super) fn open(source: &Path, target: &Path, read_only: bool) -> Result<Self, Cause> {
-        let unusable = |source_error: io::Error| Cause::BindSource {
-            source_path: source.to_owned(),
-            source: source_error,
-        };
-        let metadata = source.metadata().map_err(unusable)?;
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE;
-        Ok(Self {
-            tree: open_tree(CWD, source, flags).map_err(|e| unusable(e.into()))?,
-            target: target.to_owned(),
-            is_dir: metadata.is_dir(),
-            read_only,
-        })
-    }
-
-    /// Shows it at `place`, which is made if it does not exist and can be made.
-    pub(super) fn mount(&self, place: &Path) -> Result<(), Cause> {
-        let refused = |source| Cause::BindTarget {
-            target: self.target.clone(),
-            source,
-        };
-        if !place.exists() {
-            self.make(place).map_err(refused)?;
-        }
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
-        move_mount(&self.tree, "", CWD, place, flags).map_err(|e| refused(e.into()))?;
-        if self.read_only {
-            make_read_only(place).map_err(|e| refused(e.into()))?;
-        }
-        Ok(())
-    }
-
-    /// Makes something of the same kind to be covered.
-    pub(super) fn make(&self, place: &Path) -> io::Result<()> {
-        if self.is_dir {
-            return fs::create_dir_all(place);
-        }
-        if let Some(parent) = place.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        File::create(place).map(drop)
-    }
-}
-
-/// Makes what is mounted on `place` read-only. A user namespace may not take away restrictions that
-/// it inherited, so they are stated again.
-fn make_read_only(place: &Path) -> rustix::io::Result<()> {
-    let has = statvfs(place)?.f_flag;
-    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
-    for (mount, flag) in [
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
-        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
-    ] {
-        if has.contains(mount) {
-            flags |= flag;
-        }
-    }
-    mount_remount(place, flags, "")
 }

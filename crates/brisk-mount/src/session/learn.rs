@@ -48,14 +48,6 @@ pub struct Learning {
     pub limit: u64,
 }
 
-/// What may be read of a profile: as much as a recording can hold.
-pub(crate) fn limits() -> Limits {
-    Limits {
-        memory: 1 << 30,
-        ..Limits::default()
-    }
-}
-
 /// A launch that is to be learned from, of one image.
 pub(super) struct Lesson {
     packs: Arc<LearnedPacks>,
@@ -195,10 +187,16 @@ impl Lesson {
     fn make_pack(&self, image: &Image, recorded: OwnedFd) -> Result<(), Box<dyn Error>> {
         let mut text = Vec::new();
         File::from(recorded).read_to_end(&mut text)?;
-        let recorded = Profile::from_text(&text, &limits())?;
+        let recorded = Profile::from_text(&text, &Limits::of_profiles())?;
         drop(text);
         let known = self.packs.profile(&self.key);
         let known = known.filter(|known| known.runs() < MOST_RUNS);
+        // The same image, though it may have been mounted elsewhere.
+        let place = recorded.roots().first().map(|root| root.path.clone());
+        let known = match (known, place) {
+            (Some(known), Some(place)) => Some(known.moved(0, place)?),
+            (known, _) => known,
+        };
         let profile = match (known, self.fills) {
             (None, false) => recorded,
             // A launch of which the pack before had too little.

@@ -6,7 +6,8 @@
 //! there whole or not at all. Two sessions that learn the same replace each other's files.
 //!
 //! What a launch from a directory asks for is learned as a profile alone, which is replayed: `KEY.image`
-//! is a link to the directory then, and the time of `KEY.profile` is that of its last use.
+//! is a link to the directory then, and the time of `KEY.profile` is that of its last use. Where a launch
+//! asked for much that is not in it, there is an empty `KEY.more`, and the next launch is recorded, too.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -27,13 +28,16 @@ use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
 
 use super::directory::open_private;
-use super::hot::open;
 use super::key::Key;
-use super::learn::limits;
+use super::open::open_file;
 use crate::error::{Action, Cause, Error, Result};
 
 /// The files of one key.
-const KINDS: [&str; 3] = ["hot", "profile", "image"];
+const KINDS: [&str; 4] = ["hot", "profile", "image", "more"];
+
+/// Launches that one profile of a directory is made of. A launch that is recorded is slow, and one that
+/// asks for other things each time is never known.
+const MOST_LAUNCHES: u32 = 4;
 
 /// How the names of unfinished files start, and the age from which on nobody finishes one.
 const TEMPORARY: &str = ".brisk-";
@@ -169,10 +173,13 @@ impl LearnedPacks {
     }
 
     /// The profile that was learned of this key, with its path for messages, and takes note that it is
-    /// used now; none if none was.
+    /// used now; none if none was, or if another launch is to be learned from.
     pub fn use_profile(&self, key: &str) -> Option<(PathBuf, File)> {
+        if self.reach(&format!("{key}.more")).exists() {
+            return None;
+        }
         let name = format!("{key}.profile");
-        let file = open(&self.reach(&name)).ok()?;
+        let file = open_file(&self.reach(&name)).ok()?;
         // It is used, whatever its time says.
         Self::touch(&file).ok();
         Some((self.path.join(name), file))
@@ -185,21 +192,40 @@ impl LearnedPacks {
     ///
     /// `Io` if it cannot be looked at or removed.
     pub fn forget_profile(&self, key: &str, used: &Metadata) -> Result<()> {
-        let forget = || -> io::Result<()> {
-            let now = match fs::metadata(self.reach(&format!("{key}.profile"))) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-                now => now?,
-            };
-            match (now.dev(), now.ino()) == (used.dev(), used.ino()) {
-                true => self.remove(key),
-                false => Ok(()),
-            }
+        let forget = || match self.is_profile(key, used)? {
+            true => self.remove(key),
+            false => Ok(()),
         };
         forget().map_err(|e| self.failed("remove a profile from", e))
     }
 
-    /// Keeps the profile of a launch from the directory `tree`, within `limit` bytes of all that is
-    /// learned.
+    /// Has the next launch of this key recorded, to add to the profile what that launch asks for, if
+    /// `used` is still its profile, and was learned from fewer launches than one can be.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be looked at or written.
+    pub fn learn_more(&self, key: &str, used: &Metadata) -> Result<()> {
+        let learn = || {
+            let known = self.profile(key).map_or(0, |known| known.runs());
+            if known < MOST_LAUNCHES && self.is_profile(key, used)? {
+                File::create(self.reach(&format!("{key}.more")))?;
+            }
+            Ok(())
+        };
+        learn().map_err(|e| self.failed("write to", e))
+    }
+
+    /// Whether what is open as `used` is still the profile of this key.
+    fn is_profile(&self, key: &str, used: &Metadata) -> io::Result<bool> {
+        match fs::metadata(self.reach(&format!("{key}.profile"))) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            now => now.map(|now| (now.dev(), now.ino()) == (used.dev(), used.ino())),
+        }
+    }
+
+    /// Keeps the profile of a launch from the directory `tree`, together with what is known of launches
+    /// before, within `limit` bytes of all that is learned.
     ///
     /// # Errors
     ///
@@ -213,8 +239,14 @@ impl LearnedPacks {
     ) -> Result<()> {
         let keep = || -> io::Result<()> {
             self.name_image(key, tree)?;
+            // Files that changed since are what they are now: nothing before counts then.
+            let merged = self
+                .profile(key)
+                .and_then(|known| Profile::merge(&[known, profile.clone()]).ok());
             let path = self.reach(&format!("{key}.profile"));
+            let profile = merged.as_ref().unwrap_or(profile);
             profile.write(path).map_err(io::Error::other)?;
+            self.unlink(&format!("{key}.more"))?;
             self.keep_within(limit)
         };
         keep().map_err(|e| self.failed("write to", e))
@@ -253,7 +285,7 @@ impl LearnedPacks {
     /// The pack of this key, with its name for messages; none if there is none that is ours.
     pub(super) fn pack(&self, key: &str) -> Option<(PathBuf, File)> {
         let name = format!("{key}.hot");
-        let file = open(&self.reach(&name)).ok()?;
+        let file = open_file(&self.reach(&name)).ok()?;
         let metadata = file.metadata().ok()?;
         let ours = metadata.is_file() && metadata.uid() == geteuid().as_raw();
         ours.then(|| (self.path.join(name), file))
@@ -261,7 +293,11 @@ impl LearnedPacks {
 
     /// What the pack of this key was made of; none if that is not there or damaged.
     pub(super) fn profile(&self, key: &str) -> Option<Profile> {
-        Profile::open(self.reach(&format!("{key}.profile")), &limits()).ok()
+        Profile::open(
+            self.reach(&format!("{key}.profile")),
+            &Limits::of_profiles(),
+        )
+        .ok()
     }
 
     fn image(&self, key: &str) -> Option<PathBuf> {
@@ -387,6 +423,7 @@ pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brisk_image::{Named, ProfileBuilder};
     use std::os::unix::fs::PermissionsExt;
 
     fn packs() -> (tempfile::TempDir, LearnedPacks) {
@@ -466,6 +503,50 @@ mod tests {
         packs.forget_profile("a", &now).expect("ours");
         assert!(!path.exists());
         packs.forget_profile("a", &now).expect("gone is gone");
+    }
+
+    #[test]
+    fn a_profile_of_few_launches_is_added_to() {
+        let (_dir, packs) = packs();
+        let tree = Path::new("/app");
+        let profile = |file: &str, len: u64| {
+            let builder = ProfileBuilder::new();
+            let root = builder.add_root(tree, RootKind::Directory);
+            builder.range(root, 1, 0, len, Duration::ZERO);
+            let named = Named {
+                path: file.into(),
+                len,
+                digest: None,
+            };
+            let name = |_, _| Some(named.clone());
+            let built = builder.finish(Vec::new(), None, name).expect("a profile");
+            built.profile
+        };
+        let keep = |file, len| {
+            packs
+                .keep_profile("a", tree, &profile(file, len), 1 << 20)
+                .expect("room");
+        };
+        let more = || {
+            let (_, used) = packs.use_profile("a")?;
+            let used = used.metadata().expect("open");
+            packs.learn_more("a", &used).expect("ours");
+            packs.profile("a").map(|known| known.runs())
+        };
+        keep("0", 1);
+        for (launch, file) in (1..MOST_LAUNCHES).zip(["1", "2", "3"]) {
+            assert_eq!(more(), Some(launch));
+            assert!(packs.use_profile("a").is_none());
+            keep(file, 1);
+        }
+        assert_eq!(more(), Some(MOST_LAUNCHES));
+        assert!(packs.use_profile("a").is_some());
+        assert_eq!(packs.profile("a").map(|known| known.files().len()), Some(4));
+        // Another length: nothing of before counts.
+        keep("2", 2);
+        assert_eq!(packs.profile("a"), Some(profile("2", 2)));
+        packs.forget("a").expect("ours");
+        assert_eq!(fs::read_dir(&packs.path).expect("ours").count(), 0);
     }
 
     #[test]

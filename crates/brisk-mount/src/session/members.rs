@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::{fs, io};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
+use super::say;
 use crate::syscalls::process_session;
 
 /// What tells the processes of a session from others.
@@ -19,8 +22,9 @@ use crate::syscalls::process_session;
 #[derive(Clone)]
 pub(super) enum Members {
     Namespace(Namespace),
-    /// Of an image that is mounted for all programs: the runs from it, while they live.
-    Runs(Vec<Pid>),
+    /// Of an image that is mounted for all programs: the runs from it, while they live. Their numbers may be
+    /// another's later.
+    Runs(Vec<(Pid, Arc<OwnedFd>)>),
 }
 
 /// What tells the processes of a session from others.
@@ -47,11 +51,17 @@ impl Members {
         Self::Runs(Vec::new())
     }
 
-    /// Counts a run, if runs are what counts.
+    /// Counts a run that is connected, if runs are what counts.
     pub(super) fn add(&mut self, run: Pid) {
         if let Self::Runs(runs) = self {
-            runs.retain(|pid| is_alive(*pid));
-            runs.push(run);
+            runs.retain(|(_, process)| is_alive(process));
+            match pidfd_open(run, PidfdFlags::empty()) {
+                Ok(process) => runs.push((run, Arc::new(process))),
+                Err(e) => say(&format!(
+                    "process {run} does not keep the mount: {e}",
+                    run = run.as_raw_nonzero()
+                )),
+            }
         }
     }
 
@@ -59,7 +69,10 @@ impl Members {
     pub(super) fn list(&self) -> io::Result<Vec<Pid>> {
         match self {
             Self::Namespace(namespace) => namespace.list(),
-            Self::Runs(runs) => Ok(runs.iter().copied().filter(|pid| is_alive(*pid)).collect()),
+            Self::Runs(runs) => {
+                let living = runs.iter().filter(|(_, process)| is_alive(process));
+                Ok(living.map(|(pid, _)| *pid).collect())
+            }
         }
     }
 
@@ -67,23 +80,33 @@ impl Members {
     pub(super) fn any(&self) -> io::Result<Option<OwnedFd>> {
         match self {
             Self::Namespace(namespace) => namespace.any(),
-            Self::Runs(runs) => Ok(runs
-                .iter()
-                .filter(|pid| is_alive(**pid))
-                .find_map(|pid| pidfd_open(*pid, PidfdFlags::empty()).ok())),
+            Self::Runs(runs) => {
+                let living = runs.iter().find(|(_, process)| is_alive(process));
+                living.map(|(_, process)| process.try_clone()).transpose()
+            }
         }
     }
 }
 
-/// Whether there is such a process, and it is not a zombie.
-fn is_alive(pid: Pid) -> bool {
-    let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    // The name in brackets may hold any byte; the state follows the last bracket.
-    stat.is_ok_and(|stat| {
-        let state = stat.iter().rposition(|b| *b == b')');
-        let state = state.and_then(|at| stat.get(at + 2));
-        !matches!(state, None | Some(b'Z' | b'X'))
-    })
+/// Whether a thread of the process is left.
+fn is_alive(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    // Readable when all have ended.
+    poll(&mut fds, Some(&Timespec::default())) == Ok(0)
+}
+
+/// The mount namespace of a process: of one whose first thread has ended, that of another.
+fn namespace_of(process: &str) -> io::Result<PathBuf> {
+    match fs::read_link(format!("{process}/ns/mnt")) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        namespace => return namespace,
+    }
+    for thread in fs::read_dir(format!("{process}/task"))? {
+        if let Ok(namespace) = fs::read_link(thread?.path().join("ns/mnt")) {
+            return Ok(namespace);
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
 }
 
 impl Namespace {
@@ -125,7 +148,7 @@ impl Namespace {
     fn has(&self, pid: Pid, known: &mut HashMap<PathBuf, bool>) -> bool {
         let process = format!("/proc/{}", pid.as_raw_nonzero());
         // What ends meanwhile, or is somebody else's, has no namespace that can be read.
-        let Ok(namespace) = fs::read_link(format!("{process}/ns/mnt")) else {
+        let Ok(namespace) = namespace_of(&process) else {
             return false;
         };
         let inside = namespace == self.namespace

@@ -18,7 +18,9 @@ learns what its launch asks for.
 A session ends some time after its last program ([`members`] says which processes count).
 */
 
+mod bound_tree;
 mod control;
+mod dev_fuse;
 mod directory;
 mod guardian;
 mod hot;
@@ -28,25 +30,25 @@ mod layout;
 mod learn;
 mod learned;
 mod members;
+mod open;
 mod overlay;
 mod root;
 mod server;
 mod set_up;
 mod shared;
+mod shared_place;
 mod warden;
 mod wire;
 
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
+pub(crate) use dev_fuse::mount_channel;
 pub(crate) use directory::open_private;
 pub use hot::{FillPlan, SessionFill};
 pub(crate) use layout::Layout;
 pub use learn::Learning;
-pub(crate) use learn::limits;
 pub(crate) use learned::cache_directory;
 pub use learned::{LearnedPack, LearnedPacks};
-pub(crate) use set_up::mount_channel;
 pub use shared::SharedMount;
-pub(crate) use shared::{FS_TYPE, is_privileged};
 
 use std::convert::Infallible;
 use std::env;
@@ -70,7 +72,13 @@ use crate::run::become_program;
 /// How often a session may end at the moment it is joined. Each time another run was quicker.
 const TRIES: u32 = 10;
 
-/// A program to start from images, in a session: see the text of the module.
+/// A program to start from images, in a session.
+///
+/// The first run of an image makes the session: a mount namespace with a FUSE mount of the image, and three
+/// processes that are nobody's children. The *guardian* holds the connection to the kernel and lets later
+/// runs in, the *server* answers the kernel, and is replaced if it dies, and the *warden* ends the
+/// connection if both die. Later runs join the namespace, and find in memory what the kernel has of the
+/// image. The program takes the place of the calling process in each of them.
 ///
 /// An ordinary user can do this where the system allows user namespaces; root needs none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +88,7 @@ pub struct Session {
     /// More images, each with a place of its own.
     pub with: Vec<SessionImage>,
     /// Makes the image the program's root directory, with the system's `/proc`, `/sys`, `/dev`,
-    /// `/run`, `/tmp` and `/home` in it, and the files of `/etc` that say where it is and who.
+    /// `/run`, `/tmp`, `/home` and `/root` in it, and the files of `/etc` that say where it is and who.
     /// [`SessionImage::at`] of `image` counts for nothing then, and the other places are in it.
     pub root: bool,
     /// What the program sees elsewhere too.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::fchdir;
 
-use super::set_up::open_directory;
+use super::open::open_directory;
 use crate::error::Cause;
 use crate::namespace::Entry;
 

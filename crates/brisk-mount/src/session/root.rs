@@ -16,7 +16,7 @@ use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, UnmountFlags, mount_bind, move_mount, unmount};
 use rustix::process::{chdir, pivot_root};
 
-use super::layout::BoundTree;
+use super::bound_tree::BoundTree;
 use super::overlay::{copy_owner_and_mode, make_directory, mount_memory, mount_overlay};
 use crate::error::Cause;
 use crate::namespace::Entry;

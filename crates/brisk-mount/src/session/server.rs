@@ -15,7 +15,7 @@ use rustix::thread::gettid;
 use super::learn::Lesson;
 use super::members::Members;
 use super::say;
-use super::shared::Handle;
+use super::shared_place::Handle;
 use super::wire::{receive, send};
 use crate::fuse::server::serve_image;
 use crate::syscalls::start_child;

@@ -11,26 +11,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brisk_image::{Image, OpenOptions};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
-use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{getegid, geteuid};
 
+use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock};
 use super::guardian::{Guardian, Served, Watch};
 use super::hot::Packs;
 use super::layout::Layout;
 use super::members::Members;
-use super::shared::Handle;
-use super::wire::send;
-use super::{Entered, FS_TYPE, OpenImage, Session, say};
+use super::open::open_directory;
+use super::shared_place::Handle;
+use super::wire::{FAILED, failure, send, send_now};
+use super::{Entered, OpenImage, Session, say};
 use crate::error::{Cause, Error};
 use crate::fuse::fill::FillRoot;
 use crate::namespace::{Entry, enter_session};
 use crate::run::default_place;
 use crate::syscalls::start_detached;
-use crate::{FuseConnection, Owners, ServeOptions, mount_data};
+use crate::{FuseConnection, Owners, ServeOptions};
 
 /// An image that is mounted, and waits for its server.
 struct Mounted {
@@ -82,7 +82,10 @@ fn build(
     let tree = match images.first().and_then(|image| image.at.clone()) {
         _ if session.root => PathBuf::from("/"),
         Some(at) => at,
-        None => default_place()?,
+        None => {
+            let others = images.iter().filter_map(|image| image.at.as_deref());
+            default_place(&others.collect::<Vec<_>>())?
+        }
     };
     let log = directory
         .log(key)
@@ -155,7 +158,11 @@ fn build(
     start_detached(&kept, log.as_fd(), guard).map_err(failed("start the session's guardian"))?;
 
     // From here on somebody answers for the images, and this process holds no channel.
-    layout.finish(entry)?;
+    layout.finish(entry).map_err(|cause| match failure(&ours) {
+        // Without it there is nothing to be seen.
+        Some(said) => Cause::GuardianFailed { said },
+        None => cause,
+    })?;
     send(&ours, &["ready"], &[]).map_err(|e| Cause::io("reach the session's guardian", e))?;
     Ok(Entered {
         tree,
@@ -202,6 +209,7 @@ fn guard(
         // The channels close with this process, and the first run gets errors.
         Err(e) => {
             say(&format!("the guardian could not start: {e}"));
+            send_now(&first, &[FAILED, e.as_bytes()], &[]).ok();
             1
         }
     }
@@ -238,38 +246,6 @@ impl Mounted {
             watch: Watch::default(),
         })
     }
-}
-
-/// A directory as a path only.
-pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(CWD, path, flags, Mode::empty())
-        .map_err(|e| Cause::io(format!("open {}", path.display()), e))
-}
-
-/// Opens `/dev/fuse`.
-pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    openat(CWD, "/dev/fuse", flags, Mode::empty()).map_err(|e| match e {
-        Errno::NOENT | Errno::NXIO | Errno::NODEV => Cause::NoFuse,
-        Errno::ACCESS | Errno::PERM => Cause::FuseClosed { source: e.into() },
-        e => Cause::io("open /dev/fuse", e),
-    })
-}
-
-/// Mounts what has this name on the directory `on`, and gives the channel to the kernel. Nobody
-/// answers yet, so nothing in it may be looked at.
-pub(crate) fn mount_channel(name: &Path, on: &Path) -> Result<OwnedFd, Cause> {
-    let channel = open_channel()?;
-    let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
-    let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    mount(name, on, FS_TYPE, flags, Some(data.as_c_str())).map_err(|e| match e {
-        Errno::NODEV => Cause::NoFuse,
-        Errno::PERM | Errno::ACCESS => Cause::MountRefused { source: e.into() },
-        e => Cause::io(format!("mount on {}", on.display()), e),
-    })?;
-    Ok(channel)
 }
 
 /// Mounts `image`, which belongs to `place`, on the directory `on`.

@@ -14,24 +14,27 @@ use std::time::Duration;
 use brisk_image::{Image, Limits, OpenOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{getegid, geteuid};
-use rustix::thread::{CapabilitySet, capabilities};
 
+use super::dev_fuse::open_channel;
 use super::directory::{Directory, Lock};
 use super::guardian::{Guardian, Served, Watch};
 use super::hot::Packs;
 use super::key::Key;
 use super::members::Members;
-use super::set_up::open_channel;
-use super::{Entered, OpenImage, Session, SessionImage, join, say};
+use super::shared_place::{Handle, SharedPlace};
+use super::wire::{FAILED, receive, send_now};
+use super::{Entered, OpenImage, Session, SessionImage, TRIES, join, say};
 use crate::error::{Action, Cause, Error, Result};
-use crate::fuse::connection::{FuseConnection, mount_data};
+use crate::fuse::connection::{FS_TYPE, FuseConnection, mount_data};
 use crate::fuse::fill::FillRoot;
-use crate::fuse::options::{Owners, ServeOptions};
+use crate::fuse::options::ServeOptions;
+use crate::fuse::owners::Owners;
 use crate::fusermount;
-use crate::mount_table::{MountEntry, mounted_on};
+use crate::mount_table::mounted_on;
+use crate::namespace::is_privileged;
 use crate::syscalls::start_detached;
 
 /// An image to be mounted for all programs, of the calling user or of everybody.
@@ -156,16 +159,23 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
     let key = key.name();
     let directory = Directory::open()?;
     let failed = |e| Cause::io("look for a session", e);
-    // Who has the lock is about to mount, or to unmount.
-    let lock = directory.lock(&key).map_err(failed)?;
-    if let Some(socket) = directory.connect(&key).map_err(failed)? {
+    let mut tries = 0;
+    let lock = loop {
+        // Who has the lock is about to mount, or to unmount.
+        let lock = directory.lock(&key).map_err(failed)?;
+        let Some(socket) = directory.connect(&key).map_err(failed)? else {
+            break lock;
+        };
         // The guardian may need the lock before it can answer.
         lock.release().map_err(failed)?;
-        return match join::join(socket, session.linger)? {
-            Some(entered) => Ok(entered),
-            None => Err(Cause::SessionLost { tries: 1 }),
-        };
-    }
+        if let Some(entered) = join::join(socket, session.linger)? {
+            return Ok(entered);
+        }
+        tries += 1;
+        if tries == TRIES {
+            return Err(Cause::SessionLost { tries });
+        }
+    };
     let packs = Packs::of_session(session, std::slice::from_ref(&image))?;
     let packs = packs.into_iter().next().flatten();
     let target = match image.at {
@@ -198,9 +208,6 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
         guardian,
     })
 }
-
-/// What the kernel calls brisk's FUSE mounts.
-pub(crate) const FS_TYPE: &str = "fuse.brisk";
 
 /// When a shared mount ends, if nobody unmounts it before.
 #[derive(Debug, Clone, Copy)]
@@ -274,12 +281,7 @@ impl Keep {
         )
         .map_err(|e| Cause::io("make sockets", e))?;
         let channel = self.mount()?;
-        let mounted = mounted_on(&self.target).ok().flatten();
-        let place = SharedPlace {
-            target: self.target.clone(),
-            device: mounted.map(|entry| entry.device),
-            privileged: is_privileged(),
-        };
+        let place = SharedPlace::of(self.target.clone());
         let mut kept = vec![
             theirs.as_raw_fd(),
             listener.as_raw_fd(),
@@ -297,7 +299,18 @@ impl Keep {
             place.detach();
             return Err(Cause::io("start the mount's guardian", e));
         }
-        Ok(ours)
+        // Mounted is what somebody serves.
+        let said = receive(&ours).map_err(|e| Cause::io("hear from the mount's guardian", e))?;
+        match said {
+            Some(message) if message.verb() == b"serving" => Ok(ours),
+            said => {
+                let said = said.and_then(|said| said.fields.into_iter().nth(1));
+                let said = said.map_or("it ended".into(), |said| {
+                    String::from_utf8_lossy(&said).into_owned()
+                });
+                Err(Cause::GuardianFailed { said })
+            }
+        }
     }
 
     fn open_image(image: fs::File, offset: u64, options: &ServeOptions) -> Result<Image, String> {
@@ -365,6 +378,7 @@ impl Keep {
             (Ok(connection), Ok(image)) => (connection, image),
             (Err(e), _) | (_, Err(e)) => {
                 say(&format!("the guardian could not start: {e}"));
+                send_now(&first, &[FAILED, e.as_bytes()], &[]).ok();
                 place.detach();
                 return 1;
             }
@@ -395,100 +409,4 @@ impl Keep {
         };
         guardian.run(first, bound)
     }
-}
-
-/// How a guardian reaches a mount to end it.
-pub(super) enum Handle {
-    /// The root of the mount, as a path only, which keeps the mount but no file open. It is in a
-    /// namespace in which the guardian may do everything.
-    Root(OwnedFd),
-    Shared(SharedPlace),
-}
-
-impl Handle {
-    /// Ends the connection to the kernel: whoever waits for an answer gets an error, now and later.
-    pub(super) fn abort(&self) {
-        match self {
-            Self::Root(root) => super::abort(root),
-            Self::Shared(place) => place.abort(),
-        }
-    }
-}
-
-/// Where an image is mounted for all programs.
-#[derive(Debug, Clone)]
-pub(super) struct SharedPlace {
-    pub(super) target: PathBuf,
-    /// The mount's device, as `/proc/PID/mountinfo` has it: another on top of it, or in its place, has
-    /// another. None if the system did not tell.
-    device: Option<String>,
-    /// Whether this process mounts and unmounts by itself.
-    pub(super) privileged: bool,
-}
-
-impl SharedPlace {
-    /// The mount, if it is the one that programs see there.
-    fn mounted(&self) -> io::Result<Option<MountEntry>> {
-        let is_ours = |entry: &MountEntry| {
-            let device = self.device.as_ref();
-            entry.fs_type == FS_TYPE && device.is_none_or(|device| *device == entry.device)
-        };
-        Ok(mounted_on(&self.target)?.filter(is_ours))
-    }
-
-    /// Unmounts, unless something in it is open.
-    pub(super) fn unmount(&self) -> Result<(), Cause> {
-        self.unmount_by(UnmountFlags::empty(), false)
-    }
-
-    /// Takes the mount out of the tree of directories, though it be in use.
-    pub(super) fn detach(&self) {
-        if let Err(cause) = self.unmount_by(UnmountFlags::DETACH, true) {
-            say(&format!(
-                "{} cannot be unmounted: {cause}",
-                self.target.display()
-            ));
-        }
-    }
-
-    fn unmount_by(&self, flags: UnmountFlags, lazy: bool) -> Result<(), Cause> {
-        // Somebody may have been quicker, and what it covered is not ours.
-        match self.mounted() {
-            Ok(Some(_)) => {}
-            Ok(None) => return Ok(()),
-            Err(e) => return Err(Cause::io("read /proc/self/mountinfo", e)),
-        }
-        if !self.privileged {
-            return fusermount::unmount(&self.target, lazy);
-        }
-        rustix::mount::unmount(&self.target, flags | UnmountFlags::NOFOLLOW).map_err(|e| match e {
-            Errno::BUSY => Cause::MountBusy,
-            e => Cause::io("unmount it", e),
-        })
-    }
-
-    /// Ends the connection. Without root that takes the control files of FUSE, which belong to who
-    /// mounted; where they are missing, the connection ends with the last process that has it.
-    fn abort(&self) {
-        if self.privileged {
-            match self.unmount_by(UnmountFlags::FORCE, false) {
-                Ok(()) | Err(Cause::MountBusy) => {}
-                Err(cause) => say(&format!("a connection cannot be aborted: {cause}")),
-            }
-            return;
-        }
-        let entry = self.mounted().ok().flatten();
-        if let Some((_, minor)) = entry.as_ref().and_then(MountEntry::device_numbers) {
-            let control = format!("/sys/fs/fuse/connections/{minor}/abort");
-            if let Err(e) = fs::write(&control, "1") {
-                say(&format!("{control}: {e}"));
-            }
-        }
-        self.detach();
-    }
-}
-
-/// Whether this process may mount by itself.
-pub(crate) fn is_privileged() -> bool {
-    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }

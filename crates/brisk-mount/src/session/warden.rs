@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::shared::Handle;
+use super::shared_place::Handle;
+use crate::syscalls::ignore_requests_to_end;
 
 /// How long it is waited where the system cannot wait by itself, for want of memory.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -21,6 +22,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(super) fn run(mut wards: Vec<(OwnedFd, Handle)>) -> i32 {
     // Not one by which who ends all of brisk by name would end this, too. All works without.
     rustix::thread::set_name(c"mount-warden").ok();
+    // Who ends a service asks all of it to end at once; this ends when the others have.
+    ignore_requests_to_end();
     while !wards.is_empty() {
         let mut fds: Vec<_> = wards
             .iter()

@@ -4,6 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -12,6 +13,9 @@ use rustix::net::{
 
 /// Bytes in a packet, at most.
 const PACKET: usize = 64 << 10;
+
+/// What a guardian says first of all that could not start, with why.
+pub(super) const FAILED: &[u8] = b"failed";
 
 /// Descriptors in a packet, at most.
 const DESCRIPTORS: usize = 3;
@@ -40,6 +44,24 @@ pub(super) fn send<B: AsRef<[u8]>>(
     fields: &[B],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<()> {
+    send_with(SendFlags::empty(), socket, fields, descriptors)
+}
+
+/// The same; EAGAIN where the other side has not read what was sent before.
+pub(super) fn send_now<B: AsRef<[u8]>>(
+    socket: impl AsFd,
+    fields: &[B],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<()> {
+    send_with(SendFlags::DONTWAIT, socket, fields, descriptors)
+}
+
+fn send_with<B: AsRef<[u8]>>(
+    flags: SendFlags,
+    socket: impl AsFd,
+    fields: &[B],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<()> {
     let mut bytes = Vec::new();
     for field in fields {
         if !bytes.is_empty() {
@@ -60,13 +82,24 @@ pub(super) fn send<B: AsRef<[u8]>>(
             socket.as_fd(),
             &[IoSlice::new(&bytes)],
             &mut control,
-            SendFlags::NOSIGNAL,
+            flags | SendFlags::NOSIGNAL,
         ) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(e) => return Err(e),
         }
     }
+}
+
+/// Why a guardian could not start, if it has said so by now.
+pub(super) fn failure(socket: impl AsFd) -> Option<String> {
+    let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+    if poll(&mut fds, Some(&Timespec::default())) != Ok(1) {
+        return None;
+    }
+    let message = receive(socket).ok()??;
+    let said = message.field(1).filter(|_| message.verb() == FAILED)?;
+    Some(String::from_utf8_lossy(said).into_owned())
 }
 
 /// The next packet; none if the other side has closed. Waits for it, unless the socket does not.

@@ -40,11 +40,14 @@ pub use self::display::Display;
 pub use self::readiness::Readiness;
 use self::report::Report;
 use crate::error::{Action, Cause, Error, Result};
+use crate::namespace::is_privileged;
 use crate::run::default_place;
-use crate::session::{Bind, OpenImage, SessionImage, WorkingDirectory, is_privileged, place};
+use crate::session::{Bind, OpenImage, SessionImage, WorkingDirectory, place};
 use crate::syscalls::start_child;
 
-/// A launch to be recorded: see the text of the module.
+/// A launch to be recorded, without root: the trees and the image that it starts from are served through
+/// FUSE, to it and its descendants alone, and whoever serves takes note. A mount that was just made has
+/// nothing in memory, so each recording is one from cold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// An image, which the program sees at its place.
@@ -271,7 +274,7 @@ impl Planned {
         let at = match &image.at {
             Some(at) => at.clone(),
             None if in_root => PathBuf::from("/"),
-            None => default_place()?,
+            None => default_place(&[])?,
         };
         let what = PlannedWhat::Image(image);
         Ok(Self { what, at })

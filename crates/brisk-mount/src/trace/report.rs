@@ -7,11 +7,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use brisk_image::Profile;
+use brisk_image::{Limits, Profile};
 
 use super::Traced;
 use crate::error::{Cause, Error, ErrorKind};
-use crate::session::limits;
 
 /// How the line starts.
 const TRACED: &str = "traced";
@@ -100,7 +99,7 @@ impl Report {
                 text: String::from_utf8_lossy(text).into_owned(),
             }),
             [TRACED, was_ready, status, left, unnamed, dropped, written] => Ok(Traced {
-                profile: Profile::from_text(text, &limits())
+                profile: Profile::from_text(text, &Limits::of_profiles())
                     .map_err(|e| Cause::io("read what was recorded", io::Error::other(e)))?,
                 sources: Vec::new(),
                 was_ready: number(was_ready)?,

@@ -1,0 +1,37 @@
+//! Mounting through `/dev/fuse`.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{getegid, geteuid};
+
+use crate::error::Cause;
+use crate::fuse::connection::{FS_TYPE, mount_data};
+
+/// Opens `/dev/fuse`.
+pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    openat(CWD, "/dev/fuse", flags, Mode::empty()).map_err(|e| match e {
+        Errno::NOENT | Errno::NXIO | Errno::NODEV => Cause::NoFuse,
+        Errno::ACCESS | Errno::PERM => Cause::FuseClosed { source: e.into() },
+        e => Cause::io("open /dev/fuse", e),
+    })
+}
+
+/// Mounts what has this name on the directory `on`, and gives the channel to the kernel. Nobody
+/// answers yet, so nothing in it may be looked at.
+pub(crate) fn mount_channel(name: &Path, on: &Path) -> Result<OwnedFd, Cause> {
+    let channel = open_channel()?;
+    let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
+    let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount(name, on, FS_TYPE, flags, Some(data.as_c_str())).map_err(|e| match e {
+        Errno::NODEV => Cause::NoFuse,
+        Errno::PERM | Errno::ACCESS => Cause::MountRefused { source: e.into() },
+        e => Cause::io(format!("mount on {}", on.display()), e),
+    })?;
+    Ok(channel)
+}

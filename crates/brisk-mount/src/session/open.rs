@@ -1,0 +1,24 @@
+//! Opening what may be anything.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use crate::error::Cause;
+
+/// Opens a file, and waits for nobody if it is a pipe.
+pub(super) fn open_file(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// A directory as a path only.
+pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty())
+        .map_err(|e| Cause::io(format!("open {}", path.display()), e))
+}

@@ -1,0 +1,128 @@
+//! How a guardian reaches its mounts to end them, in a namespace of their own or seen by all programs.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use super::say;
+use crate::error::Cause;
+use crate::fuse::connection::FS_TYPE;
+use crate::fusermount;
+use crate::mount_table::{MountEntry, mounted_on};
+use crate::namespace::is_privileged;
+
+/// How a guardian reaches a mount to end it.
+pub(super) enum Handle {
+    /// The root of the mount, as a path only, which keeps the mount but no file open. It is in a
+    /// namespace in which the guardian may do everything.
+    Root(OwnedFd),
+    Shared(SharedPlace),
+}
+
+impl Handle {
+    /// Ends the connection to the kernel: whoever waits for an answer gets an error, now and later.
+    pub(super) fn abort(&self) {
+        match self {
+            Self::Root(root) => super::abort(root),
+            Self::Shared(place) => place.abort(),
+        }
+    }
+}
+
+/// Where an image is mounted for all programs.
+#[derive(Debug, Clone)]
+pub(super) struct SharedPlace {
+    pub(super) target: PathBuf,
+    /// The mount's device, as `/proc/PID/mountinfo` has it: another on top of it, or in its place, has
+    /// another. None if the system did not tell.
+    device: Option<String>,
+    /// Whether this process mounts and unmounts by itself.
+    pub(super) privileged: bool,
+}
+
+impl SharedPlace {
+    /// That of what is mounted on `target` now.
+    pub(super) fn of(target: PathBuf) -> Self {
+        let mounted = mounted_on(&target).ok().flatten();
+        Self {
+            target,
+            device: mounted.map(|entry| entry.device),
+            privileged: is_privileged(),
+        }
+    }
+
+    /// Whether programs see the mount there.
+    pub(super) fn is_mounted(&self) -> bool {
+        matches!(self.mounted(), Ok(Some(_)))
+    }
+
+    /// The mount, if it is the one that programs see there.
+    fn mounted(&self) -> io::Result<Option<MountEntry>> {
+        let is_ours = |entry: &MountEntry| {
+            let device = self.device.as_ref();
+            entry.fs_type == FS_TYPE && device.is_none_or(|device| *device == entry.device)
+        };
+        Ok(mounted_on(&self.target)?.filter(is_ours))
+    }
+
+    /// Unmounts, unless something in it is open.
+    pub(super) fn unmount(&self) -> Result<(), Cause> {
+        self.unmount_by(UnmountFlags::empty(), false)
+    }
+
+    /// Takes the mount out of the tree of directories, though it be in use.
+    pub(super) fn take_out(&self) -> Result<(), Cause> {
+        self.unmount_by(UnmountFlags::DETACH, true)
+    }
+
+    /// The same, where nobody can be told but the log.
+    pub(super) fn detach(&self) {
+        if let Err(cause) = self.take_out() {
+            say(&format!(
+                "{} cannot be unmounted: {cause}",
+                self.target.display()
+            ));
+        }
+    }
+
+    fn unmount_by(&self, flags: UnmountFlags, lazy: bool) -> Result<(), Cause> {
+        // Somebody may have been quicker, and what it covered is not ours.
+        match self.mounted() {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(()),
+            Err(e) => return Err(Cause::io("read /proc/self/mountinfo", e)),
+        }
+        if !self.privileged {
+            return fusermount::unmount(&self.target, lazy);
+        }
+        rustix::mount::unmount(&self.target, flags | UnmountFlags::NOFOLLOW).map_err(|e| match e {
+            Errno::BUSY => Cause::MountBusy,
+            e => Cause::io("unmount it", e),
+        })
+    }
+
+    /// Ends the connection. Without root that takes the control files of FUSE, which belong to who
+    /// mounted; where they are missing, the connection ends with the last process that has it.
+    fn abort(&self) {
+        if self.privileged {
+            match self.unmount_by(UnmountFlags::FORCE, false) {
+                Ok(()) | Err(Cause::MountBusy) => {}
+                Err(cause) => say(&format!("a connection cannot be aborted: {cause}")),
+            }
+            // What is in use is left there by that.
+            return self.detach();
+        }
+        let entry = self.mounted().ok().flatten();
+        if let Some((_, minor)) = entry.as_ref().and_then(MountEntry::device_numbers) {
+            let control = format!("/sys/fs/fuse/connections/{minor}/abort");
+            if let Err(e) = fs::write(&control, "1") {
+                say(&format!("{control}: {e}"));
+            }
+        }
+        self.detach();
+    }
+}
