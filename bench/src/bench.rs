@@ -46,7 +46,10 @@ pub struct Run {
     repetition: usize,
     /// Its place within the repetition, from 0.
     place: usize,
-    seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
 }
 
 /// Somebody who does the work of a row, once per call, and gives the time of the part that counts.
@@ -114,7 +117,8 @@ impl Bench {
                     contender: name,
                     repetition,
                     place,
-                    seconds: elapsed,
+                    seconds: Some(elapsed),
+                    bytes: None,
                 });
             }
         }
@@ -142,6 +146,46 @@ impl Bench {
             (figure, subject, "-", "bytes"),
             (peer, &[theirs as f64]),
             (contender, &[ours as f64]),
+            goal,
+        )?;
+        self.write()
+    }
+
+    /// Compares numbers of bytes that do vary, in turns: `work` is called for the peer and for the contender,
+    /// by their names, in a new random order in each repetition.
+    pub fn compare_measured_bytes(
+        &mut self,
+        figure: &'static str,
+        subject: &str,
+        names: [&'static str; 2],
+        runs: usize,
+        goal: Option<f64>,
+        mut work: impl FnMut(&str) -> Result<u64>,
+    ) -> Result<()> {
+        let mut values = [Vec::new(), Vec::new()];
+        let mut order = [0, 1];
+        for repetition in 0..runs {
+            self.rng.shuffle(&mut order);
+            for (place, who) in order.into_iter().enumerate() {
+                let bytes = work(names[who])
+                    .with_context(|| format!("{figure}, {subject}: {} failed", names[who]))?;
+                eprintln!("{figure}, {subject}: {} {bytes} bytes", names[who]);
+                values[who].push(bytes as f64);
+                self.runs.push(Run {
+                    figure,
+                    subject: subject.to_owned(),
+                    contender: names[who],
+                    repetition,
+                    place,
+                    seconds: None,
+                    bytes: Some(bytes),
+                });
+            }
+        }
+        self.add(
+            (figure, subject, "-", "bytes"),
+            (names[0], &values[0]),
+            (names[1], &values[1]),
             goal,
         )?;
         self.write()

@@ -10,8 +10,14 @@ pub(crate) fn markdown(rows: &[Row]) -> String {
     );
     for row in rows {
         let (goal, reached) = match row.goal {
-            Some(goal) if row.ratio.value <= goal => (format!("<= {goal}"), "yes"),
-            Some(goal) => (format!("<= {goal}"), "missed"),
+            Some(goal) => {
+                let reached = match (row.ratio.low <= goal, row.ratio.high <= goal) {
+                    (_, true) => "yes",
+                    (false, _) => "missed",
+                    (true, false) => "undecided",
+                };
+                (format!("<= {goal}"), reached)
+            }
             None => ("-".to_owned(), "-"),
         };
         text += &format!(
@@ -40,6 +46,9 @@ fn shown(spread: &Spread, unit: &str) -> String {
     } else if unit == "s" {
         format!("{median:.3} s ({min:.3}-{max:.3})")
     } else {
-        format!("{median} {unit}")
+        match min == max {
+            true => format!("{median} {unit}"),
+            false => format!("{median} {unit} ({min}-{max})"),
+        }
     }
 }

@@ -27,29 +27,28 @@ pub(crate) fn measure(
         .as_deref()
         .context("the program cannot wait")?;
     world.furnish(&application.tree)?;
-    let (mut directory, mut brisk) = (Vec::new(), Vec::new());
-    for _ in 0..runs.min(5) {
-        directory.push(in_use(world, &|| {
-            world.chroot(As::Root, &application.tree, waiting)
-        })?);
-        brisk.push(in_use(world, &|| {
-            world.brisk_run(As::Root, &application.image, waiting)
-        })?);
-        world.end_sessions(As::Root, &application.image)?;
-    }
-    world.unfurnish(&application.tree)?;
-    bench.compare_bytes(
+    const DIRECTORY: &str = "directory";
+    let result = bench.compare_measured_bytes(
         "memory of eight programs",
         application.name,
-        ("directory", median(directory)),
-        ("brisk run", median(brisk)),
+        [DIRECTORY, "brisk run"],
+        runs.min(5).into(),
         Some(GOAL),
-    )
-}
-
-fn median(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values[values.len() / 2]
+        |who| match who {
+            DIRECTORY => in_use(world, &|| {
+                world.chroot(As::Root, &application.tree, waiting)
+            }),
+            _ => {
+                let bytes = in_use(world, &|| {
+                    world.brisk_run(As::Root, &application.image, waiting)
+                });
+                world.end_sessions(As::Root, &application.image)?;
+                bytes
+            }
+        },
+    );
+    world.unfurnish(&application.tree)?;
+    result
 }
 
 /// Bytes of memory that eight programs, all loaded, keep from other uses.

@@ -20,17 +20,21 @@ pub(crate) struct ReadAhead {
 
 impl ReadAhead {
     pub(crate) fn set(kib: u32) -> Result<Self> {
-        let mut before = Vec::new();
+        // Restored from here on, also if one of them cannot be set.
+        let mut all = Self {
+            kib,
+            before: Vec::new(),
+        };
         for device in fs::read_dir("/sys/block").context("cannot list block devices")? {
             let knob = device?.path().join("queue/read_ahead_kb");
             let Ok(old) = fs::read_to_string(&knob) else {
                 continue;
             };
-            fs::write(&knob, kib.to_string())
-                .with_context(|| format!("cannot write {}", knob.display()))?;
-            before.push((knob, old));
+            let set = fs::write(&knob, kib.to_string());
+            set.with_context(|| format!("cannot write {}", knob.display()))?;
+            all.before.push((knob, old));
         }
-        Ok(Self { kib, before })
+        Ok(all)
     }
 
     pub(crate) fn kib(&self) -> u32 {
