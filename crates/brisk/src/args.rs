@@ -1,8 +1,5 @@
 //! The command line: help, man pages and completions all come from here.
 
-use std::path::PathBuf;
-
-use brisk_image::{Image, OpenOptions};
 use clap::{Parser, Subcommand};
 
 use crate::verbs;
@@ -69,26 +66,4 @@ pub enum Verb {
     /// Writes brisk's man pages.
     #[command(hide = true)]
     Man(verbs::man::Args),
-}
-
-/// An image to be read.
-#[derive(Debug, clap::Args)]
-pub struct ImageArgs {
-    /// The image, or a program that carries one, such as an AppImage.
-    pub image: PathBuf,
-
-    /// The byte at which the image starts in its file. [default: found by itself]
-    #[arg(long, value_name = "BYTES")]
-    pub offset: Option<u64>,
-}
-
-impl ImageArgs {
-    /// Opens the image.
-    pub fn open(&self) -> anyhow::Result<Image> {
-        let mut options = OpenOptions::new();
-        if let Some(bytes) = self.offset {
-            options = options.offset(bytes);
-        }
-        Ok(Image::open_with(&self.image, &options)?)
-    }
 }

@@ -15,7 +15,7 @@ use anyhow::Context;
 use brisk_io::will_read;
 use clap::{Args, FromArgMatches};
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::verbs::{replay, run};
 
 /// What is installed, into one directory.

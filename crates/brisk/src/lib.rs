@@ -1,15 +1,17 @@
 /*!
 The `brisk` command: packs programs into small SquashFS images and starts them from there.
 
-Each verb has a file of its own in `verbs`: its arguments, and a `run` that gives an [`Answer`].
+Each verb has a file of its own in `verbs`: its arguments, and a `run` that gives an `Answer`.
 Data goes to stdout, messages to stderr.
 
 There are two programs. A launch from cold reads brisk's own code first, so `brisk` holds only what
 a launch needs ([`launch`]); for all else it becomes `brisk-tools` ([`all_verbs`]).
 */
 
+mod answer;
 mod args;
 mod disk_rate;
+mod image_args;
 mod json;
 mod kernel_feature;
 mod lab;
@@ -18,28 +20,21 @@ mod messages;
 mod names;
 mod page;
 mod progress;
+mod readiness;
 mod size;
 mod surroundings;
+mod timeline;
 mod verbs;
+mod whole_file;
 
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
+use crate::answer::Answer;
 use crate::args::{Brisk, Verb};
 use crate::launcher::Start;
-
-/// What a verb found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// It was done, or it is so: exit code 0.
-    Yes,
-    /// It is not so, as when two images differ: exit code 1.
-    No,
-    /// A program was run, and exited with this.
-    Exited(u8),
-}
 
 /// The exit code of a verb that failed, and of arguments that cannot be.
 const FAILED: u8 = 2;
@@ -92,8 +87,8 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Ls(args) => verbs::ls::run(&args),
         Verb::Cat(args) => verbs::cat::run(&args),
         Verb::Extract(args) => verbs::extract::run(&args),
-        Verb::Completions(args) => verbs::completions::run(&args),
-        Verb::Man(args) => verbs::man::run(&args),
+        Verb::Completions(args) => verbs::completions::run(&args, Brisk::command()),
+        Verb::Man(args) => verbs::man::run(&args, Brisk::command()),
         Verb::Info(args) => verbs::info::run(&args),
         Verb::Diff(args) => verbs::diff::run(&args),
         Verb::Repack(args) => verbs::repack::run(&args),

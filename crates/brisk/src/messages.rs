@@ -1,4 +1,4 @@
-//! Messages to the person at the terminal, on stderr.
+//! Messages to the person at the terminal, on stderr, and their words.
 //!
 //! That nobody reads them is no reason to stop: what cannot be written is dropped.
 
@@ -15,4 +15,9 @@ pub fn say(text: &str) {
 /// Says `text` as a warning.
 pub fn warn(text: &str) {
     say(&format!("brisk: warning: {text}"));
+}
+
+/// A number of things.
+pub fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }

@@ -6,7 +6,7 @@
 mod staging;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::thread;
@@ -309,6 +309,20 @@ fn a_pack_that_others_could_have_made_is_taken_only_if_it_is_named() {
         );
         let err = verbose(&["--hot", "app.img.hot"]);
         assert!(err.contains("a new session fills"), "{err}");
+        // Who may write the image may write the pack, but not another group.
+        let image = stage.path("app.img");
+        let group = fs::metadata(&image).unwrap().gid();
+        fs::set_permissions(&image, mode(0o664)).unwrap();
+        fs::set_permissions(&hot, mode(0o664)).unwrap();
+        chown(&hot, Some(0), Some(group)).unwrap();
+        let err = verbose(&[]);
+        assert!(err.contains("a new session fills"), "{err}");
+        chown(&hot, None, Some(54321)).unwrap();
+        let err = verbose(&[]);
+        assert!(
+            err.contains("others may have made it: its mode is 664, "),
+            "{err}"
+        );
     });
 }
 

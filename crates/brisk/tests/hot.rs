@@ -165,6 +165,75 @@ fn verify_finds_damage_in_a_pack() {
 }
 
 #[test]
+fn verify_looks_at_the_pack_beside_an_image() {
+    let sandbox = with_profile();
+    sandbox.pack(&[]);
+    let hot = |tree: &str, pack: &str| {
+        sandbox.stdout(&["hot", tree, "--profile", "p", "-o", pack, "-q"]);
+    };
+    let verify = |args: &[&str]| {
+        let Outcome { code, stdout, .. } =
+            sandbox.run(&[&["verify", "-q", "app.img"], args].concat());
+        let ends = stdout
+            .lines()
+            .filter(|line| !line.contains(": read ") && !line.contains("corrupt"));
+        (code, ends.map(str::to_owned).collect::<Vec<_>>())
+    };
+    let sound = "app.img: sound".to_owned();
+    assert_eq!(verify(&[]), (0, vec![sound.clone()]));
+    hot("app.img", "app.img.hot");
+    let said = "app.img.hot: has 1 frame (81932 bytes) of what the image has".to_owned();
+    assert_eq!(verify(&[]), (0, vec![sound.clone(), said]));
+
+    // Of another image, or of none; the one beside the image is not looked at then.
+    hot("app", "of-tree");
+    let other = |pack: &str| {
+        let again = format!(
+            "{pack}: not of use; make it again: brisk hot app.img --profile PROFILE -o {pack}"
+        );
+        (1, vec![sound.clone(), again])
+    };
+    assert_eq!(verify(&["--hot", "of-tree"]), other("of-tree"));
+    let stdout = sandbox
+        .run(&["verify", "-q", "app.img", "--hot", "of-tree"])
+        .stdout;
+    assert!(
+        stdout
+            .starts_with("of-tree: corrupt hot pack at table[0]: the identity is that of another"),
+        "{stdout}"
+    );
+    sandbox.file("none", b"no hot pack at all");
+    assert_eq!(verify(&["--hot", "none"]), other("none"));
+    assert!(
+        sandbox
+            .failure(&["verify", "-q", "app.img", "--hot", "gone"])
+            .contains("gone: ")
+    );
+
+    let pack = open(&sandbox, "app.img.hot").unwrap();
+    let mut bytes = sandbox.bytes("app.img.hot");
+    let at = usize::try_from(pack.frame(0).unwrap().stored.start).unwrap();
+    bytes[at] ^= 1;
+    fs::write(sandbox.path("app.img.hot"), bytes).unwrap();
+    assert_eq!(verify(&[]), other("app.img.hot"));
+    let json: Value =
+        serde_json::from_str(&sandbox.run(&["verify", "-q", "app.img", "--json"]).stdout).unwrap();
+    assert_eq!(
+        (&json["sound"], &json["faults"]),
+        (&json!(false), &json!([]))
+    );
+    let beside = &json["hot_pack_beside"];
+    assert_eq!(
+        (&beside["path"], &beside["sound"]),
+        (&json!("app.img.hot"), &json!(false))
+    );
+    assert_eq!(
+        beside["checked"],
+        json!({"frames": 0, "bytes": 0, "faults": 1})
+    );
+}
+
+#[test]
 fn what_is_stale_is_left_out_with_one_line() {
     let sandbox = with_profile();
     sandbox.file("app/etc/app.conf", b"colour = yes\n");
@@ -290,6 +359,14 @@ fn repack_keeps_the_tree_and_makes_a_new_pack() {
             "{from}"
         );
     }
+    let refused = sandbox.failure(&[
+        "repack", "carried", "--offset", "5000", "-o", "carried", "-q",
+    ]);
+    assert!(
+        refused.contains("the program before the image would be lost"),
+        "{refused}"
+    );
+    assert!(sandbox.bytes("carried") == carried);
     assert_eq!(
         sandbox.stdout(&["repack", "app.img", "-o", "app.img", "-q"]),
         ""

@@ -238,6 +238,42 @@ fn figures_are_kept_for_programs_that_load() {
 }
 
 #[test]
+fn whole_pages_are_summed_in_each_form() {
+    watched_for(LIMIT, || {
+        let stage = Stage::on_disk(0);
+        let (raw, _) = measure(
+            &stage,
+            &[
+                "--size",
+                "1M",
+                "--runs",
+                "1",
+                "--states",
+                "warm",
+                "--processes",
+                "1",
+                "--touched",
+                "25-random",
+                "--by",
+                "caller,others",
+                "--faulting",
+                "0",
+                "--release",
+                "unmap",
+                "--strategies",
+                "read,private-map",
+                "--product",
+                "--whole-pages",
+            ],
+        );
+        let cases = raw["cases"].as_array().unwrap();
+        let forms = cases.iter().map(|case| case["form"].as_str().unwrap());
+        assert!(forms.into_iter().any(|form| form == "patched"), "{cases:?}");
+        assert!(raw["runs"].as_array().unwrap().len() > cases.len());
+    });
+}
+
+#[test]
 fn a_file_in_memory_is_only_warm() {
     watched_for(LIMIT, || {
         let stage = Stage::on_disk(0);

@@ -75,7 +75,11 @@ fn an_image_is_mounted_and_unmounted() {
     assert_eq!(lazy, said(0, "", ""));
     assert_eq!(
         place.brisk(&["umount", "at"]),
-        said(2, "", "brisk: cannot unmount at: it is not a mount point\n")
+        said(
+            2,
+            "",
+            "brisk: cannot unmount at: it is not a mount point; brisk stat lists what runs from images, and what serves it\n"
+        )
     );
 }
 

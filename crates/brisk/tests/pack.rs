@@ -170,6 +170,45 @@ fn puts_first_what_the_order_says_and_stores_raw_what_is_asked() {
     assert_eq!(at(&image, &first) % 4096, 0);
     let image = sandbox.pack(&[]);
     assert_eq!(stored_at(&image, &sandbox, &first), None);
+    // The one that is to be raw is stored, and not the same contents that come before.
+    sandbox.file("app/equal", &second);
+    let image = sandbox.pack(&raw);
+    assert_eq!(at(&image, &second) % 4096, 0);
+    assert!(
+        image.file(&inode(&image, "equal")).unwrap().stored_as()
+            == image.file(&inode(&image, "second")).unwrap().stored_as()
+    );
+}
+
+#[test]
+fn what_is_said_of_one_name_is_said_of_a_file_with_several() {
+    let sandbox = Sandbox::with_app();
+    sandbox.file("app/tool", b"tool");
+    for name in ["app/another", "app/lib/tool", "app/zzz"] {
+        fs::hard_link(sandbox.path("app/tool"), sandbox.path(name)).unwrap();
+    }
+    for name in ["/tool", "/another", "/lib/tool", "/zzz"] {
+        let (mode, owner) = (format!("{name}=4755"), format!("{name}=7:8"));
+        let image = sandbox.pack(&["--chmod", &mode, "--chown", &owner]);
+        let inode = inode(&image, "zzz");
+        assert_eq!((inode.permissions(), inode.uid()), (0o4755, 7), "{name}");
+    }
+}
+
+#[test]
+fn what_no_reader_could_hold_is_refused() {
+    let sandbox = Sandbox::with_app();
+    fs::File::create(sandbox.path("app/disk"))
+        .unwrap()
+        .set_len(65 << 30)
+        .unwrap();
+    let refused = sandbox.failure(&["pack", "app", "-o", "app.img", "--block-size", "4K"]);
+    assert_eq!(
+        refused,
+        "brisk: disk: the file has 69793218560 bytes, allowed are 68719476736 in blocks of 4096; make \
+         blocks larger\n"
+    );
+    assert!(!sandbox.path("app.img").exists());
 }
 
 #[test]

@@ -508,6 +508,38 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
 }
 
 #[test]
+fn a_launch_that_reads_much_else_is_added_to_what_was_learned() {
+    each_user(|user| {
+        let stage = stage_of(user);
+        let script =
+            "#!/bin/sh\nif [ -n \"$1\" ]; then cat \"$BRISK_TREE/data/$1\" > /dev/null; fi\n";
+        fs::write(stage.path("app/bin/app"), script).unwrap();
+        let other = stage.path("app/data/other");
+        fs::write(&other, vec![7; 16 << 20]).unwrap();
+        let run = |file: &str| {
+            evict_and_prove(&File::open(&other).unwrap()).unwrap();
+            let arguments = ["run", "app", "--auto", "-v", "--", "bin/app", file];
+            good(auto(&stage, &arguments).output().unwrap()).1
+        };
+        let recorded = "it is recorded by this run";
+        let said = run("");
+        assert!(said.contains(recorded), "{said}");
+        let little = learned(&stage)[0]["pages"].as_u64().unwrap();
+        assert!(little < 256, "{little}");
+        // As far as the system keeps accounts, and the file was not read ahead of the program.
+        let deadline = Instant::now() + SOON;
+        while !run("other").contains(recorded) {
+            assert!(Instant::now() < deadline, "it is not learned from again");
+        }
+        let list = learned(&stage);
+        assert_eq!(list[0]["runs"], 2, "{list:?}");
+        assert!(list[0]["pages"].as_u64() >= Some(4096), "{list:?}");
+        let said = run("other");
+        assert!(said.contains(" asked for in "), "{said}");
+    });
+}
+
+#[test]
 fn a_damaged_profile_that_was_learned_is_recorded_again() {
     watched(|| {
         let stage = stage(0);

@@ -523,6 +523,26 @@ fn without_guardian_and_server_readers_get_errors() {
     });
 }
 
+/// As whoever ends a service asks all that it has started, at once.
+#[test]
+fn when_all_of_a_session_is_asked_to_end_readers_get_errors() {
+    each_user(|stage| {
+        let child = reader(stage);
+        stage.wait_for_program("mount-warden");
+        let wardens = stage.processes("mount-warden");
+        let guardians = stage.processes("brisk-guardian");
+        kill(&guardians, Signal::STOP);
+        kill(&wardens, Signal::TERM);
+        kill(&stage.processes("brisk-server"), Signal::TERM);
+        kill(&guardians, Signal::TERM);
+        kill(&guardians, Signal::CONT);
+        let (code, _, err) = said(&go(child));
+        assert_ne!(code, Some(0));
+        assert!(err.contains("not connected"), "{err}");
+        stage.assert_no_process(Duration::from_secs(10));
+    });
+}
+
 #[test]
 fn a_killed_warden_is_replaced() {
     each_user(|stage| {
@@ -987,6 +1007,16 @@ fn several_images_have_places_and_servers_of_their_own() {
                 .ends_with("at/in are in each other; name places that are not\n"),
             "{overlap:?}"
         );
+        // The place of another is none that is free.
+        for taken in ["/mnt", "/media", "/srv"] {
+            let with = format!("app.img@{taken}");
+            let (code, out, err) = run_with(stage, &["--with", &with], "echo $BRISK_TREE");
+            assert_ne!(out.trim_end(), taken);
+            assert!(
+                code == Some(0) || err.contains("name a directory"),
+                "{code:?} {err}"
+            );
+        }
         let nowhere = run_with(stage, &["--at", "at", "--with", "app.img"], "true");
         assert_eq!(nowhere.0, Some(125));
         assert!(

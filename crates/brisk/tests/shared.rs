@@ -121,6 +121,11 @@ impl Stage {
 
     /// The command where the kernel allows no user namespaces: below a change of root.
     fn without_namespaces(&self, program: &str, arguments: &[&str]) -> Said {
+        self.apart(program, arguments).output().unwrap().into()
+    }
+
+    /// The same, to be started.
+    fn apart(&self, program: &str, arguments: &[&str]) -> Command {
         let root = self.path("root");
         if !root.exists() {
             fs::create_dir(&root).unwrap();
@@ -128,8 +133,7 @@ impl Stage {
         let script = "mount --rbind / root && here=$PWD && shift 0 && \
                       exec chroot root sh -c 'cd \"$0\" && exec \"$@\"' \"$here\" \"$@\"";
         let before = ["unshare", "--mount", "sh", "-c", script, "sh"];
-        let mut command = self.wrapped(&before, USER, program, arguments);
-        command.output().unwrap().into()
+        self.wrapped(&before, USER, program, arguments)
     }
 
     /// What the sessions' own processes of `user` had to say.
@@ -232,7 +236,9 @@ fn every_user_mounts_and_unmounts() {
         assert_eq!(twice, said(2, "", &again));
         assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
         stage.assert_nothing_left(user);
-        let gone = format!("brisk: cannot unmount {at}: it is not a mount point\n");
+        let gone = format!(
+            "brisk: cannot unmount {at}: it is not a mount point; brisk stat lists what runs from images, and what serves it\n"
+        );
         assert_eq!(stage.brisk(user, &["umount", &at]), said(2, "", &gone));
     }
 }
@@ -342,16 +348,17 @@ fn a_mount_is_not_ended_with_the_one_before_it() {
     for user in [0, USER] {
         let at = format!("at{user}");
         assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
+        let detached = stage.servers(user);
         let mut program = stage.working_in(user, &format!("{at}/sub"));
         assert_eq!(stage.brisk(user, &["umount", "-l", &at]), said(0, "", ""));
         assert_eq!(stage.brisk(user, &["mount", "b.img", &at]), said(0, "", ""));
-        let both = stage.servers(user);
-        assert_eq!(both.len(), 2, "{}", stage.log(user));
+        // Nobody can do anything to the other any more.
+        assert_eq!(stage.servers(user).len(), 1, "{}", stage.log(user));
+        let ended = |pid: &Pid| !PathBuf::from(format!("/proc/{pid}")).exists();
+        assert!(!ended(&detached[0]));
         program.kill().unwrap();
         program.wait().unwrap();
-        wait_until(|| stage.servers(user).len() == 1);
-        let ended = |pid: &Pid| !PathBuf::from(format!("/proc/{pid}")).exists();
-        wait_until(|| both.iter().any(ended));
+        wait_until(|| ended(&detached[0]));
         // Time for the last words of the one that ended.
         thread::sleep(Duration::from_millis(100));
         assert_eq!(stage.sh(user, COMPARE), said(0, "", ""));
@@ -368,16 +375,48 @@ fn a_mount_that_nobody_serves_any_more_is_unmounted() {
         assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
         let guardian = pid(&stage.sessions(user)[0]["guardian"]).unwrap();
         let servers = stage.servers(user);
+        // Also if somebody is in it.
+        let mut program = stage.working_in(user, &format!("{at}/sub"));
         // So that it starts no other server.
         kill_process(guardian, Signal::STOP).unwrap();
         kill_process(servers[0], Signal::KILL).unwrap();
         kill_process(guardian, Signal::KILL).unwrap();
         wait_until(|| !is_mounted(&stage.at(user)));
+        program.kill().unwrap();
+        program.wait().unwrap();
         assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
         assert_eq!(stage.sh(user, COMPARE), said(0, "", ""));
         assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
         stage.assert_nothing_left(user);
     }
+}
+
+#[test]
+fn a_mount_is_unmounted_and_not_a_session_that_has_its_place() {
+    let stage = Stage::new();
+    let run = [
+        "run", "a.img", "--at", "at0", "--linger", "60", "--", "true",
+    ];
+    assert_eq!(stage.brisk(0, &run), said(0, "", ""));
+    assert!(!is_mounted(&stage.at(0)));
+    assert_eq!(stage.brisk(0, &["mount", "a.img", "at0"]), said(0, "", ""));
+    assert_eq!(stage.sessions(0).len(), 2);
+    assert_eq!(stage.brisk(0, &["umount", "at0"]), said(0, "", ""));
+    assert!(!is_mounted(&stage.at(0)));
+    wait_until(|| stage.sessions(0).len() == 1);
+    // Where nothing is mounted for the caller, it is the session that is meant.
+    assert_eq!(stage.brisk(0, &["umount", "at0"]), said(0, "", ""));
+    stage.assert_nothing_left(0);
+}
+
+#[test]
+fn a_mount_that_cannot_be_served_is_none() {
+    let stage = Stage::new();
+    // Room for the guardian, and for nothing that it starts.
+    let script = "exec prlimit --nproc=1 ./brisk mount a.img at1000";
+    let refused = stage.sh(USER, script);
+    assert_eq!((refused.code, &*refused.out), (Some(2), ""), "{refused:?}");
+    stage.assert_nothing_left(USER);
 }
 
 #[test]
@@ -494,6 +533,36 @@ fn where_namespaces_are_refused_fusermount_mounts() {
         )
     );
     stage.assert_nothing_left(USER);
+}
+
+#[test]
+fn where_namespaces_are_refused_nobody_joins_what_was_unmounted() {
+    let stage = Stage::new();
+    let run = |script: &str| {
+        let run = ["run", "a.img", "--linger", "1", "--", "sh", "-c", script];
+        stage.apart("./brisk", &run)
+    };
+    let mut first = run("echo in; sleep 60 > /dev/null 2>&1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut word = [0; 3];
+    first
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut word)
+        .unwrap();
+    let lazily = stage.without_namespaces("./brisk", &["umount", "--lazy", "a.img"]);
+    assert_eq!(lazily, said(0, "", ""));
+    let second: Said = run("cat $BRISK_TREE/sub/inside").output().unwrap().into();
+    assert_eq!(
+        (second.code, &*second.out),
+        (Some(0), "from the image"),
+        "{second:?}"
+    );
+    first.kill().unwrap();
+    first.wait().unwrap();
 }
 
 #[test]

@@ -90,6 +90,37 @@ fn each_damaged_file_is_named() {
 }
 
 #[test]
+fn a_damaged_recipe_is_damage_and_no_failure() {
+    let place = Place::new();
+    place.tree("tree");
+    place.pack(&ImageWriter::new(), "tree", "a.img");
+    let mut bytes = fs::read(place.path("a.img")).unwrap();
+    let used = u64::from_le_bytes(bytes[40..48].try_into().unwrap());
+    // The recipe is JSON: behind the header of its section.
+    let section = used.next_multiple_of(4096) as usize;
+    let recipe = bytes[section..]
+        .iter()
+        .position(|byte| *byte == b'{')
+        .unwrap();
+    bytes[section + recipe] = b'!';
+    fs::write(place.path("a.img"), &bytes).unwrap();
+    for arguments in [&["verify", "a.img"][..], &["verify", "--rebuild", "a.img"]] {
+        let damaged = place.brisk(arguments);
+        assert_eq!((damaged.code, &*damaged.err), (Some(1), ""), "{damaged:?}");
+        assert!(
+            damaged
+                .out
+                .contains("the digest in its header is of other bytes"),
+            "{damaged:?}"
+        );
+        assert!(
+            damaged.out.ends_with("a.img: damaged, 1 fault\n"),
+            "{damaged:?}"
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_opened_is_damage_or_failure() {
     let place = Place::new();
     write(&place.path("a.img"), b"PK\x03\x04 no image");

@@ -10,6 +10,16 @@ use super::statistics::Ratio;
 /// one time in ten. Intervals are too narrow then to be believed.
 pub const ENOUGH: usize = 4;
 
+/// What stands where fewer runs were made.
+pub fn too_few(runs: usize) -> &'static str {
+    match runs {
+        ..ENOUGH => {
+            " These are too few to tell two apart: intervals of so few runs are too narrow."
+        }
+        _ => "",
+    }
+}
+
 /// Which of two is the faster one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {

@@ -12,8 +12,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::messages::say;
+use crate::readiness::parse_readiness;
 use crate::surroundings;
-use crate::verbs::trace;
 
 /// What a program finds in its home directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -237,7 +237,7 @@ impl App {
 /// When a launch is over. The clock stops there, so a time that is given says nothing, and what is
 /// looked for by polling is found late.
 pub fn ready(text: &str) -> Result<Readiness> {
-    match trace::parse_ready(text.into()) {
+    match parse_readiness(text.into()) {
         Ok(ready @ (Readiness::Exit | Readiness::Line(_) | Readiness::Window(_))) => Ok(ready),
         _ => bail!("allowed are exit, line:TEXT, window and window:TITLE"),
     }

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::ablation::Change;
 use super::app::{App, Home, Words};
 use super::cold::Chill;
-use super::contender::{Contender, Replay, Start, Training};
+use super::contender::{Contender, Replay, Start};
 use super::file_sizes::up_to;
 use super::format::Format;
 use super::machine::Machine;
@@ -28,13 +28,14 @@ use super::rival::{Order, Rival, version};
 use super::sample;
 use super::stage::{Stage, runtime, shown, work_off};
 use super::throttle::{Lift, Throttle};
-use super::timeline::{Filling, Timeline};
+use super::training::Training;
 use super::undo::Undo;
 use super::walk::{Walked, walk};
 use super::wrong;
 use super::x_server::XServer;
 use crate::disk_rate::{Rate, one_of_each_kind};
 use crate::messages::say;
+use crate::timeline::{Filling, Timeline};
 
 /// How many bytes a warm launch may read from the disk: a file of the system or two, one
 /// read-ahead each, or a share of what the cold one read. The kernel's SquashFS keeps no listings
@@ -511,7 +512,7 @@ impl Measuring<'_> {
                 let image = self.stage.path(&rival.file_name());
                 let order = match (rival, &*profiles) {
                     (Rival::SquashfsSorted, [(_, profile), ..]) => {
-                        let profile = Profile::open(profile, &Limits::default())?;
+                        let profile = Profile::open(profile, &Limits::of_profiles())?;
                         Some(Order::write(
                             &profile,
                             &self.app.tree,
@@ -644,7 +645,7 @@ impl Measuring<'_> {
         let Some(change) = format.change() else {
             return Ok(profile.to_owned());
         };
-        let whole = Profile::open(profile, &Limits::default())?;
+        let whole = Profile::open(profile, &Limits::of_profiles())?;
         let Some(changed) = change.of(&whole, !format.is_replayed())? else {
             return Ok(profile.to_owned());
         };
@@ -703,7 +704,7 @@ impl Measuring<'_> {
     fn record(&mut self, image: &Path) -> Result<Vec<(Training, PathBuf)>> {
         let command = std::slice::from_ref(&self.app.command);
         let same = self.record_all(image, Training::Same, command)?;
-        let right = Profile::open(&same, &Limits::default())?;
+        let right = Profile::open(&same, &Limits::of_profiles())?;
         self.timeline = Some(Timeline::of(&right, TOUCHES));
         let demand = right.demand_by_root();
         self.demanded = Some(demand.iter().map(|root| root.pages * PAGE).sum());

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use anyhow::bail;
 
 use super::ablation::Change;
-use super::contender::Training;
 use super::rival::Rival;
+use super::training::Training;
 
 /// What `--prefer` has as its default.
 const SPEED: &str = "speed";

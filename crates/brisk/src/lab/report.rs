@@ -1,9 +1,8 @@
 //! Results of launches as a page with pictures, made of the raw runs alone.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +13,7 @@ use super::results::{AppResults, Figure, Kind, Results, Row};
 use super::table::{self, disk_of, megabytes};
 use crate::page::chart::{self, Curve, Plots, Scale, Whose};
 use crate::page::{Page, touches};
+use crate::whole_file::write_whole;
 
 /// Bytes of a file of raw runs: a hundred times what the largest experiment writes.
 const LARGEST: u64 = 64 << 20;
@@ -107,24 +107,7 @@ pub fn write(raws: &[Raw], parts: &[Part], path: &Path) -> Result<()> {
         [] => page_of_parts(parts),
         raws => page(raws, parts),
     };
-    write_page(&text, path)
-}
-
-/// Writes a page, a picture or results at `path`, whole or not at all.
-pub fn write_page(text: &str, path: &Path) -> Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let write = || {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(text.as_bytes())?;
-        let file = file.persist(path)?;
-        // A temporary file is its owner's alone; what came out is for everybody to read.
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-        anyhow::Ok(())
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    write_whole(&text, path)
 }
 
 /// A page without a launch.

@@ -7,18 +7,18 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::app::App;
-use super::contender::{Contender, Training};
+use super::contender::Contender;
 use super::file_sizes::UpTo;
 use super::format::Format;
 use super::machine::Machine;
 use super::proof::Proven;
 use super::read_ahead::Device;
 use super::recipe::Recipe;
-use super::report;
 use super::rival::Rival;
 use super::statistics::{Ratio, Spread};
-use super::table;
-use super::timeline::{Filling, Timeline};
+use super::training::Training;
+use crate::timeline::{Filling, Timeline};
+use crate::whole_file::write_whole;
 
 /// What is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -272,17 +272,12 @@ impl AppResults {
 }
 
 impl Results {
-    /// A table of each app, for people.
-    pub fn table(&self) -> String {
-        table::of(self)
-    }
-
     /// Writes `raw.json` in `out`, whole or not at all.
     pub fn write(&self, out: &Path) -> Result<()> {
         let path = out.join("raw.json");
         let mut text = serde_json::to_string_pretty(self)
             .with_context(|| format!("cannot write {}", path.display()))?;
         text.push('\n');
-        report::write_page(&text, &path)
+        write_whole(&text, &path)
     }
 }

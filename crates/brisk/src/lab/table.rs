@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::answers::{self, Answer};
 use super::app::Home;
-use super::contender::Training;
 use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row, Settings};
 use super::statistics::Ratio;
+use super::training::Training;
 use crate::names::printable;
 use crate::page::escaped;
 

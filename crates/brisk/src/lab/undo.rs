@@ -19,11 +19,13 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde::{Deserialize, Serialize};
 
-use super::x_server::ENDING;
 use crate::messages::warn;
 
 /// How often a session is asked to end that still starts, or ends.
 const TRIES: u32 = 50;
+
+/// How long an X server may take to remove its socket and its lock.
+pub const ENDING: Duration = Duration::from_secs(2);
 
 /// How long processes that were ended may still write where a directory is removed.
 const WRITING: Duration = Duration::from_secs(1);

@@ -9,10 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::undo::Undo;
-
-/// How long one may take to remove its socket and its lock.
-pub const ENDING: Duration = Duration::from_secs(2);
+use super::undo::{ENDING, Undo};
 
 /// An X server, which ends with this value, or with the lab.
 pub struct XServer {

@@ -2,7 +2,7 @@
 
 use super::Page;
 use super::chart::{Curve, Scale, curves, framed, short, ticks};
-use crate::lab::{Filling, Timeline, TouchedFile, TouchedRange};
+use crate::timeline::{Filling, Timeline, TouchedFile, TouchedRange};
 
 /// Bytes of a page.
 const PAGE: f64 = 4096.0;

@@ -10,9 +10,10 @@ use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
-use super::pack::count;
+use crate::answer::Answer;
+use crate::json;
+use crate::messages::count;
 use crate::names::shown;
-use crate::{Answer, json};
 
 /// What to do with learned hot packs.
 #[derive(Debug, clap::Args)]
@@ -43,7 +44,7 @@ struct ListArgs {
 #[derive(Debug, clap::Args)]
 struct ForgetArgs {
     /// The image or directory, which need not be there any more.
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present = "all", value_name = "IMAGE|DIR")]
     image: Option<PathBuf>,
 
     /// Removes all of them.

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use brisk_image::InodeKind;
 
-use crate::Answer;
-use crate::args::ImageArgs;
+use crate::answer::Answer;
+use crate::image_args::ImageArgs;
 use crate::size::parse_size;
 
 /// What to write.

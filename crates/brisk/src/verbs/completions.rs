@@ -2,11 +2,10 @@
 
 use std::io::{self, Write};
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
 
-use crate::Answer;
-use crate::args::Brisk;
+use crate::answer::Answer;
 
 /// For which shell.
 #[derive(Debug, clap::Args)]
@@ -15,10 +14,10 @@ pub struct Args {
     shell: Shell,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<Answer> {
+pub fn run(args: &Args, mut brisk: Command) -> anyhow::Result<Answer> {
     // The generator panics on what it cannot write, such as to a broken pipe.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Brisk::command(), "brisk", &mut script);
+    clap_complete::generate(args.shell, &mut brisk, "brisk", &mut script);
     io::stdout().lock().write_all(&script)?;
     Ok(Answer::Yes)
 }

@@ -8,11 +8,12 @@ use brisk_image::{Aspect, Change, Difference, Image, Tree, TreeRules};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::args::ImageArgs;
+use crate::answer::Answer;
+use crate::image_args::ImageArgs;
+use crate::json;
 use crate::messages::warn;
 use crate::names::shown;
 use crate::progress::Progress;
-use crate::{Answer, json};
 
 /// What to compare.
 #[derive(Debug, clap::Args)]

@@ -8,8 +8,9 @@ use indicatif::BinaryBytes;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
+use crate::answer::Answer;
+use crate::json;
 use crate::names::printable;
-use crate::{Answer, json};
 
 /// How to say it.
 #[derive(Debug, clap::Args)]

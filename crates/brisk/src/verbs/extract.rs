@@ -10,8 +10,8 @@ use brisk_image::{ExtractSummary, Extractor};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use crate::Answer;
-use crate::args::ImageArgs;
+use crate::answer::Answer;
+use crate::image_args::ImageArgs;
 use crate::messages::{say, warn};
 use crate::progress::Progress;
 
@@ -40,7 +40,7 @@ pub struct Args {
 
     /// Files, and parts of large ones, that are decoded and written at once. [default: one for
     /// each processor]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, alias = "threads", value_name = "N")]
     jobs: Option<NonZero<usize>>,
 
     /// Prints what was extracted as one JSON object.

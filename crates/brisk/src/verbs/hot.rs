@@ -11,10 +11,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use super::pack::{check_output, count};
+use super::pack::check_output;
 use super::profile::{open, origin};
-use crate::Answer;
-use crate::messages::{say, warn};
+use crate::answer::Answer;
+use crate::messages::{count, say, warn};
 use crate::progress::Progress;
 
 /// Of what to take the pages, and where to put them.
@@ -165,7 +165,7 @@ pub fn summary_text(summary: &HotSummary) -> String {
 }
 
 /// Whether both are there, and one file.
-fn is_same(a: &Path, b: &Path) -> bool {
+pub fn is_same(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let id = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     id(a).is_some_and(|a| id(b) == Some(a))

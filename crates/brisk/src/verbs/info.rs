@@ -6,10 +6,11 @@ use anyhow::Context;
 use brisk_image::{CodecOptions, HotPack, Image, LargeFile, Recipe, SizeStep, Usage};
 use serde_json::{Value, json};
 
-use super::pack::count;
-use crate::args::ImageArgs;
+use crate::answer::Answer;
+use crate::image_args::ImageArgs;
+use crate::json;
+use crate::messages::count;
 use crate::names::{printable, shown};
-use crate::{Answer, json};
 
 /// Which image to look at, and what to show of it.
 #[derive(Debug, clap::Args)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Subcommand;
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::disk_rate::Rate;
 use crate::lab;
 use crate::lab::load::worker;
@@ -19,6 +19,7 @@ use crate::lab::{
     App, Chill, Experiment, Format, Formats, Home, Recipe, Rival, Words, kept, ready, report, undo,
 };
 use crate::size::parse_size;
+use crate::whole_file::write_whole;
 
 /// Runs of a first look.
 const QUICK: u32 = 3;
@@ -170,7 +171,13 @@ struct LaunchArgs {
 struct How {
     /// Where raw.json and report.html are written. Images are made below it and removed, so this
     /// chooses the disk.
-    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
+    #[arg(
+        short,
+        long,
+        alias = "output",
+        value_name = "DIR",
+        default_value = "brisk-lab"
+    )]
     out: PathBuf,
 
     /// How much the kernel reads ahead on the disks below, in KiB. Users' machines have 128.
@@ -340,7 +347,7 @@ fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
         report::write(&raws, &parts, page)?;
     }
     if let Some(svg) = &args.svg {
-        report::write_page(&report::picture(&raws), svg)?;
+        write_whole(&report::picture(&raws), svg)?;
     }
     if args.markdown {
         let mut out = io::stdout().lock();
@@ -403,7 +410,7 @@ fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
             serde_json::to_writer_pretty(&mut out, &results)?;
             writeln!(out)?;
         }
-        false => write!(out, "{}", results.table())?,
+        false => write!(out, "{}", lab::table::of(&results))?,
     }
     out.flush().context("cannot write the table")?;
     page?;

@@ -11,8 +11,8 @@ use brisk_image::{FileType, Image, Inode, InodeKind};
 use jiff::civil::{Date, date};
 use serde::Serialize;
 
-use crate::Answer;
-use crate::args::ImageArgs;
+use crate::answer::Answer;
+use crate::image_args::ImageArgs;
 use crate::json;
 use crate::names::shown;
 

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::CommandFactory;
+use clap::Command;
 
-use crate::Answer;
-use crate::args::Brisk;
+use crate::answer::Answer;
 
 /// Where to.
 #[derive(Debug, clap::Args)]
@@ -15,10 +14,10 @@ pub struct Args {
     directory: PathBuf,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<Answer> {
+pub fn run(args: &Args, brisk: Command) -> anyhow::Result<Answer> {
     let write = || {
         std::fs::create_dir_all(&args.directory)?;
-        clap_mangen::generate_to(Brisk::command(), &args.directory)
+        clap_mangen::generate_to(brisk, &args.directory)
     };
     write().with_context(|| format!("{}: cannot write the man pages", args.directory.display()))?;
     Ok(Answer::Yes)

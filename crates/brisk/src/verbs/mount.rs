@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use brisk_image::Image;
 use brisk_mount::{Backing, KernelMount, MountOptions, SharedMount};
 
-use crate::Answer;
-use crate::args::ImageArgs;
+use crate::answer::Answer;
+use crate::image_args::ImageArgs;
 use crate::messages::say;
 
 /// What to mount, and where.

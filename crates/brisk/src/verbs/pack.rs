@@ -17,9 +17,9 @@ use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use super::hot::{self, BehindArgs};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
-use crate::messages::{say, warn};
+use crate::messages::{count, say, warn};
 use crate::progress::Progress;
 use crate::size::parse_size_u32;
 
@@ -355,11 +355,6 @@ fn summary_text(output: &Path, summary: &Summary, seconds: f64) -> String {
     }
     let threads = count(summary.threads as u64, "thread", "threads");
     text + &format!("; {seconds:.1} s on {threads}")
-}
-
-/// A number of things.
-pub fn count(n: u64, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 /// Checks that the image can be put at `output` without harm.

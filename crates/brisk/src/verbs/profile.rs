@@ -12,12 +12,14 @@ use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
-use crate::lab::{Timeline, report};
+use crate::answer::Answer;
+use crate::json;
 use crate::messages::say;
 use crate::names::shown;
 use crate::page::{Page, touches};
 use crate::progress::Progress;
-use crate::{Answer, json};
+use crate::timeline::Timeline;
+use crate::whole_file::write_whole;
 
 /// What to do with profiles.
 #[derive(Debug, clap::Args)]
@@ -128,7 +130,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 
 /// The profile in the file at `path`.
 pub fn open(path: &Path) -> anyhow::Result<Profile> {
-    Ok(Profile::open(path, &Limits::default())?)
+    Ok(Profile::open(path, &Limits::of_profiles())?)
 }
 
 /// The directory or image at `path`.
@@ -166,7 +168,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<Answer> {
         share = Some((usize::try_from(root)?, bytes_of_tree(path)?));
     }
     if let Some(page) = &args.html {
-        report::write_page(&page_of(&profile, &args.profile), page)?;
+        write_whole(&page_of(&profile, &args.profile), page)?;
     }
     let demand = profile.demand_by_root();
     let mut top: Vec<_> = profile

@@ -4,13 +4,15 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use anyhow::bail;
 use brisk_image::{Tree, TreeRules};
 
-use super::hot::BehindArgs;
+use super::hot::{BehindArgs, is_same};
 use super::pack::{CodecArgs, LayoutArgs, Written, report};
-use crate::Answer;
-use crate::args::ImageArgs;
+use crate::answer::Answer;
+use crate::image_args::ImageArgs;
 use crate::messages::warn;
+use crate::names::shown;
 use crate::progress::Progress;
 
 /// Which image to pack again, and how.
@@ -64,6 +66,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     writer.check()?;
     writer = args.hot.apply(writer)?;
     let image = args.image.open()?;
+    if image.offset() > 0 && is_same(&args.image.image, &args.output) {
+        bail!(
+            "{}: the program before the image would be lost, as an image is written and nothing else; name \
+             another output",
+            shown(&args.output)
+        );
+    }
     writer = writer.time(image.mkfs_time());
     if let (false, Some(place)) = (args.layout.has_place(), image.recorded_place()?) {
         writer = writer.place(place);

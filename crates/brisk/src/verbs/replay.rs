@@ -10,11 +10,11 @@ use brisk_mount::{DiskCharge, PlainLaunch, Replay, ReplayBeside, Replayed, with_
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
-use super::pack::count;
+use crate::answer::Answer;
 use crate::disk_rate::parse_charge;
-use crate::messages::{say, warn};
+use crate::json;
+use crate::messages::{count, say, warn};
 use crate::size::parse_size;
-use crate::{Answer, json};
 
 /// What to replay.
 #[derive(Debug, clap::Args)]
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         );
     }
     let open = || -> anyhow::Result<Replay> {
-        let profile = Profile::open(&args.profile, &Limits::default())?;
+        let profile = Profile::open(&args.profile, &Limits::of_profiles())?;
         Ok(Replay::new(profile, &args.at, args.reading.charge())?)
     };
     if args.measure {

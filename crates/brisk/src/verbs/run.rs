@@ -19,8 +19,8 @@ use brisk_mount::{
 use super::profile::percent;
 use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
-use crate::Answer;
-use crate::args::ImageArgs;
+use crate::answer::Answer;
+use crate::image_args::open_image;
 use crate::messages::{say, warn};
 use crate::names::shown;
 use crate::size::parse_size;
@@ -35,6 +35,11 @@ const LINGER: u32 = 300;
 
 /// Files that an audit shows, the worst ones.
 const WORST: usize = 20;
+
+/// What stands above groups of options.
+const FILL: &str = "Hot packs, of images";
+const REPLAY: &str = "Profiles, of directories and with --kernel";
+const LEARNING: &str = "Learning";
 
 /// What to start, and from which image or directory.
 #[derive(Debug, clap::Args)]
@@ -56,23 +61,31 @@ From a directory, nothing is mounted and no process stays: brisk becomes the pro
 another process replays the profile beside it, as brisk replay does. brisk trace --tree DIR makes a \
 profile, and so does --auto: the first run of a program is traced then, for 15 s at most, sees the \
 directory read-only, and ends when all that it has started has ended. If more than a tenth of the files \
-are not what they were, the profile is forgotten, and the next run makes another.\n\n\
+are not what they were, the profile is forgotten, and the next run makes another; if a program reads much \
+that the profile has not, the next run adds that.\n\n\
 With --audit the program does not take brisk's place: brisk traces it, as brisk trace does, and \
 exits as it did, with 128 and the number of the signal if one ended it.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
-executed and 127 if there is none.")]
+executed and 127 if there is none.\n\n\
+Examples:\n  \
+  brisk run app.img -- bin/app\n  \
+  brisk run app.img --auto --linger 0 -- bin/app\n  \
+  brisk run root.img --root --bind /data:/data:ro -- /usr/bin/app\n  \
+  brisk run app --profile app.profile -- bin/app")]
 pub struct Args {
-    #[command(flatten)]
-    image: ImageArgs,
+    /// The image, a program that carries one, such as an AppImage, or a directory, which is started from
+    /// with --profile or --auto.
+    #[arg(value_name = "IMAGE|DIR")]
+    image: PathBuf,
 
-    /// Replays this profile: what a launch asks for is read while the program starts. Of a directory,
-    /// or of an image with --kernel.
-    #[arg(long, value_name = "PROFILE")]
-    profile: Option<PathBuf>,
+    /// The byte at which the image starts in its file. [default: found by itself]
+    #[arg(long, value_name = "BYTES")]
+    offset: Option<u64>,
 
-    /// How what a profile lists is read.
-    #[command(flatten)]
-    reading: ReadingArgs,
+    /// The program and its arguments. A program with a slash is taken from the image (bin/app),
+    /// one that starts with a slash as it is, and a bare name from PATH.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
 
     /// The directory to mount the image on; what it holds is covered, for the program only.
     /// [default: the place that the image records, else the first of /mnt, /media and /srv that is
@@ -93,18 +106,30 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", conflicts_with = "kernel")]
     linger: Option<u32>,
 
+    /// Mounts through the kernel, for this run alone, without a process that serves. This needs
+    /// root.
+    #[arg(long, conflicts_with_all = ["root", "bind", "with"])]
+    kernel: bool,
+
+    /// Says what will be filled, or why not, and how long what the session was asked for took until
+    /// now. What was filled is shown by brisk stat. Of a profile, says what was replayed as soon as it
+    /// is.
+    #[arg(short, long)]
+    verbose: bool,
+
     /// Fills memory with the pages of this hot pack, in place of IMAGE.hot beside the image or the
     /// pack behind it.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "no_fill"])]
+    #[arg(long, value_name = "FILE", help_heading = FILL, conflicts_with_all = ["kernel", "no_fill"])]
     hot: Option<PathBuf>,
 
     /// Fills no memory from hot packs: what programs ask for is read then.
-    #[arg(long, conflicts_with = "kernel")]
+    #[arg(long, help_heading = FILL, conflicts_with = "kernel")]
     no_fill: bool,
 
     /// How many bytes of each image are filled at most; half of the free memory is a bound always.
     /// [default: the whole hot pack]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["kernel", "no_fill"])]
+    #[arg(long, value_name = "SIZE", help_heading = FILL, value_parser = parse_size,
+          conflicts_with_all = ["kernel", "no_fill"])]
     fill_budget: Option<u64>,
 
     /// Threads that fill, for brisk lab.
@@ -115,47 +140,41 @@ pub struct Args {
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["kernel", "no_fill"])]
     fill_log: Option<PathBuf>,
 
+    /// Traces the program, in no session, and says at its end what of the image's hot pack it asked
+    /// for, what of it is useless, and what is missing.
+    #[arg(long, help_heading = FILL, conflicts_with_all = ["kernel", "no_fill", "linger"])]
+    audit: bool,
+
+    /// Prints what --audit found as one JSON object, to standard error too.
+    #[arg(long, help_heading = FILL, requires = "audit")]
+    json: bool,
+
+    /// Replays this profile: what a launch asks for is read while the program starts. Of a directory,
+    /// or of an image with --kernel.
+    #[arg(long, value_name = "PROFILE", help_heading = REPLAY)]
+    profile: Option<PathBuf>,
+
+    /// How what a profile lists is read.
+    #[command(flatten, next_help_heading = REPLAY)]
+    reading: ReadingArgs,
+
     /// Learns a hot pack where there is none of use: the first run of a session is recorded, which
     /// makes it slower, and when its launch is over the pack is made, for the next session. Of a
     /// directory, the first run is traced, and its profile replayed by later ones. brisk auto lists
     /// and forgets what was learned.
-    #[arg(long, conflicts_with_all = ["kernel", "no_fill", "profile"])]
+    #[arg(long, help_heading = LEARNING, conflicts_with_all = ["kernel", "no_fill", "profile"])]
     auto: bool,
 
     /// How many bytes all learned hot packs and profiles may take; those not used for longest go first.
     #[arg(
         long,
         value_name = "SIZE",
+        help_heading = LEARNING,
         default_value = "1G",
         value_parser = parse_size,
         requires = "auto"
     )]
     auto_limit: u64,
-
-    /// Traces the program, in no session, and says at its end what of the image's hot pack it asked
-    /// for, what of it is useless, and what is missing.
-    #[arg(long, conflicts_with_all = ["kernel", "no_fill", "linger"])]
-    audit: bool,
-
-    /// Prints what --audit found as one JSON object, to standard error too.
-    #[arg(long, requires = "audit")]
-    json: bool,
-
-    /// Says what will be filled, or why not, and how long what the session was asked for took until
-    /// now. What was filled is shown by brisk stat. Of a profile, says what was replayed as soon as it
-    /// is.
-    #[arg(short, long)]
-    verbose: bool,
-
-    /// Mounts through the kernel, for this run alone, without a process that serves. This needs
-    /// root.
-    #[arg(long, conflicts_with_all = ["root", "bind", "with"])]
-    kernel: bool,
-
-    /// The program and its arguments. A program with a slash is taken from the image (bin/app),
-    /// one that starts with a slash as it is, and a bare name from PATH.
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 /// What a launch is traced for.
@@ -199,7 +218,7 @@ pub struct Place {
 impl Place {
     fn of(args: &Args) -> anyhow::Result<Self> {
         // Opening an image and asking it starts no thread: the namespace needs there to be one only.
-        let image = args.image.open()?;
+        let image = open_image(&args.image, args.offset)?;
         let recorded = match args.at {
             Some(_) => None,
             None if args.surroundings.root => None,
@@ -227,14 +246,14 @@ pub fn start(
     args: &Args,
     trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<Answer> {
-    if args.image.image.is_dir() {
+    if args.image.is_dir() {
         return run_directory(args, trace);
     }
     if let (Some(_), false) = (&args.profile, args.kernel) {
         bail!(
             "{}: --profile is for directories, and for an image with --kernel; make a hot pack of it \
              with brisk hot --profile, which brisk run fills",
-            args.image.image.display()
+            args.image.display()
         );
     }
     if args.profile.is_none() && args.reading.is_given() {
@@ -258,7 +277,7 @@ pub fn start(
         let session = session(args, at, image)?;
         if args.verbose {
             tell_fill(&session)?;
-            tell_times(&args.image.image)?;
+            tell_times(&args.image)?;
         }
         session.exec(|place| {
             say(&format!(
@@ -279,7 +298,7 @@ fn run_directory(
     args: &Args,
     trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<Answer> {
-    let directory = &args.image.image;
+    let directory = &args.image;
     let named = directory.display();
     if let Some((option, instead)) = args.of_images() {
         bail!("{named} is a directory, which is not mounted, so {option} is not for it; {instead}");
@@ -322,12 +341,17 @@ fn run_directory(
     let used = profile.metadata().context("cannot examine a profile")?;
     let mut beside = ReplayBeside::of(path, profile);
     arrange(&mut beside, args, &tree);
+    beside.watch = Some(LAUNCH);
     beside.then = Some(Box::new(move |replayed| {
-        if replayed.is_none_or(Replayed::is_stale) {
-            // The next run records anew. What cannot be removed is looked at again by then.
+        let stale = replayed.is_none_or(Replayed::is_stale);
+        if stale || replayed.is_some_and(Replayed::is_of_another_launch) {
+            // The next run records. What cannot be written is looked at again by the one after.
             let packs = LearnedPacks::open(&learning.packs);
             packs
-                .and_then(|packs| packs.forget_profile(&key, &used))
+                .and_then(|packs| match stale {
+                    true => packs.forget_profile(&key, &used),
+                    false => packs.learn_more(&key, &used),
+                })
                 .ok();
         }
     }));
@@ -349,7 +373,7 @@ fn learn_directory(
         *program = tree.join(&*program).into();
     }
     if args.verbose {
-        say("there is no profile of this program yet: it is recorded by this run");
+        say("too little is known of what this program asks for: it is recorded by this run");
     }
     let trace = Trace {
         image: None,
@@ -400,7 +424,7 @@ impl Args {
         let leave = "leave it out";
         let surroundings = &self.surroundings;
         let options = [
-            ("--offset", self.image.offset.is_some(), leave),
+            ("--offset", self.offset.is_some(), leave),
             ("--at", self.at.is_some(), pack),
             (
                 "--root",
@@ -432,7 +456,7 @@ impl Args {
 
 fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
     Launch {
-        image: args.image.image.clone(),
+        image: args.image.clone(),
         at,
         command: args.command.clone(),
         options: mount::options(image),
@@ -442,7 +466,7 @@ fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
 fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Session> {
     Ok(Session {
         image: SessionImage {
-            path: args.image.image.clone(),
+            path: args.image.clone(),
             offset: image.offset(),
             at,
         },
@@ -535,7 +559,7 @@ fn audit(
         None => bail!(
             "{}: there is no hot pack to be audited; make one with brisk hot, or run it with --auto \
              first",
-            args.image.image.display()
+            args.image.display()
         ),
     };
     let trace = Trace {

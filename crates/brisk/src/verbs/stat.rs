@@ -8,8 +8,9 @@ use anyhow::Context;
 use brisk_mount::{ImageStatus, SessionStatus, sessions};
 use serde_json::{Map, Value, json};
 
+use crate::answer::Answer;
+use crate::json;
 use crate::names::{printable, shown};
-use crate::{Answer, json};
 
 /// Which sessions to look at.
 #[derive(Debug, clap::Args)]

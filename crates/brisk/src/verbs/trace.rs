@@ -1,24 +1,23 @@
 //! `brisk trace`: records what a launch asks for, as a profile.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
-use brisk_image::{Image, OpenOptions, Origin, Profile, Tree, TreeRules};
+use brisk_image::{Origin, Profile, Tree, TreeRules};
 use brisk_mount::{
     DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
 };
 use clap::builder::TypedValueParser as _;
 use indicatif::BinaryBytes;
 
-use super::pack::count;
 use super::profile::percent;
-use crate::Answer;
-use crate::messages::{say, warn};
+use crate::answer::Answer;
+use crate::image_args::open_image;
+use crate::messages::{count, say, warn};
 use crate::progress::Progress;
+use crate::readiness::parse_readiness;
 use crate::surroundings::SurroundingsArgs;
 
 /// What to record.
@@ -45,7 +44,11 @@ A launch can be ready:\n  \
   window         when it shows a window on the X display that DISPLAY names\n  \
   window:TITLE   when it shows one with this in its title or class\n\n\
 Exits with 0 if the profile was written, whatever the command exited with, or with 125 if brisk \
-failed, 126 if the command cannot be executed and 127 if there is none.")]
+failed, 126 if the command cannot be executed and 127 if there is none.\n\n\
+Examples:\n  \
+  brisk trace --tree app -o app.profile -- app/bin/app\n  \
+  brisk trace app.img --runs 3 --ready line:listening -- bin/app\n  \
+  brisk trace -o boot.profile --ready after:10 -- /usr/bin/app")]
 pub struct Args {
     /// The image to start from, or a program that carries one, such as an AppImage. Without it and
     /// --tree, the whole system is traced, which needs root.
@@ -90,7 +93,7 @@ pub struct Args {
 
     /// When the launch is over; what is asked for later is not recorded.
     #[arg(long, value_name = "WHEN", default_value = "exit",
-          value_parser = clap::builder::OsStringValueParser::new().try_map(parse_ready))]
+          value_parser = clap::builder::OsStringValueParser::new().try_map(parse_readiness))]
     ready: Readiness,
 
     /// No progress bar.
@@ -103,39 +106,13 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-pub fn parse_ready(text: OsString) -> anyhow::Result<Readiness> {
-    let bytes = text.as_bytes();
-    let split = bytes.iter().position(|&b| b == b':');
-    let (kind, value) = match split {
-        Some(at) => (&bytes[..at], &bytes[at + 1..]),
-        None => (bytes, &b""[..]),
-    };
-    let path = || PathBuf::from(OsStr::from_bytes(value));
-    Ok(match (kind, value.is_empty()) {
-        (b"exit", true) if split.is_none() => Readiness::Exit,
-        (b"after", false) => {
-            let seconds = std::str::from_utf8(value).ok().and_then(|s| s.parse().ok());
-            let time = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
-            Readiness::After(time.context("allowed is a number of seconds, such as after:1.5")?)
-        }
-        (b"file", false) => Readiness::File(path()),
-        (b"socket", false) => Readiness::Socket(path()),
-        (b"line", false) if value.contains(&b'\n') => {
-            bail!("allowed is a text without a line end")
-        }
-        (b"line", false) => Readiness::Line(OsString::from_vec(value.to_vec())),
-        (b"window", true) if split.is_none() => Readiness::Window(None),
-        (b"window", false) => Readiness::Window(Some(OsString::from_vec(value.to_vec()))),
-        _ => bail!(
-            "allowed are exit, after:SECONDS, file:PATH, socket:PATH, line:TEXT, window and window:TITLE"
-        ),
-    })
-}
-
 /// Runs the command, and writes the profile.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     // Opening an image and asking it starts no thread, and what records needs there to be one only.
-    let image = args.image.as_deref().map(|path| open(path, args.offset));
+    let image = args
+        .image
+        .as_deref()
+        .map(|path| open_image(path, args.offset));
     let image = image.transpose()?;
     let recorded = match (&image, &args.at) {
         (Some(image), None) if !args.surroundings.root => image.recorded_place()?,
@@ -191,7 +168,16 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
     let mut profile = match <[Profile; 1]>::try_from(profiles) {
         Ok([profile]) => profile,
-        Err(profiles) => Profile::merge(&profiles)?,
+        Err(profiles) => {
+            let (merged, changed) = Profile::merge_unchanged(profiles)?;
+            if changed > 0 {
+                warn(&format!(
+                    "left out: {} that changed between the runs",
+                    count(changed as u64, "file", "files")
+                ));
+            }
+            merged
+        }
     };
     if system {
         // Each run may have roots of its own.
@@ -226,14 +212,6 @@ impl Args {
         let given = options.into_iter().find(|(_, given)| *given);
         given.map(|(option, _)| option)
     }
-}
-
-fn open(path: &Path, offset: Option<u64>) -> anyhow::Result<Image> {
-    let mut options = OpenOptions::new();
-    if let Some(bytes) = offset {
-        options = options.offset(bytes);
-    }
-    Ok(Image::open_with(path, &options)?)
 }
 
 fn default_output(args: &Args) -> PathBuf {
@@ -311,7 +289,7 @@ fn tell(traced: &Traced, args: &Args) {
 fn origin(source: &TraceSource) -> anyhow::Result<Origin> {
     Ok(match source {
         TraceSource::Directory(path) => Origin::directory(path)?,
-        TraceSource::Image { path, offset } => Origin::image(&open(path, Some(*offset))?),
+        TraceSource::Image { path, offset } => Origin::image(&open_image(path, Some(*offset))?),
     })
 }
 
@@ -373,7 +351,7 @@ fn bytes_of(sources: &[TraceSource]) -> anyhow::Result<u64> {
         let tree = match source {
             TraceSource::Directory(path) => Tree::from_directory(path, &rules)?,
             TraceSource::Image { path, offset } => {
-                Tree::from_image(&open(path, Some(*offset))?, &rules)?
+                Tree::from_image(&open_image(path, Some(*offset))?, &rules)?
             }
         };
         bytes = bytes.saturating_add(tree.bytes());

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use brisk_mount::{end_session, sessions};
+use anyhow::Context;
+use brisk_mount::{end_session, mount_points, sessions};
 
-use crate::Answer;
+use crate::answer::Answer;
 
 /// What to end.
 #[derive(Debug, clap::Args)]
@@ -24,8 +25,15 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let place = args.path.canonicalize();
+    let points = mount_points().context("cannot read /proc/self/mountinfo")?;
+    let is_mounted = place.is_ok_and(|place| points.contains(&place));
     let mut found = sessions()?;
-    found.retain(|session| session.is_about(&args.path));
+    // What programs of a session see there is not what the caller sees.
+    found.retain(|session| match is_mounted {
+        true => session.is_about_mount(&args.path),
+        false => session.is_about(&args.path),
+    });
     if found.is_empty() {
         brisk_mount::unmount(&args.path, args.lazy)?;
     }

@@ -3,34 +3,43 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use brisk_image::{
-    Checked, ErrorKind, HotChecked, Image, ImageWriter, Origin, Recipe, Tree, TreeRules,
+    Checked, ErrorKind, HotChecked, HotPack, Image, ImageWriter, Limits, Origin, Recipe, Tree,
+    TreeRules,
 };
 use brisk_io::ReadAt;
 use serde::Serialize;
 
-use crate::args::ImageArgs;
-use crate::messages::warn;
+use crate::answer::Answer;
+use crate::image_args::ImageArgs;
+use crate::json;
+use crate::messages::{count, warn};
 use crate::names::{printable, shown};
 use crate::progress::Progress;
-use crate::{Answer, json};
 
 /// What to check.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Reads and decodes every inode, listing, block and extended attribute, and checks the \
-digest of each section behind the image. Prints a line for each fault, with the file that \
-it harms.\n\n\
+digest of each section behind the image; and compares every page of its hot pack, behind the \
+image or beside it, with the contents of the image. Prints a line for each fault, with the file \
+that it harms.\n\n\
 SquashFS itself has no checksums: damage that still decodes, as in blocks that are stored \
 raw, is not seen. brisk diff compares an image with what it was made of.\n\n\
-Exits with 0 if the image is sound, with 1 if it is damaged, or is not what its recipe \
-makes, and with 2 if it cannot be read.")]
+Exits with 0 if the image is sound, with 1 if it or its hot pack is damaged, if the pack is \
+of another image, or if the image is not what its recipe makes, and with 2 if it cannot be \
+read.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    /// The hot pack to compare with the image, beside the one that is behind it. [default:
+    /// IMAGE.hot, if there is one]
+    #[arg(long, value_name = "HOT")]
+    hot: Option<PathBuf>,
 
     /// Makes the image again from its own contents and the recipe recorded in it, in a temporary
     /// file in TMPDIR, or else beside the image, and compares every byte.
@@ -56,6 +65,8 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     hot_pack: Option<HotChecked>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    hot_pack_beside: Option<Beside>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     rebuilt: Option<Rebuilt>,
 }
 
@@ -78,6 +89,19 @@ impl Fault {
             path_bytes: path_bytes.flatten(),
         }
     }
+}
+
+/// What was found of a hot pack in a file of its own.
+#[derive(Debug, Serialize)]
+struct Beside {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    sound: bool,
+    faults: Vec<Fault>,
+    /// None if it is no hot pack, or of another image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checked: Option<HotChecked>,
 }
 
 /// What came of making the image again.
@@ -118,9 +142,18 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     })
 }
 
+fn is_corrupt(e: &anyhow::Error) -> bool {
+    let fault = e.downcast_ref::<brisk_image::Error>();
+    fault.is_some_and(|fault| fault.kind() == ErrorKind::Corrupt)
+}
+
 fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
     let rebuild = match args.rebuild {
-        true => Some(Rebuild::new(image, &args.image.image)?),
+        true => match Rebuild::new(image, &args.image.image) {
+            // The check tells of it.
+            Err(e) if is_corrupt(&e) => None,
+            rebuild => Some(rebuild?),
+        },
         false => None,
     };
     let threads = std::thread::available_parallelism().map_or(1, Into::into);
@@ -135,12 +168,17 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
         }
         faults.push(Fault::new(path, &e));
     })?;
-    let hot_pack = check_hot_pack(image, threads, &mut |e| {
+    let mut on_fault = |faults: &mut Vec<Fault>, e: brisk_image::Error| {
         if !args.json && written.is_ok() {
             written = writeln!(io::stdout().lock(), "{}", printable(&e.to_string()));
         }
         faults.push(Fault::new(None, &e));
-    })?;
+    };
+    let hot_pack = check_hot_pack(image, threads, &mut |e| on_fault(&mut faults, e))?;
+    let hot_pack_beside = match hot_pack_beside(args) {
+        Some(path) => Some(check_beside(image, &path, threads, &mut on_fault)?),
+        None => None,
+    };
     drop(progress);
     written?;
     let rebuilt = match rebuild {
@@ -148,10 +186,13 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
         _ => None,
     };
     Ok(Report {
-        sound: faults.is_empty() && rebuilt.is_none_or(|r| r.first_difference.is_none()),
+        sound: faults.is_empty()
+            && hot_pack_beside.as_ref().is_none_or(|beside| beside.sound)
+            && rebuilt.is_none_or(|r| r.first_difference.is_none()),
         faults,
         checked: Some(checked),
         hot_pack,
+        hot_pack_beside,
         rebuilt,
     })
 }
@@ -175,13 +216,48 @@ fn check_hot_pack(
     Ok(Some(pack.verify(&origin, threads, &|_| {}, on_fault)?))
 }
 
+/// The hot pack that was named, or else the one beside the image, if there is one.
+fn hot_pack_beside(args: &Args) -> Option<PathBuf> {
+    args.hot.clone().or_else(|| {
+        let mut beside = args.image.image.clone().into_os_string();
+        beside.push(".hot");
+        Some(PathBuf::from(beside)).filter(|path| path.exists())
+    })
+}
+
+/// Compares the hot pack at `path` with the contents of the image.
+fn check_beside(
+    image: &Image,
+    path: &Path,
+    threads: usize,
+    on_fault: &mut dyn FnMut(&mut Vec<Fault>, brisk_image::Error),
+) -> anyhow::Result<Beside> {
+    let mut faults = Vec::new();
+    let checked = match HotPack::open(path, &Limits::default()) {
+        Ok(pack) => Some(
+            pack.verify(&Origin::image(image), threads, &|_| {}, &mut |e| {
+                on_fault(&mut faults, e);
+            })?,
+        ),
+        Err(e) if e.kind() == ErrorKind::Corrupt => {
+            on_fault(&mut faults, e);
+            None
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let (name, path_bytes) = json::name(path);
+    Ok(Beside {
+        path: name.into_owned(),
+        path_bytes,
+        sound: faults.is_empty(),
+        faults,
+        checked,
+    })
+}
+
 fn print(image: &str, report: &Report) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if let Some(checked) = &report.checked {
-        let count = |n: u64, one: &str, many: &str| match n {
-            1 => format!("1 {one}"),
-            n => format!("{n} {many}"),
-        };
         writeln!(
             out,
             "{image}: read {} ({}, {} of {}), {}, {}, {} and {}",
@@ -202,7 +278,7 @@ fn print(image: &str, report: &Report) -> io::Result<()> {
         writeln!(
             out,
             "{image}: the hot pack has {} ({} bytes) of what the image has",
-            super::pack::count(checked.frames, "frame", "frames"),
+            count(checked.frames, "frame", "frames"),
             checked.bytes
         )?;
     }
@@ -224,10 +300,27 @@ fn print(image: &str, report: &Report) -> io::Result<()> {
         None => {}
     }
     match report.faults.len() {
-        0 if report.sound => writeln!(out, "{image}: sound")?,
+        0 if report.rebuilt.is_none_or(|r| r.first_difference.is_none()) => {
+            writeln!(out, "{image}: sound")?;
+        }
         0 => {}
         1 => writeln!(out, "{image}: damaged, 1 fault")?,
         n => writeln!(out, "{image}: damaged, {n} faults")?,
+    }
+    if let Some(beside) = &report.hot_pack_beside {
+        let pack = printable(&beside.path);
+        match (&beside.checked, beside.faults.len()) {
+            (Some(checked), 0) => writeln!(
+                out,
+                "{pack}: has {} ({} bytes) of what the image has",
+                count(checked.frames, "frame", "frames"),
+                checked.bytes
+            )?,
+            _ => writeln!(
+                out,
+                "{pack}: not of use; make it again: brisk hot {image} --profile PROFILE -o {pack}"
+            )?,
+        }
     }
     out.flush()
 }

@@ -12,12 +12,12 @@ use brisk_mount::{DiskCharge, Replay, warm};
 use indicatif::BinaryBytes;
 use serde_json::json;
 
-use super::pack::count;
 use super::replay::tell;
-use crate::messages::say;
+use crate::answer::Answer;
+use crate::json;
+use crate::messages::{count, say};
 use crate::names::shown;
 use crate::size::parse_size;
-use crate::{Answer, json};
 
 /// What to read.
 #[derive(Debug, clap::Args)]
@@ -123,7 +123,7 @@ fn is_profile(path: &Path) -> Result<bool> {
 }
 
 fn replay(args: &Args) -> Result<Answer> {
-    let profile = Profile::open(&args.what, &Limits::default())?;
+    let profile = Profile::open(&args.what, &Limits::of_profiles())?;
     if args.verbose {
         for (root, demand) in profile.roots().iter().zip(profile.demand_by_root()) {
             say(&format!(

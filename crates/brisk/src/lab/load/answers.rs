@@ -244,7 +244,8 @@ fn chosen(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
             cases,
         } = regret;
         let mut sentence = format!(
-            "{who}: {} of the time of {beside}, as the geometric mean of {cases} cases; at worst {}",
+            "{who}: {} of the time of {beside}, as the geometric mean of {cases} cases; in the worst of them, as \
+             these runs have it, {}",
             interval(mean),
             interval(worst)
         );

@@ -45,6 +45,7 @@ use super::statistics::Spread;
 use super::table::megabytes;
 use super::undo::Undo;
 use crate::messages::say;
+use crate::whole_file::write_whole;
 use crew::Outcome;
 use peers::{Compared, Peers};
 use results::{Counted, LoadRun};
@@ -484,6 +485,7 @@ impl Measuring<'_> {
         let base: Vec<_> = base.collect();
         let [fio, fincore] = ["fio", "fincore"].map(peers::missing);
         for (number, case) in base {
+            self.set_read_ahead(&case)?;
             let file = self.file(&case)?.to_owned();
             prepare(&file, case.state)?;
             if fincore.is_none() {
@@ -503,7 +505,7 @@ impl Measuring<'_> {
                 let mut seconds = Vec::new();
                 for _ in 0..PEER_RUNS.min(self.lab.runs) {
                     prepare(&file, case.state)?;
-                    match peers::fio(&file, &peers::words(case.bytes, engine)) {
+                    match peers::fio(&file, &peers::words(case.bytes, engine), case.bytes) {
                         Ok(time) => seconds.push(time),
                         Err(e) => {
                             let what = format!("{case}: fio {}", engine.join(" "));
@@ -592,9 +594,9 @@ impl LoadResults {
 
     /// Writes `load.json` in `out`, whole or not at all.
     pub fn write(&self, out: &Path) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(self)?;
+        let mut text = serde_json::to_string(self)?;
         text.push('\n');
-        super::report::write_page(&text, &out.join("load.json"))
+        write_whole(&text, &out.join("load.json"))
     }
 
     fn leave_out_cold(&mut self, place: &Path) {

@@ -97,8 +97,9 @@ pub fn words(bytes: u64, engine: &[&str]) -> Vec<String> {
     words
 }
 
-/// Seconds that `fio`, with these words, takes to read `file`.
-pub fn fio(file: &Path, words: &[String]) -> Result<f64> {
+/// Seconds that `fio`, with these words, takes to read so many `bytes` of `file`. It gives the kernel no
+/// advice, as nobody does here.
+pub fn fio(file: &Path, words: &[String], bytes: u64) -> Result<f64> {
     let mut name = std::ffi::OsString::from("--filename=");
     name.push(file);
     let output = Command::new("fio")
@@ -106,6 +107,7 @@ pub fn fio(file: &Path, words: &[String]) -> Result<f64> {
             "--name=load",
             "--readonly",
             "--invalidate=0",
+            "--fadvise_hint=0",
             "--output-format=json",
         ])
         .arg(name)
@@ -120,12 +122,12 @@ pub fn fio(file: &Path, words: &[String]) -> Result<f64> {
         words.join(" "),
         said.trim()
     );
-    seconds_of(&output.stdout).with_context(|| format!("fio {}", words.join(" ")))
+    seconds_of(&output.stdout, bytes).with_context(|| format!("fio {}", words.join(" ")))
 }
 
 /// The time of what `fio` has printed. One read after another is known to the nanosecond, and several at
 /// once to the millisecond.
-fn seconds_of(printed: &[u8]) -> Result<f64> {
+fn seconds_of(printed: &[u8], bytes: u64) -> Result<f64> {
     // Warnings stand before it.
     let start = printed.iter().position(|byte| *byte == b'{').unwrap_or(0);
     let all: serde_json::Value = serde_json::from_slice(&printed[start..])?;
@@ -133,6 +135,11 @@ fn seconds_of(printed: &[u8]) -> Result<f64> {
     let number = |field: &serde_json::Value| field.as_f64().context("a number is missing");
     ensure!(job["error"] == 0, "it ended with error {}", job["error"]);
     let read = &job["read"];
+    ensure!(
+        read["io_bytes"] == bytes,
+        "it read {} bytes, and not {bytes}",
+        read["io_bytes"]
+    );
     if job["job options"]["iodepth"].is_null() {
         return Ok(number(&read["lat_ns"]["mean"])? * number(&read["total_ios"])? / 1e9);
     }
@@ -246,20 +253,24 @@ mod tests {
     #[test]
     fn times_of_fio_are_as_exact_as_they_can_be() {
         let one = br#"warning: {"jobs": [{"error": 0, "job options": {"bs": "1M"}, "read":
-            {"lat_ns": {"mean": 1500000.0}, "total_ios": 25, "runtime": 38}}]}"#;
-        assert_eq!(seconds_of(one).unwrap(), 0.0375);
+            {"lat_ns": {"mean": 1500000.0}, "total_ios": 25, "io_bytes": 7, "runtime": 38}}]}"#;
+        assert_eq!(seconds_of(one, 7).unwrap(), 0.0375);
         let deep = br#"{"jobs": [{"error": 0, "job options": {"iodepth": "32"}, "read":
-            {"lat_ns": {"mean": 1500000.0}, "total_ios": 25, "runtime": 38}}]}"#;
-        assert_eq!(seconds_of(deep).unwrap(), 0.038);
+            {"lat_ns": {"mean": 1500000.0}, "total_ios": 25, "io_bytes": 7, "runtime": 38}}]}"#;
+        assert_eq!(seconds_of(deep, 7).unwrap(), 0.038);
         for (text, expected) in [
             (r#"{"jobs": [{"error": 5}]}"#, "it ended with error 5"),
             (
-                r#"{"jobs": [{"error": 0, "job options": {}}]}"#,
+                r#"{"jobs": [{"error": 0, "job options": {}, "read": {"io_bytes": 7}}]}"#,
                 "a number is missing",
+            ),
+            (
+                r#"{"jobs": [{"error": 0, "job options": {}, "read": {"io_bytes": 6}}]}"#,
+                "it read 6 bytes, and not 7",
             ),
         ] {
             assert_eq!(
-                seconds_of(text.as_bytes()).unwrap_err().to_string(),
+                seconds_of(text.as_bytes(), 7).unwrap_err().to_string(),
                 expected
             );
         }

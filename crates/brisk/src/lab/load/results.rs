@@ -102,15 +102,39 @@ pub struct LoadRow {
     pub last: f64,
     /// From the last use to the end.
     pub end: f64,
-    /// Means of seconds: most kernels count by their tick, which gives all of a short time to one of
-    /// the two.
-    pub user: f64,
-    pub system: f64,
+    /// Most kernels count by their tick, which gives all of a short time to one of the two.
+    pub user: Processor,
+    pub system: Processor,
     /// Medians of numbers.
     pub minor_faults: f64,
     pub major_faults: f64,
-    /// Of all processes together: what is theirs, and their shares of what is not.
-    pub memory_kib: Option<u64>,
+    /// Of all processes together.
+    pub memory: Option<Memory>,
+}
+
+/// Times of the processor, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Processor {
+    pub mean: f64,
+    pub deviation: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Processor {
+    /// A process that had used more before its start was not measured any finer: less than nothing is
+    /// nothing.
+    fn of(seconds: &[f64]) -> Option<Self> {
+        let seconds: Vec<_> = seconds.iter().map(|time| time.max(0.0)).collect();
+        let (mean, deviation) = Spread::mean_and_deviation(&seconds)?;
+        let Spread { min, max, .. } = Spread::of(&seconds)?;
+        Some(Self {
+            mean,
+            deviation,
+            min,
+            max,
+        })
+    }
 }
 
 impl LoadResults {
@@ -141,16 +165,11 @@ impl LoadResults {
     pub fn row(&self, case: usize, way: Way) -> Option<LoadRow> {
         let median =
             |value: fn(&LoadRun) -> f64| Some(Spread::of(&self.values(case, way, value))?.median);
-        let average = |value: fn(&LoadRun) -> f64| {
-            let (mean, _) = Spread::mean_and_deviation(&self.values(case, way, value))?;
-            // A process that had used more before its start was not measured any finer.
-            Some(mean.max(0.0))
-        };
+        let processor = |value: fn(&LoadRun) -> f64| Processor::of(&self.values(case, way, value));
         let exits = self.values(case, way, |run| run.exit_seconds);
         let (mean, deviation) = Spread::mean_and_deviation(&exits)?;
         let counted = self.counted.iter();
         let mut counted = counted.filter(|counted| counted.case == case && counted.way == way);
-        let shares = |memory: &[Memory]| memory.iter().map(|one| one.proportional_kib).sum();
         Some(LoadRow {
             way,
             taken: self.runs_of(case, way).find_map(|run| run.taken.clone()),
@@ -160,11 +179,11 @@ impl LoadResults {
             first: median(|run| run.first_seconds)?,
             last: median(|run| run.last_seconds)?,
             end: median(|run| run.exit_seconds - run.used_seconds)?,
-            user: average(|run| run.cost.user_seconds)?,
-            system: average(|run| run.cost.system_seconds)?,
+            user: processor(|run| run.cost.user_seconds)?,
+            system: processor(|run| run.cost.system_seconds)?,
             minor_faults: median(|run| run.cost.minor_faults as f64)?,
             major_faults: median(|run| run.cost.major_faults as f64)?,
-            memory_kib: counted.next().map(|counted| shares(&counted.memory)),
+            memory: counted.next().map(|counted| Memory::sum(&counted.memory)),
         })
     }
 

@@ -1,14 +1,15 @@
 //! Results as people read them.
 
-use super::super::answers::Answer;
+use super::super::answers::{Answer, too_few};
 use super::super::table::{columns, megabytes};
 use super::answers;
 use super::pages::Grain;
-use super::results::{LoadResults, LoadRow};
+use super::results::{LoadResults, LoadRow, Processor};
+use super::worker::Memory;
 use crate::names::printable;
 
 /// What stands above the columns of a case.
-pub const HEAD: [&str; 11] = [
+pub const HEAD: [&str; 13] = [
     "",
     "exit ms (from-to)",
     "mean ms",
@@ -20,26 +21,40 @@ pub const HEAD: [&str; 11] = [
     "faults",
     "of disk",
     "memory MB",
+    "resident MB",
+    "shared MB",
 ];
 
 /// What the columns mean.
 pub const LEGEND: &str = "Exit is from the start of loading until the parent has seen the process end; of \
     several processes, the last one. First and last are when those pages were touched, and end is from \
-    the last use to the exit. Times of the processor (means), faults and memory are those of all \
-    processes together; memory is counted in a run of its own. What is warm was read from its start to its \
+    the last use to the exit. Times of the processor (mean ± deviation, and range), faults and memory are \
+    those of all processes together; memory is counted in a run of its own: of pages that several processes \
+    share, it has each once, and resident and shared have them for each process. What is warm was read from its start to its \
     end before. Where the fastest of several ways is compared, the same runs have said which that is, \
     so that it looks a little faster than it is.";
 
 /// The cells of a row.
-pub fn cells(row: &LoadRow) -> [String; 11] {
+pub fn cells(row: &LoadRow) -> [String; 13] {
     let ms = |seconds: f64| format!("{:.2}", seconds * 1e3);
     let name = match &row.taken {
         Some(taken) if *taken != row.way.to_string() => format!("{}: {taken}", row.way),
         _ => row.way.to_string(),
     };
-    let memory = row
-        .memory_kib
-        .map_or("-".to_owned(), |kib| megabytes(kib << 10));
+    let memory = |of: fn(&Memory) -> u64| {
+        row.memory.map_or("-".to_owned(), |memory| {
+            megabytes(of(&memory).saturating_mul(1024))
+        })
+    };
+    let processor = |time: Processor| {
+        let Processor {
+            mean,
+            deviation,
+            min,
+            max,
+        } = time;
+        format!("{} ± {} ({}-{})", ms(mean), ms(deviation), ms(min), ms(max))
+    };
     [
         name,
         format!(
@@ -52,11 +67,13 @@ pub fn cells(row: &LoadRow) -> [String; 11] {
         ms(row.first),
         ms(row.last),
         ms(row.end),
-        ms(row.user),
-        ms(row.system),
+        processor(row.user),
+        processor(row.system),
         format!("{:.0}", row.minor_faults),
         format!("{:.0}", row.major_faults),
-        memory,
+        memory(|memory| memory.proportional_kib),
+        memory(|memory| memory.resident_kib),
+        memory(|memory| memory.shared_kib),
     ]
 }
 
@@ -76,15 +93,16 @@ pub fn conditions(results: &LoadResults) -> String {
         Grain::Page => "all of each page that is touched",
     };
     let last = results.runs.iter().map(|run| run.repetition).max();
-    let made = last.map_or(0, |last| last + 1);
+    let made = last.map_or(0, |last| last.saturating_add(1));
     let runs = match results.settings.runs {
         asked if asked == made => made.to_string(),
         asked => format!("{made} of {asked}"),
     };
     format!(
         "{file} on {} ({disk}); {runs} runs of each in turns, every one in processes of its own, which read \
-         {grain}.",
-        results.machine.filesystem
+         {grain}.{}",
+        results.machine.filesystem,
+        too_few(made as usize)
     )
 }
 

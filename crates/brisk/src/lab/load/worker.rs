@@ -105,6 +105,17 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// That of several processes together: resident and shared pages count for each of them.
+    pub fn sum(all: &[Self]) -> Self {
+        let sum = |of: fn(&Self) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
+        Self {
+            resident_kib: sum(|one| one.resident_kib),
+            proportional_kib: sum(|one| one.proportional_kib),
+            shared_kib: sum(|one| one.shared_kib),
+            private_kib: sum(|one| one.private_kib),
+        }
+    }
+
     fn of_this_process() -> Result<Self> {
         let path = "/proc/self/smaps_rollup";
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
@@ -306,9 +317,9 @@ impl Touches<'_> {
                 .as_mut_slice()
                 .context("what was loaded cannot be patched")?;
             return match case.by {
-                Who::Caller => Ok((patch(bytes, self.pages), now())),
+                Who::Caller => Ok((patch(bytes, self.pages, self.job.grain), now())),
                 Who::Others => thread::scope(|scope| {
-                    let other = scope.spawn(|| patch(bytes, self.pages));
+                    let other = scope.spawn(|| patch(bytes, self.pages, self.job.grain));
                     work(self.job.work);
                     Ok((joined(other), now()))
                 }),
@@ -362,12 +373,12 @@ impl Touches<'_> {
     }
 }
 
-/// Reads the first word of each page, and writes it.
-fn patch(bytes: &mut [u8], pages: &[u64]) -> Touched {
+/// Reads each page, and writes its first word.
+fn patch(bytes: &mut [u8], pages: &[u64], grain: Grain) -> Touched {
     let mut patch = |number: &u64| {
         let place = pages::place(*number, bytes.len());
         let page = &mut bytes[place];
-        let sum = pages::sum(*number, page, Grain::Word);
+        let sum = pages::sum(*number, page, grain);
         if let Some(word) = page.first_chunk_mut() {
             *word = (!u64::from_le_bytes(*word)).to_le_bytes();
         }

@@ -14,14 +14,13 @@ mod text;
 use std::env;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
-use anyhow::{Context, Result, ensure};
-use brisk_io::{UringReader, page_size};
+use anyhow::{Context, Result, bail, ensure};
+use brisk_io::{ReadAt, Residency, UringReader, page_size, residency};
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +32,7 @@ use super::machine::Machine;
 use super::stage::runtime;
 use super::undo::Undo;
 use crate::messages::say;
+use crate::whole_file::write_whole;
 use reader::{Places, Reader};
 use results::{Counted, Peer, ReadRun, ReadsSettings, Setting, What};
 
@@ -227,17 +227,27 @@ impl ReadsLab {
             missing: no_uring.map(refused).into_iter().collect(),
         };
         let jobs = self.jobs(&files, &results.rows)?;
-        let mut order: Vec<_> = (0..jobs.len()).collect();
+        let mut peers = self.peers(&files)?;
+        if let Some(missing) = peers::missing("fio") {
+            results.missing.push(missing);
+            peers.clear();
+        }
+        results.peers = peers.iter().map(PeerJob::without_runs).collect();
+        let mut order: Vec<_> = (0..jobs.len() + peers.len()).collect();
         let mut rng = fastrand::Rng::with_seed(self.seed);
         for repetition in 0..self.runs {
             self.say(&format!(
                 "{}/{}: {} rows",
                 repetition + 1,
                 self.runs,
-                jobs.len()
+                order.len()
             ));
             rng.shuffle(&mut order);
             for (place, &row) in order.iter().enumerate() {
+                if let Some(peer) = row.checked_sub(jobs.len()) {
+                    results.add_peer(peer, &mut peers[peer]);
+                    continue;
+                }
                 match time(&jobs[row])? {
                     Some(seen) => results.runs.push(ReadRun {
                         row,
@@ -252,7 +262,7 @@ impl ReadsLab {
             results.write(&self.out)?;
         }
         self.count(&jobs, &mut results)?;
-        self.compare(&files, &mut results)?;
+        results.peers.retain(|peer| !peer.nanoseconds.is_empty());
         results.write(&self.out)?;
         Ok(results)
     }
@@ -302,11 +312,12 @@ impl ReadsLab {
     }
 
     fn jobs(&self, files: &[PathBuf; 2], rows: &[Setting]) -> Result<Vec<Job>> {
-        let contents = [fs::read(&files[0])?, fs::read(&files[1])?];
+        let open = [File::open(&files[0])?, File::open(&files[1])?];
         let job = |setting: &Setting| {
             let number = usize::from(!matches!(setting.what, What::Small { .. }));
-            let bytes = &contents[number];
-            let pages = bytes.len() / page_size();
+            let file = &open[number];
+            let len = ReadAt::len(file)?;
+            let pages = usize::try_from(len).unwrap_or(usize::MAX) / page_size();
             let mut job = Job {
                 file: files[number].clone(),
                 setting: *setting,
@@ -320,11 +331,11 @@ impl ReadsLab {
                 sum: 0,
             };
             let places = Places {
-                offsets: &job.offsets(bytes.len() as u64),
+                offsets: &job.offsets(len),
                 size: job.size,
                 rounds: 1,
             };
-            job.sum = reader::expected(bytes, places, setting.reader.grain())?;
+            job.sum = reader::expected(file, places, setting.reader.grain())?;
             Ok(job)
         };
         rows.iter().map(job).collect()
@@ -373,82 +384,85 @@ impl ReadsLab {
     }
 
     /// The same reads by `fio`, one at a time and several at once.
-    fn compare(&self, files: &[PathBuf; 2], results: &mut ReadsResults) -> Result<()> {
-        if let Some(missing) = peers::missing("fio") {
-            results.missing.push(missing);
-            return Ok(());
-        }
+    fn peers(&self, files: &[PathBuf; 2]) -> Result<Vec<PeerJob>> {
         let depth = format!("--iodepth={}", self.depth);
         let pages = usize::try_from(self.large).unwrap_or(usize::MAX) / page_size();
-        let deep = self.reads.min(pages);
-        for (engine, file, state, reads) in [
+        let warm = |engine: &[&str]| (engine.join(" "), &files[0], State::Warm, self.reads);
+        let all = [
+            warm(&["--ioengine=io_uring", "--rw=read"]),
+            warm(&["--ioengine=io_uring", "--rw=randread"]),
+            warm(&["--ioengine=psync", "--rw=randread"]),
             (
-                &["--ioengine=io_uring", "--rw=read"][..],
-                &files[0],
-                State::Warm,
-                self.reads,
-            ),
-            (
-                &["--ioengine=io_uring", "--rw=randread"],
-                &files[0],
-                State::Warm,
-                self.reads,
-            ),
-            (
-                &["--ioengine=psync", "--rw=randread"],
-                &files[0],
-                State::Warm,
-                self.reads,
-            ),
-            (
-                &["--ioengine=io_uring", "--rw=randread", &depth],
+                format!("--ioengine=io_uring --rw=randread {depth}"),
                 &files[1],
                 State::Cold,
-                deep,
+                self.reads.min(pages),
             ),
-        ] {
-            self.say(&format!("fio {}", engine.join(" ")));
-            let mut nanoseconds = Vec::new();
-            for _ in 0..self.runs {
-                prepare(file, state)?;
-                let mut words: Vec<String> = engine.iter().map(|word| (*word).to_owned()).collect();
-                let len = fs::metadata(file)?.len();
-                // Of a page that is read from a disk, it does not matter how much is copied, but no page
-                // may be read twice.
-                let unit = if state == State::Cold {
-                    page_size()
-                } else {
-                    self.size
-                } as u64;
-                words.extend([
-                    format!("--bs={unit}"),
-                    format!("--size={}", len / unit * unit),
-                    format!("--number_ios={reads}"),
-                ]);
-                if state == State::Warm {
-                    words.push("--norandommap=1".to_owned());
-                }
-                match peers::fio(file, &words) {
-                    Ok(seconds) => nanoseconds.push(seconds * 1e9 / reads as f64),
-                    Err(e) => {
-                        results.missing.push(LeftOut {
-                            what: format!("fio {}", engine.join(" ")),
-                            reason: format!("{e:#}"),
-                        });
-                        break;
-                    }
-                }
-            }
-            if !nanoseconds.is_empty() {
-                results.peers.push(Peer {
-                    engine: engine.join(" ").replace("--", ""),
-                    state,
-                    deep: file == &files[1],
-                    nanoseconds,
-                });
-            }
+        ];
+        let jobs = all.into_iter().map(|(engine, file, state, reads)| {
+            // Of a page that is read from a disk, it does not matter how much is copied, but no page may be
+            // read twice.
+            let unit = match state {
+                State::Cold => page_size(),
+                State::Warm => self.size,
+            };
+            Ok(PeerJob {
+                engine,
+                len: fs::metadata(file)?.len(),
+                file: file.clone(),
+                state,
+                deep: state == State::Cold,
+                reads: reads as u64,
+                unit: unit as u64,
+                fails: false,
+            })
+        });
+        jobs.collect()
+    }
+}
+
+/// Reads of `fio`, as those of a row.
+struct PeerJob {
+    /// Its words for what is read how.
+    engine: String,
+    file: PathBuf,
+    len: u64,
+    state: State,
+    deep: bool,
+    reads: u64,
+    /// Bytes of one.
+    unit: u64,
+    /// What `fio` could not do once, it cannot do.
+    fails: bool,
+}
+
+impl PeerJob {
+    fn without_runs(&self) -> Peer {
+        Peer {
+            engine: self.engine.replace("--", ""),
+            state: self.state,
+            deep: self.deep,
+            nanoseconds: Vec::new(),
         }
-        Ok(())
+    }
+
+    /// Nanoseconds of one read.
+    fn time(&self) -> Result<f64> {
+        prepare(&self.file, self.state)?;
+        let Self {
+            len, reads, unit, ..
+        } = *self;
+        let mut words: Vec<String> = self.engine.split(' ').map(str::to_owned).collect();
+        words.extend([
+            format!("--bs={unit}"),
+            format!("--size={}", len / unit * unit),
+            format!("--number_ios={reads}"),
+        ]);
+        if self.state == State::Warm {
+            words.push("--norandommap=1".to_owned());
+        }
+        let seconds = peers::fio(&self.file, &words, reads.saturating_mul(unit))?;
+        Ok(seconds * 1e9 / reads as f64)
     }
 }
 
@@ -464,7 +478,8 @@ fn time(job: &Job) -> Result<Option<Seen>> {
     let tools = env::current_exe().context("cannot find brisk's own file")?;
     for _ in 0..ATTEMPTS {
         match job.setting.what {
-            What::Mixed => mix(job)?,
+            What::Mixed if !mix(job)? => continue,
+            What::Mixed => {}
             What::Small { .. } | What::Deep => prepare(&job.file, job.setting.state)?,
         }
         let seen = worker(&mut Command::new(&tools), job)?;
@@ -497,8 +512,9 @@ fn worker(command: &mut Command, job: &Job) -> Result<Seen> {
 }
 
 /// Has all pages in memory that are read, but for [`MISSING`] of a hundred. They are read one by one:
-/// pages that were read together may only be dropped together.
-fn mix(job: &Job) -> Result<()> {
+/// pages that were read together may only be dropped together. Whether that is so: within a hundredth of what
+/// is read, as pages come and go by themselves.
+fn mix(job: &Job) -> Result<bool> {
     prepare(&job.file, State::Cold)?;
     let file = File::open(&job.file)?;
     fadvise(&file, 0, None, Advice::Random)?;
@@ -506,10 +522,17 @@ fn mix(job: &Job) -> Result<()> {
     let mut page = vec![0; page_size()];
     for (number, offset) in offsets.iter().enumerate() {
         if number % (100 / MISSING) != 0 {
-            file.read_exact_at(&mut page, *offset)?;
+            ReadAt::read_exact_at(&file, *offset, &mut page)?;
         }
     }
-    Ok(())
+    let Residency::Pages { resident, .. } = residency(&file)? else {
+        bail!(
+            "the kernel does not tell what of {} is in memory",
+            job.file.display()
+        );
+    };
+    let read = (offsets.len() - offsets.len().div_ceil(100 / MISSING)) as u64;
+    Ok(resident.abs_diff(read) <= offsets.len() as u64 / 100)
 }
 
 /// The one number that a counter prints.
@@ -530,17 +553,17 @@ fn traced(tools: &Path, job: &Job) -> Option<f64> {
     let calls = |reads: usize| -> Option<f64> {
         let list = tempfile::NamedTempFile::new().ok()?;
         // The sum is that of all reads.
-        let contents = fs::read(&job.file).ok()?;
+        let file = File::open(&job.file).ok()?;
         let mut job = Job {
             reads,
             ..job.clone()
         };
         let places = Places {
-            offsets: &job.offsets(contents.len() as u64),
+            offsets: &job.offsets(ReadAt::len(&file).ok()?),
             size: job.size,
             rounds: 1,
         };
-        job.sum = reader::expected(&contents, places, job.setting.reader.grain()).ok()?;
+        job.sum = reader::expected(&file, places, job.setting.reader.grain()).ok()?;
         let mut strace = Command::new("strace");
         strace.args(["-f", "-c", "-o"]).arg(list.path()).arg(tools);
         worker(&mut strace, &job).ok()?;
@@ -565,11 +588,28 @@ fn total_of(table: &str) -> Option<f64> {
 }
 
 impl ReadsResults {
+    /// Has `fio` do its job with this number once.
+    fn add_peer(&mut self, number: usize, job: &mut PeerJob) {
+        if job.fails {
+            return;
+        }
+        match job.time() {
+            Ok(nanoseconds) => self.peers[number].nanoseconds.push(nanoseconds),
+            Err(e) => {
+                job.fails = true;
+                self.missing.push(LeftOut {
+                    what: format!("fio {}", self.peers[number].engine),
+                    reason: format!("{e:#}"),
+                });
+            }
+        }
+    }
+
     /// Writes `reads.json` in `out`, whole or not at all.
     pub fn write(&self, out: &Path) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(self)?;
+        let mut text = serde_json::to_string(self)?;
         text.push('\n');
-        super::report::write_page(&text, &out.join("reads.json"))
+        write_whole(&text, &out.join("reads.json"))
     }
 
     /// The tables, for people.

@@ -216,12 +216,16 @@ impl Tally {
     }
 }
 
-/// What reads have to find: the sum over a copy of the file.
-pub fn expected(bytes: &[u8], places: Places<'_>, grain: Grain) -> io::Result<u64> {
+/// What reads have to find in the file.
+pub fn expected(
+    file: &(impl ReadAt + ?Sized),
+    places: Places<'_>,
+    grain: Grain,
+) -> io::Result<u64> {
     let mut tally = Tally::new(grain);
     let mut buf = vec![0; places.size];
     for &offset in places.offsets {
-        ReadAt::read_exact_at(bytes, offset, &mut buf)?;
+        file.read_exact_at(offset, &mut buf)?;
         tally.add(&buf);
     }
     Ok(tally.sum)
@@ -330,7 +334,9 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
                 Reader::Pattern => pattern(places, begun, &file)?,
                 _ => asynchronous(reader, places, begun, file)?,
             };
-            if told.load(Ordering::Relaxed) < places.offsets.len() * places.size {
+            let all =
+                places.offsets.len() * places.size * usize::try_from(places.rounds).unwrap_or(1);
+            if told.load(Ordering::Relaxed) < all {
                 return Err(io::Error::other("less progress was told than was read"));
             }
             Ok(done)

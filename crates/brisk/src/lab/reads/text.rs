@@ -1,6 +1,6 @@
 //! Results as people read them, and as a part of a page with pictures.
 
-use super::super::answers::{Answer, Verdict};
+use super::super::answers::{Answer, Verdict, too_few};
 use super::super::load::State;
 use super::super::load::answers::{digits_of, interval};
 use super::super::statistics::{Ratio, Spread};
@@ -134,9 +134,19 @@ fn peers(results: &ReadsResults) -> Vec<String> {
 
 fn conditions(results: &ReadsResults) -> String {
     let settings = &results.settings;
+    let last = results.runs.iter().map(|run| run.repetition).max();
+    let made = last.map_or(0, |last| last.saturating_add(1));
+    let runs = match settings.runs {
+        asked if asked == made => made.to_string(),
+        asked => format!("{made} of {asked}"),
+    };
     format!(
-        "{} reads of {} bytes, on {}; {} runs of each in turns, every one in a process of its own. {LEGEND}",
-        settings.reads, settings.size, results.machine.filesystem, settings.runs
+        "{} reads of {} bytes, on {}; {runs} runs of each in turns, every one in a process of its \
+         own.{} {LEGEND}",
+        settings.reads,
+        settings.size,
+        results.machine.filesystem,
+        too_few(made as usize)
     )
 }
 
@@ -177,8 +187,10 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
         ..warm(reader)
     };
     let inline = ratio(mixed(Reader::AsyncFile), mixed(Reader::AsyncHop));
+    let runs = [Reader::AsyncFile, Reader::AsyncHop]
+        .map(|reader| results.nanoseconds(mixed(reader)).len());
     let inline = inline.map(|ratio| {
-        let runs = usize::try_from(results.settings.runs).unwrap_or(usize::MAX);
+        let runs = runs[0].min(runs[1]);
         let verdict = match Verdict::of(ratio, runs) {
             Verdict::First => "yes",
             Verdict::Second => "no",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 
 use super::repeated::Repeated;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::lab::load::{
     Dimensions, Giving, Grain, LoadLab, Shape, Source, State, Touched, Way, Who, processors,
 };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::ensure;
 
 use super::repeated::Repeated;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::lab::reads::ReadsLab;
 use crate::size::parse_size;
 

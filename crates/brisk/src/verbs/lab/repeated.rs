@@ -20,7 +20,13 @@ pub struct Repeated {
     quick: bool,
 
     /// Where every run is written as JSON, and report.html.
-    #[arg(short, long, value_name = "DIR", default_value = "brisk-lab")]
+    #[arg(
+        short,
+        long,
+        alias = "output",
+        value_name = "DIR",
+        default_value = "brisk-lab"
+    )]
     pub out: PathBuf,
 
     /// Decides the random orders. [default: another one each time]
