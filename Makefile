@@ -5,18 +5,22 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BRISK = target/release/brisk
 
-.PHONY: all demo test bench figures fuzz torture sanitize install deps clean
+.PHONY: all demo test bench figures fuzz torture sanitize install install-system deps clean
 
-all: deps
+all:
+	lab/deps --build
 	$(CARGO) build --release --locked -p brisk
 
 # Traces a real program, packs it, starts it from the image, and measures what that gained.
-demo: all
+demo: deps
+	lab/demo --check
+	$(MAKE) all
 	lab/demo $(BRISK)
 
-# All tests. Root mounts real images; the tests say what is missing if a tool is.
+# All tests. Root mounts real images; the tests say what is missing if a tool is. Programs that they start are sent
+# signals, which a shell that runs this in the background has them ignore.
 test: deps
-	$(CARGO) test --workspace --locked
+	env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked
 
 # What takes too long for every day: the full cross product, files over 4 GiB, memory bounds.
 torture: deps
@@ -25,7 +29,7 @@ torture: deps
 # brisk beside squashfs-tools and the kernel, on the trees of lab/tree: `make bench TREES=DIR` to keep the trees.
 TREES ?= target/trees
 RUNS ?= 7
-bench: all
+bench: deps all
 	lab/tree python $(TREES)/python
 	lab/tree chromium $(TREES)/chromium
 	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml --bin image -- \
@@ -38,7 +42,7 @@ bench: all
 # The README's tables and docs/launches.svg, made of these raw runs. A test compares.
 FIGURES = docs/runs/2026-11-22-launches-full-chromium.json docs/runs/2026-11-22-launches-python-now.json
 figures: export FORMATS = directory,directory-replay,squashfs-zstd,brisk,brisk-speed
-figures: all
+figures: deps all
 	lab/figures $(BRISK) README.md docs/launches.svg $(FIGURES)
 
 # Each fuzz target for SECONDS.
@@ -56,7 +60,9 @@ sanitize:
 		CARGO_TARGET_DIR=target/sanitize \
 		$(CARGO) +nightly test --locked -p brisk-io --features io-uring --tests --target $(TARGET)
 
-install: all
+# What `make` has built: nothing is built here, as root may have no toolchain.
+install:
+	@test -x $(BRISK) || { echo "there is no $(BRISK); run make first" >&2; exit 1; }
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
@@ -65,11 +71,14 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	$(BRISK) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BRISK) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
+
+# For all users of the system.
+install-system:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-warm.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-warm.service
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-replay.service > $(DESTDIR)$(PREFIX)/lib/systemd/user/brisk-replay.service
 	install -D -m 644 packaging/apparmor $(DESTDIR)/etc/apparmor.d/brisk
-	$(BRISK) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
 
 deps:
 	lab/deps
