@@ -523,6 +523,27 @@ fn without_guardian_and_server_readers_get_errors() {
     });
 }
 
+#[test]
+fn the_guardian_sleeps_while_programs_run() {
+    each_user(|stage| {
+        let child = reader(stage);
+        // One that joins and leaves.
+        assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+        let guardian = stage.processes("brisk-guardian")[0];
+        let woken = || -> u64 {
+            let status = fs::read_to_string(format!("/proc/{guardian}/status")).unwrap();
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            line.unwrap().trim().parse().unwrap()
+        };
+        let before = woken();
+        thread::sleep(Duration::from_millis(500));
+        assert!(woken() - before < 10, "{} times", woken() - before);
+        assert_eq!(said(&go(child)).1, "same\n");
+    });
+}
+
 /// As whoever ends a service asks all that it has started, at once.
 #[test]
 fn when_all_of_a_session_is_asked_to_end_readers_get_errors() {

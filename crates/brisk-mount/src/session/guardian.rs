@@ -206,7 +206,7 @@ impl Guardian {
             program: None,
             look: false,
             idle_since: None,
-            deaf_until: None,
+            short_until: None,
             since: SystemTime::now(),
             dying: Vec::new(),
             learners: Vec::new(),
@@ -250,8 +250,8 @@ struct State {
     /// Whether programs may have come or gone since somebody looked.
     look: bool,
     idle_since: Option<Instant>,
-    /// Until then nobody is let in, as there is no descriptor left for that.
-    deaf_until: Option<Instant>,
+    /// Descriptors, processes or memory were short: until then nothing is tried that needs them.
+    short_until: Option<Instant>,
     since: SystemTime,
     /// Servers that are dead but not gone.
     dying: Vec<(usize, Pid)>,
@@ -308,7 +308,7 @@ impl State {
     fn step(&mut self) -> io::Result<bool> {
         let readable = self.wait()?;
         let now = Instant::now();
-        self.deaf_until.take_if(|until| *until <= now);
+        self.short_until.take_if(|until| *until <= now);
         let mut closed = Vec::new();
         for source in readable {
             match source {
@@ -351,7 +351,7 @@ impl State {
         // Before the first run is done there is nothing to join: who comes early waits.
         if let Some(listener) = &self.listener
             && (self.entrance.is_some() || self.shared.is_some())
-            && self.deaf_until.is_none()
+            && self.short_until.is_none()
         {
             watched.push((listener, Source::Listener));
         }
@@ -407,9 +407,8 @@ impl State {
             .idle_since
             .zip(self.linger)
             .map(|(since, linger)| (since + linger).max(now + SOON));
-        let again = self.look || self.images.iter().any(|image| image.watch.tries > 0);
-        let dying = (!self.dying.is_empty() || again).then(|| now + SOON);
-        let dying = dying.into_iter().chain(self.deaf_until).min();
+        let dying = (!self.dying.is_empty()).then(|| now + SOON);
+        let dying = dying.into_iter().chain(self.short_until).min();
         let resend = self.images.iter().flat_map(|i| &i.watch.resend_at).copied();
         let next = resend.chain(linger).chain(dying).min()?;
         // A poll counts in milliseconds, and must not end before the time.
@@ -426,7 +425,7 @@ impl State {
                 role: Role::Asks,
             }),
             Err(Errno::INTR | Errno::AGAIN | Errno::CONNABORTED) => {}
-            Err(e) if is_shortage(e) => self.deaf_until = Some(Instant::now() + SOON),
+            Err(e) if is_shortage(e) => self.wait_for_more(),
             Err(e) => return Err(e.into()),
         }
         Ok(())
@@ -813,7 +812,10 @@ impl State {
         };
         match started {
             Ok(()) => watch.tries = 0,
-            Err(e) if of_shortage(&e) && watch.tries < MOST_TRIES => watch.tries += 1,
+            Err(e) if of_shortage(&e) && watch.tries < MOST_TRIES => {
+                watch.tries += 1;
+                self.wait_for_more();
+            }
             Err(e) => {
                 watch.tries = 0;
                 self.give_up(index, &format!("a server could not be started: {e}"));
@@ -821,8 +823,16 @@ impl State {
         }
     }
 
+    /// There is too little of something. It is tried again soon.
+    fn wait_for_more(&mut self) {
+        self.short_until = Some(Instant::now() + SOON);
+    }
+
     /// Tries again what could not be started.
     fn try_again(&mut self) {
+        if self.short_until.is_some() {
+            return;
+        }
         for index in 0..self.images.len() {
             if self.images[index].watch.tries > 0 {
                 self.restart_server(index);
@@ -901,8 +911,10 @@ impl State {
                     self.idle_since.get_or_insert(now);
                 }
                 Ok(program) => (self.program, self.idle_since) = (program, None),
-                // It is looked at again soon.
-                Err(e) if of_shortage(&e) => self.look = true,
+                Err(e) if of_shortage(&e) => {
+                    self.look = true;
+                    self.wait_for_more();
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -914,7 +926,7 @@ impl State {
         match self.members.any() {
             Ok(program) => self.program = program,
             Err(e) if of_shortage(&e) => {
-                self.look = true;
+                self.wait_for_more();
                 return Ok(true);
             }
             Err(e) => return Err(e),
