@@ -247,7 +247,7 @@ struct CodecsArgs {
     all: bool,
 
     /// Walks of each image, and launches.
-    #[arg(long, value_name = "N", default_value_t = QUICK,
+    #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
