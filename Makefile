@@ -40,8 +40,8 @@ bench: deps all
 		--runs $(RUNS) --out target/bench/session
 
 # The README's tables and docs/launches.svg, made of these raw runs. A test compares.
-FIGURES = docs/runs/2026-11-22-launches-full-chromium.json docs/runs/2026-11-22-launches-python-now.json
-figures: export FORMATS = directory,directory-replay,squashfs-zstd,brisk,brisk-speed
+FIGURES = docs/runs/2026-11-22-launches-chromium-eight.json docs/runs/2026-11-22-launches-python-now.json
+figures: export FORMATS = directory,directory-replay,squashfs-zstd,brisk,brisk-speed,brisk-size
 figures: deps all
 	lab/figures $(BRISK) README.md docs/launches.svg $(FIGURES)
 
