@@ -280,6 +280,17 @@ impl Failure {
     }
 }
 
+/// Whether what this process sees mounted at `path` is an image: of the kernel's, or of a server of brisk's.
+///
+/// # Errors
+///
+/// If `/proc/self/mountinfo` cannot be read.
+pub fn image_is_mounted(path: &Path) -> io::Result<bool> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let on_top = mounted_on(&path)?;
+    Ok(on_top.is_some_and(|entry| [FS_TYPE, "squashfs"].contains(&&*entry.fs_type)))
+}
+
 /// Unmounts the image that is mounted on `target`.
 ///
 /// With `lazy` the mount leaves the tree of directories at once, and the kernel lets go of it when

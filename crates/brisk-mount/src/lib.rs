@@ -85,7 +85,7 @@ pub use fuse::owners::Owners;
 pub use fuse::recorder::{Recorder, Recording};
 pub use fuse::served::{FillCounts, OperationTimes, Percentiles, Served, ServedCounts};
 pub use fuse::server::serve;
-pub use kernel_mount::{Backing, KernelMount, MountOptions, unmount};
+pub use kernel_mount::{Backing, KernelMount, MountOptions, image_is_mounted, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
 pub use loop_device::{DirectIo, LoopDevice};
 pub use memory::MemoryLimit;

@@ -134,6 +134,8 @@ impl Extractor {
         let root = open_target(target)?;
         let mut listing = Listing::default();
         listing.collect(image, self.select.as_ref())?;
+        close(&root)
+            .map_err(|e| Error::io("close the target directory to others", e).with_path(target))?;
         let work = Work {
             image,
             target,
@@ -183,18 +185,22 @@ fn open_target(target: &Path) -> Result<OwnedFd> {
                 "the target directory is not empty; name a new one",
             ));
         }
-        let directory =
-            StdFile::open(target).map_err(|e| Error::io("open the target directory", e))?;
-        // As the directories in it until they have the image's permissions. One that is another's stays
-        // open to that one: nothing below follows a name that could have been replaced.
-        match rustix::fs::fchmod(&directory, Mode::RWXU) {
-            Ok(()) | Err(Errno::PERM) => Ok(directory),
-            Err(e) => Err(Error::io("close the target directory to others", e.into())),
-        }
+        StdFile::open(target).map_err(|e| Error::io("open the target directory", e))
     };
     open()
         .map(OwnedFd::from)
         .map_err(|e: Error| e.with_path(target))
+}
+
+/// Closes the target to others, as the directories in it are until they have the image's permissions. One that
+/// is another's stays open to that one: nothing follows a name that could have been replaced.
+fn close(target: &OwnedFd) -> io::Result<()> {
+    // New files may have the group of the target.
+    let group = Mode::from_raw_mode(rustix::fs::fstat(target)?.st_mode) & Mode::SGID;
+    match fchmod(target, Mode::RWXU | group) {
+        Err(Errno::PERM) => Ok(()),
+        closed => Ok(closed?),
+    }
 }
 
 /// What a new file in the target has without being told.
@@ -844,7 +850,13 @@ fn change_mode(directory: &OwnedFd, name: &OsStr, inode: &Inode) -> std::result:
         return Err(Errno::STALE);
     }
     let path = format!("/proc/self/fd/{}", node.as_raw_fd());
-    chmodat(CWD, path, mode(inode), AtFlags::empty())
+    match chmodat(CWD, path, mode(inode), AtFlags::empty()) {
+        // Without /proc.
+        Err(Errno::NOENT | Errno::NOTDIR) => {
+            chmodat(directory, name, mode(inode), AtFlags::empty())
+        }
+        changed => changed,
+    }
 }
 
 fn owner(inode: &Inode) -> (Uid, Gid) {

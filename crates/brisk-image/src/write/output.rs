@@ -1,13 +1,13 @@
 //! Output files that appear whole or not at all.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use brisk_io::start_writeback;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchown, linkat, openat};
 
 use crate::error::{Error, Result};
 
@@ -61,9 +61,7 @@ impl OutputFile {
                 }
             };
             if let Some(replaced) = replaced {
-                // Who could not read the old one is not to read the new one.
-                let mode = Permissions::from_mode(replaced.mode() & 0o777);
-                file.set_permissions(mode)
+                take_permissions(&file, &replaced)
                     .map_err(|e| Error::io("set the permissions of the output file", e))?;
             }
             Ok(Self {
@@ -142,6 +140,33 @@ impl OutputFile {
             }
         }
         File::open(directory)?.sync_all()
+    }
+}
+
+/// Gives `file` the owner and the permissions of the file that it replaces: who could not read the old one
+/// is not to read the new one.
+fn take_permissions(file: &File, replaced: &Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    let mut mode = replaced.mode() & 0o777;
+    let owner = (new.uid() != replaced.uid()).then(|| Uid::from_raw(replaced.uid()));
+    let group = (new.gid() != replaced.gid()).then(|| Gid::from_raw(replaced.gid()));
+    let is_given = |owner, group| fchown(file, owner, group).is_ok();
+    // Whoever may not give it away keeps it.
+    if (owner, group) != (None, None) && !is_given(owner, group) && !is_given(None, group) {
+        // Another group may what all may.
+        mode = mode & !0o070 | (mode & 0o007) << 3;
+    }
+    if file.metadata()?.mode() & 0o777 == mode {
+        return Ok(());
+    }
+    match file.set_permissions(Permissions::from_mode(mode)) {
+        // Some file systems have one mode for all files.
+        Err(e)
+            if e.kind() == io::ErrorKind::PermissionDenied && new.mode() & 0o777 & !mode == 0 =>
+        {
+            Ok(())
+        }
+        set => set,
     }
 }
 

@@ -157,6 +157,8 @@ impl ReplayBeside {
                         say(&mut errors, &report(&replayed));
                     }
                     drop(errors);
+                    // Of other files nothing more needs to be known.
+                    let watched = watched.filter(|_| !replayed.is_stale());
                     if let Some((time, mut program)) = watched {
                         replayed.own = program.watch(began + time);
                     }

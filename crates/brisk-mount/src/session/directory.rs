@@ -170,6 +170,13 @@ impl Directory {
         })
     }
 
+    /// What tells the socket of the session `key` from one that is made later: device and inode; none if there
+    /// is none.
+    pub(super) fn socket_id(&self, key: &str) -> Option<(u64, u64)> {
+        let stat = statat(&self.fd, format!("{key}.sock"), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+
     /// Lets nobody find the session `key` any more.
     pub(super) fn unlist(&self, key: &str) -> io::Result<()> {
         self.remove(key, "sock")

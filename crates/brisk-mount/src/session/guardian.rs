@@ -190,6 +190,7 @@ impl Guardian {
             self.members.add(credentials.pid);
         }
         let mut state = State {
+            socket: self.directory.socket_id(&self.key),
             directory: self.directory,
             key: self.key,
             listener: Some(self.listener),
@@ -237,6 +238,8 @@ struct State {
     key: String,
     /// None once nobody can join any more.
     listener: Option<OwnedFd>,
+    /// What tells its socket from one that is made later.
+    socket: Option<(u64, u64)>,
     images: Vec<Served>,
     place: PathBuf,
     linger: Option<Duration>,
@@ -460,7 +463,7 @@ impl State {
                 let place = self.place.as_os_str().as_bytes();
                 let sent = match (&self.shared, &self.entrance) {
                     // Somebody has unmounted it: its place is another's.
-                    (Some(shared), _) if !shared.is_mounted() => {
+                    (Some(shared), _) if shared.is_gone() => {
                         self.unlist();
                         return false;
                     }
@@ -603,8 +606,10 @@ impl State {
 
     /// Lets nobody join any more.
     fn unlist(&mut self) {
-        // While this listens, the socket's name is nobody else's.
+        // While this listens, no run makes another socket of this name; a mount at the same place does, once
+        // this one was unmounted from outside.
         if self.listener.is_some()
+            && self.directory.socket_id(&self.key) == self.socket
             && let Err(e) = self.directory.unlist(&self.key)
         {
             say(&format!("the session's socket cannot be removed: {e}"));

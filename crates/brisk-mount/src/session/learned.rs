@@ -175,7 +175,10 @@ impl LearnedPacks {
     /// The profile that was learned of this key, with its path for messages, and takes note that it is
     /// used now; none if none was, or if another launch is to be learned from.
     pub fn use_profile(&self, key: &str) -> Option<(PathBuf, File)> {
-        if self.reach(&format!("{key}.more")).exists() {
+        let more = format!("{key}.more");
+        if self.reach(&more).exists() {
+            // Whatever becomes of the recording, the one after may use what is known.
+            self.unlink(&more).ok();
             return None;
         }
         let name = format!("{key}.profile");
@@ -246,7 +249,6 @@ impl LearnedPacks {
             let path = self.reach(&format!("{key}.profile"));
             let profile = merged.as_ref().unwrap_or(profile);
             profile.write(path).map_err(io::Error::other)?;
-            self.unlink(&format!("{key}.more"))?;
             self.keep_within(limit)
         };
         keep().map_err(|e| self.failed("write to", e))

@@ -304,6 +304,9 @@ impl Keep {
         match said {
             Some(message) if message.verb() == b"serving" => Ok(ours),
             said => {
+                if said.is_none() {
+                    place.detach();
+                }
                 let said = said.and_then(|said| said.fields.into_iter().nth(1));
                 let said = said.map_or("it ended".into(), |said| {
                     String::from_utf8_lossy(&said).into_owned()
@@ -378,8 +381,10 @@ impl Keep {
             (Ok(connection), Ok(image)) => (connection, image),
             (Err(e), _) | (_, Err(e)) => {
                 say(&format!("the guardian could not start: {e}"));
-                send_now(&first, &[FAILED, e.as_bytes()], &[]).ok();
                 place.detach();
+                // Who is told clears what nobody listens at.
+                drop(listener);
+                send_now(&first, &[FAILED, e.as_bytes()], &[]).ok();
                 return 1;
             }
         };

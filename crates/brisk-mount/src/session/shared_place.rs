@@ -55,9 +55,9 @@ impl SharedPlace {
         }
     }
 
-    /// Whether programs see the mount there.
-    pub(super) fn is_mounted(&self) -> bool {
-        matches!(self.mounted(), Ok(Some(_)))
+    /// Whether programs do not see the mount there any more.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.mounted(), Ok(None))
     }
 
     /// The mount, if it is the one that programs see there.

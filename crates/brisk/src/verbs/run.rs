@@ -57,8 +57,9 @@ With --auto an image needs no hot pack of its own: the launch of a session witho
 until its program ends, for 15 s at most, and a pack of it is kept in $XDG_CACHE_HOME/brisk/hot or \
 ~/.cache/brisk/hot, for this image at this place. A launch that asks for much that the pack has not \
 adds to it.\n\n\
-From a directory, nothing is mounted and no process stays: brisk becomes the program at once, and \
-another process replays the profile beside it, as brisk replay does. brisk trace --tree DIR makes a \
+From a directory, nothing is mounted: brisk becomes the program at once, and another process replays \
+the profile beside it, as brisk replay does; with --auto it stays for 15 s, to see what the program reads \
+by itself. brisk trace --tree DIR makes a \
 profile, and so does --auto: the first run of a program is traced then, for 15 s at most, sees the \
 directory read-only, and ends when all that it has started has ended. If more than a tenth of the files \
 are not what they were, the profile is forgotten, and the next run makes another; if a program reads much \

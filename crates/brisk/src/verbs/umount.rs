@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use brisk_mount::{end_session, mount_points, sessions};
+use brisk_mount::{end_session, image_is_mounted, sessions};
 
 use crate::answer::Answer;
 
@@ -25,9 +25,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let place = args.path.canonicalize();
-    let points = mount_points().context("cannot read /proc/self/mountinfo")?;
-    let is_mounted = place.is_ok_and(|place| points.contains(&place));
+    let is_mounted = image_is_mounted(&args.path).context("cannot read /proc/self/mountinfo")?;
     let mut found = sessions()?;
     // What programs of a session see there is not what the caller sees.
     found.retain(|session| match is_mounted {

@@ -150,9 +150,9 @@ fn is_corrupt(e: &anyhow::Error) -> bool {
 fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
     let rebuild = match args.rebuild {
         true => match Rebuild::new(image, &args.image.image) {
-            // The check tells of it.
-            Err(e) if is_corrupt(&e) => None,
-            rebuild => Some(rebuild?),
+            // The check tells of it, and says more.
+            Err(e) if is_corrupt(&e) => Some(Err(e)),
+            rebuild => Some(Ok(rebuild?)),
         },
         false => None,
     };
@@ -176,13 +176,20 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
     };
     let hot_pack = check_hot_pack(image, threads, &mut |e| on_fault(&mut faults, e))?;
     let hot_pack_beside = match hot_pack_beside(args) {
-        Some(path) => Some(check_beside(image, &path, threads, &mut on_fault)?),
+        Some(path) => match check_beside(image, &path, threads, &mut on_fault) {
+            // A launch does without it, too.
+            Err(e) if args.hot.is_none() => {
+                warn(&format!("not compared: {e:#}"));
+                None
+            }
+            beside => Some(beside?),
+        },
         None => None,
     };
     drop(progress);
     written?;
     let rebuilt = match rebuild {
-        Some(rebuild) if faults.is_empty() => Some(rebuild.run(image, args.quiet)?),
+        Some(rebuild) if faults.is_empty() => Some(rebuild?.run(image, args.quiet)?),
         _ => None,
     };
     Ok(Report {
