@@ -511,8 +511,9 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
 fn a_launch_that_reads_much_else_is_added_to_what_was_learned() {
     each_user(|user| {
         let stage = stage_of(user);
+        // It lives on, so that what its child has read is seen in its accounts.
         let script =
-            "#!/bin/sh\nif [ -n \"$1\" ]; then cat \"$BRISK_TREE/data/$1\" > /dev/null; fi\n";
+            "#!/bin/sh\n[ -z \"$1\" ] || { cat \"$BRISK_TREE/data/$1\" > /dev/null; sleep 0.5; }\n";
         fs::write(stage.path("app/bin/app"), script).unwrap();
         let other = stage.path("app/data/other");
         fs::write(&other, vec![7; 16 << 20]).unwrap();
