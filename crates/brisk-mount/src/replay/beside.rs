@@ -113,6 +113,10 @@ impl ReplayBeside {
         // Where there are no accounts, nobody knows whether the program asks for what is replayed.
         let mut program = Bystander::this().ok();
         let mut watched = self.watch.zip(Bystander::this().ok());
+        if let Some((_, program)) = &mut watched {
+            // From now on: by the time the other process looks, the program may have read all.
+            program.own();
+        }
         let mut kept = vec![self.profile.as_raw_fd()];
         kept.extend(program.as_ref().map(Bystander::descriptor));
         kept.extend(watched.iter().map(|(_, program)| program.descriptor()));
@@ -121,10 +125,6 @@ impl ReplayBeside {
             // A name for those who look for it; all works without.
             rustix::thread::set_name(c"brisk-replay").ok();
             let began = Instant::now();
-            if let Some((_, program)) = &mut watched {
-                // From now on.
-                program.own();
-            }
             let report = self.report;
             let then = self.then.take();
             let path = self.path.clone();
