@@ -175,10 +175,7 @@ impl LearnedPacks {
     /// The profile that was learned of this key, with its path for messages, and takes note that it is
     /// used now; none if none was, or if another launch is to be learned from.
     pub fn use_profile(&self, key: &str) -> Option<(PathBuf, File)> {
-        let more = format!("{key}.more");
-        if self.reach(&more).exists() {
-            // Whatever becomes of the recording, the one after may use what is known.
-            self.unlink(&more).ok();
+        if self.reach(&format!("{key}.more")).exists() {
             return None;
         }
         let name = format!("{key}.profile");
@@ -219,6 +216,17 @@ impl LearnedPacks {
         learn().map_err(|e| self.failed("write to", e))
     }
 
+    /// Takes note that a launch of this key is recorded now: whatever becomes of that, later ones use what is
+    /// known until one is found to ask for much else.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be written.
+    pub fn begin_recording(&self, key: &str) -> Result<()> {
+        self.unlink(&format!("{key}.more"))
+            .map_err(|e| self.failed("write to", e))
+    }
+
     /// Whether what is open as `used` is still the profile of this key.
     fn is_profile(&self, key: &str, used: &Metadata) -> io::Result<bool> {
         match fs::metadata(self.reach(&format!("{key}.profile"))) {
@@ -249,6 +257,8 @@ impl LearnedPacks {
             let path = self.reach(&format!("{key}.profile"));
             let profile = merged.as_ref().unwrap_or(profile);
             profile.write(path).map_err(io::Error::other)?;
+            // A launch before may have found only meanwhile that it asked for much else.
+            self.unlink(&format!("{key}.more"))?;
             self.keep_within(limit)
         };
         keep().map_err(|e| self.failed("write to", e))
@@ -539,6 +549,7 @@ mod tests {
         for (launch, file) in (1..MOST_LAUNCHES).zip(["1", "2", "3"]) {
             assert_eq!(more(), Some(launch));
             assert!(packs.use_profile("a").is_none());
+            packs.begin_recording("a").expect("ours");
             keep(file, 1);
         }
         assert_eq!(more(), Some(MOST_LAUNCHES));

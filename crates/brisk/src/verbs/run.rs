@@ -203,10 +203,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             tree,
             learning,
             key,
-        } => learn_directory(args, launch, tree, &|profile| {
+        } => {
             let packs = LearnedPacks::open(&learning.packs)?;
-            packs.keep_profile(key, tree, profile, learning.limit)
-        }),
+            packs.begin_recording(key)?;
+            learn_directory(args, launch, tree, &|profile| {
+                packs.keep_profile(key, tree, profile, learning.limit)
+            })
+        }
     })
 }
 
