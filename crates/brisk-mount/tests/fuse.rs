@@ -606,6 +606,35 @@ fn a_failing_disk_is_an_error_for_the_reader_until_it_works_again() {
 }
 
 #[test]
+fn who_is_told_of_a_fault_and_panics_leaves_no_reader_without_an_answer() {
+    let fixture = Fixture::new();
+    let bytes = fs::read(fixture.image("app.img", &[])).expect("made");
+    let fails = Arc::new(AtomicBool::new(false));
+    let source = Failing {
+        bytes,
+        fails: fails.clone(),
+        panics: Arc::default(),
+    };
+    let image = Image::from_source(source, &OpenOptions::new()).expect("made");
+    let told = Arc::new(AtomicBool::new(false));
+    let tell = told.clone();
+    let options = ServeOptions {
+        on_fault: Arc::new(move |fault| {
+            tell.store(true, Ordering::Relaxed);
+            panic!("as the test wants: {fault}")
+        }),
+        ..ServeOptions::default()
+    };
+    let mount = Mounted::new(fixture.empty_dir("at"), image, options);
+    fails.store(true, Ordering::Relaxed);
+    let error = fs::read(mount.path("noise")).expect_err("the disk fails");
+    assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    assert!(told.load(Ordering::Relaxed));
+    fails.store(false, Ordering::Relaxed);
+    fixture.assert_same(mount.dir());
+}
+
+#[test]
 fn a_damaged_block_is_an_error_for_its_readers_and_told_once() {
     let fixture = Fixture::new();
     let path = fixture.image("app.img", &["-no-fragments", "-comp", "zstd"]);

@@ -11,7 +11,9 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, prlimit,
+};
 use staging::{Stage, each_user, watched};
 
 fn said(output: &std::process::Output) -> (Option<i32>, String, String) {
@@ -540,6 +542,33 @@ fn the_guardian_sleeps_while_programs_run() {
         let before = woken();
         thread::sleep(Duration::from_millis(500));
         assert!(woken() - before < 10, "{} times", woken() - before);
+        assert_eq!(said(&go(child)).1, "same\n");
+    });
+}
+
+#[test]
+fn a_run_that_comes_while_the_guardian_has_no_descriptor_left_joins_when_there_are_some() {
+    watched(|| {
+        // Limits of another user's process are not this one's to set.
+        let stage = &Stage::new(0);
+        let child = reader(stage);
+        let guardians = stage.processes("brisk-guardian");
+        let guardian = Pid::from_raw(guardians[0]).unwrap();
+        let fds = format!("/proc/{}/fd", guardians[0]);
+        // The next descriptor would be the lowest that is free.
+        let free = (0..).find(|fd| fs::symlink_metadata(format!("{fds}/{fd}")).is_err());
+        let limit = |to| prlimit(Some(guardian), Resource::Nofile, to).unwrap();
+        let short = Rlimit {
+            current: free,
+            ..getrlimit(Resource::Nofile)
+        };
+        let before = limit(short);
+        let mut joining = stage.run(&["true"]).spawn().unwrap();
+        thread::sleep(Duration::from_millis(500));
+        assert!(joining.try_wait().unwrap().is_none());
+        limit(before);
+        assert_eq!(joining.wait().unwrap().code(), Some(0));
+        assert_eq!(stage.processes("brisk-guardian"), guardians);
         assert_eq!(said(&go(child)).1, "same\n");
     });
 }

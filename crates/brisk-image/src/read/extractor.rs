@@ -26,16 +26,14 @@ use serde::Serialize;
 
 use super::file_reader::FileReader;
 use super::image::Image;
-use super::inode_reader::{Device, Inode, InodeKind, InodeRef};
+use super::inode_reader::{Device, File, Inode, InodeKind, InodeRef};
 use crate::error::{Error, Result};
+use crate::format::path_rules::PATH_MAX;
 use crate::ordered;
 use crate::plan::patterns;
 
 /// Blocks of one file that one thread writes in one go; a longer file is shared among threads.
 const SEGMENT_BLOCKS: usize = 32;
-
-/// Bytes of the longest path that the kernel takes.
-const LONGEST_PATH: usize = 4095;
 
 /// Writes the tree of an image into a directory.
 #[derive(Debug, Clone)]
@@ -267,8 +265,8 @@ impl Listing {
         for entry in image.walk()? {
             let (path, inode) = entry?.into_parts();
             let len = path.as_os_str().len();
-            if len > LONGEST_PATH {
-                let most = LONGEST_PATH as u64;
+            if len >= PATH_MAX {
+                let most = PATH_MAX as u64 - 1;
                 return Err(image.name(Error::limit("a path", len as u64, most)));
             }
             let wanted = path.as_os_str().is_empty()
@@ -537,20 +535,20 @@ impl Work<'_> {
                     number,
                     places: vec![place],
                 }),
-                (None, _) => self.cut(place, entry, &mut units)?,
+                (None, _) => self.cut(place, file, &mut units)?,
             }
         }
         Ok(units)
     }
 
-    fn cut(&self, place: usize, entry: &NamedEntry, units: &mut Vec<Unit>) -> Result<()> {
-        let blocks = entry.inode.len().div_ceil(self.image.block_size().into());
+    fn cut(&self, place: usize, file: &File, units: &mut Vec<Unit>) -> Result<()> {
+        let blocks = file.len.div_ceil(self.image.block_size().into());
         if blocks <= 2 * SEGMENT_BLOCKS as u64 {
             units.push(Unit::Whole(place));
             return Ok(());
         }
         // A file has no more blocks than its image has bytes for their lengths, which is seen at once.
-        drop(self.image.file(&entry.inode)?);
+        self.image.check_block_list(file)?;
         let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
         let file = Arc::new(LongFile {
             entry: place,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::image::{Image, Inner};
 use super::inode_reader::{File, Inode, InodeKind};
+use super::meta_reader::MetaCursor;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::data_block::StoredLen;
 use crate::format::table::Fragment;
@@ -163,36 +164,18 @@ impl Image {
         ))
     }
 
+    /// Checks that the list of a file's blocks is no longer than its image and the limits allow, and
+    /// reads none of it.
+    pub(crate) fn check_block_list(&self, file: &File) -> Result<()> {
+        let list = self.inner.block_list(file);
+        list.map(drop).map_err(|e| self.name(e))
+    }
+
     fn read_blocks(&self, file: &File) -> Result<FileReader> {
         let inner = &self.inner;
         let block_size = u64::from(inner.superblock.block_size());
-        let count = match file.fragment {
-            Some(_) => file.len / block_size,
-            None => file.len.div_ceil(block_size),
-        };
-        let mut cursor = inner.inode_cursor_at(file.block_words)?;
+        let (mut cursor, count) = inner.block_list(file)?;
         let place = cursor.place();
-        // Each word takes 4 bytes of the inode table, and 3 stored bytes decode to at most 8 KiB.
-        let table_left = inner.superblock.directory_table() - inner.superblock.inode_table();
-        let words_left = (table_left / 3 + 1).saturating_mul(2048);
-        if count > words_left {
-            let what = "the list of a file's blocks";
-            let (need, have) = (count.saturating_mul(4), words_left.saturating_mul(4));
-            return Err(Error::corrupt(
-                place,
-                Corrupt::Truncated { what, need, have },
-            ));
-        }
-        let needs = count.saturating_mul(BLOCK_IN_MEMORY);
-        if needs > inner.limits.memory {
-            return Err(Error::limit(
-                "the list of a file's blocks",
-                needs,
-                inner.limits.memory,
-            ));
-        }
-        let count = usize::try_from(count)
-            .map_err(|_| Error::limit("the list of a file's blocks", needs, usize::MAX as u64))?;
         // All at once, as a list that grows takes up to three times its length.
         let mut blocks = Vec::with_capacity(count);
         let mut start = file.blocks_start;
@@ -230,6 +213,40 @@ impl Image {
 }
 
 impl Inner {
+    /// The place of the list of a file's blocks, and how many it has, which its image and the limits
+    /// allow.
+    fn block_list(&self, file: &File) -> Result<(MetaCursor<'_>, usize)> {
+        let block_size = u64::from(self.superblock.block_size());
+        let count = match file.fragment {
+            Some(_) => file.len / block_size,
+            None => file.len.div_ceil(block_size),
+        };
+        let cursor = self.inode_cursor_at(file.block_words)?;
+        let place = cursor.place();
+        // Each word takes 4 bytes of the inode table, and 3 stored bytes decode to at most 8 KiB.
+        let table_left = self.superblock.directory_table() - self.superblock.inode_table();
+        let words_left = (table_left / 3 + 1).saturating_mul(2048);
+        if count > words_left {
+            let what = "the list of a file's blocks";
+            let (need, have) = (count.saturating_mul(4), words_left.saturating_mul(4));
+            return Err(Error::corrupt(
+                place,
+                Corrupt::Truncated { what, need, have },
+            ));
+        }
+        let needs = count.saturating_mul(BLOCK_IN_MEMORY);
+        if needs > self.limits.memory {
+            return Err(Error::limit(
+                "the list of a file's blocks",
+                needs,
+                self.limits.memory,
+            ));
+        }
+        let count = usize::try_from(count)
+            .map_err(|_| Error::limit("the list of a file's blocks", needs, usize::MAX as u64))?;
+        Ok((cursor, count))
+    }
+
     /// Where shared block `number`, which something at `from` points to, is stored.
     pub(crate) fn fragment(&self, number: u32, from: Place) -> Result<Block> {
         let mut entry = [0; size_of::<Fragment>()];

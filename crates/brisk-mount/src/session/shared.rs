@@ -14,11 +14,10 @@ use std::time::Duration;
 use brisk_image::{Image, Limits, OpenOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{getegid, geteuid};
 
-use super::dev_fuse::open_channel;
+use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock};
 use super::guardian::{Guardian, Served, Watch};
 use super::hot::Packs;
@@ -28,7 +27,7 @@ use super::shared_place::{Handle, SharedPlace};
 use super::wire::{FAILED, receive, send_now};
 use super::{Entered, OpenImage, Session, SessionImage, TRIES, join, say};
 use crate::error::{Action, Cause, Error, Result};
-use crate::fuse::connection::{FS_TYPE, FuseConnection, mount_data};
+use crate::fuse::connection::{FS_TYPE, FuseConnection};
 use crate::fuse::fill::FillRoot;
 use crate::fuse::options::ServeOptions;
 use crate::fuse::owners::Owners;
@@ -307,10 +306,8 @@ impl Keep {
                 if said.is_none() {
                     place.detach();
                 }
-                let said = said.and_then(|said| said.fields.into_iter().nth(1));
-                let said = said.map_or("it ended".into(), |said| {
-                    String::from_utf8_lossy(&said).into_owned()
-                });
+                let said = said.and_then(|said| said.failure());
+                let said = said.unwrap_or_else(|| "it ended".into());
                 Err(Cause::GuardianFailed { said })
             }
         }
@@ -331,22 +328,10 @@ impl Keep {
             let options = fusermount::options(&self.path, self.allow_other);
             return fusermount::mount(&self.target, &options);
         }
-        let channel = open_channel()?;
-        let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
-        let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
-        rustix::mount::mount(
-            &self.path,
-            &self.target,
-            FS_TYPE,
-            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV,
-            Some(data.as_c_str()),
-        )
-        .map_err(|e| match e {
-            Errno::NODEV => Cause::NoFuse,
-            Errno::PERM | Errno::ACCESS => Cause::NotPermitted,
-            e => Cause::io("mount a FUSE file system", e),
-        })?;
-        Ok(channel)
+        mount_channel(&self.path, &self.target).map_err(|cause| match cause {
+            Cause::MountRefused { .. } => Cause::NotPermitted,
+            cause => cause,
+        })
     }
 
     /// What the guardian's process does.

@@ -36,6 +36,12 @@ impl Message {
     pub(super) fn field(&self, index: usize) -> Option<&[u8]> {
         self.fields.get(index).map(Vec::as_slice)
     }
+
+    /// Why a guardian could not start, if it says so.
+    pub(super) fn failure(&self) -> Option<String> {
+        let said = self.field(1).filter(|_| self.verb() == FAILED)?;
+        Some(String::from_utf8_lossy(said).into_owned())
+    }
 }
 
 /// Sends a packet; EMSGSIZE if it would be too long.
@@ -91,15 +97,13 @@ fn send_with<B: AsRef<[u8]>>(
     }
 }
 
-/// Why a guardian could not start, if it has said so by now.
+/// What [`Message::failure`] gives, of what has been said by now.
 pub(super) fn failure(socket: impl AsFd) -> Option<String> {
     let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
     if poll(&mut fds, Some(&Timespec::default())) != Ok(1) {
         return None;
     }
-    let message = receive(socket).ok()??;
-    let said = message.field(1).filter(|_| message.verb() == FAILED)?;
-    Some(String::from_utf8_lossy(said).into_owned())
+    receive(socket).ok()??.failure()
 }
 
 /// The next packet; none if the other side has closed. Waits for it, unless the socket does not.

@@ -185,7 +185,9 @@ impl Trace {
         let cwd = WorkingDirectory::now();
         let mut served = Vec::new();
         if let Some(image) = &self.image {
-            served.push(Planned::image(image, self.root)?);
+            let taken = self.with.iter().filter_map(|image| image.at.as_deref());
+            let taken = taken.collect::<Vec<_>>();
+            served.push(Planned::image(image, self.root, &taken)?);
         }
         for tree in &self.trees {
             let tree = place(tree)?;
@@ -202,7 +204,7 @@ impl Trace {
                 let image = image.path.clone();
                 return Err(Cause::NoPlace { image });
             }
-            served.push(Planned::image(image, self.root)?);
+            served.push(Planned::image(image, self.root, &[])?);
         }
         let mut command = self.command.clone();
         let Some(program) = command.first_mut() else {
@@ -268,13 +270,13 @@ impl SystemTrace {
 }
 
 impl Planned {
-    /// `in_root`: its place is in a root directory.
-    fn image(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
+    /// `in_root`: its place is in a root directory. `taken`: the places of others, where a default one is not.
+    fn image(image: &SessionImage, in_root: bool, taken: &[&Path]) -> Result<Self, Cause> {
         let image = OpenImage::open(image, in_root)?;
         let at = match &image.at {
             Some(at) => at.clone(),
             None if in_root => PathBuf::from("/"),
-            None => default_place(&[])?,
+            None => default_place(taken)?,
         };
         let what = PlannedWhat::Image(image);
         Ok(Self { what, at })
