@@ -8,11 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brisk_io::ReadAt;
+use brisk_io::{AlignedBuf, ReadAt};
 use twox_hash::XxHash3_64;
 
-use super::PageRange;
 use super::origin::{Origin, Stamp};
+use super::{PAGE, PageRange};
 use crate::codec::{Codec, Decoder};
 use crate::error::{Allowed, Corrupt, Error, ErrorKind, Place, Result};
 use crate::format::hot_pack::{self as format, Header, Table};
@@ -82,7 +82,8 @@ pub struct FrameReader {
     pack: HotPack,
     decoder: Decoder,
     stored: Vec<u8>,
-    decoded: Vec<u8>,
+    /// In whole pages of memory, as what is stored from it is pinned page by page.
+    decoded: AlignedBuf,
 }
 
 /// What checking a hot pack against the files it was made of dealt with.
@@ -382,7 +383,7 @@ impl HotPack {
             pack: self.clone(),
             decoder: Decoder::new(self.codec()),
             stored: Vec::new(),
-            decoded: Vec::new(),
+            decoded: AlignedBuf::zeroed(0, PAGE as usize),
         }
     }
 
@@ -598,7 +599,7 @@ impl FrameReader {
             return Err(corrupt("its checksum is of other bytes".to_owned()));
         }
         if self.decoded.len() < frame.len {
-            self.decoded.resize(frame.len, 0);
+            self.decoded = AlignedBuf::zeroed(frame.len.next_power_of_two(), PAGE as usize);
         }
         let decoded = &mut self.decoded[..frame.len];
         if frame.is_raw {

@@ -397,6 +397,50 @@ struct HotFile {
     stamp: Stamp,
 }
 
+/// Ranges that stand in the order of their files and pages, whichever of them is touched first: a launch
+/// asks for neighbouring pages one by one, and to store them takes a call for each range.
+///
+/// The first windows are small, as the launch waits for them; what is in a later one is asked for long
+/// after it could have been stored.
+#[derive(Default)]
+struct Window {
+    ranges: Vec<PageRange>,
+    pages: u64,
+}
+
+impl Window {
+    /// Pages of the first window.
+    const FIRST: u64 = 32;
+
+    /// A window has this part of the pages before it.
+    const PART: u64 = 8;
+
+    fn add(&mut self, file: u32, range: &PageRange) {
+        self.ranges.push(PageRange { file, ..*range });
+        self.pages += range.count;
+    }
+
+    /// `before`: the pages of the windows before.
+    fn is_full(&self, before: u64) -> bool {
+        self.pages >= Self::FIRST.max(before / Self::PART)
+    }
+
+    /// Empties the window. The ranges have gaps between them.
+    fn take(&mut self) -> Vec<PageRange> {
+        self.pages = 0;
+        let mut ranges = std::mem::take(&mut self.ranges);
+        ranges.sort_unstable_by_key(|range| (range.file, range.first));
+        ranges.dedup_by(|behind, range| {
+            let continues = behind.file == range.file && behind.first == range.end();
+            if continues {
+                range.count += behind.count;
+            }
+            continues
+        });
+        ranges
+    }
+}
+
 /// What a pack will have.
 struct Contents {
     /// Those of the profile that are the same; after [`Contents::lay_out`] those with pages, in the
@@ -500,7 +544,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Puts ranges and look-ups in the order of the profile, and the ranges in frames.
+    /// Puts ranges and look-ups in the order of the profile, window by window, and the ranges in frames.
     fn lay_out(&mut self, profile: &Profile, origin: &Origin, root: u32, frame: u64) -> Result<()> {
         let mut unordered: Vec<Option<HotFile>> = std::mem::take(&mut self.files)
             .into_iter()
@@ -509,6 +553,7 @@ impl Contents {
         let mut numbers: Vec<Option<usize>> = vec![None; unordered.len()];
         let mut directories: HashMap<u32, Option<usize>> = HashMap::new();
         let mut in_frame = 0;
+        let mut window = Window::default();
         for step in profile.steps() {
             match &step.touch {
                 Touch::Pages(range) => {
@@ -520,7 +565,10 @@ impl Contents {
                         self.files.push(file);
                     }
                     let Some(file) = numbers[kept] else { continue };
-                    self.add_range(file, *range, frame, &mut in_frame)?;
+                    window.add(number(file)?, range);
+                    if window.is_full(self.summary.pages) {
+                        self.add_ranges(window.take(), frame, &mut in_frame)?;
+                    }
                 }
                 Touch::LookUp(look_up) => {
                     let directory = &profile.directories()[look_up.directory as usize];
@@ -554,6 +602,7 @@ impl Contents {
                 }
             }
         }
+        self.add_ranges(window.take(), frame, &mut in_frame)?;
         if in_frame > 0 {
             self.frames.push(self.ranges.len());
         }
@@ -561,37 +610,29 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds `range`, in as many parts as there are frames that it is in. `in_frame` are the bytes
+    /// Adds `ranges`, each in as many parts as there are frames that it is in. `in_frame` are the bytes
     /// in the last one.
-    fn add_range(
-        &mut self,
-        file: usize,
-        range: PageRange,
-        frame: u64,
-        in_frame: &mut u64,
-    ) -> Result<()> {
-        let len = self.files[file].len;
-        let (mut first, mut left) = (range.first, range.count);
-        while left > 0 {
-            // The end of a file may have left a part of a page.
-            let room = (frame - *in_frame) / PAGE;
-            if room == 0 {
-                self.frames.push(self.ranges.len());
-                *in_frame = 0;
-                continue;
+    fn add_ranges(&mut self, ranges: Vec<PageRange>, frame: u64, in_frame: &mut u64) -> Result<()> {
+        for PageRange { file, first, count } in ranges {
+            let len = self.files[file as usize].len;
+            let (mut first, mut left) = (first, count);
+            while left > 0 {
+                // The end of a file may have left a part of a page.
+                let room = (frame - *in_frame) / PAGE;
+                if room == 0 {
+                    self.frames.push(self.ranges.len());
+                    *in_frame = 0;
+                    continue;
+                }
+                let count = left.min(room);
+                let part = PageRange { file, first, count };
+                let bytes = part.bytes_of(len);
+                self.ranges.push(part);
+                self.summary.pages += count;
+                self.summary.bytes += bytes;
+                *in_frame += bytes;
+                (first, left) = (first + count, left - count);
             }
-            let count = left.min(room);
-            let part = PageRange {
-                file: number(file)?,
-                first,
-                count,
-            };
-            let bytes = part.bytes_of(len);
-            self.ranges.push(part);
-            self.summary.pages += count;
-            self.summary.bytes += bytes;
-            *in_frame += bytes;
-            (first, left) = (first + count, left - count);
         }
         Ok(())
     }
