@@ -99,11 +99,13 @@ pub use load::{Loaded, Release, load, load_as};
 pub use mapping::Mapping;
 pub use need::{By, Form, Need, Touch};
 pub use page_cache::{
-    Residency, evict, evict_and_prove, page_size, prove_warm, residency, start_writeback,
+    Residency, cached_pages, evict, evict_and_prove, page_size, prove_warm, residency,
+    start_writeback,
 };
 pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};
 pub use read_at::{ReadAt, Window};
 pub use sigbus::guard_mappings;
 pub use strategy::{Strategy, UnknownStrategy};
+pub use transfer::open_direct;
 #[cfg(feature = "io-uring")]
 pub use uring::UringReader;

@@ -122,8 +122,13 @@ pub(crate) fn is_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
     Some(cached_pages(file, offset, len).ok()? >= pages)
 }
 
-/// How many pages of these bytes are in the page cache, or on the way there.
-pub(crate) fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64> {
+/// How many pages of `len` bytes at `offset` are in the page cache, or on the way there. Nothing is mapped or
+/// read for it.
+///
+/// # Errors
+///
+/// `ENOSYS` before Linux 6.5, and `EPERM` since 6.14 for a file that the caller neither owns nor may write.
+pub fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     let range = CacheRange { offset, len };
     let mut stat = CacheStat::default();
     // SAFETY: the call reads `range` and writes `stat`, which have the layout that it is declared with
@@ -152,13 +157,18 @@ fn kernel_tells_the_truth(file: &File) -> io::Result<bool> {
     if owner == uid.as_raw() || (acts_as_owner() && owner != *NOBODY) {
         return Ok(true);
     }
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
-    match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
+    match rustix::fs::access(descriptor_path(file), rustix::fs::Access::WRITE_OK) {
         Ok(()) => Ok(true),
         // Of a file that cannot be changed it is said that this is not permitted.
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT) => Ok(false),
         Err(e) => Err(e.into()),
     }
+}
+
+/// A path to the open `file`. A thread may have descriptors of its own, which `/proc/self` does not know.
+pub(crate) fn descriptor_path(file: &File) -> String {
+    let fd = std::os::fd::AsRawFd::as_raw_fd(file);
+    format!("/proc/thread-self/fd/{fd}")
 }
 
 /// Whether this thread has the capability `CAP_FOWNER`.

@@ -9,6 +9,7 @@ use std::thread;
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::ReadAt;
+use crate::page_cache::descriptor_path;
 use crate::region::Region;
 
 /// Bytes of one read.
@@ -108,9 +109,18 @@ pub(crate) fn copying_threads() -> usize {
         .min(8)
 }
 
-/// `file` once more, to be read past the page cache.
-pub(crate) fn open_direct(file: &File) -> io::Result<File> {
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+/// `file` once more, to be read past the page cache (`O_DIRECT`): into a buffer, from an offset and in a length
+/// that 4096 divides, which every disk's block does.
+///
+/// # Errors
+///
+/// What `open` says of `/proc/thread-self/fd`, such as `EINVAL` where the file system has no such reads. One that
+/// refuses the reads themselves says so then.
+pub fn open_direct(file: &File) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-    Ok(File::from(open(path, flags, Mode::empty())?))
+    Ok(File::from(open(
+        descriptor_path(file),
+        flags,
+        Mode::empty(),
+    )?))
 }

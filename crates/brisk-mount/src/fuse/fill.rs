@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,17 +19,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_image::{
-    Codec, ErrorKind, FrameReader, HotFile, HotFrame, HotPack, Image, InodeKind, InodeRef, Limits,
-    PAGE, PageRange,
+    Codec, ErrorKind, HotFile, HotFrame, HotPack, Image, InodeKind, InodeRef, Limits, PAGE,
+    PageRange,
 };
-use brisk_io::{largest_advice, page_size};
-use rustix::fs::{
-    Advice, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, fadvise, openat2, statx,
-};
+use brisk_io::page_size;
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
 use rustix::io::Errno;
 
 use super::ahead::whole_pages;
 use super::channel::Channel;
+use super::pack_source::{Batches, ReadRing, Source};
 use super::recorder::Recorder;
 use super::served::Served;
 use super::wire::ROOT;
@@ -38,13 +36,6 @@ use crate::beneath::{Reach, open_by_components};
 use crate::error::{Action, Cause, Error, Result};
 use crate::memory::free_memory;
 use crate::page_log::PageLog;
-
-/// Bytes of the pack that are read ahead of the frame that is decoded. More would be in the way of
-/// what the program reads by itself.
-const WINDOW: u64 = 4 << 20;
-
-/// Bytes of the first advice: what comes of a larger one comes as a whole.
-const FIRST_ADVICE: u64 = 128 << 10;
 
 /// Bytes of the header of a section, which stands before a pack behind an image.
 const SECTION_HEADER: u64 = 64;
@@ -317,11 +308,19 @@ impl Fill {
             let work = &work;
             let prime = thread::Builder::new().name("brisk-prime".into());
             prime.spawn_scoped(scope, || work.prime()).ok();
+            let (ring, batches) = Batches::ring();
+            // Ends at once where nothing is read so.
+            let read = thread::Builder::new().name("brisk-read".into());
+            read.spawn_scoped(scope, move || work.read_batches(&ring))
+                .ok();
             for _ in 1..self.threads_for(pack.codec()) {
                 let store = thread::Builder::new().name("brisk-fill".into());
-                store.spawn_scoped(scope, || work.store_frames()).ok();
+                let batches = batches.clone();
+                store
+                    .spawn_scoped(scope, || work.store_frames(batches))
+                    .ok();
             }
-            work.store_frames();
+            work.store_frames(batches);
         });
         chosen.source.forget();
     }
@@ -412,8 +411,10 @@ impl PackPlace {
             }
         };
         let source = Source::new(file, start, &pack);
-        // While the identity is computed, which reads the image's tables.
-        source.read_ahead_of(0);
+        if !source.is_direct() {
+            // While the identity is computed, which reads the image's tables.
+            source.read_ahead_of(0);
+        }
         if !pack.is_of(image).map_err(unreadable)? {
             return Err(Cause::HotPackOfAnother);
         }
@@ -437,68 +438,6 @@ pub(crate) fn first_pack(places: &[PackPlace], image: &Image) -> Option<Result<H
         }
     }
     ignored
-}
-
-/// The file with a pack, for what the kernel is told about it.
-struct Source {
-    file: File,
-    /// Where the pack starts in it.
-    start: u64,
-    /// The frames of the pack, from its start.
-    data: Range<u64>,
-    /// The byte of the pack up to which the kernel was told to read.
-    told: AtomicU64,
-    /// Bytes of one advice.
-    most: u64,
-}
-
-impl Source {
-    fn new(file: File, start: u64, pack: &HotPack) -> Self {
-        let first = pack.frame(0).map_or(0, |frame| frame.stored.start);
-        Self {
-            most: largest_advice(&file),
-            file,
-            start,
-            data: first..first.saturating_add(pack.data_stored()),
-            told: AtomicU64::new(first),
-        }
-    }
-
-    /// Has the kernel read what follows `at`, a byte of the pack.
-    fn read_ahead_of(&self, at: u64) {
-        let want = at.max(self.data.start).saturating_add(WINDOW);
-        let want = want.min(self.data.end);
-        loop {
-            let told = self.told.load(Ordering::Relaxed);
-            // Not for every frame, and whole pieces.
-            if told >= want || (want - told < WINDOW / 4 && want < self.data.end) {
-                return;
-            }
-            // As much as was told of before, so that the first pages come soon and the disk is asked
-            // seldom.
-            let piece = (told - self.data.start).clamp(FIRST_ADVICE, self.most);
-            let end = told.saturating_add(piece).min(want);
-            let ours = self
-                .told
-                .compare_exchange(told, end, Ordering::Relaxed, Ordering::Relaxed);
-            let piece = (
-                self.start.saturating_add(told),
-                NonZeroU64::new(end.saturating_sub(told)),
-            );
-            // Advice may be refused: the frames are read all the same.
-            if ours.is_ok() && fadvise(&self.file, piece.0, piece.1, Advice::WillNeed).is_err() {
-                self.told.store(u64::MAX, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Lets the kernel forget the pack: what was in it is in the cache by now.
-    fn forget(&self) {
-        let len = NonZeroU64::new(self.data.end.saturating_sub(self.data.start));
-        let start = self.start.saturating_add(self.data.start);
-        // Advice only.
-        fadvise(&self.file, start, len, Advice::DontNeed).ok();
-    }
 }
 
 /// What has become of the pages of a pack.
@@ -641,19 +580,38 @@ impl Work<'_> {
         self.served.fill.primed(primed % 64);
     }
 
-    fn store_frames(&self) {
+    fn read_batches(&self, ring: &ReadRing) {
+        let wanted = |frame: &HotFrame| self.is_wanted(frame);
+        self.source
+            .read_batches(self.pack, &self.next, wanted, ring);
+    }
+
+    fn store_frames(&self, batches: Batches) {
         let mut reader = self.pack.frame_reader();
+        while let Some(batch) = batches.next() {
+            for number in batch.frames.clone() {
+                let Some(frame) = self.pack.frame(number) else {
+                    return;
+                };
+                if self.is_over() {
+                    return;
+                }
+                if self.is_wanted(&frame) {
+                    let pieces = reader.decode(number, batch.stored(&frame));
+                    self.store_frame(&frame, pieces);
+                }
+            }
+            batches.give_back(batch);
+        }
         while !self.is_over() {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(frame) = self.pack.frame(number) else {
                 return;
             };
             self.source.read_ahead_of(frame.stored.start);
-            if !self.is_wanted(&frame) {
-                continue;
-            }
-            if self.store_frame(&mut reader, number, &frame).is_err() {
-                self.over.store(true, Ordering::Relaxed);
+            if self.is_wanted(&frame) {
+                let pieces = reader.read(number);
+                self.store_frame(&frame, pieces);
             }
         }
     }
@@ -666,26 +624,35 @@ impl Work<'_> {
         })
     }
 
-    fn store_frame(
+    fn store_frame<'p>(
         &self,
-        reader: &mut FrameReader,
-        number: usize,
         frame: &HotFrame,
-    ) -> Result<(), Over> {
-        let pieces = match reader.read(number) {
-            Ok(pieces) => pieces,
+        pieces: brisk_image::Result<impl Iterator<Item = (PageRange, &'p [u8])>>,
+    ) {
+        let stored = match pieces {
+            Ok(pieces) => self.store_pieces(frame, pieces),
             Err(e) => {
                 let kind = e.kind();
                 if self.served.fill.damaged() == 0 {
                     let cause = Cause::HotPack { source: e };
                     (self.fill.tell)(&Error::new(Action::Fill, cause));
                 }
-                return match kind {
+                match kind {
                     ErrorKind::Corrupt => Ok(()),
                     _ => Err(Over),
-                };
+                }
             }
         };
+        if stored.is_err() {
+            self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn store_pieces<'p>(
+        &self,
+        frame: &HotFrame,
+        pieces: impl Iterator<Item = (PageRange, &'p [u8])>,
+    ) -> Result<(), Over> {
         let mut stored = false;
         for (number, (range, bytes)) in frame.ranges.clone().zip(pieces) {
             stored |= self.store_range(number, range, bytes)?;
