@@ -58,6 +58,8 @@ pub struct Experiment {
     pub apps: Vec<App>,
     pub formats: Vec<Format>,
     pub runs: u32,
+    /// Recordings of each command that a profile is made of.
+    pub recordings: u32,
     /// Where results go. Images are made below it, and removed.
     pub out: PathBuf,
     pub read_ahead_kib: u32,
@@ -719,7 +721,7 @@ impl Measuring<'_> {
         Ok(profiles)
     }
 
-    /// Records launches of all `commands`, and makes one profile of them.
+    /// Records launches of all `commands`, each as often as is wanted, and makes one profile of them.
     fn record_all(
         &mut self,
         image: &Path,
@@ -727,7 +729,11 @@ impl Measuring<'_> {
         commands: &[Words],
     ) -> Result<PathBuf> {
         let mut parts = Vec::new();
-        for words in commands {
+        let times = 0..self.experiment.recordings;
+        for words in commands
+            .iter()
+            .flat_map(|words| times.clone().map(move |_| words))
+        {
             let part = self
                 .stage
                 .path(&format!("{training}-{}.profile", parts.len()));

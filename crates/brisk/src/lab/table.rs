@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::answers::{self, Answer};
 use super::app::Home;
 use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row, Settings};
-use super::statistics::Ratio;
+use super::statistics::{Ratio, Spread};
 use super::training::Training;
 use crate::names::printable;
 use crate::page::escaped;
@@ -187,8 +187,10 @@ fn demand(app: &AppResults, settings: &Settings) -> String {
     // Profiles are recorded before the disk is made slow.
     let is_slow = settings.bytes_per_second.is_some() || settings.operations_per_second.is_some();
     let same = |recorded: &&Recorded| recorded.training == Training::Same && !is_slow;
-    if let (Some(cold), Some(recorded)) = (cold, app.recorded.iter().find(same)) {
-        let times = recorded.seconds / cold.seconds.median;
+    let recorded = app.recorded.iter().filter(same);
+    let seconds: Vec<_> = recorded.map(|recorded| recorded.seconds).collect();
+    if let (Some(cold), Some(recording)) = (cold, Spread::of(&seconds)) {
+        let times = recording.median / cold.seconds.median;
         text += &format!(" Recording took {times:.1} times the directory's cold launch.");
     }
     text + "\n"

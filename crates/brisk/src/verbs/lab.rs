@@ -24,6 +24,9 @@ use crate::whole_file::write_whole;
 /// Runs of a first look.
 const QUICK: u32 = 3;
 
+/// Recordings of a command, unless another number is given.
+const RECORDINGS: u32 = 3;
+
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -141,6 +144,12 @@ struct LaunchArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
+    /// Recordings of each command that a profile is made of: no launch asks for quite the same pages as
+    /// another.
+    #[arg(long, value_name = "N", default_value_t = RECORDINGS,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    recordings: u32,
+
     /// Three launches of each format are enough for a first look.
     #[arg(long, conflicts_with = "runs")]
     quick: bool,
@@ -209,6 +218,7 @@ impl How {
             apps: Vec::new(),
             formats,
             runs,
+            recordings: RECORDINGS,
             out: self.out.clone(),
             read_ahead_kib: self.read_ahead,
             chill: self.cold,
@@ -373,6 +383,7 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
     };
     let mut experiment = args.how.experiment(formats, runs);
     experiment.limits.clone_from(&args.disk);
+    experiment.recordings = args.recordings;
     experiment.check()?;
     for spec in &args.apps {
         experiment
