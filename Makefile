@@ -40,7 +40,7 @@ bench: deps all
 		--runs $(RUNS) --out target/bench/session
 
 # The README's tables and docs/launches.svg, made of these raw runs. A test compares.
-FIGURES = docs/runs/2026-11-22-launches-chromium-eight.json docs/runs/2026-11-22-launches-python-now.json
+FIGURES = docs/runs/2026-11-22-launches-chromium-amd.json docs/runs/2026-11-22-launches-python-amd.json
 figures: export FORMATS = directory,directory-replay,squashfs-zstd,brisk,brisk-speed,brisk-size
 figures: deps all
 	lab/figures $(BRISK) README.md docs/launches.svg $(FIGURES)

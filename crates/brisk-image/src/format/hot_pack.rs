@@ -105,7 +105,7 @@ pub(crate) struct LookUpWire {
     pub(crate) name_len: U16,
     /// 1 if the name was there, 0 if not.
     pub(crate) found: U16,
-    /// Ranges that were asked for before it.
+    /// Ranges of the windows before the one that it was asked for in.
     pub(crate) before: U32,
 }
 

@@ -23,7 +23,7 @@ use crate::read::inode_reader::InodeRef;
 use crate::read::limits::Limits;
 use crate::read::sections::Section;
 
-/// The pages that a launch asks for, in the order in which it does, with its look-ups: beside the
+/// The pages that a launch asks for, in about the order in which it does, with its look-ups: beside the
 /// tree or image that they were taken from, or behind the image.
 ///
 /// Opening reads the table. A clone is another handle on the same pack and costs one reference
@@ -62,7 +62,7 @@ pub struct HotLookUp<'a> {
     pub name: &'a OsStr,
     /// Whether it is there.
     pub found: bool,
-    /// How many of the pack's ranges are asked for before it.
+    /// How many of the pack's ranges are asked for before it, at least: those of the windows before its own.
     pub before: usize,
 }
 
