@@ -141,8 +141,8 @@ fn expected_pages() -> Vec<Page> {
     expected_pages_of(|_| true)
 }
 
-/// Those of some files. A window ends behind a range with which it has 32 pages, or an eighth of those before;
-/// in it are the pages of one file behind those of another that was touched before, in their order.
+/// Those of some files. A window ends before a range with which it would have more than 32 pages, or more than an
+/// eighth of those before; in it are the pages of one file behind those of another that was touched before, in their order.
 fn expected_pages_of(has: impl Fn(&Path) -> bool) -> Vec<Page> {
     let (profile, files) = (profile(), files());
     let mut touched: Vec<PathBuf> = Vec::new();
@@ -159,13 +159,13 @@ fn expected_pages_of(has: impl Fn(&Path) -> bool) -> Vec<Page> {
             .iter()
             .find(|(name, _)| Path::new(name) == path)
             .unwrap();
+        if !window.is_empty() && window.len() + range.count as usize > 32.max(pages.len() / 8) {
+            in_order(&mut window, &touched);
+            pages.append(&mut window);
+        }
         for page in range.first..range.end() {
             let chunk = bytes.chunks(PAGE as usize).nth(page as usize).unwrap();
             window.push((path.clone(), page, chunk.to_owned()));
-        }
-        if window.len() >= 32.max(pages.len() / 8) {
-            in_order(&mut window, &touched);
-            pages.append(&mut window);
         }
     }
     in_order(&mut window, &touched);

@@ -106,6 +106,6 @@ pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};
 pub use read_at::{ReadAt, Window};
 pub use sigbus::guard_mappings;
 pub use strategy::{Strategy, UnknownStrategy};
-pub use transfer::open_direct;
+pub use transfer::{DIRECT_ALIGNMENT, open_direct, read_at_least};
 #[cfg(feature = "io-uring")]
 pub use uring::UringReader;

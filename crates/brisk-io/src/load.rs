@@ -8,7 +8,7 @@ use crate::choice::{Choice, Reason, choose};
 use crate::figures::LoadFigures;
 use crate::page_cache::is_cached;
 use crate::region::{Region, len_within};
-use crate::transfer::{ALIGNMENT, Transfer, copying_threads, open_direct};
+use crate::transfer::{DIRECT_ALIGNMENT, Transfer, copying_threads, open_direct};
 use crate::{Form, Need, ReadAt, Strategy, Touch, uring};
 
 /// Reads past the page cache that are under way at once.
@@ -190,8 +190,8 @@ fn bring(strategy: Strategy, file: &File, bytes: &Range<u64>, need: Need) -> io:
                 threads: DIRECT_READS,
                 ahead: None,
             };
-            let start = bytes.start / ALIGNMENT * ALIGNMENT;
-            copied(file, bytes, ALIGNMENT, |buf, needed| {
+            let start = bytes.start / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT;
+            copied(file, bytes, DIRECT_ALIGNMENT, |buf, needed| {
                 transfer.run(&direct, start, buf, needed)
             })
         }
@@ -200,8 +200,8 @@ fn bring(strategy: Strategy, file: &File, bytes: &Range<u64>, need: Need) -> io:
         }),
         Strategy::UringDirect => {
             let direct = open_direct(file)?;
-            let start = bytes.start / ALIGNMENT * ALIGNMENT;
-            copied(file, bytes, ALIGNMENT, |buf, needed| {
+            let start = bytes.start / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT;
+            copied(file, bytes, DIRECT_ALIGNMENT, |buf, needed| {
                 uring::transfer(&direct, start, buf, needed)
             })
         }

@@ -15,8 +15,9 @@ use crate::region::Region;
 /// Bytes of one read.
 pub(crate) const PIECE: usize = 1 << 20;
 
-/// What every disk's block and every processor's page of memory divides: for `O_DIRECT`.
-pub(crate) const ALIGNMENT: u64 = 4096;
+/// What the blocks of disks and the pages of memory divide, or are: of the place, the length and the buffer of
+/// reads past the page cache ([`open_direct`]).
+pub const DIRECT_ALIGNMENT: u64 = 4096;
 
 /// How a transfer goes about it.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl Transfer {
                     ahead.populate(at..at + piece.len()).ok();
                 }
                 let needed = needed.saturating_sub(at).min(piece.len());
-                if let Err(e) = fill(file, start + at as u64, piece, needed) {
+                if let Err(e) = read_at_least(file, start + at as u64, piece, needed) {
                     // The others have nothing to read any more.
                     while next().is_some() {}
                     return Err(e);
@@ -78,8 +79,12 @@ impl Transfer {
     }
 }
 
-/// Reads until `buf` is full or the file ends, which it may after `needed` bytes.
-fn fill(file: &File, at: u64, buf: &mut [u8], needed: usize) -> io::Result<()> {
+/// Reads `file` from byte `at` until `buf` is full or the file ends, which it may after `needed` bytes.
+///
+/// # Errors
+///
+/// `UnexpectedEof` if it ends before, and what `pread` says.
+pub fn read_at_least(file: &File, at: u64, buf: &mut [u8], needed: usize) -> io::Result<()> {
     let mut done = 0;
     while done < buf.len() {
         match ReadAt::read_at(file, at + done as u64, &mut buf[done..]) {
@@ -110,7 +115,7 @@ pub(crate) fn copying_threads() -> usize {
 }
 
 /// `file` once more, to be read past the page cache (`O_DIRECT`): into a buffer, from an offset and in a length
-/// that 4096 divides, which every disk's block does.
+/// that [`DIRECT_ALIGNMENT`] divides.
 ///
 /// # Errors
 ///

@@ -5,6 +5,7 @@
 
 mod staging;
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::path::Path;
@@ -16,6 +17,7 @@ use brisk_image::{
     HotPack, HotPackWriter, Image, ImageWriter, Limits, Named, Origin, Prefer, Profile,
     ProfileBuilder, RootKind, Tree, TreeRules,
 };
+use brisk_io::Residency;
 use nix::sys::ptrace;
 use rustix::process::{Pid, Signal, kill_process};
 use staging::{Stage, each_user};
@@ -231,14 +233,30 @@ fn the_pack_behind_an_image_is_filled() {
             .hot_pack(profile(stage, &files(stage)), Prefer::Size)
             .write(&tree.unwrap(), stage.path("app.img"), &|_| {})
             .unwrap();
+        let image = fs::File::open(stage.path("app.img")).unwrap();
+        let cold = Cell::new(false);
         until_no_page_was_taken(stage, || {
-            // It is read past the page cache then, where the file system has such reads.
-            brisk_io::evict(&fs::File::open(stage.path("app.img")).unwrap()).unwrap();
+            // It is read past the page cache then.
+            brisk_io::evict(&image).unwrap();
+            let residency = brisk_io::residency(&image).unwrap();
+            cold.set(matches!(residency, Residency::Pages { resident: 0, .. }));
             assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
             filled(stage);
             compare(stage);
         });
         assert_eq!(count(stage, "reads"), Some(0), "{}", stage.log());
+        let pack = Image::open(stage.path("app.img")).unwrap().hot_pack();
+        let stored = pack.unwrap().unwrap().data_stored();
+        let direct = count(stage, "fill_direct_bytes").unwrap();
+        // A file system in memory leaves nothing out of the cache.
+        let expected = match brisk_io::open_direct(&image) {
+            Ok(_) if cold.get() => stored,
+            _ => 0,
+        };
+        assert!(
+            (expected..=expected * 2).contains(&direct),
+            "{direct} of {stored}"
+        );
         // One beside it that is of no use is passed over.
         let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
         assert_eq!(said(&ended).0, Some(0));

@@ -82,7 +82,8 @@ pub struct FrameReader {
     pack: HotPack,
     decoder: Decoder,
     stored: Vec<u8>,
-    /// In whole pages of memory, as what is stored from it is pinned page by page.
+    /// Starts at a page of memory, so that a page of a file mostly lies in one: the kernel pins what it copies
+    /// page by page.
     decoded: AlignedBuf,
 }
 
@@ -344,7 +345,7 @@ impl HotPack {
         self.table().frames.len()
     }
 
-    /// The frame with this number; they follow each other in the order in which the launch asks.
+    /// The frame with this number; they follow each other in about the order in which the launch asks.
     pub fn frame(&self, number: usize) -> Option<HotFrame> {
         let frame = self.table().frames.get(number)?;
         Some(HotFrame {

@@ -402,6 +402,8 @@ struct HotFile {
 ///
 /// The first windows are small, as the launch waits for them; what is in a later one is asked for long
 /// after it could have been stored.
+///
+/// Invariant: a window of more than one range has no more than 32 pages, or an eighth of those before it.
 #[derive(Default)]
 struct Window {
     ranges: Vec<PageRange>,
@@ -409,10 +411,10 @@ struct Window {
 }
 
 impl Window {
-    /// Pages of the first window.
+    /// Pages of the first window, at most.
     const FIRST: u64 = 32;
 
-    /// A window has this part of the pages before it.
+    /// A window has at most this part of the pages before it.
     const PART: u64 = 8;
 
     fn add(&mut self, file: u32, range: &PageRange) {
@@ -420,9 +422,10 @@ impl Window {
         self.pages += range.count;
     }
 
-    /// `before`: the pages of the windows before.
-    fn is_full(&self, before: u64) -> bool {
-        self.pages >= Self::FIRST.max(before / Self::PART)
+    /// Whether a range of `count` pages may be added. `before`: the pages of the windows before.
+    fn has_room(&self, count: u64, before: u64) -> bool {
+        let most = Self::FIRST.max(before / Self::PART);
+        self.ranges.is_empty() || self.pages + count <= most
     }
 
     /// Empties the window. The ranges have gaps between them.
@@ -565,10 +568,10 @@ impl Contents {
                         self.files.push(file);
                     }
                     let Some(file) = numbers[kept] else { continue };
-                    window.add(number(file)?, range);
-                    if window.is_full(self.summary.pages) {
+                    if !window.has_room(range.count, self.summary.pages) {
                         self.add_ranges(window.take(), frame, &mut in_frame)?;
                     }
+                    window.add(number(file)?, range);
                 }
                 Touch::LookUp(look_up) => {
                     let directory = &profile.directories()[look_up.directory as usize];

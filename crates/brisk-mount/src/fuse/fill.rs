@@ -1,7 +1,7 @@
 //! Putting the pages of a hot pack into the page cache before a program asks for them.
 //!
 //! The threads that do so never answer requests, and nobody waits for them: one makes the kernel
-//! know the names that a launch looks up, the others decode and store, in the order in which the
+//! know the names that a launch looks up, the others decode and store, in about the order in which the
 //! launch asks. What the program has asked for by itself is left out, so that a fill which comes
 //! late catches up.
 
@@ -581,15 +581,17 @@ impl Work<'_> {
     }
 
     fn read_batches(&self, ring: &ReadRing) {
-        let wanted = |frame: &HotFrame| self.is_wanted(frame);
-        self.source
+        let wanted = |frame: &HotFrame| !self.is_over() && self.is_wanted(frame);
+        let read = self
+            .source
             .read_batches(self.pack, &self.next, wanted, ring);
+        self.served.fill.read_directly(read);
     }
 
     fn store_frames(&self, batches: Batches) {
         let mut reader = self.pack.frame_reader();
         while let Some(batch) = batches.next() {
-            for number in batch.frames.clone() {
+            for number in batch.frames() {
                 let Some(frame) = self.pack.frame(number) else {
                     return;
                 };
@@ -601,7 +603,6 @@ impl Work<'_> {
                     self.store_frame(&frame, pieces);
                 }
             }
-            batches.give_back(batch);
         }
         while !self.is_over() {
             let number = self.next.fetch_add(1, Ordering::Relaxed);

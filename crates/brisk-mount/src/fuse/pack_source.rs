@@ -6,7 +6,6 @@
 //! comes next ([`Source::read_ahead_of`]), and to forget it at the end.
 
 use std::fs::File;
-use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +13,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brisk_image::{HotFrame, HotPack};
-use brisk_io::{AlignedBuf, ReadAt, cached_pages, largest_advice, open_direct, page_size};
+use brisk_io::{
+    AlignedBuf, DIRECT_ALIGNMENT, cached_pages, largest_advice, open_direct, page_size,
+    read_at_least,
+};
 use rustix::fs::{Advice, fadvise};
 
 /// Bytes of the pack that are read ahead of the frame that is decoded. More would be in the way of
@@ -24,17 +26,17 @@ const WINDOW: u64 = 4 << 20;
 /// Bytes of the first read: what comes of a larger one comes as a whole.
 const FIRST_READ: u64 = 128 << 10;
 
-/// Bytes of a direct read, at most, but for a frame that has more: what is one operation of a disk.
+/// Bytes of a direct read, at most, which is what a frame has at most: about one operation of a disk.
 const MOST_READ: u64 = 1 << 20;
 
-/// Bytes of a buffer, unless a frame takes more.
-const USUAL_BUFFER: usize = (MOST_READ + 2 * BLOCK) as usize;
+/// Bytes of a buffer: of a read, in whole blocks.
+const BUFFER: usize = (MOST_READ + 2 * BLOCK) as usize;
 
 /// Batches that are read, or decoded, at once.
 const BATCHES: usize = 3;
 
-/// What divides every disk's block.
-const BLOCK: u64 = 4096;
+/// Where direct reads start and end.
+const BLOCK: u64 = DIRECT_ALIGNMENT;
 
 /// The file with a pack.
 pub(super) struct Source {
@@ -58,7 +60,7 @@ impl Source {
         let data = first..first.saturating_add(pack.data_stored());
         let len = data.end.saturating_sub(data.start);
         let pages = len / page_size() as u64;
-        // Where the kernel does not tell: the fill before this one has had it forget the pack.
+        // Where the kernel does not tell, the fill before this one has had it forget the pack.
         let cached = cached_pages(&file, start.saturating_add(data.start), len);
         let direct = match cached {
             Ok(cached) if cached > pages / 2 => None,
@@ -102,11 +104,9 @@ impl Source {
         }
     }
 
-    /// Lets the kernel forget the pack: what was in it is in the cache by now.
+    /// Lets the kernel forget the pack: what was in it is in the cache by now. Some file systems read through the
+    /// cache though they were asked not to.
     pub(super) fn forget(&self) {
-        if self.told.load(Ordering::Relaxed) == self.data.start {
-            return;
-        }
         let len = NonZeroU64::new(self.data.end.saturating_sub(self.data.start));
         let start = self.start.saturating_add(self.data.start);
         // Advice only.
@@ -119,15 +119,19 @@ impl Source {
     }
 
     /// Reads frames from number `next` on, until all are read that `is_wanted`, nobody takes batches any more,
-    /// or the file cannot be read past the page cache. `next` is then the first that others are to read.
+    /// or the file cannot be read past the page cache. `next` is then the first that others are to read. Returns
+    /// how many bytes were read.
     pub(super) fn read_batches(
         &self,
         pack: &HotPack,
         next: &AtomicUsize,
         is_wanted: impl Fn(&HotFrame) -> bool,
         ring: &ReadRing,
-    ) {
-        let Some(direct) = &self.direct else { return };
+    ) -> u64 {
+        let mut read = 0;
+        let Some(direct) = &self.direct else {
+            return read;
+        };
         let mut most = FIRST_READ;
         // None once nobody decodes any more.
         while let Ok(mut bytes) = ring.free.recv() {
@@ -139,7 +143,7 @@ impl Source {
             let first = first.saturating_add(unwanted);
             next.store(first, Ordering::Relaxed);
             let Some(mut stored) = pack.frame(first).map(|frame| frame.stored) else {
-                return;
+                return read;
             };
             let more = (first + 1..)
                 .map_while(|number| pack.frame(number))
@@ -148,78 +152,90 @@ impl Source {
                 .count();
             let start = self.start.saturating_add(stored.start);
             let before = start % BLOCK;
-            let needed = stored
-                .end
-                .saturating_sub(stored.start)
-                .saturating_add(before);
-            let Ok(len) = usize::try_from(needed.next_multiple_of(BLOCK)) else {
-                return;
+            let needed = stored.end.saturating_sub(stored.start);
+            let needed = usize::try_from(needed.saturating_add(before)).unwrap_or(usize::MAX);
+            let len = needed.next_multiple_of(BLOCK as usize);
+            if bytes.is_empty() {
+                bytes = AlignedBuf::zeroed(BUFFER, BLOCK as usize);
+            }
+            let Some(blocks) = bytes.get_mut(..len) else {
+                return read;
             };
-            if bytes.len() < len {
-                bytes = AlignedBuf::zeroed(len.max(USUAL_BUFFER), BLOCK as usize);
+            if read_at_least(direct, start - before, blocks, needed).is_err() {
+                // Who goes on from here is not to have all before it read again.
+                self.told.fetch_max(stored.start, Ordering::Relaxed);
+                return read;
             }
-            let read = read_blocks(direct, start - before, &mut bytes[..len], needed);
-            if read.is_err() {
-                return;
-            }
+            read += needed as u64;
             let end = first + 1 + more;
             next.store(end, Ordering::Relaxed);
-            let batch = Batch {
+            let batch = Read {
                 frames: first..end,
                 start: stored.start.wrapping_sub(before),
                 bytes,
             };
-            if ring.read.send(batch).is_err() {
-                return;
+            if ring.full.send(batch).is_err() {
+                return read;
             }
             most = (most * 2).min(MOST_READ);
         }
+        read
     }
-}
-
-/// Reads whole blocks at `start`, of which the file has the first `needed` bytes at least.
-fn read_blocks(file: &File, start: u64, buf: &mut [u8], needed: u64) -> io::Result<()> {
-    let mut done = 0;
-    while (done as u64) < needed {
-        match ReadAt::read_at(file, start.saturating_add(done as u64), &mut buf[done..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => done += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
 }
 
 /// Frames that were read in one go.
-pub(super) struct Batch {
-    /// Their numbers.
-    pub(super) frames: Range<usize>,
+struct Read {
+    frames: Range<usize>,
     /// The byte of the pack that is the first of `bytes`; before 0 where the pack starts within a block.
     start: u64,
     bytes: AlignedBuf,
 }
 
+/// The same, for who decodes them. Its buffer is used again once it is dropped.
+pub(super) struct Batch {
+    read: Read,
+    free: Sender<AlignedBuf>,
+}
+
 impl Batch {
+    /// The numbers of its frames.
+    pub(super) fn frames(&self) -> Range<usize> {
+        self.read.frames.clone()
+    }
+
     /// The stored bytes of one of its frames.
     pub(super) fn stored(&self, frame: &HotFrame) -> &[u8] {
-        let place = |at: u64| usize::try_from(at.wrapping_sub(self.start)).unwrap_or(usize::MAX);
+        let start = self.read.start;
+        let place = |at: u64| usize::try_from(at.wrapping_sub(start)).unwrap_or(usize::MAX);
         let place = place(frame.stored.start)..place(frame.stored.end);
         // None are not what the frame's checksum is of.
-        self.bytes.get(place).unwrap_or(&[])
+        self.read.bytes.get(place).unwrap_or(&[])
     }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let bytes = std::mem::replace(&mut self.read.bytes, no_buffer());
+        // Nobody reads any more otherwise.
+        self.free.send(bytes).ok();
+    }
+}
+
+/// One that has no bytes yet.
+fn no_buffer() -> AlignedBuf {
+    AlignedBuf::zeroed(0, 1)
 }
 
 /// The side of who reads batches.
 pub(super) struct ReadRing {
     free: Receiver<AlignedBuf>,
-    read: Sender<Batch>,
+    full: Sender<Read>,
 }
 
 /// The side of who decodes them; each thread has its own.
 #[derive(Clone)]
 pub(super) struct Batches {
-    read: Arc<Mutex<Receiver<Batch>>>,
+    full: Arc<Mutex<Receiver<Read>>>,
     free: Sender<AlignedBuf>,
 }
 
@@ -227,28 +243,23 @@ impl Batches {
     /// A few buffers that go round. One side ends when all of the other are gone.
     pub(super) fn ring() -> (ReadRing, Self) {
         let (give_back, free) = channel();
-        let (send, read) = channel();
+        let (send, full) = channel();
         for _ in 0..BATCHES {
             // `free` is there.
-            give_back.send(AlignedBuf::zeroed(0, BLOCK as usize)).ok();
+            give_back.send(no_buffer()).ok();
         }
         let batches = Self {
-            read: Arc::new(Mutex::new(read)),
+            full: Arc::new(Mutex::new(full)),
             free: give_back,
         };
-        (ReadRing { free, read: send }, batches)
+        (ReadRing { free, full: send }, batches)
     }
 
     /// Waits for the next one; none if no more are read.
     pub(super) fn next(&self) -> Option<Batch> {
-        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        read.recv().ok()
-    }
-
-    /// Lets the buffer be used for another one.
-    pub(super) fn give_back(&self, batch: Batch) {
-        // Nobody reads any more otherwise.
-        self.free.send(batch.bytes).ok();
+        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = self.free.clone();
+        full.recv().ok().map(|read| Batch { read, free })
     }
 }
 
@@ -327,7 +338,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| source.read_batches(&pack, &next, wanted, &{ ring }));
             while let Some(batch) = batches.next() {
-                for number in batch.frames.clone() {
+                for number in batch.frames() {
                     let frame = pack.frame(number).expect("one of the pack's");
                     let mut stored = Vec::new();
                     pack.read_stored(number..number + 1, &mut stored)
@@ -335,7 +346,6 @@ mod tests {
                     assert!(batch.stored(&frame) == stored, "frame {number}");
                     seen.push(number);
                 }
-                batches.give_back(batch);
             }
         });
         assert_eq!(seen, (3..32).collect::<Vec<_>>());
@@ -356,6 +366,23 @@ mod tests {
         assert!(next.load(Ordering::Relaxed) < 32);
     }
 
+    /// As when a fill is given up: each of more threads than there are buffers has one.
+    #[test]
+    fn threads_that_stop_in_the_middle_stop_no_other() {
+        let (pack, file) = pack_in_a_file();
+        let source = source(&pack, &file);
+        let next = AtomicUsize::new(0);
+        let (ring, batches) = Batches::ring();
+        thread::scope(|scope| {
+            scope.spawn(|| source.read_batches(&pack, &next, |_| true, &{ ring }));
+            for _ in 0..=BATCHES {
+                let batches = batches.clone();
+                scope.spawn(move || drop(batches.next()));
+            }
+            drop(batches);
+        });
+    }
+
     #[test]
     fn what_a_cut_file_has_not_is_left_to_others() {
         let (pack, file) = pack_in_a_file();
@@ -368,7 +395,7 @@ mod tests {
             scope.spawn(|| source.read_batches(&pack, &next, |_| true, &{ ring }));
             let mut frames = Vec::new();
             while let Some(batch) = batches.next() {
-                frames.extend(batch.frames);
+                frames.extend(batch.frames());
             }
             frames
         });

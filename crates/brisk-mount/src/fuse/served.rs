@@ -148,6 +148,7 @@ pub(super) struct FillCounters {
     strayed: AtomicU64,
     primed: AtomicU64,
     damaged: AtomicU64,
+    direct_bytes: AtomicU64,
     gave_up: AtomicU64,
     first: AtomicU64,
     last: AtomicU64,
@@ -172,6 +173,8 @@ pub struct FillCounts {
     pub primed: u64,
     /// Frames of the pack that could not be read.
     pub damaged: u64,
+    /// Bytes of the pack that were read past the page cache, told when all were.
+    pub direct_bytes: u64,
     /// Whether it ended before the pack did: it came too late, or memory was short.
     pub gave_up: bool,
     /// Microseconds from the start of the server to the first store.
@@ -193,6 +196,7 @@ impl FillCounters {
             strayed: of(&self.strayed),
             primed: of(&self.primed),
             damaged: of(&self.damaged),
+            direct_bytes: of(&self.direct_bytes),
             gave_up: of(&self.gave_up) != 0,
             first: of(&self.first),
             last: of(&self.last),
@@ -231,6 +235,10 @@ impl FillCounters {
     /// Counts a damaged frame, and says how many there were.
     pub(super) fn damaged(&self) -> u64 {
         self.damaged.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn read_directly(&self, bytes: u64) {
+        self.direct_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn gave_up(&self) {

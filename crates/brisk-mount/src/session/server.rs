@@ -170,6 +170,7 @@ fn answer_guardian(
             ("fill_strayed", fill.strayed),
             ("fill_primed", fill.primed),
             ("fill_damaged", fill.damaged),
+            ("fill_direct_bytes", fill.direct_bytes),
             ("fill_gave_up", fill.gave_up.into()),
             ("fill_first_us", fill.first),
             ("fill_last_us", fill.last),

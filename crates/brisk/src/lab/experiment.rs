@@ -201,6 +201,7 @@ impl Experiment {
             read_ahead: Vec::new(),
             settings: Settings {
                 runs: self.runs,
+                recordings: self.recordings,
                 seed: self.seed,
                 read_ahead_kib: self.read_ahead_kib,
                 bytes_per_second: self.limits.iter().find_map(|limit| match limit {

@@ -177,6 +177,9 @@ pub struct Cannot {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
     pub runs: u32,
+    /// Recordings of a command that a profile is made of; 1 in results of before.
+    #[serde(default = "one")]
+    pub recordings: u32,
     pub seed: u64,
     pub read_ahead_kib: u32,
     /// That can be read from the disk.
@@ -188,6 +191,10 @@ pub struct Settings {
     pub proven: Vec<Proven>,
     /// What is emptied before a cold run: `system` or `files`.
     pub cold: String,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl Row {

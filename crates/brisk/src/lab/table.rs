@@ -191,7 +191,12 @@ fn demand(app: &AppResults, settings: &Settings) -> String {
     let seconds: Vec<_> = recorded.map(|recorded| recorded.seconds).collect();
     if let (Some(cold), Some(recording)) = (cold, Spread::of(&seconds)) {
         let times = recording.median / cold.seconds.median;
-        text += &format!(" Recording took {times:.1} times the directory's cold launch.");
+        text += &match seconds.len() {
+            1 => format!(" Recording took {times:.1} times the directory's cold launch."),
+            count => format!(
+                " Each of {count} recordings took {times:.1} times the directory's cold launch."
+            ),
+        };
     }
     text + "\n"
 }

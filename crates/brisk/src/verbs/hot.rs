@@ -20,7 +20,7 @@ use crate::progress::Progress;
 /// Of what to take the pages, and where to put them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A hot pack holds the pages that a profile asks for, in the order in which the launch does. It belongs \
+A hot pack holds the pages that a profile asks for, in about the order in which the launch does. It belongs \
 to the contents: the directory or image stays as it is, and the pack is not used for another one. \
 Files that are not what they were when the profile was recorded are left out.\n\n\
 brisk pack --profile puts a hot pack behind a new image, and brisk repack behind a copy of an old one.")]
@@ -75,7 +75,7 @@ pub struct PreferArg {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Hot pack")]
 pub struct BehindArgs {
-    /// Puts the pages that this profile asks for behind the image, once more, in the order in which
+    /// Puts the pages that this profile asks for behind the image, once more, in about the order in which
     /// the launch does.
     #[arg(long, value_name = "PROFILE")]
     profile: Option<PathBuf>,
