@@ -600,6 +600,7 @@ impl FrameReader {
             return Err(corrupt("its checksum is of other bytes".to_owned()));
         }
         if self.decoded.len() < frame.len {
+            // Not once for each frame that is a little longer.
             self.decoded = AlignedBuf::zeroed(frame.len.next_power_of_two(), PAGE as usize);
         }
         let decoded = &mut self.decoded[..frame.len];

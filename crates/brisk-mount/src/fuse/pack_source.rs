@@ -266,7 +266,6 @@ impl Batches {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
-    use std::sync::atomic::Ordering;
     use std::thread;
     use std::time::Duration;
 
@@ -317,26 +316,36 @@ mod tests {
         (pack, file)
     }
 
-    /// One that reads batches of any file, as direct reads are not possible everywhere.
-    fn source(pack: &HotPack, file: &File) -> Source {
+    /// Reads batches of any file, as direct reads are not possible everywhere, while `decode` takes them.
+    /// Returns what that does, and the number of the first frame that was not read.
+    fn read_for<T>(
+        pack: &HotPack,
+        file: &File,
+        is_wanted: impl Fn(&HotFrame) -> bool + Send,
+        decode: impl FnOnce(Batches) -> T,
+    ) -> (T, usize) {
         let hold = || file.try_clone().expect("descriptors are left");
-        Source {
+        let source = Source {
             direct: Some(hold()),
             ..Source::new(hold(), BEFORE, pack)
-        }
+        };
+        let next = AtomicUsize::new(0);
+        let (ring, batches) = Batches::ring();
+        let decoded = thread::scope(|scope| {
+            let (source, next) = (&source, &next);
+            scope.spawn(move || source.read_batches(pack, next, is_wanted, &ring));
+            decode(batches)
+        });
+        (decoded, next.into_inner())
     }
 
     #[test]
     fn batches_have_the_frames_that_are_wanted() {
         let (pack, file) = pack_in_a_file();
         assert_eq!(pack.frame_count(), 32);
-        let source = source(&pack, &file);
-        let next = AtomicUsize::new(0);
-        let (ring, batches) = Batches::ring();
         let wanted = |frame: &HotFrame| frame.ranges.start >= 3;
-        let mut seen = Vec::new();
-        thread::scope(|scope| {
-            scope.spawn(|| source.read_batches(&pack, &next, wanted, &{ ring }));
+        let (seen, next) = read_for(&pack, &file, wanted, |batches| {
+            let mut seen = Vec::new();
             while let Some(batch) = batches.next() {
                 for number in batch.frames() {
                     let frame = pack.frame(number).expect("one of the pack's");
@@ -347,59 +356,54 @@ mod tests {
                     seen.push(number);
                 }
             }
+            seen
         });
         assert_eq!(seen, (3..32).collect::<Vec<_>>());
-        assert_eq!(next.load(Ordering::Relaxed), 32);
+        assert_eq!(next, 32);
     }
 
     #[test]
     fn reading_ends_when_nobody_decodes() {
         let (pack, file) = pack_in_a_file();
-        let source = source(&pack, &file);
-        let next = AtomicUsize::new(0);
-        let (ring, batches) = Batches::ring();
-        thread::scope(|scope| {
-            scope.spawn(|| source.read_batches(&pack, &next, |_| true, &{ ring }));
-            assert!(batches.next().is_some());
-            drop(batches);
-        });
-        assert!(next.load(Ordering::Relaxed) < 32);
+        let one = |batches: Batches| assert!(batches.next().is_some());
+        let ((), next) = read_for(&pack, &file, |_| true, one);
+        assert!(next < 32);
     }
 
     /// As when a fill is given up: each of more threads than there are buffers has one.
     #[test]
     fn threads_that_stop_in_the_middle_stop_no_other() {
         let (pack, file) = pack_in_a_file();
-        let source = source(&pack, &file);
-        let next = AtomicUsize::new(0);
-        let (ring, batches) = Batches::ring();
-        thread::scope(|scope| {
-            scope.spawn(|| source.read_batches(&pack, &next, |_| true, &{ ring }));
-            for _ in 0..=BATCHES {
-                let batches = batches.clone();
-                scope.spawn(move || drop(batches.next()));
-            }
-            drop(batches);
-        });
+        read_for(
+            &pack,
+            &file,
+            |_| true,
+            |batches| {
+                thread::scope(|scope| {
+                    for _ in 0..=BATCHES {
+                        let batches = batches.clone();
+                        scope.spawn(move || drop(batches.next()));
+                    }
+                });
+            },
+        );
     }
 
     #[test]
     fn what_a_cut_file_has_not_is_left_to_others() {
         let (pack, file) = pack_in_a_file();
-        let source = source(&pack, &file);
         let cut = pack.frame(5).expect("there are 32").stored.start;
         file.set_len(BEFORE + cut).expect("shorter");
-        let next = AtomicUsize::new(0);
-        let (ring, batches) = Batches::ring();
-        let frames = thread::scope(|scope| {
-            scope.spawn(|| source.read_batches(&pack, &next, |_| true, &{ ring }));
-            let mut frames = Vec::new();
-            while let Some(batch) = batches.next() {
-                frames.extend(batch.frames());
-            }
-            frames
-        });
-        assert_eq!(frames.len(), next.load(Ordering::Relaxed));
-        assert!((1..=5).contains(&frames.len()), "{frames:?}");
+        let (frames, next) = read_for(
+            &pack,
+            &file,
+            |_| true,
+            |batches| {
+                let taken = std::iter::from_fn(|| batches.next());
+                taken.flat_map(|batch| batch.frames()).count()
+            },
+        );
+        assert_eq!(frames, next);
+        assert!((1..=5).contains(&frames), "{frames}");
     }
 }

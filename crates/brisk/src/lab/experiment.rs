@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter::repeat_n;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -730,11 +731,9 @@ impl Measuring<'_> {
         commands: &[Words],
     ) -> Result<PathBuf> {
         let mut parts = Vec::new();
-        let times = 0..self.experiment.recordings;
-        for words in commands
-            .iter()
-            .flat_map(|words| times.clone().map(move |_| words))
-        {
+        let times = self.experiment.recordings as usize;
+        let launches = commands.iter().flat_map(|words| repeat_n(words, times));
+        for words in launches {
             let part = self
                 .stage
                 .path(&format!("{training}-{}.profile", parts.len()));
