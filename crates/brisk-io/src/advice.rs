@@ -52,6 +52,24 @@ pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
+/// As [`will_read`], of the whole file, without asking what one advice does on its device: of pieces that are
+/// large for it, the rest is asked for once more in small ones, and what is read already is not read again.
+///
+/// For a program's own code, of which such questions would have some read before.
+///
+/// # Errors
+///
+/// As [`will_read`].
+pub fn will_read_all(file: &File) -> io::Result<()> {
+    let len = ReadAt::len(file)?;
+    for piece in [MOST, LEAST] {
+        for start in (0..len).step_by(piece as usize) {
+            fadvise(file, start, NonZeroU64::new(piece), Advice::WillNeed)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,10 +84,19 @@ mod tests {
         evict_and_prove(&file).unwrap();
         will_read(&file, 64 << 10..(2 << 20) + 1).unwrap();
         let pages = |bytes: u64| bytes.div_ceil(page_size() as u64);
-        let expected = pages((2 << 20) + 1) - (64 << 10) / page_size() as u64;
+        until_resident(
+            &file,
+            pages((2 << 20) + 1) - (64 << 10) / page_size() as u64,
+        );
+        evict_and_prove(&file).unwrap();
+        will_read_all(&file).unwrap();
+        until_resident(&file, pages(3 << 20));
+    }
+
+    fn until_resident(file: &File, expected: u64) {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let Residency::Pages { resident, .. } = residency(&file).unwrap() else {
+            let Residency::Pages { resident, .. } = residency(file).unwrap() else {
                 panic!("the file is ours");
             };
             // The kernel rounds up to folios.

@@ -81,7 +81,7 @@ mod strategy;
 mod transfer;
 mod uring;
 
-pub use advice::{largest_advice, largest_advice_on, will_read};
+pub use advice::{largest_advice, largest_advice_on, will_read, will_read_all};
 pub use aligned_buf::AlignedBuf;
 pub use async_file::{AsyncCounts, AsyncFile, ReadAtFuture};
 pub use block_device::BlockDevice;

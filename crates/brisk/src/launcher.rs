@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context;
-use brisk_io::will_read;
+use brisk_io::will_read_all;
 use clap::{Args, FromArgMatches};
 
 use crate::answer::Answer;
@@ -34,8 +34,7 @@ pub enum Start {
 fn read_own_code() {
     // It runs without, only later.
     if let Ok(own) = File::open("/proc/self/exe") {
-        let len = own.metadata().map_or(0, |metadata| metadata.len());
-        will_read(&own, 0..len).ok();
+        will_read_all(&own).ok();
     }
 }
 
