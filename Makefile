@@ -5,11 +5,15 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BRISK = target/release/brisk
 
-.PHONY: all demo test bench figures fuzz torture sanitize install install-system deps clean
+.PHONY: all compiler demo test bench figures fuzz torture sanitize install install-system deps clean
 
-all:
-	lab/deps --build
-	$(CARGO) build --release --locked -p brisk
+# brisk itself is linked statically where there is a static C library: a launch from cold then reads no library and no
+# cache of the loader's, and it starts on any distribution. It asks the library for no names of users or hosts.
+archive = $(wildcard $(shell cc -print-file-name=$(1)))
+STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),-C target-feature=+crt-static)
+all: compiler
+	$(CARGO) build --release --locked -p brisk --bin brisk-tools --bin brisk-reads
+	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC)
 
 # Traces a real program, packs it, starts it from the image, and measures what that gained.
 demo: deps
@@ -24,7 +28,7 @@ test: deps
 
 # What takes too long for every day: the full cross product, files over 4 GiB, memory bounds.
 torture: deps
-	$(CARGO) test --workspace --locked --release -- --ignored --skip regenerate
+	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release -- --ignored --skip regenerate
 
 # brisk beside squashfs-tools and the kernel, on the trees of lab/tree: `make bench TREES=DIR` to keep the trees.
 TREES ?= target/trees
@@ -82,6 +86,9 @@ install-system:
 
 deps:
 	lab/deps
+
+compiler:
+	lab/deps --build
 
 clean:
 	$(CARGO) clean
