@@ -66,6 +66,7 @@ mod memory;
 mod mount_table;
 mod namespace;
 mod page_log;
+mod reclaimer;
 mod replay;
 mod run;
 mod session;
@@ -92,6 +93,7 @@ pub use memory::MemoryLimit;
 pub use mount_table::mount_points;
 pub use namespace::enter_private;
 pub use page_log::PageEvent;
+pub use reclaimer::Reclaimer;
 pub use replay::{AfterReplay, DiskCharge, MeasuredDisk, Replay, ReplayBeside, Replayed, warm};
 pub use run::{Launch, PlainLaunch};
 pub use session::{

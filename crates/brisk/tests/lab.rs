@@ -19,6 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use brisk_mount::Reclaimer;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::{Stage, watched, watched_for};
@@ -41,8 +42,10 @@ fn as_root(test: impl FnOnce(&Stage) + Send + 'static) {
     watched_for(LIMIT, move || {
         let stage = Stage::on_disk(0);
         fs::create_dir(stage.path("tmp")).unwrap();
+        let reclaimers = Reclaimer::all();
         test(&stage);
         assert_nothing_left(&stage);
+        assert_eq!(Reclaimer::all(), reclaimers);
     });
 }
 
@@ -195,6 +198,12 @@ fn every_format_is_measured_in_turns() {
         assert_eq!(app["recorded"].as_array().unwrap().len(), 9);
         assert!(raw["machine"]["processors"].is_u64() && raw["mksquashfs"].is_string());
         assert_eq!(raw["settings"]["read_ahead_kib"], 128);
+        // They run again by now.
+        let stopped = Reclaimer::all()
+            .unwrap()
+            .into_iter()
+            .map(|found| found.name);
+        assert_eq!(raw["stopped"], stopped.collect::<Value>());
 
         let table = text(&output.stdout);
         let lines: Vec<_> = table.lines().collect();

@@ -471,6 +471,9 @@ fn machines(page: &mut Page, raws: &[Raw]) {
                 ),
             ),
         ];
+        if !results.stopped.is_empty() {
+            rows.push(("stopped meanwhile", results.stopped.join(", ")));
+        }
         if let Some(kib) = machine.memory_kib {
             rows.push(("memory", format!("{} MiB", kib / 1024)));
         }

@@ -159,6 +159,9 @@ pub struct Results {
     pub disk: Option<String>,
     /// Those whose read-ahead was changed.
     pub read_ahead: Vec<Device>,
+    /// What takes pages out of memory although there is room, which was stopped.
+    #[serde(default)]
+    pub stopped: Vec<String>,
     pub settings: Settings,
     /// Formats that were asked for, and cannot run here.
     #[serde(default)]

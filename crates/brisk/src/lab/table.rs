@@ -164,15 +164,27 @@ fn heading(results: &Results, app: &AppResults) -> String {
         None => format!(
             "{}: {}\n{}.\n\
              Cold: {cold}, clock from before the mount. Warm: the first launch after it \
-             that reads next to nothing.\n{}",
+             that reads next to nothing.{}\n{}",
             app.app.name,
             app.app.command.shown().join(" "),
             conditions(results, app),
+            stopped(results),
             demand(app, &results.settings),
         ),
     };
     let lines: Vec<_> = text.lines().map(printable).collect();
     lines.join("\n") + "\n"
+}
+
+/// What was stopped, as a sentence behind others.
+fn stopped(results: &Results) -> String {
+    match results.stopped.is_empty() {
+        true => String::new(),
+        false => format!(
+            " Stopped meanwhile, as it takes pages not used lately: {}.",
+            results.stopped.join(", ")
+        ),
+    }
 }
 
 /// What the launch asks for, and what it cost to find that out.

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use brisk_mount::{IoUring, KernelSupport, Support, SystemState};
+use brisk_mount::{IoUring, KernelSupport, Reclaimer, Support, SystemState};
 use indicatif::BinaryBytes;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
@@ -247,7 +247,7 @@ fn io_uring(allowed: IoUring, tried: &io::Result<()>) -> Finding {
     }
 }
 
-fn pages_stay(reclaimers: Option<&[String]>) -> Finding {
+fn pages_stay(reclaimers: Option<&[Reclaimer]>) -> Finding {
     let name = "files stay in memory";
     let Some(reclaimers) = reclaimers else {
         return Finding::new(
@@ -259,11 +259,12 @@ fn pages_stay(reclaimers: Option<&[String]>) -> Finding {
     if reclaimers.is_empty() {
         return Finding::new(name, State::Ok, "as long as there is room");
     }
-    let who = reclaimers.join(", ");
+    let who: Vec<_> = reclaimers.iter().map(|found| &*found.name).collect();
+    let who = who.join(", ");
     let detail = format!("{} takes pages that were not used lately", printable(&who));
     Finding::new(name, State::No, detail).cure(
-        "a second start may be a cold one: as root, write off to the state file of that thread, or N to \
-         /sys/module/damon_reclaim/parameters/enabled",
+        "a second start may be a cold one, and what is read ahead may go before it is used: as root, write \
+         off to the state file of that thread, or N to /sys/module/damon_reclaim/parameters/enabled",
     )
 }
 
@@ -494,7 +495,14 @@ mod tests {
         let mut slow = fast();
         (slow.nowait, slow.cachestat, slow.io_uring) = (refused(), refused(), refused());
         (slow.seccomp, slow.tracefs) = (Some(true), Some(false));
-        slow.reclaimers = Some(vec!["DAMON\u{1b}".to_owned()]);
+        let (on, off) = ("on", "off");
+        let reclaimer = Reclaimer {
+            name: "DAMON\u{1b}".to_owned(),
+            switch: "state".into(),
+            on,
+            off,
+        };
+        slow.reclaimers = Some(vec![reclaimer]);
         slow.read_aheads[1].1 = 64 << 10;
         slow.memory = Ok(brisk_mount::MemoryLimit::in_force());
         for finding in speeds(&support, &slow) {

@@ -98,8 +98,8 @@ or prints something else than it should, ends the experiment. Hot packs are made
 launch itself, and where a spec names other inputs to train on, of those too.\n\n\
 Launches have an environment with PATH, HOME, LC_ALL and what is given, and an empty directory in \
 memory as home. OUT/raw.json has every single run, the machine, and all commands, and OUT/report.html shows them in pictures. The lab sets \
-read-ahead, mounts in a namespace of its own, and makes images and sessions; nothing of that is left, \
-however it ends. This needs root.\n\n\
+read-ahead, stops what takes pages that were not used lately (DAMON), mounts in a namespace of its own, and \
+makes images and sessions; nothing of that is left, however it ends. This needs root.\n\n\
 Examples:\n  \
   brisk lab launch --tree /opt/app -- bin/app --version\n  \
   brisk lab launch --app lab/apps/python.toml --trees /var/tmp/trees")]
