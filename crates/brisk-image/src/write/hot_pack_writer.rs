@@ -28,6 +28,9 @@ use crate::read::inode_reader::InodeRef;
 /// The level of zstd for the table: it is small, and read at every launch.
 const TABLE_LEVEL: u8 = 19;
 
+/// Bytes of the first frame, at most: the launch waits for all of it.
+const FIRST_FRAME: u64 = 128 << 10;
+
 /// What a hot pack is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -35,7 +38,7 @@ pub enum Prefer {
     /// Fast disks: lz4, at its highest level.
     #[default]
     Speed,
-    /// Slow disks and small downloads: zstd 17.
+    /// Slow disks and small downloads: zstd 15.
     Size,
 }
 
@@ -43,7 +46,7 @@ impl Prefer {
     fn compression(self) -> Compression {
         match self {
             Self::Speed => Compression::Lz4 { high: Some(12) },
-            Self::Size => Compression::Zstd { level: 17 },
+            Self::Size => Compression::Zstd { level: 15 },
         }
     }
 
@@ -52,8 +55,8 @@ impl Prefer {
         match self {
             // What lz4 finds is at most 64 KiB back.
             Self::Speed => 128 << 10,
-            // zstd searches less in what is larger.
-            Self::Size => 256 << 10,
+            // In what is larger than 256 KiB, this level leaves out short matches, and that decodes fast.
+            Self::Size => 1 << 20,
         }
     }
 
@@ -182,8 +185,8 @@ impl HotPackWriter {
         self
     }
 
-    /// Bytes that a frame decodes to, at most: 4 KiB to 1 MiB, in whole pages. 128 KiB for speed, and 256 KiB
-    /// for size.
+    /// Bytes that a frame decodes to, at most: 4 KiB to 1 MiB, in whole pages. 128 KiB for speed, and 1 MiB
+    /// for size. The first frames are of 128 KiB at most: a frame has no more bytes than those before it.
     #[must_use]
     pub fn frame_size(mut self, bytes: usize) -> Self {
         self.frame = Some(bytes);
@@ -613,15 +616,17 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds `ranges`, each in as many parts as there are frames that it is in. `in_frame` are the bytes
-    /// in the last one.
+    /// Adds `ranges`, each in as many parts as there are frames that it is in: of `frame` bytes at most,
+    /// and of fewer at first. `in_frame` are the bytes in the last one.
     fn add_ranges(&mut self, ranges: Vec<PageRange>, frame: u64, in_frame: &mut u64) -> Result<()> {
         for PageRange { file, first, count } in ranges {
             let len = self.files[file as usize].len;
             let (mut first, mut left) = (first, count);
             while left > 0 {
+                let before = self.summary.bytes - *in_frame;
+                let most = before.clamp(FIRST_FRAME.min(frame), frame);
                 // The end of a file may have left a part of a page.
-                let room = (frame - *in_frame) / PAGE;
+                let room = (most - *in_frame) / PAGE;
                 if room == 0 {
                     self.frames.push(self.ranges.len());
                     *in_frame = 0;

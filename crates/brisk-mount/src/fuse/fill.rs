@@ -40,9 +40,9 @@ use crate::page_log::PageLog;
 /// Bytes of the header of a section, which stands before a pack behind an image.
 const SECTION_HEADER: u64 = 64;
 
-/// Frames decoded one after the other of which the program had asked for everything by the time
+/// Bytes decoded one after the other of which the program had asked for everything by the time
 /// that they were decoded. After them the fill is given up: it only takes time from the program.
-const IN_VAIN: usize = 8;
+const IN_VAIN: u64 = 4 << 20;
 
 /// Reads that are remembered until the pack is known.
 const EARLY: usize = 1 << 14;
@@ -300,7 +300,7 @@ impl Fill {
             files: (0..pack.files().len()).map(|_| OnceLock::new()).collect(),
             next: AtomicUsize::new(0),
             left: AtomicU64::new(most),
-            vain: AtomicUsize::new(0),
+            vain: AtomicU64::new(0),
             over: AtomicBool::new(false),
         };
         thread::scope(|scope| {
@@ -537,8 +537,8 @@ struct Work<'a> {
     next: AtomicUsize,
     /// Bytes that may be stored still.
     left: AtomicU64,
-    /// Frames that were decoded in vain, one after the other.
-    vain: AtomicUsize,
+    /// Bytes that were decoded in vain, one after the other.
+    vain: AtomicU64,
     over: AtomicBool,
 }
 
@@ -660,8 +660,11 @@ impl Work<'_> {
         }
         if stored {
             self.vain.store(0, Ordering::Relaxed);
-        } else if self.vain.fetch_add(1, Ordering::Relaxed) + 1 >= IN_VAIN {
-            self.give_up();
+        } else {
+            let decoded = frame.len as u64;
+            if self.vain.fetch_add(decoded, Ordering::Relaxed) + decoded >= IN_VAIN {
+                self.give_up();
+            }
         }
         Ok(())
     }
