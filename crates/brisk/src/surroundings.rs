@@ -12,7 +12,7 @@ use brisk_mount::{Bind, SessionImage};
 pub struct SurroundingsArgs {
     /// Makes the image the program's root directory, with the system's /proc, /sys, /dev, /run,
     /// /tmp, /home and /root in it, and of /etc: resolv.conf, hosts, passwd, group, machine-id and
-    /// localtime.
+    /// localtime, unless that is UTC and the image has none.
     #[arg(long)]
     pub root: bool,
 

@@ -1158,6 +1158,33 @@ fn an_image_is_the_root_directory() {
     });
 }
 
+#[test]
+fn files_of_etc_in_a_root_directory_are_the_systems() {
+    each_user(|stage| {
+        stage.pack_root();
+        let script = "cat /etc/passwd; [ -e /etc/localtime ] && stat -c %s /etc/localtime; true";
+        let zone = fs::read("/etc/localtime").map_or(0, |zone| zone.len());
+        let of_system = |zone: &str| {
+            let passwd = fs::read_to_string("/etc/passwd").unwrap();
+            (Some(0), passwd + zone, String::new())
+        };
+        // Without a file, it is UTC.
+        let utc = fs::read_link("/etc/localtime").is_ok_and(|link| link.ends_with("UTC"));
+        let expected = match utc || zone == 0 {
+            true => String::new(),
+            false => format!("{zone}\n"),
+        };
+        assert_eq!(in_root(stage, &[], script), of_system(&expected));
+        if zone > 0 {
+            // The image's own is covered.
+            fs::write(stage.path("root/etc/localtime"), "here").unwrap();
+            stage.pack_root();
+            let expected = format!("{zone}\n");
+            assert_eq!(in_root(stage, &[], script), of_system(&expected));
+        }
+    });
+}
+
 /// Python asks it of every file that it opens, and the kernel asks a FUSE server each time.
 #[test]
 fn whether_a_file_of_a_root_directory_is_a_terminal_is_not_asked() {

@@ -38,8 +38,11 @@ const FILES: [&str; 6] = [
     "/etc/passwd",
     "/etc/group",
     "/etc/machine-id",
-    "/etc/localtime",
+    LOCAL_TIME,
 ];
+
+/// What the C library takes for UTC where it is not there.
+const LOCAL_TIME: &str = "/etc/localtime";
 
 /// Symbolic links to be followed in one name, as in the kernel.
 const LINKS: usize = 40;
@@ -58,15 +61,8 @@ struct Skeleton {
 impl Root {
     /// Prepares to mount so many images.
     pub(super) fn prepare(images: usize, writable: bool) -> Result<Self, Cause> {
-        let mut system = Vec::new();
-        for name in DIRECTORIES.into_iter().chain(FILES).map(Path::new) {
-            // What the system lacks or hides, the program does without.
-            if name.exists()
-                && let Ok(tree) = BoundTree::open(name, name, false)
-            {
-                system.push(tree);
-            }
-        }
+        // Before one of them is covered.
+        let system = of_the_system(DIRECTORIES);
         mount_memory(Path::new(SITE))?;
         let site = Path::new(SITE);
         for name in ["root", "layer", "upper", "work", IMAGES] {
@@ -86,7 +82,7 @@ impl Root {
     /// Builds the root and makes it the process's. `places` are those of the images, of which the
     /// first is the root.
     pub(super) fn enter(
-        self,
+        mut self,
         entry: Entry,
         places: &[PathBuf],
         binds: &[BoundTree],
@@ -98,6 +94,13 @@ impl Root {
             layer: site.join("layer"),
         };
         copy_owner_and_mode(&skeleton.image, &skeleton.layer)?;
+        // On a disk they may be far from each other: while they are looked up, the image is filled. None
+        // of them is in what is covered by now.
+        let spared = is_utc(Path::new(LOCAL_TIME)) && !skeleton.has(Path::new(LOCAL_TIME));
+        let files = FILES
+            .into_iter()
+            .filter(|name| !spared || *name != LOCAL_TIME);
+        self.system.extend(of_the_system(files));
         let mut mounts = Vec::new();
         for tree in &self.system {
             // Where the image has something else there, it knows better.
@@ -193,7 +196,32 @@ impl Root {
     }
 }
 
+/// What the system lacks or hides, the program does without.
+fn of_the_system<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<BoundTree> {
+    let names = names.into_iter().map(Path::new);
+    names
+        .filter(|name| name.exists())
+        .filter_map(|name| BoundTree::open(name, name, false).ok())
+        .collect()
+}
+
+/// Whether this is a symbolic link to that time zone from /etc, as it is where nobody chose another.
+fn is_utc(local_time: &Path) -> bool {
+    fs::read_link(local_time).is_ok_and(|target| {
+        let target = Path::new("/").join(target.strip_prefix("..").unwrap_or(&target));
+        ["/usr/share/zoneinfo/Etc/UTC", "/usr/share/zoneinfo/UTC"]
+            .iter()
+            .any(|zone| target == Path::new(zone))
+    })
+}
+
 impl Skeleton {
+    /// Whether the image has something at `place`.
+    fn has(&self, place: &Path) -> bool {
+        self.resolve(place)
+            .is_ok_and(|name| fs::symlink_metadata(self.image.join(name)).is_ok())
+    }
+
     /// Sees to it that there is something of the right kind at `place`, by `make` in the layer if
     /// the image has nothing there. Returns its name relative to the root, without symbolic links.
     fn provide(
@@ -305,6 +333,39 @@ mod tests {
         }
         let error = resolve("/round/x").expect_err("it leads nowhere");
         assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
+    }
+
+    #[test]
+    fn links_to_utc_are_known() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let link = dir.path().join("localtime");
+        for (target, utc) in [
+            ("/usr/share/zoneinfo/Etc/UTC", true),
+            ("/usr/share/zoneinfo/UTC", true),
+            ("../usr/share/zoneinfo/Etc/UTC", true),
+            ("/usr/share/zoneinfo/Europe/Rome", false),
+            ("/home/me/UTC", false),
+        ] {
+            symlink(target, &link).expect("room");
+            assert_eq!(is_utc(&link), utc, "{target}");
+            fs::remove_file(&link).expect("it is ours");
+        }
+        fs::write(&link, "TZif2").expect("room");
+        assert!(!is_utc(&link));
+    }
+
+    #[test]
+    fn the_image_has_what_its_links_lead_to() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let skeleton = skeleton(dir.path());
+        for (name, has) in [
+            ("/usr/up", true),
+            ("/usr/none", false),
+            ("/lib", true),
+            ("/out/x", false),
+        ] {
+            assert_eq!(skeleton.has(Path::new(name)), has, "{name}");
+        }
     }
 
     #[test]
