@@ -81,21 +81,21 @@ mod tests {
     fn all_of_a_piece_is_read() {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&vec![1; 3 << 20]).unwrap();
-        evict_and_prove(&file).unwrap();
-        will_read(&file, 64 << 10..(2 << 20) + 1).unwrap();
         let pages = |bytes: u64| bytes.div_ceil(page_size() as u64);
-        until_resident(
-            &file,
-            pages((2 << 20) + 1) - (64 << 10) / page_size() as u64,
-        );
-        evict_and_prove(&file).unwrap();
-        will_read_all(&file).unwrap();
-        until_resident(&file, pages(3 << 20));
+        let piece = 64 << 10..(2 << 20) + 1;
+        let of_piece = pages(piece.end) - pages(piece.start);
+        until_resident(&file, of_piece, || will_read(&file, piece.clone()).unwrap());
+        until_resident(&file, pages(3 << 20), || will_read_all(&file).unwrap());
     }
 
-    fn until_resident(file: &File, expected: u64) {
+    /// Has `ask` tell the kernel until so many pages are there. It may take some away again (DAMON), and what
+    /// one advice leaves out, the next one does, too.
+    fn until_resident(file: &File, expected: u64, ask: impl Fn()) {
+        evict_and_prove(file).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
+            ask();
+            std::thread::sleep(Duration::from_millis(20));
             let Residency::Pages { resident, .. } = residency(file).unwrap() else {
                 panic!("the file is ours");
             };
@@ -104,7 +104,6 @@ mod tests {
                 break;
             }
             assert!(Instant::now() < deadline, "{resident} of {expected}");
-            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
