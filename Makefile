@@ -5,15 +5,19 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BRISK = target/release/brisk
 
-.PHONY: all compiler demo test bench figures fuzz torture sanitize install install-system deps clean
+.PHONY: all compiler smoke demo test bench figures fuzz torture sanitize install install-system deps clean
 
 # brisk itself is linked statically where there is a static C library: a launch from cold then reads no library and no
-# cache of the loader's, and it starts on any distribution. It asks the library for no names of users or hosts.
+# cache of the loader's. It asks the library for no names of users or hosts.
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),-C target-feature=+crt-static)
 all: compiler
 	$(CARGO) build --release --locked -p brisk --bin brisk-tools --bin brisk-reads
 	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC)
+
+# Starts programs with what was built.
+smoke: all
+	lab/smoke $(BRISK) $(if $(STATIC),static,dynamic)
 
 # Traces a real program, packs it, starts it from the image, and measures what that gained.
 demo: deps

@@ -41,15 +41,9 @@ pub fn largest_advice_on(device: Option<&BlockDevice>) -> u64 {
 ///
 /// What `posix_fadvise` says, and what asking for the file's length does. It is advice: a reader does without.
 pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
-    let most = largest_advice(file);
     // Of what a file does not have, nothing can be read.
     let bytes = bytes.start..bytes.end.min(ReadAt::len(file)?);
-    let starts = iter::successors(Some(bytes.start), |start| start.checked_add(most));
-    for start in starts.take_while(|start| *start < bytes.end) {
-        let len = NonZeroU64::new(most.min(bytes.end - start));
-        fadvise(file, start, len, Advice::WillNeed)?;
-    }
-    Ok(())
+    advise(file, bytes, largest_advice(file))
 }
 
 /// As [`will_read`], of the whole file, without asking what one advice does on its device: of pieces that are
@@ -61,11 +55,17 @@ pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
 ///
 /// As [`will_read`].
 pub fn will_read_all(file: &File) -> io::Result<()> {
-    let len = ReadAt::len(file)?;
-    for piece in [MOST, LEAST] {
-        for start in (0..len).step_by(piece as usize) {
-            fadvise(file, start, NonZeroU64::new(piece), Advice::WillNeed)?;
-        }
+    let bytes = 0..ReadAt::len(file)?;
+    advise(file, bytes.clone(), MOST)?;
+    advise(file, bytes, LEAST)
+}
+
+/// Tells the kernel in pieces of so many bytes.
+fn advise(file: &File, bytes: Range<u64>, piece: u64) -> io::Result<()> {
+    let starts = iter::successors(Some(bytes.start), |start| start.checked_add(piece));
+    for start in starts.take_while(|start| *start < bytes.end) {
+        let len = NonZeroU64::new(piece.min(bytes.end - start));
+        fadvise(file, start, len, Advice::WillNeed)?;
     }
     Ok(())
 }

@@ -42,22 +42,19 @@ impl Reclaimer {
             }
         };
         let switch = sys.join("module/damon_reclaim/parameters/enabled");
-        let (on, off) = ("Y", "N");
-        if says(&switch, on) {
-            let name = "damon_reclaim".to_owned();
+        if says(&switch, "Y") {
             found.push(Self {
-                name,
+                name: "damon_reclaim".to_owned(),
                 switch,
-                on,
-                off,
+                on: "Y",
+                off: "N",
             });
         }
-        let (on, off) = ("on", "off");
         let threads = sys.join("kernel/mm/damon/admin/kdamonds");
         for thread in names(&threads) {
             let thread = threads.join(thread);
             let switch = thread.join("state");
-            if !says(&switch, on) {
+            if !says(&switch, "on") {
                 continue;
             }
             let contexts = thread.join("contexts");
@@ -69,12 +66,11 @@ impl Reclaimer {
                 }
             }
             if pages_out {
-                let name = format!("DAMON by {}", thread.display());
                 found.push(Self {
-                    name,
+                    name: format!("DAMON by {}", thread.display()),
                     switch,
-                    on,
-                    off,
+                    on: "on",
+                    off: "off",
                 });
             }
         }

@@ -495,12 +495,11 @@ mod tests {
         let mut slow = fast();
         (slow.nowait, slow.cachestat, slow.io_uring) = (refused(), refused(), refused());
         (slow.seccomp, slow.tracefs) = (Some(true), Some(false));
-        let (on, off) = ("on", "off");
         let reclaimer = Reclaimer {
             name: "DAMON\u{1b}".to_owned(),
             switch: "state".into(),
-            on,
-            off,
+            on: "on",
+            off: "off",
         };
         slow.reclaimers = Some(vec![reclaimer]);
         slow.read_aheads[1].1 = 64 << 10;
