@@ -2,6 +2,7 @@ use std::fmt;
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -147,7 +148,7 @@ impl AsyncFile {
             file: self,
             offset,
             buf,
-            detour: Detour::default(),
+            detour: ManuallyDrop::new(None),
         }
     }
 
@@ -199,15 +200,17 @@ impl ReadAt for AsyncFile {
 }
 
 /// A read of an [`AsyncFile`].
-// Nothing here takes the address of a future but what waits: a read that ends at once then needs none, and
-// its parts stay in registers.
+// A read that ends at once makes and drops one of these, so it is small, and what only others need is apart. With
+// a second caller the compiler no longer inlines what is polled and dropped, down to the copy: it then takes 2.1 of
+// a plain read of a mapping, in place of 1.4.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct ReadAtFuture<'a> {
     file: &'a AsyncFile,
     offset: u64,
     buf: &'a mut [u8],
-    detour: Detour,
+    /// Dropped by hand, since the code for it, as the compiler makes it, would be called for every read.
+    detour: ManuallyDrop<Option<Box<Detour>>>,
 }
 
 /// How far a read came that did not end at once.
@@ -220,69 +223,105 @@ struct Detour {
 impl Future for ReadAtFuture<'_> {
     type Output = io::Result<usize>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        match &this.file.source {
-            Source::Mapping(mapping) => {
-                let n = mapping.read_at(this.offset, this.buf)?;
-                this.file.progressed(n);
-                Poll::Ready(Ok(n))
-            }
+        let AsyncFile {
+            source, progress, ..
+        } = this.file;
+        match source {
+            Source::Mapping(mapping) => Poll::Ready(match progress {
+                None => mapping.read_at(this.offset, this.buf),
+                Some(progress) => read_and_tell(mapping, this.offset, this.buf, progress),
+            }),
             Source::File { file, inline } => {
-                let Some(buf) = within_files(this.offset, this.buf) else {
-                    return Poll::Ready(Ok(0));
-                };
-                let detour = std::mem::take(&mut this.detour);
-                let (detour, polled) = if detour.is_begun() || !inline.load(Ordering::Relaxed) {
-                    this.file
-                        .poll_detour(file, this.offset, buf, detour, context)
-                } else {
-                    this.file
-                        .read_inline(file, inline, this.offset, buf, context)
-                };
-                this.detour = detour;
-                polled
+                let (offset, detour) = (this.offset, &mut this.detour);
+                this.file
+                    .poll_file(file, inline, offset, this.buf, detour, context)
             }
         }
     }
 }
 
-impl Detour {
-    fn is_begun(&self) -> bool {
-        self.hop.is_some() || self.done > 0
+// Apart, as what reads a file is: with either in it, a read of a mapping that tells nobody takes a tenth longer.
+#[inline(never)]
+fn read_and_tell(
+    mapping: &Mapping,
+    offset: u64,
+    buf: &mut [u8],
+    progress: &Progress,
+) -> io::Result<usize> {
+    let n = mapping.read_at(offset, buf)?;
+    progress(n);
+    Ok(n)
+}
+
+impl Drop for ReadAtFuture<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.detour.is_some() {
+            give_up(&mut self.detour);
+        }
+    }
+}
+
+#[inline(never)]
+fn give_up(detour: &mut Option<Box<Detour>>) {
+    if let Some(hop) = detour.take().and_then(|detour| detour.hop) {
+        hop.cancel();
     }
 }
 
 impl AsyncFile {
-    fn read_inline(
+    #[inline(never)]
+    fn poll_file(
         &self,
         file: &Arc<File>,
         inline: &AtomicBool,
         offset: u64,
         buf: &mut [u8],
+        detour: &mut Option<Box<Detour>>,
         context: &mut Context<'_>,
-    ) -> (Detour, Poll<io::Result<usize>>) {
-        let mut detour = Detour::default();
-        match read_resident(file, offset, buf) {
-            Ok(Resident::All(n)) => {
-                self.inline.fetch_add(1, Ordering::Relaxed);
-                self.progressed(n);
-                return (detour, Poll::Ready(Ok(n)));
+    ) -> Poll<io::Result<usize>> {
+        let Some(buf) = within_files(offset, buf) else {
+            return Poll::Ready(Ok(0));
+        };
+        if detour.is_none() && inline.load(Ordering::Relaxed) {
+            match self.read_inline(file, inline, offset, buf)? {
+                Resident::All(n) => return Poll::Ready(Ok(n)),
+                Resident::Start(done) => *detour = Some(Box::new(Detour { done, hop: None })),
             }
-            Ok(Resident::Start(n)) => {
-                detour.done = n;
-                if n > 0 {
-                    self.progressed(n);
-                }
-            }
+        }
+        let detour = detour.get_or_insert_default();
+        self.poll_detour(file, offset, buf, detour, context)
+    }
+
+    /// Reads what is in memory, and counts and tells that.
+    fn read_inline(
+        &self,
+        file: &File,
+        inline: &AtomicBool,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> io::Result<Resident> {
+        let resident = match read_resident(file, offset, buf) {
+            Ok(resident) => resident,
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 inline.store(false, Ordering::Relaxed);
+                Resident::Start(0)
             }
-            Err(e) => return (detour, Poll::Ready(Err(e.into()))),
+            Err(e) => return Err(e.into()),
+        };
+        match resident {
+            Resident::All(n) => {
+                self.inline.fetch_add(1, Ordering::Relaxed);
+                self.progressed(n);
+            }
+            Resident::Start(0) => {}
+            Resident::Start(n) => self.progressed(n),
         }
-        self.poll_detour(file, offset, buf, detour, context)
+        Ok(resident)
     }
 
     #[inline(never)]
@@ -291,55 +330,34 @@ impl AsyncFile {
         file: &Arc<File>,
         offset: u64,
         buf: &mut [u8],
-        mut detour: Detour,
+        detour: &mut Detour,
         context: &mut Context<'_>,
-    ) -> (Detour, Poll<io::Result<usize>>) {
+    ) -> Poll<io::Result<usize>> {
         loop {
             let hop = match &detour.hop {
                 Some(hop) => hop,
                 None => {
                     let at = offset.saturating_add(detour.done as u64);
-                    let hop = match Hop::start(file, at, buf.len() - detour.done) {
-                        Ok(hop) => hop,
-                        Err(e) => return (detour, Poll::Ready(Err(e))),
-                    };
+                    let hop = Hop::start(file, at, buf.len() - detour.done)?;
                     self.hopped.fetch_add(1, Ordering::Relaxed);
                     detour.hop.insert(hop)
                 }
             };
             let Poll::Ready(read) = hop.poll(context) else {
-                return (detour, Poll::Pending);
+                return Poll::Pending;
             };
             detour.hop = None;
-            let read = match read {
-                Ok(read) => read,
-                Err(e) => return (detour, Poll::Ready(Err(e))),
-            };
+            let read = read?;
             let rest = &mut buf[detour.done..];
             let wanted = rest.len().min(LARGEST);
             rest[..read.len()].copy_from_slice(&read);
             detour.done += read.len();
             self.progressed(read.len());
             if read.len() < wanted || detour.done == buf.len() {
-                let done = detour.done;
-                return (detour, Poll::Ready(Ok(done)));
+                return Poll::Ready(Ok(detour.done));
             }
         }
     }
-}
-
-impl Drop for ReadAtFuture<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(hop) = self.detour.hop.take() {
-            give_up(hop);
-        }
-    }
-}
-
-#[inline(never)]
-fn give_up(hop: Arc<Hop>) {
-    hop.cancel();
 }
 
 /// How much could be read without waiting.

@@ -88,7 +88,7 @@ impl ReadAt for Mapping {
         Ok(self.0.len() as u64)
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         self.0.copy(offset, buf)
     }

@@ -145,7 +145,7 @@ impl Region {
     }
 
     /// Copies from `offset` of the wanted bytes, and tells whether all of them could be had.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn copy(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         // Each page that the guard puts into a torn mapping takes the process a mapping of its own, of which
         // the kernel allows some ten thousand.
