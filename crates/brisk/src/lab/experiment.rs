@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_image::{Limits, PAGE, Profile};
-use brisk_mount::{PageEvent, Reclaimer};
+use brisk_mount::PageEvent;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ablation::Change;
@@ -24,6 +24,7 @@ use super::probe::reason_against;
 use super::program;
 use super::proof::{self, Proven};
 use super::read_ahead::{ReadAhead, device_of};
+use super::reclaim;
 use super::results::{AppResults, Cannot, Kind, Measured, Recorded, Results, Run, Settings};
 use super::rival::{Order, Rival, version};
 use super::sample;
@@ -35,7 +36,7 @@ use super::walk::{Walked, walk};
 use super::wrong;
 use super::x_server::XServer;
 use crate::disk_rate::{Rate, one_of_each_kind};
-use crate::messages::{say, warn};
+use crate::messages::say;
 use crate::timeline::{Filling, Timeline};
 
 /// How many bytes a warm launch may read from the disk: a file of the system or two, one
@@ -226,10 +227,7 @@ impl Experiment {
         };
         let mut stage = Stage::new(work, ground, ReadAhead::new(self.read_ahead_kib))?;
         let formats = self.probe(&mut stage, undo, &mut results)?;
-        match Reclaimer::all() {
-            Some(reclaimers) => results.stopped = stop(reclaimers, undo)?,
-            None => warn("the system does not show whether something takes pages out of memory"),
-        }
+        results.stopped = reclaim::stop(undo)?;
         for app in &self.apps {
             let mut app = app.clone();
             for path in [work, &app.tree] {
@@ -938,24 +936,6 @@ impl Measuring<'_> {
             .chill
             .prove(files.iter().map(|path| &**path).chain(tree))
     }
-}
-
-/// Stops what would take pages that are read ahead before a launch uses them, and returns the names.
-fn stop(reclaimers: Vec<Reclaimer>, undo: &mut Undo) -> Result<Vec<String>> {
-    let mut stopped = Vec::new();
-    for reclaimer in reclaimers {
-        undo.write(&reclaimer.switch, reclaimer.on)?;
-        fs::write(&reclaimer.switch, reclaimer.off).with_context(|| {
-            format!(
-                "cannot stop {}, which takes pages out of memory, by writing {} to {}; stop it before",
-                reclaimer.name,
-                reclaimer.off,
-                reclaimer.switch.display()
-            )
-        })?;
-        stopped.push(reclaimer.name);
-    }
-    Ok(stopped)
 }
 
 /// Bytes that are in memory because they are on a disk.

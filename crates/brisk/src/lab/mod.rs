@@ -28,6 +28,7 @@ mod proof;
 mod read_ahead;
 pub mod reads;
 mod recipe;
+mod reclaim;
 pub mod report;
 mod results;
 mod rival;

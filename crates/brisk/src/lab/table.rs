@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::answers::{self, Answer};
 use super::app::Home;
+use super::reclaim;
 use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row, Settings};
 use super::statistics::{Ratio, Spread};
 use super::training::Training;
@@ -168,23 +169,12 @@ fn heading(results: &Results, app: &AppResults) -> String {
             app.app.name,
             app.app.command.shown().join(" "),
             conditions(results, app),
-            stopped(results),
+            reclaim::sentence(&results.stopped),
             demand(app, &results.settings),
         ),
     };
     let lines: Vec<_> = text.lines().map(printable).collect();
     lines.join("\n") + "\n"
-}
-
-/// What was stopped, as a sentence behind others.
-fn stopped(results: &Results) -> String {
-    match results.stopped.is_empty() {
-        true => String::new(),
-        false => format!(
-            " Stopped meanwhile, as it takes pages not used lately: {}.",
-            results.stopped.join(", ")
-        ),
-    }
 }
 
 /// What the launch asks for, and what it cost to find that out.

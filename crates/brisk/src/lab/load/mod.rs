@@ -40,6 +40,7 @@ pub use results::{LoadResults, LoadSettings};
 use super::cold::Chill;
 use super::machine::Machine;
 use super::read_ahead::{ReadAhead, device_of};
+use super::reclaim;
 use super::stage::runtime;
 use super::statistics::Spread;
 use super::table::megabytes;
@@ -136,6 +137,7 @@ impl LoadLab {
                 .map(|name| name.to_string_lossy().into_owned()),
             read_ahead_kib: found,
             read_ahead: Vec::new(),
+            stopped: reclaim::stop(undo)?,
             settings: LoadSettings {
                 runs: self.runs,
                 seed: self.seed,

@@ -27,6 +27,9 @@ pub struct LoadResults {
     pub read_ahead_kib: Option<u32>,
     /// Those whose read-ahead was changed.
     pub read_ahead: Vec<Device>,
+    /// What takes pages out of memory although there is room, which was stopped.
+    #[serde(default)]
+    pub stopped: Vec<String>,
     pub settings: LoadSettings,
     pub cases: Vec<Case>,
     /// Memory of one run of each row that is not timed.

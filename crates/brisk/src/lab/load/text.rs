@@ -1,6 +1,7 @@
 //! Results as people read them.
 
 use super::super::answers::{Answer, too_few};
+use super::super::reclaim;
 use super::super::table::{columns, megabytes};
 use super::answers;
 use super::pages::Grain;
@@ -100,9 +101,10 @@ pub fn conditions(results: &LoadResults) -> String {
     };
     format!(
         "{file} on {} ({disk}); {runs} runs of each in turns, every one in processes of its own, which read \
-         {grain}.{}",
+         {grain}.{}{}",
         results.machine.filesystem,
-        too_few(made as usize)
+        too_few(made as usize),
+        reclaim::sentence(&results.stopped)
     )
 }
 

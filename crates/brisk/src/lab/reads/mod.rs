@@ -29,6 +29,7 @@ pub use text::draw;
 
 use super::load::{ATTEMPTS, LeftOut, State, is_warm, peers, prepare, processors};
 use super::machine::Machine;
+use super::reclaim;
 use super::stage::runtime;
 use super::undo::Undo;
 use crate::messages::say;
@@ -211,6 +212,7 @@ impl ReadsLab {
             brisk: env!("CARGO_PKG_VERSION").to_owned(),
             started: jiff::Timestamp::now().to_string(),
             machine: Machine::describe(&work, processors())?,
+            stopped: reclaim::stop(undo)?,
             settings: ReadsSettings {
                 reads: self.reads,
                 size: self.size,

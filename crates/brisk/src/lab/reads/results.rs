@@ -16,6 +16,9 @@ pub struct ReadsResults {
     /// RFC 3339.
     pub started: String,
     pub machine: Machine,
+    /// What takes pages out of memory although there is room, which was stopped.
+    #[serde(default)]
+    pub stopped: Vec<String>,
     pub settings: ReadsSettings,
     pub rows: Vec<Setting>,
     pub runs: Vec<ReadRun>,

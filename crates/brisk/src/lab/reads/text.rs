@@ -3,6 +3,7 @@
 use super::super::answers::{Answer, Verdict, too_few};
 use super::super::load::State;
 use super::super::load::answers::{digits_of, interval};
+use super::super::reclaim;
 use super::super::statistics::{Ratio, Spread};
 use super::super::table::columns;
 use super::reader::Reader;
@@ -142,11 +143,12 @@ fn conditions(results: &ReadsResults) -> String {
     };
     format!(
         "{} reads of {} bytes, on {}; {runs} runs of each in turns, every one in a process of its \
-         own.{} {LEGEND}",
+         own.{}{} {LEGEND}",
         settings.reads,
         settings.size,
         results.machine.filesystem,
-        too_few(made as usize)
+        too_few(made as usize),
+        reclaim::sentence(&results.stopped)
     )
 }
 

@@ -27,7 +27,7 @@ answered in words, with intervals of 95 %. OUT/load.json has every run, and OUT/
 OUT has a raw.json of brisk lab launch, both are in the page. With fio and fincore installed, the same \
 files are read and counted by those.\n\n\
 Only --read-ahead needs root. Files that are made are removed, and the read-ahead is put back, however \
-it ends.\n\n\
+it ends. Threads of DAMON that page out are stopped meanwhile, where that is allowed.\n\n\
 Examples:\n  \
   brisk lab load --quick\n  \
   brisk lab load --size 25M,250M --save\n  \

@@ -17,7 +17,8 @@ experiment. Ways are compared in turns, in random order. A pattern that once mad
 measured as a whole and in parts: a buffer for each read, a copy, and a thread that is waited for.\n\n\
 Pages of a larger file are read at random where 5 of 100 are not in memory, and, cold, several at once. \
 What reads allocate (by brisk-reads, beside this program) and which system calls they make (by strace) is \
-counted in runs that are not timed. fio reads the same by io_uring. What is not installed is named.\n\n\
+counted in runs that are not timed. fio reads the same by io_uring. What is not installed is named. \
+Threads of DAMON that page out are stopped meanwhile, where that is allowed.\n\n\
 OUT/reads.json has every run, and OUT/report.html pictures, with those of other experiments in OUT.\n\n\
 Examples:\n  \
   brisk lab reads --quick\n  \
