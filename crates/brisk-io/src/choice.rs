@@ -172,9 +172,9 @@ fn rule(resident: bool, need: Need) -> (Strategy, &'static str) {
             Strategy::Read,
             "every page is copied at any rate, and a large copy costs less than many small ones",
         ),
-        (Form::Patched, Touch::Random) if !resident => (
+        (Form::Patched, Touch::Random) => (
             Strategy::Read,
-            "most comes from the disk with what is touched, and a large copy costs less than many small ones",
+            "a page is copied for each touch, and a large copy costs less than many small ones",
         ),
         (Form::Patched, _) => (
             Strategy::PrivateMap,
@@ -259,8 +259,7 @@ mod tests {
         let part = of(Touch::Part, Form::Patched);
         assert_eq!(rule(true, part).0, Strategy::PrivateMap);
         let scattered = of(Touch::Random, Form::Patched);
-        assert_eq!(rule(true, scattered).0, Strategy::PrivateMap);
-        assert_eq!(rule(false, scattered).0, Strategy::Read);
+        assert_eq!(rule(true, scattered).0, Strategy::Read);
         let random = of(Touch::Random, Form::Shared);
         assert_eq!(rule(true, random).0, Strategy::SharedMap);
         assert_eq!(rule(false, random).0, Strategy::PopulatedMap);

@@ -1,6 +1,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 
 use rustix::mm::Advice;
 
@@ -9,10 +10,13 @@ use crate::figures::LoadFigures;
 use crate::page_cache::is_cached;
 use crate::region::{Region, len_within};
 use crate::transfer::{DIRECT_ALIGNMENT, Transfer, copying_threads, open_direct};
-use crate::{Form, Need, ReadAt, Strategy, Touch, uring};
+use crate::{BlockDevice, Form, Need, ReadAt, Strategy, Touch, uring};
 
 /// Reads past the page cache that are under way at once.
 const DIRECT_READS: usize = 8;
+
+/// What the kernel reads ahead on a disk that nobody has set up.
+const USUAL_READ_AHEAD_KIB: u64 = 128;
 
 /// Bytes of a file in memory, and how they came there.
 ///
@@ -221,9 +225,22 @@ fn map(file: &File, bytes: &Range<u64>, need: Need, private: bool) -> io::Result
     match need.touch {
         Touch::All | Touch::Random => region.advise_large().ok(),
         Touch::Few => region.advise(Advice::Random).ok(),
+        Touch::Part if waits_for_much(file, bytes) => region.advise_large().ok(),
         Touch::Part => None,
     };
     Ok(region)
+}
+
+/// Whether a touch of `bytes` is to wait for more than the kernel's usual read-ahead: without advice it reads as
+/// much around each page that is missing as is set up for the disk, and the touch waits for all of it. Told of
+/// large pages, it waits for one of those and reads the next meanwhile.
+fn waits_for_much(file: &File, bytes: &Range<u64>) -> bool {
+    if is_cached(file, bytes.start, bytes.end - bytes.start) == Some(true) {
+        return false;
+    }
+    let device = file.metadata().ok().and_then(|m| BlockDevice::of(m.dev()));
+    let read_ahead = device.and_then(|device| device.number("queue/read_ahead_kb"));
+    read_ahead.is_some_and(|kib| kib > USUAL_READ_AHEAD_KIB)
 }
 
 fn populated(file: &File, bytes: &Range<u64>, private: bool) -> io::Result<Region> {
