@@ -176,6 +176,10 @@ fn rule(resident: bool, need: Need) -> (Strategy, &'static str) {
             Strategy::Read,
             "a page is copied for each touch, and a large copy costs less than many small ones",
         ),
+        (Form::Patched, Touch::Part) if resident && need.processes == 1 => (
+            Strategy::Read,
+            "from about an eighth on, a large copy costs less than one of a page for each touch",
+        ),
         (Form::Patched, _) => (
             Strategy::PrivateMap,
             "only pages that are patched are copied",
@@ -257,7 +261,15 @@ mod tests {
             ..Need::default()
         };
         let part = of(Touch::Part, Form::Patched);
-        assert_eq!(rule(true, part).0, Strategy::PrivateMap);
+        assert_eq!(rule(true, part).0, Strategy::Read);
+        assert_eq!(rule(false, part).0, Strategy::PrivateMap);
+        let by_two = Need {
+            processes: 2,
+            ..part
+        };
+        assert_eq!(rule(true, by_two).0, Strategy::PrivateMap);
+        let few = of(Touch::Few, Form::Patched);
+        assert_eq!(rule(true, few).0, Strategy::PrivateMap);
         let scattered = of(Touch::Random, Form::Patched);
         assert_eq!(rule(true, scattered).0, Strategy::Read);
         let random = of(Touch::Random, Form::Shared);
