@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::{io, iter};
 
 use rustix::fs::{Advice, fadvise};
@@ -22,8 +21,7 @@ const MOST: u64 = 1 << 20;
 /// It is the larger of the device's read-ahead and its largest request (`force_page_cache_ra` of the
 /// kernel, `mm/readahead.c`). Where no device is known, as on FUSE, NFS and Btrfs, it is 128 KiB.
 pub fn largest_advice(file: &File) -> u64 {
-    let device = file.metadata().ok().and_then(|m| BlockDevice::of(m.dev()));
-    largest_advice_on(device.as_ref())
+    largest_advice_on(BlockDevice::of_file(file).as_ref())
 }
 
 /// As [`largest_advice`], of files on this device, or on none.

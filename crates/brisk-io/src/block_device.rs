@@ -1,6 +1,7 @@
 //! What the kernel says of disks.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
@@ -26,6 +27,11 @@ impl BlockDevice {
         })
     }
 
+    /// That which this file is on; none as [`BlockDevice::of`] has none.
+    pub fn of_file(file: &File) -> Option<Self> {
+        file.metadata().ok().and_then(|m| Self::of(m.dev()))
+    }
+
     /// Its directory in `/sys`.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -46,7 +52,6 @@ impl BlockDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn what_has_no_disk_is_none() {

@@ -1,7 +1,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 
 use rustix::mm::Advice;
 
@@ -238,7 +237,7 @@ fn waits_for_much(file: &File, bytes: &Range<u64>) -> bool {
     if is_cached(file, bytes.start, bytes.end - bytes.start) == Some(true) {
         return false;
     }
-    let device = file.metadata().ok().and_then(|m| BlockDevice::of(m.dev()));
+    let device = BlockDevice::of_file(file);
     let read_ahead = device.and_then(|device| device.number("queue/read_ahead_kb"));
     read_ahead.is_some_and(|kib| kib > USUAL_READ_AHEAD_KIB)
 }

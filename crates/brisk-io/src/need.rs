@@ -43,7 +43,8 @@ pub enum Form {
     /// As they are in the file.
     #[default]
     Shared,
-    /// Writable: to be relocated or patched. The file does not change.
+    /// Writable: to be relocated or patched. The file does not change. What is patched takes memory of the process's
+    /// own, and mostly all that is loaded does: but for [`Touch::Few`], a copy of all is often the fastest way.
     Patched,
     /// Read once, to be copied, decoded or sent somewhere else.
     Copied,
