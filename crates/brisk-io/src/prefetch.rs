@@ -13,7 +13,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
@@ -28,6 +28,9 @@ const IN_FLIGHT: Duration = Duration::from_millis(8);
 
 /// Extents that a thread has under way: each may hold a file open.
 const MOST_IN_FLIGHT: usize = 64;
+
+/// How often it is seen whether a pause is over.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Extents that are looked at, spread over all, to find out that nothing needs to be read.
 const SAMPLES: usize = 16;
@@ -93,6 +96,7 @@ struct Shared {
     extents: Vec<Extent>,
     options: PrefetchOptions,
     cancelled: AtomicBool,
+    paused: AtomicBool,
     course: Mutex<Course>,
 }
 
@@ -132,6 +136,7 @@ impl Prefetch {
             extents,
             options,
             cancelled: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             course: Mutex::new(Course {
                 next: 0,
                 run: 0,
@@ -157,6 +162,11 @@ impl Prefetch {
     /// Asks for nothing more. Threads that wait for the disk end when it has answered.
     pub fn cancel(&self) {
         self.shared.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks for nothing while it is `paused`, and then goes on.
+    pub fn pause(&self, paused: bool) {
+        self.shared.paused.store(paused, Ordering::Relaxed);
     }
 
     /// What was done until now.
@@ -193,6 +203,10 @@ impl Shared {
     fn work(&self, files: &impl PrefetchFiles) {
         let mut flight = Flight::new(self.options.threads);
         while !self.cancelled.load(Ordering::Relaxed) {
+            if self.paused.load(Ordering::Relaxed) {
+                sleep(PAUSE);
+                continue;
+            }
             let (extent, unseen) = {
                 let mut course = self.course();
                 let Some(extent) = self.extents.get(course.next) else {
@@ -515,5 +529,30 @@ mod tests {
         prefetch.cancel();
         let counts = prefetch.wait();
         assert!(counts.asked <= 1000 * page_size() as u64);
+    }
+
+    #[test]
+    fn one_that_pauses_goes_on() {
+        let file = file_of(4);
+        let options = PrefetchOptions {
+            race: false,
+            ..OPTIONS
+        };
+        let count = 100_000;
+        let prefetch = Prefetch::start(vec![page(0); count], options, One::new(&file)).unwrap();
+        prefetch.pause(true);
+        let seen = || {
+            // Each thread may have been at one.
+            sleep(Duration::from_millis(50));
+            let counts = prefetch.counts();
+            counts.asked + counts.resident
+        };
+        let all = (count * page_size()) as u64;
+        let before = seen();
+        assert_eq!(seen(), before);
+        assert!(before < all && !prefetch.is_over());
+        prefetch.pause(false);
+        let counts = prefetch.wait();
+        assert_eq!(counts.asked + counts.resident, all);
     }
 }

@@ -296,6 +296,43 @@ fn the_program_has_no_child_that_it_does_not_know() {
 }
 
 #[test]
+fn a_program_that_no_recorded_launch_started_gets_nothing_replayed() {
+    const PAGES: u64 = 1 << 16;
+    watched(|| {
+        let stage = stage(0);
+        // Of the tree from its first instruction on, as brisk is, too.
+        let brisk = stage.path("app/bin/brisk");
+        fs::copy(env!("CARGO_BIN_EXE_brisk"), &brisk).unwrap();
+        let sleep = stage.path("app/bin/sleep");
+        fs::copy("/bin/sleep", &sleep).unwrap();
+        let big = stage.path("app/data/big");
+        File::create(&big)
+            .unwrap()
+            .set_len(PAGES * PAGE as u64)
+            .unwrap();
+        for (time, first, given_up) in [("0.1", 0, false), ("2", 1, true)] {
+            evict_and_prove(&File::open(&big).unwrap()).unwrap();
+            let text = format!(
+                r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["bin/sleep"], "runs": 1,
+"roots": [["/opt/app", "directory"]], "directories": [],
+"files": [[0, "data/big", {}, null], [0, "bin/sleep", {}, null]],
+"steps": [["pages", 1, {first}, 1, 1, 1], ["pages", 0, 0, {PAGES}, 1, 1]]}}"#,
+                PAGES * PAGE as u64,
+                fs::metadata(&sleep).unwrap().len(),
+            );
+            fs::write(stage.path("p"), text).unwrap();
+            let mut command = std::process::Command::new(&brisk);
+            command.args(["replay", "p", "--at", "app", "-v", "--disk", EXACT, "--"]);
+            command.arg(&sleep).arg(time).current_dir(stage.path(""));
+            let (_, report) = good(command.output().unwrap());
+            assert_eq!(report.contains("given up"), given_up, "{report}");
+            let came = resident(&big);
+            assert_eq!(came < PAGES, given_up, "{came}: {report}");
+        }
+    });
+}
+
+#[test]
 fn a_program_starts_though_its_profile_is_damaged() {
     watched(|| {
         let stage = stage(0);

@@ -118,8 +118,9 @@ impl ReplayBeside {
             program.own();
         }
         let mut kept = vec![self.profile.as_raw_fd()];
-        kept.extend(program.as_ref().map(Bystander::descriptor));
-        kept.extend(watched.iter().map(|(_, program)| program.descriptor()));
+        let watched_program = watched.as_ref().map(|(_, program)| program);
+        let programs = program.iter().chain(watched_program);
+        kept.extend(programs.flat_map(Bystander::descriptors));
         kept.extend(errors.iter().chain(&log).map(AsRawFd::as_raw_fd));
         let main = move || {
             // A name for those who look for it; all works without.

@@ -1,12 +1,16 @@
 //! What the program reads from the disk that a profile is replayed beside.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_io::ReadAt;
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat, readlinkat};
 
 /// What a program may read by itself before it is judged: what it was loaded from comes before all that
 /// is replayed.
@@ -22,27 +26,62 @@ pub(super) fn is_another_launch(own: u64, known: u64) -> bool {
     own > ALLOWED && own > known / 2
 }
 
-/// The accounts of a process, `/proc/PID/io`, which it has through `exec`. They are those of the process
-/// that opened them, whatever number that has elsewhere.
+/// What a process runs.
+#[derive(Debug)]
+pub(super) struct Executable {
+    /// Where it is, as this process sees it, unless it was removed.
+    pub(super) path: PathBuf,
+    /// Its device and its inode.
+    pub(super) id: (u64, u64),
+    /// Its bytes.
+    pub(super) len: u64,
+}
+
+/// A process, by its directory in `/proc`, which it has through `exec`. It is that of the process that
+/// opened it, whatever number that has elsewhere.
 #[derive(Debug)]
 pub(super) struct Bystander {
+    process: OwnedFd,
+    /// `/proc/PID/io`.
     accounts: File,
     /// Bytes that it had read when it was first asked for.
     before: Option<u64>,
 }
 
 impl Bystander {
-    /// That of this process, before it becomes a program.
+    /// This process, before it becomes a program.
     pub(super) fn this() -> io::Result<Self> {
-        let accounts = File::open("/proc/self/io")?;
+        Self::of(Path::new("/proc/self"))
+    }
+
+    /// The process whose directory in `/proc` that is.
+    fn of(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let process = openat(CWD, path, flags, Mode::empty())?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let accounts = openat(&process, "io", flags, Mode::empty())?.into();
         Ok(Self {
+            process,
             accounts,
             before: None,
         })
     }
 
-    pub(super) fn descriptor(&self) -> RawFd {
-        self.accounts.as_raw_fd()
+    pub(super) fn descriptors(&self) -> [RawFd; 2] {
+        [self.process.as_raw_fd(), self.accounts.as_raw_fd()]
+    }
+
+    /// What the process runs now. None where the system does not tell.
+    pub(super) fn executable(&self) -> Option<Executable> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = openat(&self.process, "exe", flags, Mode::empty()).ok()?;
+        let path = readlinkat(&self.process, "exe", Vec::new()).ok()?;
+        let stat = fstat(&file).ok()?;
+        Some(Executable {
+            path: OsString::from_vec(path.into_bytes()).into(),
+            id: (stat.st_dev, stat.st_ino),
+            len: stat.st_size.try_into().ok()?,
+        })
     }
 
     /// Whether the program seems to be [another launch](is_another_launch), when `asked` bytes were
@@ -88,22 +127,23 @@ fn read_bytes(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Has `process` have read so many bytes.
+    fn write(process: &Path, read: u64) {
+        let text = format!("rchar: 9\nsyscr: 1\nread_bytes: {read}\nwrite_bytes: 0\n");
+        std::fs::write(process.join("io"), text).expect("room");
+    }
 
     #[test]
     fn a_program_strays_that_reads_as_much_as_is_replayed() {
-        let text = tempfile::tempdir().expect("a directory");
-        let path = text.path().join("io");
-        let write = |read: u64| {
-            let text = format!("rchar: 9\nsyscr: 1\nread_bytes: {read}\nwrite_bytes: 0\n");
-            std::fs::write(&path, text).expect("room");
-        };
-        let mib = 1 << 20;
-        write(3 * mib);
-        let mut program = Bystander {
-            accounts: File::open(&path).expect("made"),
-            before: None,
-        };
+        let process = tempfile::tempdir().expect("a directory");
+        write(process.path(), 3 * MIB);
+        let mut program = Bystander::of(process.path()).expect("made");
         assert!(!program.strays(0));
         for (read, asked, strays) in [
             (11, 0, false),
@@ -113,11 +153,22 @@ mod tests {
             (100, 200, false),
             (104, 200, true),
         ] {
-            write(read * mib);
-            assert_eq!(program.strays(asked * mib), strays, "{read} of {asked}");
+            write(process.path(), read * MIB);
+            assert_eq!(program.strays(asked * MIB), strays, "{read} of {asked}");
         }
-        std::fs::write(&path, "").expect("room");
+        std::fs::write(process.path().join("io"), "").expect("room");
         assert!(!program.strays(0));
+    }
+
+    #[test]
+    fn this_process_runs_this_test() {
+        let this = Bystander::this().expect("a process");
+        let executable = this.executable().expect("an executable");
+        let path = std::env::current_exe().expect("this one");
+        let stat = std::fs::metadata(&path).expect("there");
+        assert_eq!(executable.path, path);
+        let (id, len) = (executable.id, executable.len);
+        assert_eq!((id, len), ((stat.dev(), stat.ino()), stat.len()));
     }
 
     #[test]

@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{Origin, PAGE, Profile, Touch};
+use brisk_image::{Origin, PAGE, Profile, ProfileFile, RootKind, Touch};
 use brisk_io::{
     Charge, DiskReads, Extent, MEASURED_LEN, Prefetch, PrefetchCounts, PrefetchFiles,
     PrefetchOptions, measure_charge, plan_extents,
@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use self::beside::{AfterReplay, ReplayBeside};
-use self::bystander::{Bystander, is_another_launch};
+use self::bystander::{Bystander, Executable, is_another_launch};
 use self::disk::{Disk, DiskCharges, open_root, reopen};
 pub use self::warm::warm;
 use crate::beneath::{Reach, open_by_components};
@@ -49,6 +49,10 @@ const UNKNOWN_MEMORY: u64 = 1 << 30;
 
 /// How often it is seen whether the program asks for what is replayed.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// How long a program that no recorded launch started may take to become another one: a script of which the
+/// shell is in the tree, or `env`.
+const FOREIGN_FOR: Duration = Duration::from_secs(1);
 
 /// Time that measuring a disk takes.
 const MEASURING: Duration = Duration::from_millis(400);
@@ -294,8 +298,18 @@ impl Replay {
         };
         let mut strayed = false;
         if let Some(mut program) = self.bystander {
+            let (mut running, mut foreign_since) = (None, None);
             while !prefetch.is_over() && !strayed {
-                strayed = program.strays(prefetch.counts().asked);
+                if let Some(executable) = program.executable()
+                    && running != Some(executable.id)
+                {
+                    running = Some(executable.id);
+                    let is_foreign = files.is_foreign(&executable);
+                    foreign_since = is_foreign.then(Instant::now);
+                    prefetch.pause(is_foreign);
+                }
+                strayed = program.strays(prefetch.counts().asked)
+                    || foreign_since.is_some_and(|since| since.elapsed() > FOREIGN_FOR);
                 thread::sleep(LOOK_EVERY);
             }
         }
@@ -491,6 +505,36 @@ impl Files {
         Ok(Slot::Open(Arc::new(file)))
     }
 
+    /// Whether `program` is in one of the roots that were recorded whole, and no launch of it was:
+    /// whoever starts a program has its first page read.
+    fn is_foreign(&self, program: &Executable) -> bool {
+        let is_at = |root: u32, path: &Path| {
+            let found = self.root(root).and_then(|root| beneath(root, path).ok());
+            let stat = found.and_then(|found| fstat(found).ok());
+            stat.is_some_and(|stat| (stat.st_dev, stat.st_ino) == program.id)
+        };
+        let roots = (0u32..).zip(self.profile.roots());
+        let whole = roots.filter(|(_, root)| root.kind != RootKind::System);
+        let places = whole.filter_map(|(number, _)| {
+            let place = path_of(self.root(number)?).ok()?;
+            let path = program.path.strip_prefix(place).ok()?;
+            is_at(number, path).then(|| (number, path.to_owned()))
+        });
+        let places: Vec<_> = places.collect();
+        let is_program = |file: &ProfileFile| {
+            let is_named = |(root, path): &(u32, PathBuf)| (*root, path) == (file.root, &file.path);
+            // By a name of its own, whatever is there now, or by another of the same file.
+            places.iter().any(is_named) || (file.len == program.len && is_at(file.root, &file.path))
+        };
+        let is_recorded = || {
+            let files = self.profile.files();
+            let first = self.profile.ranges().filter(|(_, range)| range.first == 0);
+            let mut read = first.filter_map(|(_, range)| files.get(range.file as usize));
+            read.any(is_program)
+        };
+        !places.is_empty() && !is_recorded()
+    }
+
     /// Looks up the names of the profile until it is `over`. Returns how many, and how many of them
     /// are there though they were not, or the other way round.
     fn look_up(&self, over: &AtomicBool) -> (u64, u64) {
@@ -587,6 +631,11 @@ fn beneath(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     }
 }
 
+/// Where the directory behind a descriptor is now.
+fn path_of(directory: BorrowedFd<'_>) -> io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+}
+
 /// Lets the process open as many files as it may. Returns the limit before; none if that stays.
 fn raise_file_limit() -> Option<Rlimit> {
     let before = getrlimit(Resource::Nofile);
@@ -596,4 +645,68 @@ fn raise_file_limit() -> Option<Rlimit> {
     };
     setrlimit(Resource::Nofile, most).ok()?;
     Some(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use brisk_image::Limits;
+
+    use super::*;
+
+    /// A profile of `kind` of a launch that read page `first` of two programs.
+    fn profile(kind: &str, first: u64) -> Profile {
+        let text = format!(
+            r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+"roots": [["/opt/app", "{kind}"]], "directories": [],
+"files": [[0, "app", 12288, null], [0, "newer", 8192, null]],
+"steps": [["pages", 0, {first}, 1, 1, 1], ["pages", 1, {first}, 1, 1, 1]]}}"#
+        );
+        Profile::from_text(text.as_bytes(), &Limits::of_profiles()).expect("a profile")
+    }
+
+    #[test]
+    fn a_program_is_foreign_that_no_recorded_launch_started() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path().join("root");
+        std::fs::create_dir(&root).expect("room");
+        for name in ["root/app", "root/newer", "root/other", "outside"] {
+            std::fs::write(directory.path().join(name), [0; 12_288]).expect("room");
+        }
+        std::fs::hard_link(root.join("app"), root.join("link")).expect("room");
+        let executable = |name: &str| {
+            let path = directory.path().join(name);
+            let path = path.canonicalize().expect("there");
+            let stat = std::fs::metadata(&path).expect("there");
+            Executable {
+                path,
+                id: (stat.dev(), stat.ino()),
+                len: stat.len(),
+            }
+        };
+        for (kind, first, name, foreign) in [
+            ("directory", 0, "root/app", false),
+            ("directory", 0, "root/link", false),
+            ("image", 1, "root/app", true),
+            ("directory", 0, "root/other", true),
+            // A newer one than was recorded.
+            ("directory", 0, "root/newer", false),
+            // Of others nothing was recorded.
+            ("directory", 1, "outside", false),
+            // What was in memory already is in no profile of the system.
+            ("system", 1, "root/app", false),
+        ] {
+            let fd = Arc::new(open_root(&root).expect("there"));
+            let files = Files::new(profile(kind, first), vec![Some(fd)]);
+            let found = files.is_foreign(&executable(name));
+            assert_eq!(found, foreign, "{name} of a {kind}, from page {first}");
+        }
+        // The place of another file by now.
+        let mut removed = executable("root/other");
+        removed.id.1 += 1;
+        let fd = Arc::new(open_root(&root).expect("there"));
+        let files = Files::new(profile("directory", 0), vec![Some(fd)]);
+        assert!(!files.is_foreign(&removed));
+    }
 }
