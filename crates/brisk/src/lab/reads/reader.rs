@@ -141,6 +141,16 @@ impl Reader {
         !matches!(self, Self::Memcpy | Self::AsyncMemcpy)
     }
 
+    /// Whether it reads without a call to the system: thousands of reads then take so little that one
+    /// interrupt is much of it.
+    pub fn is_short(self) -> bool {
+        use Reader::*;
+        matches!(
+            self,
+            Memcpy | Slice | MappingReadAt | AsyncMemcpy | AsyncMapping
+        )
+    }
+
     /// What of the bytes is summed: what is not copied is all looked at.
     pub fn grain(self) -> Grain {
         match self {
@@ -161,7 +171,7 @@ impl fmt::Display for Reader {
 pub struct Places<'a> {
     pub offsets: &'a [u64],
     pub size: usize,
-    /// How often all are read, from 1; the last time counts.
+    /// How often all are read, from 1; of several times the median counts, without the first.
     pub rounds: u64,
 }
 
@@ -182,6 +192,8 @@ struct Tally {
     sum: u64,
     grain: Grain,
     number: u64,
+    /// What each round that is over took.
+    rounds: Vec<Duration>,
 }
 
 impl Tally {
@@ -191,6 +203,7 @@ impl Tally {
             sum: 0,
             grain,
             number: 0,
+            rounds: Vec::new(),
         }
     }
 
@@ -201,16 +214,27 @@ impl Tally {
         self.number += 1;
     }
 
-    /// From here on it counts, if there is more than one round.
+    /// Begins a round.
     fn again(&mut self) {
-        *self = Self::new(self.grain);
+        if self.number > 0 {
+            self.rounds.push(self.start.elapsed());
+        }
+        *self = Self {
+            rounds: std::mem::take(&mut self.rounds),
+            ..Self::new(self.grain)
+        };
     }
 
-    fn done(&self, set_up: Duration, hopped: u64) -> Done {
+    fn done(mut self, set_up: Duration, hopped: u64) -> Done {
+        self.rounds.push(self.start.elapsed());
+        // What is in memory may have been put there by another processor.
+        let first = usize::from(self.rounds.len() > 1);
+        let counted = &mut self.rounds[first..];
+        counted.sort_unstable();
         Done {
             sum: self.sum,
             set_up,
-            reads: self.start.elapsed(),
+            reads: counted[counted.len() / 2],
             hopped,
         }
     }
@@ -536,6 +560,23 @@ fn threads(file: &File, places: Places<'_>, begun: Instant, depth: usize) -> io:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_of_the_rounds_after_the_first_counts() {
+        let second = Duration::from_secs(1);
+        for (ended, counted) in [
+            // Each ends with one that takes next to nothing.
+            (vec![], 0..1),
+            (vec![9], 0..1),
+            (vec![9, 1, 7], 1..2),
+            (vec![9, 1, 7, 3, 5], 3..4),
+        ] {
+            let mut tally = Tally::new(Grain::Word);
+            tally.rounds = ended.iter().map(|&n| n * second).collect();
+            let reads = tally.done(Duration::ZERO, 0).reads.as_secs();
+            assert!(counted.contains(&reads), "{reads} of {ended:?}");
+        }
+    }
 
     #[test]
     fn all_read_the_same() {

@@ -20,7 +20,7 @@ const COUNTED: [&str; 4] = ["", "allocations", "system calls", "what it does"];
 /// What has to be known of the figures.
 const LEGEND: &str = "Nanoseconds of one read: the median of all runs, of several threads the slowest one's. Cold \
     ones have the opening, mapping and populating of the file with them; warm ones that \
-    are all in memory are those of a second round.";
+    are all in memory are those of a second round, or, where nothing calls the system, the median of 20 after the first.";
 
 /// What is read in turn.
 fn groups(results: &ReadsResults) -> Vec<Setting> {
