@@ -126,6 +126,28 @@ impl Prefetch {
         options: PrefetchOptions,
         files: impl PrefetchFiles,
     ) -> io::Result<Self> {
+        Self::begin(extents, options, files, false)
+    }
+
+    /// The same, asking for nothing until it is told to go on: [`Prefetch::pause`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Prefetch::start`].
+    pub fn start_paused(
+        extents: Vec<Extent>,
+        options: PrefetchOptions,
+        files: impl PrefetchFiles,
+    ) -> io::Result<Self> {
+        Self::begin(extents, options, files, true)
+    }
+
+    fn begin(
+        extents: Vec<Extent>,
+        options: PrefetchOptions,
+        files: impl PrefetchFiles,
+        paused: bool,
+    ) -> io::Result<Self> {
         let leap = 1;
         // Advice about no bytes would be about all up to the end of the file.
         let extents = extents
@@ -136,7 +158,7 @@ impl Prefetch {
             extents,
             options,
             cancelled: AtomicBool::new(false),
-            paused: AtomicBool::new(false),
+            paused: AtomicBool::new(paused),
             course: Mutex::new(Course {
                 next: 0,
                 run: 0,
@@ -164,7 +186,7 @@ impl Prefetch {
         self.shared.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Asks for nothing while it is `paused`, and then goes on.
+    /// Asks for nothing more while it is `paused`, but for what threads are at, and then goes on.
     pub fn pause(&self, paused: bool) {
         self.shared.paused.store(paused, Ordering::Relaxed);
     }
@@ -203,10 +225,6 @@ impl Shared {
     fn work(&self, files: &impl PrefetchFiles) {
         let mut flight = Flight::new(self.options.threads);
         while !self.cancelled.load(Ordering::Relaxed) {
-            if self.paused.load(Ordering::Relaxed) {
-                sleep(PAUSE);
-                continue;
-            }
             let (extent, unseen) = {
                 let mut course = self.course();
                 let Some(extent) = self.extents.get(course.next) else {
@@ -215,6 +233,9 @@ impl Shared {
                 course.next += 1;
                 (*extent, std::mem::take(&mut course.unseen))
             };
+            if !self.goes_on() {
+                break;
+            }
             if unseen && self.all_resident(files) {
                 let mut course = self.course();
                 course.counts.passed += extent.len;
@@ -248,6 +269,20 @@ impl Shared {
         }
         let failed = flight.land(true, &self.cancelled);
         self.course().counts.failed += failed;
+    }
+
+    /// Waits for the end of a pause. False if it is cancelled.
+    fn goes_on(&self) -> bool {
+        loop {
+            match (
+                self.cancelled.load(Ordering::Relaxed),
+                self.paused.load(Ordering::Relaxed),
+            ) {
+                (true, _) => return false,
+                (false, true) => sleep(PAUSE),
+                (false, false) => return true,
+            }
+        }
     }
 
     /// Whether all extents seem to be resident. The first that is not ends the search, so that this
@@ -534,25 +569,26 @@ mod tests {
     #[test]
     fn one_that_pauses_goes_on() {
         let file = file_of(4);
+        let extents = vec![page(0); 1000];
         let options = PrefetchOptions {
             race: false,
             ..OPTIONS
         };
-        let count = 100_000;
-        let prefetch = Prefetch::start(vec![page(0); count], options, One::new(&file)).unwrap();
-        prefetch.pause(true);
-        let seen = || {
-            // Each thread may have been at one.
-            sleep(Duration::from_millis(50));
-            let counts = prefetch.counts();
-            counts.asked + counts.resident
-        };
-        let all = (count * page_size()) as u64;
-        let before = seen();
-        assert_eq!(seen(), before);
-        assert!(before < all && !prefetch.is_over());
+        let prefetch = Prefetch::start_paused(extents, options, One::new(&file)).unwrap();
+        sleep(10 * PAUSE);
+        assert_eq!(prefetch.counts(), PrefetchCounts::default());
+        assert!(!prefetch.is_over());
         prefetch.pause(false);
         let counts = prefetch.wait();
+        let all = 1000 * page_size() as u64;
         assert_eq!(counts.asked + counts.resident, all);
+    }
+
+    #[test]
+    fn one_that_is_cancelled_in_a_pause_ends() {
+        let file = file_of(4);
+        let prefetch = Prefetch::start_paused(vec![page(0); 9], OPTIONS, One::new(&file)).unwrap();
+        prefetch.cancel();
+        assert_eq!(prefetch.wait(), PrefetchCounts::default());
     }
 }

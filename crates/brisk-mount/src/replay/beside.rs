@@ -188,6 +188,8 @@ impl ReplayBeside {
         let mut replay = Replay::new(profile, &self.at, self.charge)?;
         replay.budget = self.budget;
         replay.threads = self.threads.unwrap_or(replay.threads);
+        // Who watches the program learns what it asks for, and keeps a profile of all that goes by its name.
+        replay.judges_program = self.watch.is_none();
         Ok(replay)
     }
 }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{Origin, PAGE, Profile, ProfileFile, RootKind, Touch};
+use brisk_image::{Origin, PAGE, Profile, ProfileFile, Root, RootKind, Touch};
 use brisk_io::{
     Charge, DiskReads, Extent, MEASURED_LEN, Prefetch, PrefetchCounts, PrefetchFiles,
     PrefetchOptions, measure_charge, plan_extents,
@@ -66,6 +66,9 @@ pub struct Replay {
     profile: Profile,
     /// Where the files of each root are now; none of a root that is not there.
     roots: Vec<Option<Arc<OwnedFd>>>,
+    /// Those of which all was recorded that a launch asks for, by number: of the system, what was in
+    /// memory is missing.
+    whole: Vec<bool>,
     /// What the disk of each charges.
     disks: Vec<DiskReads>,
     /// Bytes that are asked for at most; half of the free memory is a bound always.
@@ -77,6 +80,8 @@ pub struct Replay {
     pub threads: NonZeroUsize,
     /// The program beside which this runs: the replay ends if it asks for other things.
     bystander: Option<Bystander>,
+    /// Whether it also ends if the program [was not recorded](Files::is_foreign).
+    judges_program: bool,
     /// Takes note of what is asked for.
     log: Option<PageLog>,
 }
@@ -110,6 +115,8 @@ pub struct Replayed {
     pub changed: u64,
     /// Whether it was given up as the program asked for other things.
     pub strayed: bool,
+    /// Whether it was given up as the program is of the tree and was not started when that was recorded.
+    pub foreign: bool,
     /// Bytes that the profile lists.
     pub listed_bytes: u64,
     /// Bytes that the program had the disk read by itself, if it was
@@ -162,6 +169,9 @@ impl Replay {
     /// `Place` if a directory of `at` cannot be used, or is none that the profile knows.
     pub fn new(profile: Profile, at: &[PathBuf], charge: DiskCharge) -> Result<Self> {
         let mut profile = profile;
+        let whole = profile.roots().iter();
+        let whole = whole.filter(|root| root.kind != RootKind::System);
+        let whole: Vec<PathBuf> = whole.map(|root| root.path.clone()).collect();
         let mut places = BTreeMap::new();
         for path in at {
             let named = |source| {
@@ -198,7 +208,9 @@ impl Replay {
             disks.push(reads);
             roots.push(fd.map(Arc::new));
         }
+        let is_whole = |root: &Root| whole.contains(&root.path);
         Ok(Self {
+            whole: profile.roots().iter().map(is_whole).collect(),
             profile,
             roots,
             disks,
@@ -206,6 +218,7 @@ impl Replay {
             race: true,
             threads: THREADS,
             bystander: None,
+            judges_program: true,
             log: None,
         })
     }
@@ -267,12 +280,12 @@ impl Replay {
             .collect();
         let demand = self.profile.demand_by_root().into_iter();
         let listed_bytes = demand.map(|root| root.bytes).fold(0, u64::saturating_add);
-        let files = Arc::new(Files::new(self.profile, self.roots));
+        let files = Arc::new(Files::new(self.profile, self.roots, self.whole));
         let listed = files.slots.len() as u64;
-        let over = Arc::new(AtomicBool::new(false));
+        let looks = Arc::new(LookUps::default());
         let looking = {
-            let (files, over) = (Arc::clone(&files), Arc::clone(&over));
-            let looks = move || files.look_up(&over);
+            let (files, course) = (Arc::clone(&files), Arc::clone(&looks));
+            let looks = move || files.look_up(&course);
             thread::Builder::new()
                 .name("look-ups".to_owned())
                 .spawn(looks)?
@@ -287,40 +300,36 @@ impl Replay {
             fallback: Disk::NONE.reads().charge,
             log: log.clone(),
         };
-        let started_reading = Prefetch::start(extents, options, own);
-        let prefetch = match started_reading {
+        let prefetch = match Prefetch::start_paused(extents, options, own) {
             Ok(prefetch) => prefetch,
             Err(e) => {
-                over.store(true, Ordering::Relaxed);
+                looks.over.store(true, Ordering::Relaxed);
                 looking.join().ok();
                 return Err(e);
             }
         };
-        let mut strayed = false;
-        if let Some(mut program) = self.bystander {
-            let (mut running, mut foreign_since) = (None, None);
-            while !prefetch.is_over() && !strayed {
-                if let Some(executable) = program.executable()
-                    && running != Some(executable.id)
-                {
-                    running = Some(executable.id);
-                    let is_foreign = files.is_foreign(&executable);
-                    foreign_since = is_foreign.then(Instant::now);
-                    prefetch.pause(is_foreign);
-                }
-                strayed = program.strays(prefetch.counts().asked)
-                    || foreign_since.is_some_and(|since| since.elapsed() > FOREIGN_FOR);
-                thread::sleep(LOOK_EVERY);
+        let pause = |paused| {
+            looks.paused.store(paused, Ordering::Relaxed);
+            prefetch.pause(paused);
+        };
+        let given_up = match self.bystander {
+            Some(program) => {
+                let judge = self.judges_program.then_some(&*files);
+                watch(program, judge, &prefetch, pause)
             }
-        }
-        if strayed {
+            None => {
+                pause(false);
+                None
+            }
+        };
+        if given_up.is_some() {
             prefetch.cancel();
         }
         let mut pages = prefetch.wait();
         pages.over_budget = pages.over_budget.saturating_add(left_out);
-        if strayed || (options.race && pages.asked == 0 && pages.passed > 0) {
+        if given_up.is_some() || (options.race && pages.asked == 0 && pages.passed > 0) {
             // It is of no use, or what is in memory has been found before.
-            over.store(true, Ordering::Relaxed);
+            looks.over.store(true, Ordering::Relaxed);
         }
         if let Some(log) = log {
             // Who reads it finds no end if that fails.
@@ -337,7 +346,8 @@ impl Replay {
             missing,
             look_ups,
             changed,
-            strayed,
+            strayed: given_up == Some(GivenUp::Strayed),
+            foreign: given_up == Some(GivenUp::Foreign),
             listed_bytes,
             own: None,
             time: started.elapsed(),
@@ -358,7 +368,7 @@ impl Replay {
                 disks.entry(name).or_default().push(root);
             }
         }
-        let files = Files::new(self.profile, self.roots);
+        let files = Files::new(self.profile, self.roots, self.whole);
         let mut measured = Vec::new();
         for (name, roots) in disks {
             let all = files.profile.files();
@@ -396,6 +406,65 @@ impl Replay {
     }
 }
 
+/// Why a replay ends early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GivenUp {
+    /// The program asks for other things.
+    Strayed,
+    /// No launch of it was recorded.
+    Foreign,
+}
+
+/// Watches `program` until all is in memory, or the replay is of no use to it: so by what it reads, and, with
+/// `files`, by what it is. While it is one that was not recorded, nothing is asked for.
+fn watch(
+    mut program: Bystander,
+    files: Option<&Files>,
+    prefetch: &Prefetch,
+    pause: impl Fn(bool),
+) -> Option<GivenUp> {
+    let (mut running, mut foreign_since): (_, Option<Instant>) = (None, None);
+    while !prefetch.is_over() {
+        match files.map(|files| (files, program.executable())) {
+            Some((files, Ok(Some(executable)))) if running != Some(executable.id) => {
+                running = Some(executable.id);
+                foreign_since = files.is_foreign(&executable).then(Instant::now);
+            }
+            // It has ended.
+            Some((_, Ok(None))) if foreign_since.is_some() => return Some(GivenUp::Foreign),
+            Some((_, Ok(_))) => {}
+            // It may be what was recorded.
+            Some((_, Err(_))) | None => (running, foreign_since) = (None, None),
+        }
+        pause(foreign_since.is_some());
+        if program.strays(prefetch.counts().asked) {
+            return Some(GivenUp::Strayed);
+        }
+        if foreign_since.is_some_and(|since| since.elapsed() > FOREIGN_FOR) {
+            return Some(GivenUp::Foreign);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    None
+}
+
+/// How far names are looked up.
+#[derive(Debug, Default)]
+struct LookUps {
+    paused: AtomicBool,
+    over: AtomicBool,
+}
+
+impl LookUps {
+    /// Waits for the end of a pause. False if it is over.
+    fn goes_on(&self) -> bool {
+        while self.paused.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
+            thread::sleep(LOOK_EVERY);
+        }
+        !self.over.load(Ordering::Relaxed)
+    }
+}
+
 /// The files of a profile, with what their disks charge.
 struct ChargedFiles {
     files: Arc<Files>,
@@ -428,16 +497,19 @@ impl PrefetchFiles for ChargedFiles {
 struct Files {
     profile: Profile,
     roots: Vec<Option<Arc<OwnedFd>>>,
+    /// As [`Replay::whole`].
+    whole: Vec<bool>,
     slots: Vec<Mutex<Slot>>,
 }
 
 impl Files {
-    fn new(profile: Profile, roots: Vec<Option<Arc<OwnedFd>>>) -> Self {
+    fn new(profile: Profile, roots: Vec<Option<Arc<OwnedFd>>>, whole: Vec<bool>) -> Self {
         let slots = profile.files().iter().map(|_| Mutex::new(Slot::Unseen));
         Self {
             slots: slots.collect(),
             profile,
             roots,
+            whole,
         }
     }
 
@@ -508,42 +580,44 @@ impl Files {
     /// Whether `program` is in one of the roots that were recorded whole, and no launch of it was:
     /// whoever starts a program has its first page read.
     fn is_foreign(&self, program: &Executable) -> bool {
-        let is_at = |root: u32, path: &Path| {
-            let found = self.root(root).and_then(|root| beneath(root, path).ok());
-            let stat = found.and_then(|found| fstat(found).ok());
-            stat.is_some_and(|stat| (stat.st_dev, stat.st_ino) == program.id)
-        };
-        let roots = (0u32..).zip(self.profile.roots());
-        let whole = roots.filter(|(_, root)| root.kind != RootKind::System);
+        let is_program =
+            |file: &OwnedFd| fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == program.id);
+        let whole = (0u32..).zip(&self.whole).filter(|(_, whole)| **whole);
         let places = whole.filter_map(|(number, _)| {
-            let place = path_of(self.root(number)?).ok()?;
-            let path = program.path.strip_prefix(place).ok()?;
-            is_at(number, path).then(|| (number, path.to_owned()))
+            let root = self.root(number)?;
+            let path = program.path.strip_prefix(path_of(root).ok()?).ok()?;
+            // What is mounted in the tree, as by `--bind`, was not recorded with it.
+            let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let file = openat2(root, path, flags, Mode::empty(), within).ok()?;
+            is_program(&file).then(|| (number, path.to_owned()))
         });
         let places: Vec<_> = places.collect();
-        let is_program = |file: &ProfileFile| {
+        let is_recorded = |file: &ProfileFile| {
             let is_named = |(root, path): &(u32, PathBuf)| (*root, path) == (file.root, &file.path);
             // By a name of its own, whatever is there now, or by another of the same file.
-            places.iter().any(is_named) || (file.len == program.len && is_at(file.root, &file.path))
+            let here = || beneath(self.root(file.root)?, &file.path).ok();
+            places.iter().any(is_named)
+                || (file.len == program.len && here().is_some_and(|file| is_program(&file)))
         };
-        let is_recorded = || {
-            let files = self.profile.files();
+        let started = || {
             let first = self.profile.ranges().filter(|(_, range)| range.first == 0);
+            let files = self.profile.files();
             let mut read = first.filter_map(|(_, range)| files.get(range.file as usize));
-            read.any(is_program)
+            read.any(is_recorded)
         };
-        !places.is_empty() && !is_recorded()
+        !places.is_empty() && !started()
     }
 
-    /// Looks up the names of the profile until it is `over`. Returns how many, and how many of them
+    /// Looks up the names of the profile until it is over. Returns how many, and how many of them
     /// are there though they were not, or the other way round.
-    fn look_up(&self, over: &AtomicBool) -> (u64, u64) {
+    fn look_up(&self, course: &LookUps) -> (u64, u64) {
         let (mut look_ups, mut changed) = (0, 0);
         for step in self.profile.steps() {
             let Touch::LookUp(look_up) = &step.touch else {
                 continue;
             };
-            if over.load(Ordering::Relaxed) {
+            if !course.goes_on() {
                 break;
             }
             let directory = self.profile.directories().get(look_up.directory as usize);
@@ -698,7 +772,7 @@ mod tests {
             ("system", 1, "root/app", false),
         ] {
             let fd = Arc::new(open_root(&root).expect("there"));
-            let files = Files::new(profile(kind, first), vec![Some(fd)]);
+            let files = Files::new(profile(kind, first), vec![Some(fd)], vec![kind != "system"]);
             let found = files.is_foreign(&executable(name));
             assert_eq!(found, foreign, "{name} of a {kind}, from page {first}");
         }
@@ -706,7 +780,35 @@ mod tests {
         let mut removed = executable("root/other");
         removed.id.1 += 1;
         let fd = Arc::new(open_root(&root).expect("there"));
-        let files = Files::new(profile("directory", 0), vec![Some(fd)]);
+        let files = Files::new(profile("directory", 0), vec![Some(fd)], vec![true]);
         assert!(!files.is_foreign(&removed));
+    }
+
+    #[test]
+    fn a_directory_is_not_recorded_whole_by_a_profile_of_the_system() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let tree = directory.path().canonicalize().expect("there");
+        std::fs::write(tree.join("app"), "app").expect("room");
+        let inner = tree.strip_prefix("/").expect("absolute").display();
+        for (root, kind, file, whole) in [
+            ("/", "system", format!("{inner}/app"), vec![false, false]),
+            (
+                tree.to_str().expect("text"),
+                "directory",
+                "app".to_owned(),
+                vec![true],
+            ),
+        ] {
+            let text = format!(
+                r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+"roots": [["{root}", "{kind}"]], "directories": [], "files": [[0, "{file}", 3, null]],
+"steps": [["pages", 0, 0, 1, 1, 1]]}}"#
+            );
+            let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
+            let profile = profile.expect("a profile");
+            let at = [tree.clone()];
+            let replay = Replay::new(profile, &at, DiskCharge::default()).expect("a replay");
+            assert_eq!(replay.whole, whole, "{kind}");
+        }
     }
 }

@@ -26,8 +26,9 @@ ranges is read too. What a disk charges is measured by brisk trace, once, and by
 in $XDG_CACHE_HOME/brisk/devices, or else in ~/.cache/brisk/devices. Without that, a disk is taken to \
 be one of its kind.\n\n\
 With a command, brisk becomes the command at once, and a process of its own replays beside it, which \
-gives up where it is late, or where the command reads other things. The exit code is the command's then, or 125 if brisk failed, 126 if the \
-command cannot be executed and 127 if there is none.")]
+gives up where it is late, where the command reads other things, or where it is a program of the tree \
+that was not started when that was recorded. The exit code is the command's then, or 125 if brisk \
+failed, 126 if the command cannot be executed and 127 if there is none.")]
 pub struct Args {
     /// The profile: see brisk trace.
     profile: PathBuf,
@@ -189,6 +190,9 @@ pub fn summary(replayed: &Replayed) -> String {
     if replayed.strayed {
         text += "; given up, as the program reads other things";
     }
+    if replayed.foreign {
+        text += "; given up, as the program is one of the tree that was not started when the profile was recorded";
+    }
     let lacks = [
         (replayed.stale, "of another length"),
         (replayed.missing, "missing"),
@@ -223,6 +227,7 @@ fn to_json(replayed: &Replayed) -> Value {
         "look_ups": replayed.look_ups,
         "changed_look_ups": replayed.changed,
         "strayed": replayed.strayed,
+        "foreign": replayed.foreign,
         "microseconds": u64::try_from(replayed.time.as_micros()).unwrap_or(u64::MAX),
     })
 }

@@ -223,6 +223,7 @@ impl ReadsLab {
                 depth: self.depth,
                 runs: self.runs,
                 seed: self.seed,
+                short_rounds: SHORT_ROUNDS,
             },
             rows: self.settings(no_uring.is_none()),
             runs: Vec::new(),

@@ -194,6 +194,8 @@ struct Tally {
     number: u64,
     /// What each round that is over took.
     rounds: Vec<Duration>,
+    /// The sum of the first of them.
+    first: Option<u64>,
 }
 
 impl Tally {
@@ -204,6 +206,7 @@ impl Tally {
             grain,
             number: 0,
             rounds: Vec::new(),
+            first: None,
         }
     }
 
@@ -215,14 +218,25 @@ impl Tally {
     }
 
     /// Begins a round.
-    fn again(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// If the one before read something else than the first.
+    fn again(&mut self) -> io::Result<()> {
         if self.number > 0 {
             self.rounds.push(self.start.elapsed());
+            if *self.first.get_or_insert(self.sum) != self.sum {
+                return Err(io::Error::other(
+                    "one round read something else than the first",
+                ));
+            }
         }
         *self = Self {
             rounds: std::mem::take(&mut self.rounds),
+            first: self.first,
             ..Self::new(self.grain)
         };
+        Ok(())
     }
 
     fn done(mut self, set_up: Duration, hopped: u64) -> Done {
@@ -275,7 +289,7 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
             let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
             let mut buf = vec![0; places.size];
             for _ in 0..places.rounds {
-                tally.again();
+                tally.again()?;
                 let bytes = std::fs::read(path)?;
                 for &offset in places.offsets {
                     full(ReadAt::read_at(&*bytes, offset, &mut buf)?, &buf)?;
@@ -288,7 +302,7 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
             let mapping = mapped(&file)?;
             let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
             for _ in 0..places.rounds {
-                tally.again();
+                tally.again()?;
                 for &offset in places.offsets {
                     let start = usize::try_from(offset).unwrap_or(usize::MAX);
                     let bytes = mapping
@@ -394,7 +408,7 @@ fn each(
     let mut buf = vec![0; places.size];
     let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
     for _ in 0..places.rounds {
-        tally.again();
+        tally.again()?;
         for &offset in places.offsets {
             full(read(offset, &mut buf)?, &buf)?;
             tally.add(&buf);
@@ -454,7 +468,7 @@ fn asynchronous(
         let mut buf = vec![0; places.size];
         let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
         for _ in 0..places.rounds {
-            tally.again();
+            tally.again()?;
             for &offset in places.offsets {
                 full(file.read_at(offset, &mut buf).await?, &buf)?;
                 tally.add(&buf);
@@ -469,7 +483,7 @@ fn pattern(places: Places<'_>, begun: Instant, file: &AsyncFile) -> io::Result<D
         let mut buf = vec![0; places.size];
         let (set_up, mut tally) = (begun.elapsed(), Tally::new(Grain::Word));
         for _ in 0..places.rounds {
-            tally.again();
+            tally.again()?;
             for &offset in places.offsets {
                 let mut made = vec![0; places.size];
                 full(file.read_at(offset, &mut made).await?, &made)?;
@@ -487,7 +501,7 @@ fn tokio_fs(path: &Path, places: Places<'_>, begun: Instant) -> io::Result<Done>
         let mut buf = vec![0; places.size];
         let (set_up, mut tally) = (begun.elapsed(), Tally::new(Grain::Word));
         for _ in 0..places.rounds {
-            tally.again();
+            tally.again()?;
             for &offset in places.offsets {
                 file.seek(SeekFrom::Start(offset)).await?;
                 file.read_exact(&mut buf).await?;

@@ -38,6 +38,14 @@ pub struct ReadsSettings {
     pub depth: usize,
     pub runs: u32,
     pub seed: u64,
+    /// Rounds of the reads that call the system for nothing, with the first, which is not counted.
+    #[serde(default = "one_counted")]
+    pub short_rounds: u64,
+}
+
+/// What was so before results told it.
+fn one_counted() -> u64 {
+    2
 }
 
 /// What is read.

@@ -7,7 +7,7 @@ use super::super::reclaim;
 use super::super::statistics::{Ratio, Spread};
 use super::super::table::columns;
 use super::reader::Reader;
-use super::results::{ReadsResults, Setting, What};
+use super::results::{ReadsResults, ReadsSettings, Setting, What};
 use crate::page::Page;
 use crate::page::chart::{self, Whose};
 
@@ -18,9 +18,20 @@ const HEAD: [&str; 5] = ["", "ns (from-to)", "/memcpy", "/pread", "/tokio"];
 const COUNTED: [&str; 4] = ["", "allocations", "system calls", "what it does"];
 
 /// What has to be known of the figures.
-const LEGEND: &str = "Nanoseconds of one read: the median of all runs, of several threads the slowest one's. Cold \
-    ones have the opening, mapping and populating of the file with them; warm ones that \
-    are all in memory are those of a second round, or, where nothing calls the system, the median of 20 after the first.";
+fn legend(settings: &ReadsSettings) -> String {
+    let rounds = match settings.short_rounds {
+        0..=2 => String::new(),
+        rounds => format!(
+            ", or, where nothing calls the system, the median of the {} after the first",
+            rounds - 1
+        ),
+    };
+    format!(
+        "Nanoseconds of one read: the median of all runs, of several threads the slowest one's. Cold \
+         ones have the opening, mapping and populating of the file with them; warm ones that \
+         are all in memory are those of a second round{rounds}."
+    )
+}
 
 /// What is read in turn.
 fn groups(results: &ReadsResults) -> Vec<Setting> {
@@ -143,12 +154,13 @@ fn conditions(results: &ReadsResults) -> String {
     };
     format!(
         "{} reads of {} bytes, on {}; {runs} runs of each in turns, every one in a process of its \
-         own.{}{} {LEGEND}",
+         own.{}{} {}",
         settings.reads,
         settings.size,
         results.machine.filesystem,
         too_few(made as usize),
-        reclaim::sentence(&results.stopped)
+        reclaim::sentence(&results.stopped),
+        legend(settings)
     )
 }
 
@@ -366,7 +378,7 @@ pub fn draw(page: &mut Page, results: &ReadsResults) {
             values: runs.clone(),
         });
         let lines: Vec<_> = lines.collect();
-        let mut caption = LEGEND.to_owned();
+        let mut caption = legend(&results.settings);
         if chart::is_log(&lines) {
             caption += " The axis is of powers: equal steps are equal ratios.";
         }
