@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::path::Path;
 
 /// `text` without anything that a terminal would obey: control characters, and the marks that
 /// reorder text, stand as `\u{1b}` and the like.
@@ -21,6 +22,14 @@ pub fn printable(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(safe)
+}
+
+/// A path in an image or a tree as it is given to people and in JSON: "." for the root.
+pub fn path_from_root(path: &Path) -> &OsStr {
+    match path.as_os_str() {
+        root if root.is_empty() => OsStr::new("."),
+        path => path,
+    }
 }
 
 /// A name as it can be shown: bytes that are no UTF-8 stand as `\xff`, the rest as

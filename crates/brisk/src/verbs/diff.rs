@@ -12,7 +12,7 @@ use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::json;
 use crate::messages::warn;
-use crate::names::shown;
+use crate::names::{path_from_root, shown};
 use crate::progress::Progress;
 
 /// What to compare.
@@ -215,12 +215,8 @@ fn to_json(Difference { path, change, .. }: &Difference) -> Value {
         }
         other => json!({"change": format!("{other:?}")}),
     };
-    let (name, bytes) = json::name(path);
-    value["path"] = if name.is_empty() {
-        ".".into()
-    } else {
-        name.into()
-    };
+    let (name, bytes) = json::name(path_from_root(path));
+    value["path"] = name.into();
     if let Some(bytes) = bytes {
         value["path_bytes"] = bytes.into();
     }

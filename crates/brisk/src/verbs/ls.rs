@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::json;
-use crate::names::shown;
+use crate::names::{path_from_root, shown};
 
 /// What to list, and how.
 #[derive(Debug, clap::Args)]
@@ -259,14 +259,6 @@ fn last_of_siblings(depths: impl DoubleEndedIterator<Item = usize>) -> Vec<bool>
         .collect();
     last.reverse();
     last
-}
-
-/// A path as it is printed: "." for the root.
-fn path_from_root(path: &Path) -> &OsStr {
-    match path.as_os_str() {
-        root if root.is_empty() => OsStr::new("."),
-        path => path,
-    }
 }
 
 /// Type and permissions as `ls -l` has them.

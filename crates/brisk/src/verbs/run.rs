@@ -2,6 +2,7 @@
 //! directory, with its profile replayed.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
@@ -584,7 +585,14 @@ fn audit(
     // The image is served before all others.
     let audit = traced.profile.audit(0, &pack);
     if args.json {
-        say(&serde_json::to_string(&audit)?);
+        // As it is: what makes words printable writes escapes that JSON does not know. There is nobody else to tell
+        // that standard error is closed.
+        writeln!(
+            std::io::stderr().lock(),
+            "{}",
+            serde_json::to_string(&audit)?
+        )
+        .ok();
     } else {
         for line in audit_lines(&audit) {
             say(&line);

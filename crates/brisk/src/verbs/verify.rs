@@ -17,7 +17,7 @@ use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::json;
 use crate::messages::{count, warn};
-use crate::names::{printable, shown};
+use crate::names::{path_from_root, printable, shown};
 use crate::progress::Progress;
 
 /// What to check.
@@ -82,7 +82,7 @@ struct Fault {
 
 impl Fault {
     fn new(path: Option<&Path>, e: &brisk_image::Error) -> Self {
-        let (path, path_bytes) = path.map(json::name).unzip();
+        let (path, path_bytes) = path.map(path_from_root).map(json::name).unzip();
         Self {
             message: e.to_string(),
             path: path.map(Cow::into_owned),

@@ -200,6 +200,11 @@ impl LoadLab {
                 let metadata = fs::metadata(&file)?;
                 ensure!(metadata.is_file(), "{} is not a file", file.display());
                 ensure!(
+                    file.to_str().is_some(),
+                    "the path {} is no UTF-8, which results are written in; give the file another name",
+                    file.display()
+                );
+                ensure!(
                     metadata.len() > 0,
                     "{} is empty, and nothing can be loaded of it",
                     file.display()

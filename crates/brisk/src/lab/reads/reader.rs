@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::super::load::pages::{Grain, sum};
 
-/// Who reads. In JSON and for people its name.
+/// Who reads. People see [`Reader::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reader {
