@@ -593,6 +593,15 @@ mod tests {
     }
 
     #[test]
+    fn a_round_that_reads_something_else_is_an_error() {
+        let mut tally = Tally::new(Grain::Word);
+        for (bytes, same) in [([1; 8], true), ([1; 8], true), ([2; 8], false)] {
+            tally.add(&bytes);
+            assert_eq!(tally.again().is_ok(), same, "{bytes:?}");
+        }
+    }
+
+    #[test]
     fn all_read_the_same() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let bytes: Vec<u8> = (0..5000_u32).map(|n| (n * n % 251) as u8).collect();
