@@ -248,15 +248,14 @@ fn the_pack_behind_an_image_is_filled() {
         let pack = Image::open(stage.path("app.img")).unwrap().hot_pack();
         let stored = pack.unwrap().unwrap().data_stored();
         let direct = count(stage, "fill_direct_bytes").unwrap();
-        // A file system in memory leaves nothing out of the cache.
-        let expected = match brisk_io::open_direct(&image) {
-            Ok(_) if cold.get() => stored,
-            _ => 0,
+        // Where some of the image stayed in memory, its pack may be there or not; a file system in memory leaves
+        // nothing out of the cache.
+        let possible = match brisk_io::open_direct(&image) {
+            Ok(_) if cold.get() => stored..=stored * 2,
+            Ok(_) => 0..=stored * 2,
+            Err(_) => 0..=0,
         };
-        assert!(
-            (expected..=expected * 2).contains(&direct),
-            "{direct} of {stored}"
-        );
+        assert!(possible.contains(&direct), "{direct} of {stored}");
         // One beside it that is of no use is passed over.
         let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
         assert_eq!(said(&ended).0, Some(0));
