@@ -1,7 +1,7 @@
 /*!
 Reads that have to wait for a disk, done by threads that may.
 
-There is one pool in a process. Where the system lets it, one thread hands all reads to the kernel by
+There is one pool in a process, and a thread may read for itself in its place ([`executor`]). Where the system lets it, one thread hands all reads to the kernel by
 `io_uring`. Elsewhere a thread is started when a read waits and all threads are busy, up to
 [`MOST_THREADS`], and ends when it had nothing to do for [`IDLE`]. Reads that wait in the queue and are near
 each other in the same file are done as one.
@@ -18,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::ReadAt;
+use crate::executor;
 use crate::uring::{Alarm, Hops};
 
 /// Reads that a disk is given at once. Those of servers take more, and few programs have more to give.
@@ -64,8 +65,19 @@ impl Hop {
             bytes: offset..offset.saturating_add(len),
             state: Mutex::new(State::Waiting(None)),
         });
-        POOL.submit(Arc::clone(&hop))?;
+        if !executor::take(&hop) {
+            POOL.submit(Arc::clone(&hop))?;
+        }
         Ok(hop)
+    }
+
+    /// Has the pool read what a thread that began to read it does not.
+    pub(crate) fn start_again(self: Arc<Self>) {
+        if self.is_wanted()
+            && let Err(e) = POOL.submit(Arc::clone(&self))
+        {
+            self.finish(Err(e));
+        }
     }
 
     /// What was read, once.
@@ -209,25 +221,36 @@ impl Pool {
 
     /// Reads by `io_uring`; where that is refused, as one of the threads.
     fn run_ring(&'static self) {
-        let Ok(hops) = Hops::new() else {
+        let Ok(mut hops) = Hops::new() else {
             return self.run_without_ring(Vec::new());
         };
+        // Everybody would wait for ever for what this thread does not read.
+        let guard = NeverUnwinds;
         self.queue().ring = Ring::Reads {
             alarm: hops.alarm(),
             sleeps: false,
         };
-        let left = hops.run(|room| {
-            let mut queue = self.queue();
-            let groups = std::iter::from_fn(|| Group::take(&mut queue.hops));
-            let groups: Vec<_> = groups.take(room).collect();
-            let all = queue.hops.is_empty();
-            if let Ring::Reads { sleeps, .. } = &mut queue.ring {
-                // With reads in the queue for which there is no room, it looks again when others end.
-                *sleeps = all;
+        loop {
+            hops.begin(self.take(hops.room()));
+            if hops.enter(true).is_err() {
+                break;
             }
-            groups
-        });
-        self.run_without_ring(left);
+            hops.finish();
+        }
+        std::mem::forget(guard);
+        self.run_without_ring(hops.give_up());
+    }
+
+    /// What the thread that reads by `io_uring` reads next: at most `room` groups.
+    fn take(&self, room: usize) -> Vec<Group> {
+        let mut queue = self.queue();
+        let groups = Group::take_some(&mut queue.hops, room);
+        let all = queue.hops.is_empty();
+        if let Ring::Reads { sleeps, .. } = &mut queue.ring {
+            // With reads in the queue for which there is no room, it looks again when others end.
+            *sleeps = all;
+        }
+        groups
     }
 
     /// Reads as one of the threads, which read from here on. `left` was taken from the queue and not read.
@@ -236,7 +259,7 @@ impl Pool {
         queue.ring = Ring::Refused;
         queue
             .hops
-            .extend(left.into_iter().flat_map(|group| group.hops));
+            .extend(left.into_iter().flat_map(Group::into_hops));
         // What came meanwhile has threads, as if it came now.
         queue.threads += 1;
         for _ in 1..queue.hops.len() {
@@ -271,6 +294,15 @@ impl Pool {
     }
 }
 
+/// Ends the process where a thread unwinds.
+struct NeverUnwinds;
+
+impl Drop for NeverUnwinds {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
 /// Reads of one file that are near each other, and done as one.
 pub(crate) struct Group {
     /// 1. There is at least one, and all are of the same file.
@@ -301,6 +333,17 @@ impl Group {
                 group.hops.push(hop);
             }
         }
+    }
+
+    /// Takes as many as there are, and at most `most`.
+    pub(crate) fn take_some(hops: &mut VecDeque<Arc<Hop>>, most: usize) -> Vec<Self> {
+        let groups = std::iter::from_fn(|| Self::take(hops));
+        groups.take(most).collect()
+    }
+
+    /// The reads that it is of.
+    pub(crate) fn into_hops(self) -> Vec<Arc<Hop>> {
+        self.hops
     }
 
     fn of(hop: Arc<Hop>) -> Self {

@@ -65,6 +65,7 @@ mod choice;
 mod code_cache;
 mod cpu_features;
 mod disk_charge;
+mod executor;
 mod extents;
 mod figures;
 mod hop;
@@ -92,6 +93,7 @@ pub use code_cache::{
 };
 pub use cpu_features::cpu_features;
 pub use disk_charge::{MEASURED_LEN, measure_charge};
+pub use executor::block_on;
 pub use extents::{Charge, DiskReads, Extent, plan_extents};
 pub use figures::{LoadFigures, LoadFiguresError, Situation};
 pub use kernel_calls::{try_cachestat, try_io_uring, try_nowait};

@@ -132,3 +132,26 @@ fn reads_that_may_not_wait_are_refused_once() {
         assert_eq!(ReadAt::len(&file).unwrap(), 300_000);
     });
 }
+
+#[test]
+fn a_thread_whose_ring_is_taken_away_has_others_read() {
+    // A ring can be made and tried, and is refused when it is waited for (`IORING_ENTER_GETEVENTS`).
+    let wait = Refused {
+        call: libc::SYS_io_uring_enter,
+        bits: Some((3, 1)),
+    };
+    for refused in [wait, always(libc::SYS_io_uring_setup)] {
+        filtered(move || {
+            refuse(&[refused]);
+            let file = AsyncFile::new(file()).always_hop();
+            for _ in 0..2 {
+                brisk_io::block_on(async {
+                    let mut buf = [0; 100];
+                    assert_eq!(file.read_at(1000, &mut buf).await.unwrap(), 100);
+                    assert_eq!(buf, [7; 100]);
+                });
+            }
+            assert_eq!(file.counts().hopped, 2);
+        });
+    }
+}

@@ -31,7 +31,27 @@ impl Hops {
         match self.0 {}
     }
 
-    pub(crate) fn run(self, _: impl Fn(usize) -> Vec<Group>) -> Vec<Group> {
+    pub(crate) fn room(&self) -> usize {
+        match self.0 {}
+    }
+
+    pub(crate) fn begin(&mut self, _: Vec<Group>) {
+        match self.0 {}
+    }
+
+    pub(crate) fn enter(&self, _: bool) -> io::Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn finish(&mut self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn give_up(self) -> Vec<Group> {
         match self.0 {}
     }
 }

@@ -153,7 +153,7 @@ impl fmt::Debug for UringReader {
 /// Ends the process if it cannot, though it could before: what was handed over cannot be taken back, and the
 /// kernel would write to memory that is somebody else's by then, if this returned, or unwound.
 fn hand_over_and_wait(ring: &IoUring) {
-    if let Err(e) = ring::hand_over_and_wait(ring) {
+    if let Err(e) = ring::hand_over_and_wait(ring, 1) {
         // There is nobody else to tell, and it may be that nobody listens.
         writeln!(
             io::stderr(),

@@ -29,6 +29,8 @@ impl Alarm {
 pub(crate) struct Hops {
     ring: IoUring,
     alarm: Alarm,
+    /// What the kernel writes to when the alarm rings. It is nobody's, ever: it may do so at any time.
+    heard: *mut [u8; 8],
     /// By number, which their completions carry.
     reads: Vec<Option<Read>>,
     /// Groups that have to be begun.
@@ -41,86 +43,43 @@ struct Read {
     done: usize,
 }
 
-/// Ends the process where a thread unwinds: the kernel would go on to write to what it frees.
-struct NeverUnwinds;
-
-impl Drop for NeverUnwinds {
-    fn drop(&mut self) {
-        std::process::abort();
-    }
-}
-
 impl Hops {
     /// # Errors
     ///
     /// Where the kernel, its settings, or a filter of system calls refuse `io_uring`.
     pub(crate) fn new() -> io::Result<Self> {
         let entries = u32::try_from(2 * DEPTH).unwrap_or(u32::MAX);
-        // One thread does all, and reads end only while it waits for them: Linux 6.1 and later.
+        // One thread does all, and reads end only while it looks for that: Linux 6.1 and later.
         let mut alone = IoUring::builder();
-        alone.setup_single_issuer().setup_defer_taskrun();
-        Ok(Self {
+        alone
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag();
+        let mut hops = Self {
             ring: ring::build(&alone, entries).or_else(|_| ring::make(entries))?,
             alarm: Alarm(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)),
+            heard: Box::leak(Box::new([0; 8])),
             reads: (0..DEPTH).map(|_| None).collect(),
             waiting: Vec::new(),
-        })
+        };
+        hops.listen();
+        Ok(hops)
     }
 
+    /// Rings in [`turn`](Self::turn), wherever it waits.
     pub(crate) fn alarm(&self) -> Alarm {
         self.alarm.clone()
     }
 
-    /// Reads what `take` gives. It is told for how many groups there is room, and asked again whenever
-    /// some have ended or the alarm rang. Returns what is not read where the kernel takes nothing any more.
-    pub(crate) fn run(mut self, take: impl Fn(usize) -> Vec<Group>) -> Vec<Group> {
-        let guard = NeverUnwinds;
-        let heard = Box::leak(Box::new([0; 8]));
-        let alarm = opcode::Read::new(
-            types::Fd(self.alarm.0.as_raw_fd()),
-            heard.as_mut_ptr(),
-            heard.len() as u32,
-        );
-        let alarm = alarm.build().user_data(ALARM as u64);
-        // SAFETY: what it is read to is leaked and nobody else's, and its descriptor lives as long as `self`,
-        // which is dropped only where nothing is handed over any more; the process ends where this panics.
-        unsafe { self.push(&alarm) };
-        loop {
-            let room = self.reads.iter().filter(|read| read.is_none()).count();
-            self.waiting
-                .extend(take(room.saturating_sub(self.waiting.len())));
-            self.begin();
-            if ring::hand_over_and_wait(&self.ring).is_err() {
-                std::mem::forget(guard);
-                return self.give_up();
-            }
-            let ended = self.ring.completion();
-            let ended: Vec<_> = ended.map(|end| (end.user_data(), end.result())).collect();
-            for (number, result) in ended {
-                match usize::try_from(number) {
-                    // SAFETY: as above, and it was heard, so nothing else reads to there.
-                    Ok(ALARM) => unsafe { self.push(&alarm) },
-                    Ok(number) => self.took(number, result),
-                    Err(_) => {}
-                }
-            }
-        }
+    /// For how many groups there is room.
+    pub(crate) fn room(&self) -> usize {
+        let room = self.reads.iter().filter(|read| read.is_none()).count();
+        room.saturating_sub(self.waiting.len())
     }
 
-    /// All that is not read. The kernel may still write to buffers that it was given, which are nobody's from
-    /// here on.
-    fn give_up(mut self) -> Vec<Group> {
-        let under_way = self.reads.iter_mut().filter_map(Option::take);
-        let groups = under_way.map(|read| {
-            std::mem::forget(read.buf);
-            read.group
-        });
-        self.waiting.extend(groups.collect::<Vec<_>>());
-        self.waiting
-    }
-
-    /// Hands groups to the kernel, as far as there is room.
-    fn begin(&mut self) {
+    /// Hands groups to the kernel, at most as many as there is [`room`](Self::room) for.
+    pub(crate) fn begin(&mut self, groups: Vec<Group>) {
+        self.waiting.extend(groups);
         while let Some(number) = self.reads.iter().position(Option::is_none)
             && let Some(group) = self.waiting.pop()
         {
@@ -132,6 +91,65 @@ impl Hops {
             });
             self.go_on(number);
         }
+    }
+
+    /// Has the kernel begin what was handed over, and, if it is to `wait`, waits until something has ended or the
+    /// alarm rang. Nobody is told of an end yet.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel takes nothing any more.
+    pub(crate) fn enter(&self, wait: bool) -> io::Result<()> {
+        match wait || !self.is_idle() {
+            true => ring::hand_over_and_wait(&self.ring, usize::from(wait)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether nothing is read.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.reads.iter().all(Option::is_none)
+    }
+
+    /// Tells those who wait for them of reads that have ended, and takes up again what has not ended by that.
+    pub(crate) fn finish(&mut self) {
+        let ended = self.ring.completion();
+        let ended: Vec<_> = ended.map(|end| (end.user_data(), end.result())).collect();
+        for (number, result) in ended {
+            match usize::try_from(number) {
+                Ok(ALARM) => self.listen(),
+                Ok(number) => self.took(number, result),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// All that is not read, where no more is to be read.
+    pub(crate) fn give_up(mut self) -> Vec<Group> {
+        let mut left = std::mem::take(&mut self.waiting);
+        left.extend(self.abandon());
+        left
+    }
+
+    /// The groups of reads that have not ended. The kernel may still write to buffers that it was given, which
+    /// are nobody's from here on.
+    fn abandon(&mut self) -> Vec<Group> {
+        let under_way = self.reads.iter_mut().filter_map(Option::take);
+        let groups = under_way.map(|read| {
+            std::mem::forget(read.buf);
+            read.group
+        });
+        groups.collect()
+    }
+
+    /// Has the kernel wait for the alarm.
+    fn listen(&mut self) {
+        let alarm = opcode::Read::new(types::Fd(self.alarm.0.as_raw_fd()), self.heard.cast(), 8);
+        let alarm = alarm.build().user_data(ALARM as u64);
+        // SAFETY: what it is read to is leaked and nobody else's; nothing else reads to there, as this is called
+        // for the first one, and whenever one has ended. The kernel holds the file once it was handed over, and
+        // before that its descriptor lives as long as `self`, as the ring does.
+        unsafe { self.push(&alarm) };
     }
 
     /// Has the kernel read what is missing of a read.
@@ -150,7 +168,7 @@ impl Hops {
         .build()
         .user_data(number as u64);
         // SAFETY: the buffer and the file are those of `self.reads[number]`, which stays as it is until the
-        // completion with this number is there, or its buffer is leaked (see `give_up`).
+        // completion with this number is there, or its buffer is leaked (see `abandon`), wherever this ends.
         unsafe { self.push(&entry) };
     }
 
@@ -186,5 +204,11 @@ impl Hops {
         // Of a group that failed, one read may be at fault and the others not.
         self.waiting
             .extend(read.group.finish(outcome.map(|()| read.buf)));
+    }
+}
+
+impl Drop for Hops {
+    fn drop(&mut self) {
+        self.abandon();
     }
 }

@@ -32,14 +32,13 @@ pub(super) fn build(builder: &Builder<squeue::Entry>, entries: u32) -> io::Resul
     Ok(ring)
 }
 
-/// Hands what is queued to the kernel, and waits until something has ended, or the kernel wants to be asked
-/// again.
+/// Hands what is queued to the kernel, and waits until so much has ended, or the kernel wants to be asked again.
 ///
 /// # Errors
 ///
 /// Where the kernel takes nothing any more. What it took before, it goes on with.
-pub(super) fn hand_over_and_wait(ring: &IoUring) -> io::Result<()> {
-    match ring.submit_and_wait(1) {
+pub(super) fn hand_over_and_wait(ring: &IoUring, ended: usize) -> io::Result<()> {
+    match ring.submit_and_wait(ended) {
         Err(e)
             if !matches!(
                 e.raw_os_error(),

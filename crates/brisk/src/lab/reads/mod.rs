@@ -306,6 +306,7 @@ impl ReadsLab {
             (Reader::AsyncHop, What::Mixed, State::Warm),
             (Reader::Pread, What::Mixed, State::Warm),
             (Reader::Queued, What::Deep, State::Cold),
+            (Reader::QueuedHere, What::Deep, State::Cold),
             (Reader::Threads, What::Deep, State::Cold),
         ];
         rows.extend(more.map(|(reader, what, state)| Setting {
@@ -464,9 +465,12 @@ impl PeerJob {
             format!("--size={}", len / unit * unit),
             format!("--number_ios={reads}"),
         ]);
-        if self.state == State::Warm {
-            words.push("--norandommap=1".to_owned());
-        }
+        words.push(match self.state {
+            State::Warm => "--norandommap=1".to_owned(),
+            // By itself it takes the next block where it has been at a random one before. The kernel takes such
+            // reads for one after the other, and reads ahead: a twelfth fewer reads of the disk.
+            State::Cold => "--random_generator=lfsr".to_owned(),
+        });
         let seconds = peers::fio(&self.file, &words, reads.saturating_mul(unit))?;
         Ok(seconds * 1e9 / reads as f64)
     }

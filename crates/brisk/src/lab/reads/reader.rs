@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use brisk_io::{AsyncFile, Mapping, ReadAt, UringReader};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::LocalSet;
 
 use super::super::load::pages::{Grain, sum};
 
@@ -32,6 +34,7 @@ pub enum Reader {
     AsyncMapping,
     AsyncFile,
     AsyncHop,
+    AsyncHopHere,
     AsyncProgress,
     Pattern,
     SyncFace,
@@ -39,12 +42,13 @@ pub enum Reader {
     Tokio,
     Whole,
     Queued,
+    QueuedHere,
     Threads,
 }
 
 impl Reader {
     /// Those that read one after the other, what they are called, and what they do.
-    pub const IN_TURN: [(Self, &str, &str); 17] = [
+    pub const IN_TURN: [(Self, &str, &str); 18] = [
         (
             Self::Memcpy,
             "memcpy",
@@ -97,9 +101,14 @@ impl Reader {
             "AsyncFile that has io_uring do every read, or a thread where that is refused",
         ),
         (
+            Self::AsyncHopHere,
+            "async-hop-block-on",
+            "the same in brisk_io::block_on, whose thread waits for itself",
+        ),
+        (
             Self::AsyncProgress,
             "async-progress",
-            "the same, with progress that is told",
+            "async-hop, with progress that is told",
         ),
         (
             Self::Pattern,
@@ -128,6 +137,7 @@ impl Reader {
         let all = Self::IN_TURN.iter();
         match self {
             Self::Queued => "async-file, all at once",
+            Self::QueuedHere => "async-file, all at once, block_on",
             Self::Threads => "pread in threads",
             one => {
                 let mut known = all.filter(|(reader, ..)| *reader == one);
@@ -273,8 +283,8 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().build()
 }
 
-/// Reads all places of the file at `path`, one after the other; [`Reader::Queued`] and
-/// [`Reader::Threads`] have `depth` reads under way.
+/// Reads all places of the file at `path`, one after the other; [`Reader::Queued`],
+/// [`Reader::QueuedHere`] and [`Reader::Threads`] have `depth` reads under way.
 pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io::Result<Done> {
     let begun = Instant::now();
     let file = File::open(path)?;
@@ -356,6 +366,10 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
         }
         Reader::AsyncFile => asynchronous(reader, places, begun, AsyncFile::new(file)),
         Reader::AsyncHop => asynchronous(reader, places, begun, AsyncFile::new(file).always_hop()),
+        Reader::AsyncHopHere => {
+            let file = AsyncFile::new(file).always_hop();
+            brisk_io::block_on(awaited(reader, places, begun, file))
+        }
         Reader::Uring => {
             let mut ring = UringReader::new(file)?;
             each(reader, places, begun, |offset, buf| {
@@ -380,7 +394,14 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
             Ok(done)
         }
         Reader::Tokio => tokio_fs(path, places, begun),
-        Reader::Queued => queued(AsyncFile::new(file), places, begun, depth),
+        Reader::Queued => {
+            let runtime = runtime()?;
+            runtime.block_on(queued(AsyncFile::new(file), places, begun, depth))
+        }
+        Reader::QueuedHere => {
+            let read = queued(AsyncFile::new(file), places, begun, depth);
+            brisk_io::block_on(read)
+        }
         Reader::Threads => threads(&file, places, begun, depth),
     }
 }
@@ -464,18 +485,25 @@ fn asynchronous(
     begun: Instant,
     file: impl AsyncRead,
 ) -> io::Result<Done> {
-    runtime()?.block_on(async {
-        let mut buf = vec![0; places.size];
-        let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
-        for _ in 0..places.rounds {
-            tally.again()?;
-            for &offset in places.offsets {
-                full(file.read_at(offset, &mut buf).await?, &buf)?;
-                tally.add(&buf);
-            }
+    runtime()?.block_on(awaited(reader, places, begun, file))
+}
+
+async fn awaited(
+    reader: Reader,
+    places: Places<'_>,
+    begun: Instant,
+    file: impl AsyncRead,
+) -> io::Result<Done> {
+    let mut buf = vec![0; places.size];
+    let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
+    for _ in 0..places.rounds {
+        tally.again()?;
+        for &offset in places.offsets {
+            full(file.read_at(offset, &mut buf).await?, &buf)?;
+            tally.add(&buf);
         }
-        Ok(tally.done(set_up, file.hopped() / places.rounds))
-    })
+    }
+    Ok(tally.done(set_up, file.hopped() / places.rounds))
 }
 
 fn pattern(places: Places<'_>, begun: Instant, file: &AsyncFile) -> io::Result<Done> {
@@ -513,54 +541,65 @@ fn tokio_fs(path: &Path, places: Places<'_>, begun: Instant) -> io::Result<Done>
 }
 
 /// The part of all places that each of `depth` readers takes, with the number of its first.
-fn shares(places: Places<'_>, depth: usize) -> impl Iterator<Item = (u64, &[u64])> {
-    let share = places.offsets.len().div_ceil(depth.max(1)).max(1);
-    let chunks = places.offsets.chunks(share).enumerate();
-    chunks.map(move |(number, chunk)| ((number * share) as u64, chunk))
+/// Gives the next place, and its number, to each of several that read at once: as many reads are under way up to the
+/// end, as by who takes turns.
+struct Next(AtomicUsize);
+
+impl Next {
+    fn of(&self, offsets: &[u64]) -> Option<(u64, u64)> {
+        let number = self.0.fetch_add(1, Ordering::Relaxed);
+        let offset = offsets.get(number)?;
+        Some((number as u64, *offset))
+    }
 }
 
-fn queued(file: AsyncFile, places: Places<'_>, begun: Instant, depth: usize) -> io::Result<Done> {
-    let file = Arc::new(file);
-    runtime()?.block_on(async {
-        let (set_up, mut tally) = (begun.elapsed(), Tally::new(Grain::Word));
-        let mut tasks = tokio::task::JoinSet::new();
-        for (number, offsets) in shares(places, depth) {
-            let (file, offsets, size) = (file.clone(), offsets.to_vec(), places.size);
-            tasks.spawn(async move {
-                let mut tally = Tally::new(Grain::Word);
+/// Reads by tasks of tokio's, whoever runs them.
+async fn queued(
+    file: AsyncFile,
+    places: Places<'_>,
+    begun: Instant,
+    depth: usize,
+) -> io::Result<Done> {
+    let (set_up, mut total) = (begun.elapsed(), Tally::new(Grain::Word));
+    let shared = Rc::new((file, places.offsets.to_vec(), Next(AtomicUsize::new(0))));
+    let tasks = LocalSet::new();
+    let started = (0..depth).map(|_| {
+        let (shared, size) = (shared.clone(), places.size);
+        tasks.spawn_local(async move {
+            let (file, offsets, next) = &*shared;
+            let mut tally = Tally::new(Grain::Word);
+            let mut buf = vec![0; size];
+            while let Some((number, offset)) = next.of(offsets) {
+                full(file.read_at(offset, &mut buf).await?, &buf)?;
                 tally.number = number;
-                let mut buf = vec![0; size];
-                let file: &AsyncFile = &file;
-                for offset in offsets {
-                    full(file.read_at(offset, &mut buf).await?, &buf)?;
-                    tally.add(&buf);
-                }
-                io::Result::Ok(tally.sum)
-            });
-        }
-        while let Some(sum) = tasks.join_next().await {
-            tally.sum = tally.sum.wrapping_add(sum??);
-        }
-        Ok(tally.done(set_up, file.counts().hopped))
-    })
+                tally.add(&buf);
+            }
+            io::Result::Ok(tally.sum)
+        })
+    });
+    let started: Vec<_> = started.collect();
+    tasks.await;
+    for sum in started {
+        total.sum = total.sum.wrapping_add(sum.await??);
+    }
+    Ok(total.done(set_up, shared.0.counts().hopped))
 }
 
 fn threads(file: &File, places: Places<'_>, begun: Instant, depth: usize) -> io::Result<Done> {
     let (set_up, mut total) = (begun.elapsed(), Tally::new(Grain::Word));
+    let next = Next(AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let started = shares(places, depth).map(|(number, offsets)| {
-            scope.spawn(move || {
-                let mut tally = Tally::new(Grain::Word);
+        let read = || {
+            let mut tally = Tally::new(Grain::Word);
+            let mut buf = vec![0; places.size];
+            while let Some((number, offset)) = next.of(places.offsets) {
+                full(FileExt::read_at(file, &mut buf, offset)?, &buf)?;
                 tally.number = number;
-                let mut buf = vec![0; places.size];
-                for &offset in offsets {
-                    full(FileExt::read_at(file, &mut buf, offset)?, &buf)?;
-                    tally.add(&buf);
-                }
-                io::Result::Ok(tally.sum)
-            })
-        });
-        let started: Vec<_> = started.collect();
+                tally.add(&buf);
+            }
+            io::Result::Ok(tally.sum)
+        };
+        let started: Vec<_> = (0..depth).map(|_| scope.spawn(read)).collect();
         for thread in started {
             let sum = thread
                 .join()
@@ -613,7 +652,10 @@ mod tests {
             rounds: 2,
         };
         let all = Reader::IN_TURN.map(|(reader, ..)| reader);
-        for reader in all.into_iter().chain([Reader::Queued, Reader::Threads]) {
+        for reader in all
+            .into_iter()
+            .chain([Reader::Queued, Reader::QueuedHere, Reader::Threads])
+        {
             let done = run(reader, file.path(), places, 3).unwrap();
             assert_eq!(
                 done.sum,
@@ -622,7 +664,7 @@ mod tests {
             );
             let hops = matches!(
                 reader,
-                Reader::AsyncHop | Reader::AsyncProgress | Reader::Pattern
+                Reader::AsyncHop | Reader::AsyncHopHere | Reader::AsyncProgress | Reader::Pattern
             );
             if hops {
                 assert_eq!(done.hopped, 40, "{reader}");

@@ -220,21 +220,31 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
         state: State::Cold,
         ..warm(reader)
     };
+    let fio = results.peers.iter().find(|peer| peer.deep);
+    let theirs = [
+        (
+            "pread in threads",
+            results.nanoseconds(deep(Reader::Threads)),
+        ),
+        (
+            "io_uring (fio)",
+            fio.map_or(Vec::new(), |peer| peer.nanoseconds.clone()),
+        ),
+    ];
     let mut queue = Vec::new();
-    if let Some(ratio) = ratio(deep(Reader::Queued), deep(Reader::Threads)) {
-        queue.push(format!(
-            "AsyncFile takes {} of the time of pread in threads.",
-            interval(ratio)
-        ));
-    }
-    let uring = results.peers.iter().find(|peer| peer.deep);
-    let ours = results.nanoseconds(deep(Reader::Queued));
-    let uring = uring.and_then(|peer| Ratio::of_medians(&ours, &peer.nanoseconds, rng));
-    if let Some(ratio) = uring {
-        queue.push(format!(
-            "AsyncFile takes {} of the time of io_uring (fio).",
-            interval(ratio)
-        ));
+    for (reader, name) in [
+        (Reader::Queued, "AsyncFile"),
+        (Reader::QueuedHere, "AsyncFile in block_on"),
+    ] {
+        let ours = results.nanoseconds(deep(reader));
+        for (peer, theirs) in &theirs {
+            if let Some(ratio) = Ratio::of_medians(&ours, theirs, rng) {
+                queue.push(format!(
+                    "{name} takes {} of the time of {peer}.",
+                    interval(ratio)
+                ));
+            }
+        }
     }
     let answers = [
         ("What does a small read of a warm file cost?", worth),
@@ -371,7 +381,9 @@ pub fn draw(page: &mut Page, results: &ReadsResults) {
                 | Reader::AsyncMapping
                 | Reader::AsyncFile
                 | Reader::SyncFace
-                | Reader::Queued => Whose::Brisk,
+                | Reader::AsyncHopHere
+                | Reader::Queued
+                | Reader::QueuedHere => Whose::Brisk,
                 Reader::Memcpy | Reader::AsyncMemcpy => Whose::Own,
                 _ => Whose::Rival,
             },
