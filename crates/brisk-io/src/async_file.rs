@@ -20,7 +20,8 @@ use crate::{Mapping, ReadAt};
 /// From a [`Mapping`] a read is a copy. From a [`File`] it is a system call that gives what is in memory and
 /// waits for nothing (`preadv2` with `RWF_NOWAIT`); only if that is not all, the rest is read by `io_uring`
 /// (with the feature `io-uring`, where the system lets it) or by a thread. A read that ends at once allocates
-/// nothing and wakes nobody.
+/// nothing and wakes nobody. Under [`block_on`](crate::block_on) the thread itself waits for what is not in memory,
+/// and no other is woken either.
 ///
 /// Synchronous code reads the same file through [`ReadAt`].
 ///
@@ -30,23 +31,14 @@ use crate::{Mapping, ReadAt};
 /// use brisk_io::AsyncFile;
 ///
 /// # fn main() -> std::io::Result<()> {
-/// # let on_my_executor = |future: std::pin::Pin<Box<dyn Future<Output = _>>>| {
-/// #     let waker = std::task::Waker::noop();
-/// #     let mut context = std::task::Context::from_waker(waker);
-/// #     let mut future = future;
-/// #     loop {
-/// #         if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
-/// #             return done;
-/// #         }
-/// #     }
-/// # };
 /// let read = async {
 ///     let file = AsyncFile::new(std::fs::File::open("/proc/self/exe")?);
 ///     let mut magic = [0; 4];
 ///     file.read_at(0, &mut magic).await?;
 ///     Ok::<_, std::io::Error>(magic)
 /// };
-/// assert_eq!(&on_my_executor(Box::pin(read))?, b"\x7fELF");
+/// // Or any other executor.
+/// assert_eq!(&brisk_io::block_on(read)?, b"\x7fELF");
 /// # Ok(())
 /// # }
 /// ```
@@ -85,7 +77,8 @@ enum Source {
 pub struct AsyncCounts {
     /// Reads of a file that ended at once. Those of a mapping all do, and are not counted.
     pub inline: u64,
-    /// How often others were asked to read, `io_uring` or a thread: several times for one large read.
+    /// How often others were asked to read, `io_uring` (that of this thread, too) or a thread: several times for
+    /// one large read.
     pub hopped: u64,
     /// How often the system refused to read without waiting: after the first time it is not asked again.
     pub refused: u64,

@@ -4,8 +4,9 @@ How bytes get from disk into memory.
 The central trait is [`ReadAt`], positioned reads from anything that has bytes at offsets: a file,
 a [`Mapping`] of one, a slice, or a [`Window`] of another source. [`load`] brings a large part of a file into
 memory in the way that suits what it is [needed](Need) for, and says which [`Strategy`] that was and why.
-[`AsyncFile`] gives small parts to asynchronous programs, at once where they are in memory. [`CodeCache`]
-keeps code that programs have generated, for the next run to map.
+[`AsyncFile`] gives small parts to asynchronous programs, at once where they are in memory, and [`block_on`]
+runs such a program in a thread that waits for the disk itself. [`CodeCache`] keeps code that programs have
+generated, for the next run to map.
 
 Beside them stand the tools that a measurement needs: [`evict`] removes a file from the page cache, and
 [`residency`] says how much of it is there, so that "cold" and "warm" are proven and not assumed.
