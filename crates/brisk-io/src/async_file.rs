@@ -20,8 +20,8 @@ use crate::{Mapping, ReadAt};
 /// From a [`Mapping`] a read is a copy. From a [`File`] it is a system call that gives what is in memory and
 /// waits for nothing (`preadv2` with `RWF_NOWAIT`); only if that is not all, the rest is read by `io_uring`
 /// (with the feature `io-uring`, where the system lets it) or by a thread. A read that ends at once allocates
-/// nothing and wakes nobody. Under [`block_on`](crate::block_on) the thread itself waits for what is not in memory,
-/// and no other is woken either.
+/// nothing and wakes nobody. Under [`block_on`](crate::block_on) it is the thread itself that has `io_uring` read what is
+/// not in memory, and waits for it.
 ///
 /// Synchronous code reads the same file through [`ReadAt`].
 ///

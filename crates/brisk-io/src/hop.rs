@@ -76,7 +76,7 @@ impl Hop {
         if self.is_wanted()
             && let Err(e) = POOL.submit(Arc::clone(&self))
         {
-            self.finish(Err(e));
+            wake_all(self.finish(Err(e)));
         }
     }
 
@@ -103,25 +103,31 @@ impl Hop {
         *self.state() = State::Over;
     }
 
-    fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         matches!(*self.state(), State::Waiting(_))
     }
 
-    fn finish(&self, result: io::Result<Vec<u8>>) {
+    /// Gives it what was read, and returns whom to wake.
+    fn finish(&self, result: io::Result<Vec<u8>>) -> Option<Waker> {
         let mut state = self.state();
-        if let State::Waiting(waker) = &mut *state {
-            let waker = waker.take();
-            *state = State::Done(result);
-            drop(state);
-            // It may run what asked at once. Whatever happens there, others wait for this thread.
-            if let Some(waker) = waker {
-                catch_unwind(AssertUnwindSafe(|| waker.wake())).ok();
-            }
-        }
+        let State::Waiting(waker) = &mut *state else {
+            return None;
+        };
+        let waker = waker.take();
+        *state = State::Done(result);
+        waker
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes those whose reads have ended, when all are finished that have: what is woken may run what asked, at once, and
+/// that may wait for another of them. Whatever happens there, others wait for this thread.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        catch_unwind(AssertUnwindSafe(|| waker.wake())).ok();
     }
 }
 
@@ -235,7 +241,7 @@ impl Pool {
             if hops.enter(true).is_err() {
                 break;
             }
-            hops.finish();
+            wake_all(hops.finish());
         }
         std::mem::forget(guard);
         self.run_without_ring(hops.give_up());
@@ -383,29 +389,43 @@ impl Group {
 
     /// Reads it, in this thread.
     fn read(self) {
+        let mut woken = Vec::new();
         let bytes = read(self.file(), self.start(), self.len());
-        for single in self.finish(bytes) {
+        for single in self.finish(bytes, &mut woken) {
             let bytes = read(single.file(), single.start(), single.len());
-            single.finish(bytes);
+            single.finish(bytes, &mut woken);
         }
+        wake_all(woken);
     }
 
-    /// Gives each its part of the bytes, of which there are fewer where the file ends. Returns what has to
-    /// be read again by itself: one of several reads may be at fault, and the others not.
-    pub(crate) fn finish(self, bytes: io::Result<Vec<u8>>) -> Vec<Self> {
+    /// Gives each its part of the bytes, of which there are fewer where the file ends, and says who is to be woken.
+    /// Returns what has to be read again by itself: one of several reads may be at fault, and the others not.
+    pub(crate) fn finish(self, bytes: io::Result<Vec<u8>>, woken: &mut Vec<Waker>) -> Vec<Self> {
         match (bytes, self.hops.as_slice()) {
-            (bytes, [hop]) => hop.finish(bytes),
+            (bytes, [hop]) => woken.extend(hop.finish(bytes)),
             (Ok(bytes), hops) => {
                 for hop in hops {
                     // At most `len`.
                     let at = |place: u64| ((place - self.bytes.start) as usize).min(bytes.len());
                     let part = &bytes[at(hop.bytes.start)..at(hop.bytes.end)];
-                    hop.finish(Ok(part.to_vec()));
+                    woken.extend(hop.finish(Ok(part.to_vec())));
                 }
             }
             (Err(_), _) => return self.hops.into_iter().map(Self::of).collect(),
         }
         Vec::new()
+    }
+}
+
+#[cfg(feature = "io-uring")]
+impl Group {
+    /// Whether somebody waits for one of its reads.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.hops.iter().any(|hop| hop.is_wanted())
+    }
+
+    pub(crate) fn hops(&self) -> &[Arc<Hop>] {
+        &self.hops
     }
 }
 
@@ -494,7 +514,7 @@ mod tests {
         let mut queue = hops.iter().cloned().collect();
         let group = Group::take(&mut queue).unwrap();
         assert_eq!((group.start(), group.len()), (0, 30));
-        let single = group.finish(Err(io::ErrorKind::Other.into()));
+        let single = group.finish(Err(io::ErrorKind::Other.into()), &mut Vec::new());
         let single: Vec<_> = single
             .into_iter()
             .map(|group| group.bytes.clone())

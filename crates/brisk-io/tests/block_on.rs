@@ -1,4 +1,5 @@
-//! A future whose thread reads for itself. It is alone in its process, whose threads are looked at.
+//! A future whose thread reads for itself. It is alone in its process, whose threads are looked at, and which is
+//! forked.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -13,14 +14,34 @@ fn no_other_thread_reads() {
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.write_all_at(&[7; 300_000], 0).unwrap();
     let file = AsyncFile::new(file).always_hop();
-    block_on(async {
-        for at in [0, 100_000, 200_000] {
-            let mut buf = [0; 100];
-            assert_eq!(file.read_at(at, &mut buf).await.unwrap(), 100);
-            assert_eq!(buf, [7; 100]);
-        }
-    });
+    let read = || {
+        block_on(async {
+            let mut same = true;
+            for at in [0, 100_000, 200_000] {
+                let mut buf = [0; 100];
+                same &= matches!(file.read_at(at, &mut buf).await, Ok(100)) && buf == [7; 100];
+            }
+            same
+        })
+    };
+    assert!(read());
     assert_eq!(file.counts().hopped, 3);
+    // SAFETY: the child allocates, which the C library allows it; the other thread, which waits for this one, holds no
+    // lock that it takes. It ends by `_exit`.
+    match unsafe { libc::fork() } {
+        0 => {
+            let status = if read() { 0 } else { 1 };
+            // SAFETY: it takes a number and does not return.
+            unsafe { libc::_exit(status) };
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: it writes a number to where one is.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+    }
+    assert!(read());
     for thread in fs::read_dir("/proc/self/task").unwrap() {
         let name = fs::read_to_string(thread.unwrap().path().join("comm")).unwrap();
         assert!(!name.starts_with("brisk-io"), "{name}");

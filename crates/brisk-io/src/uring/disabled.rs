@@ -1,8 +1,10 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
+use std::task::Waker;
 
-use crate::hop::Group;
+use crate::hop::{Group, Hop};
 
 /// Says that this build cannot.
 pub(crate) fn transfer(_: &File, _: u64, _: &mut [u8], _: usize) -> io::Result<()> {
@@ -39,15 +41,19 @@ impl Hops {
         match self.0 {}
     }
 
-    pub(crate) fn enter(&self, _: bool) -> io::Result<()> {
+    pub(crate) fn enter(&mut self, _: bool) -> io::Result<()> {
         match self.0 {}
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(crate) fn finish(&mut self) -> Vec<Waker> {
         match self.0 {}
     }
 
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn is_own(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn leave(&mut self) -> Vec<Arc<Hop>> {
         match self.0 {}
     }
 

@@ -1,12 +1,13 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::task::Waker;
 
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::ring;
-use crate::hop::Group;
+use crate::hop::{Group, Hop};
 
 /// Reads under way at once.
 const DEPTH: usize = 64;
@@ -35,6 +36,10 @@ pub(crate) struct Hops {
     reads: Vec<Option<Read>>,
     /// Groups that have to be begun.
     waiting: Vec<Group>,
+    /// Why nothing can wake it any more.
+    broken: Option<io::Error>,
+    /// The process that made it. A child that was forked shares nothing of it.
+    process: u32,
 }
 
 struct Read {
@@ -54,13 +59,16 @@ impl Hops {
         alone
             .setup_single_issuer()
             .setup_defer_taskrun()
-            .setup_taskrun_flag();
+            .setup_taskrun_flag()
+            .dontfork();
         let mut hops = Self {
             ring: ring::build(&alone, entries).or_else(|_| ring::make(entries))?,
             alarm: Alarm(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)),
             heard: Box::leak(Box::new([0; 8])),
             reads: (0..DEPTH).map(|_| None).collect(),
             waiting: Vec::new(),
+            broken: None,
+            process: std::process::id(),
         };
         hops.listen();
         Ok(hops)
@@ -99,7 +107,10 @@ impl Hops {
     /// # Errors
     ///
     /// Where the kernel takes nothing any more.
-    pub(crate) fn enter(&self, wait: bool) -> io::Result<()> {
+    pub(crate) fn enter(&mut self, wait: bool) -> io::Result<()> {
+        if let Some(e) = self.broken.take() {
+            return Err(e);
+        }
         match wait || !self.is_idle() {
             true => ring::hand_over_and_wait(&self.ring, usize::from(wait)),
             false => Ok(()),
@@ -107,21 +118,41 @@ impl Hops {
     }
 
     /// Whether nothing is read.
-    pub(crate) fn is_idle(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.reads.iter().all(Option::is_none)
     }
 
-    /// Tells those who wait for them of reads that have ended, and takes up again what has not ended by that.
-    pub(crate) fn finish(&mut self) {
+    /// Finishes reads that have ended, and takes up again what has not ended by that. Returns whom to wake.
+    #[must_use]
+    pub(crate) fn finish(&mut self) -> Vec<Waker> {
+        let mut woken = Vec::new();
         let ended = self.ring.completion();
         let ended: Vec<_> = ended.map(|end| (end.user_data(), end.result())).collect();
         for (number, result) in ended {
             match usize::try_from(number) {
-                Ok(ALARM) => self.listen(),
-                Ok(number) => self.took(number, result),
+                Ok(ALARM) => match -result {
+                    ..=0 | libc::EINTR | libc::EAGAIN | libc::ECANCELED => self.listen(),
+                    e => self.broken = Some(io::Error::from_raw_os_error(e)),
+                },
+                Ok(number) => self.took(number, result, &mut woken),
                 Err(_) => {}
             }
         }
+        woken
+    }
+
+    /// Whether it is of this process, and not of one that this one was forked from.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// The reads that somebody waits for and that have not ended, for others to read: whoever made them does not come
+    /// here again soon. What the kernel reads meanwhile goes nowhere.
+    pub(crate) fn leave(&mut self) -> Vec<Arc<Hop>> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let under_way = self.reads.iter().flatten().map(|read| &read.group);
+        let hops = waiting.iter().chain(under_way).flat_map(Group::hops);
+        hops.filter(|hop| hop.is_wanted()).cloned().collect()
     }
 
     /// All that is not read, where no more is to be read.
@@ -182,14 +213,14 @@ impl Hops {
         assert!(pushed.is_ok(), "there is an entry for each read and more");
     }
 
-    fn took(&mut self, number: usize, result: i32) {
+    fn took(&mut self, number: usize, result: i32, woken: &mut Vec<Waker>) {
         let Some(read) = self.reads.get_mut(number).and_then(Option::as_mut) else {
             return;
         };
         let outcome = match usize::try_from(result) {
             Ok(n) => {
                 read.done += n;
-                if n > 0 && read.done < read.buf.len() {
+                if n > 0 && read.done < read.buf.len() && read.group.is_wanted() {
                     return self.go_on(number);
                 }
                 Ok(())
@@ -203,7 +234,7 @@ impl Hops {
         read.buf.truncate(read.done);
         // Of a group that failed, one read may be at fault and the others not.
         self.waiting
-            .extend(read.group.finish(outcome.map(|()| read.buf)));
+            .extend(read.group.finish(outcome.map(|()| read.buf), woken));
     }
 }
 

@@ -9,7 +9,9 @@ use io_uring::{Builder, IoUring, Probe, opcode, squeue};
 /// `Unsupported` where the kernel, its settings, or a filter of system calls refuse `io_uring`, and before
 /// Linux 5.6, whose rings do not read.
 pub(super) fn make(entries: u32) -> io::Result<IoUring> {
-    build(&IoUring::builder(), entries)
+    let mut builder = IoUring::builder();
+    // A child that was forked would hand over its own addresses as those of this process.
+    build(builder.dontfork(), entries)
 }
 
 /// The same, as `builder` has it.
