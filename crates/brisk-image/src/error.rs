@@ -4,9 +4,49 @@ use std::path::{Path, PathBuf};
 
 /// Why an operation on an image failed.
 ///
-/// [`Error::kind`] says what a caller can do about it; the text says field, place, what was found
-/// and what is allowed. The cause, where there is one, is in
-/// [`source`](std::error::Error::source) and not in the text.
+/// [`Error::kind`] says what a caller can do about it. The text names the field, the place, what
+/// was found and what is allowed. It does not repeat the cause: that is in
+/// [`source`](std::error::Error::source).
+///
+/// # Conversion to `io::Error`
+///
+/// `?` turns an `Error` into an [`io::Error`] of the kind that the standard library uses for the
+/// same fault:
+///
+/// | kind | `io::ErrorKind` |
+/// |---|---|
+/// | [`Io`](ErrorKind::Io) | the kind of the system's error |
+/// | [`NotFound`](ErrorKind::NotFound) | `NotFound` |
+/// | [`Corrupt`](ErrorKind::Corrupt) | `InvalidData` |
+/// | [`Unsupported`](ErrorKind::Unsupported) | `Unsupported` |
+/// | [`Limit`](ErrorKind::Limit) | `QuotaExceeded` |
+/// | [`SymlinkLoop`](ErrorKind::SymlinkLoop) | the kind of `ELOOP` |
+/// | [`Input`](ErrorKind::Input) | `InvalidInput` |
+///
+/// The `Error` stays inside: [`io::Error::downcast`] gives it back.
+///
+/// ```
+/// use std::io;
+///
+/// use brisk_image::{Error, Image};
+///
+/// fn len_of(image: &Image, path: &str) -> io::Result<u64> {
+///     Ok(image.file_at(path)?.len())
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let tree = brisk_image::Tree::from_directory(dir.path(), &Default::default())?;
+/// # let path = dir.path().join("app.img");
+/// # brisk_image::ImageWriter::new().write(&tree, &path, &|_| {})?;
+/// let image = Image::open(&path)?;
+/// let e = len_of(&image, "no/such/file").unwrap_err();
+/// assert_eq!(e.kind(), io::ErrorKind::NotFound);
+/// let e: Error = e.downcast()?;
+/// assert_eq!(e.path(), Some(path.as_path()));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Error(Box<Repr>);
 
 /// A result of this crate.
@@ -18,6 +58,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The system refused: permission, space, a failing disk. Trying again may help.
     Io,
+    /// The file is not in the file system, or the path is not in the image.
+    NotFound,
     /// The image, profile or hot pack breaks its format. Get another copy of it.
     Corrupt,
     /// The image or the request is valid, but this program cannot do it.
@@ -25,6 +67,9 @@ pub enum ErrorKind {
     /// Going on would pass a limit of [`Limits`](crate::Limits). Raise the limit if the image is
     /// trusted.
     Limit,
+    /// The path leads through more symbolic links than Linux follows, such as two links that lead
+    /// to each other.
+    SymlinkLoop,
     /// What was given to be packed, or an option, cannot be used. Change it.
     Input,
 }
@@ -46,6 +91,13 @@ enum Cause {
     },
     Unsupported(Unsupported),
     Limit(Limit),
+    /// The image has no entry at this path.
+    Missing(PathBuf),
+    /// This path leads through more than `most` symbolic links.
+    SymlinkLoop {
+        path: PathBuf,
+        most: usize,
+    },
     Input(Input),
 }
 
@@ -330,10 +382,25 @@ impl Error {
         Self::new(Cause::Input(Input::Other(text.into())))
     }
 
+    /// The image has no entry at `path`.
+    pub(crate) fn missing(path: impl Into<PathBuf>) -> Self {
+        Self::new(Cause::Missing(path.into()))
+    }
+
+    pub(crate) fn symlink_loop(path: impl Into<PathBuf>, most: usize) -> Self {
+        let path = path.into();
+        Self::new(Cause::SymlinkLoop { path, most })
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match &self.0.cause {
+            Cause::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                ErrorKind::NotFound
+            }
             Cause::Io { .. } => ErrorKind::Io,
+            Cause::Missing(_) => ErrorKind::NotFound,
+            Cause::SymlinkLoop { .. } => ErrorKind::SymlinkLoop,
             Cause::Corrupt { .. } => ErrorKind::Corrupt,
             Cause::Unsupported(_) => ErrorKind::Unsupported,
             Cause::Limit(_) => ErrorKind::Limit,
@@ -387,6 +454,12 @@ impl fmt::Display for Error {
             Cause::Limit(Limit { what, needs, limit }) => {
                 write!(f, "{what} needs {needs}, which passes the limit of {limit}")
             }
+            Cause::Missing(path) => write!(f, "there is no {path:?} in the image"),
+            Cause::SymlinkLoop { path, most } => write!(
+                f,
+                "{path:?} leads through more than {most} symbolic links, which is the most that \
+                 are followed; look for links that lead to each other"
+            ),
             Cause::Input(what) => what.fmt(f),
         }
     }
@@ -411,6 +484,22 @@ impl std::error::Error for Error {
             Cause::Io { source, .. } => Some(source),
             _ => None,
         }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error.0.cause {
+            Cause::Io { source, .. } => source.kind(),
+            Cause::Missing(_) => io::ErrorKind::NotFound,
+            Cause::Corrupt { .. } => io::ErrorKind::InvalidData,
+            Cause::Unsupported(_) => io::ErrorKind::Unsupported,
+            Cause::Limit(_) => io::ErrorKind::QuotaExceeded,
+            // The standard library gives this kind, and has no stable name for it.
+            Cause::SymlinkLoop { .. } => io::Error::from(rustix::io::Errno::LOOP).kind(),
+            Cause::Input(_) => io::ErrorKind::InvalidInput,
+        };
+        io::Error::new(kind, error)
     }
 }
 
@@ -470,5 +559,57 @@ mod tests {
         assert_eq!(e.to_string(), "cannot read the superblock");
         let source = std::error::Error::source(&e).map(ToString::to_string);
         assert_eq!(source.as_deref(), Some("disk on fire"));
+    }
+    #[test]
+    fn an_io_error_has_the_kind_that_std_uses() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let at = Place::Byte(0);
+        let table = [
+            (Error::io("read", denied()), io::ErrorKind::PermissionDenied),
+            (Error::missing("a"), io::ErrorKind::NotFound),
+            (
+                Error::corrupt(at, Corrupt::Root { inode: "file" }),
+                io::ErrorKind::InvalidData,
+            ),
+            (
+                Error::unsupported(Unsupported::Compressor { id: 2 }),
+                io::ErrorKind::Unsupported,
+            ),
+            (Error::limit("a", 2, 1), io::ErrorKind::QuotaExceeded),
+            (Error::input("a"), io::ErrorKind::InvalidInput),
+        ];
+        for (error, kind) in table {
+            let text = error.to_string();
+            let io = io::Error::from(error);
+            assert_eq!((io.kind(), io.to_string()), (kind, text));
+        }
+        let io = io::Error::from(Error::symlink_loop("a", 40));
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("a")).unwrap();
+        let of_the_system = std::fs::read(dir.path().join("a")).unwrap_err();
+        assert_eq!(io.kind(), of_the_system.kind());
+    }
+
+    #[test]
+    fn an_io_error_keeps_the_error_and_its_source() {
+        let disk = io::Error::other("disk on fire");
+        let io = io::Error::from(Error::io("read the superblock", disk).with_path("app.img"));
+        // `source` of an `io::Error` is that of the error in it.
+        let source = std::error::Error::source(&io).map(ToString::to_string);
+        assert_eq!(source.as_deref(), Some("disk on fire"));
+        let error = io.downcast::<Error>().unwrap();
+        assert_eq!(error.path(), Some(Path::new("app.img")));
+    }
+
+    #[test]
+    fn not_found_is_a_kind_whoever_says_it() {
+        let absent = Error::io("open the image", io::ErrorKind::NotFound.into());
+        assert_eq!(absent.kind(), ErrorKind::NotFound);
+        let missing = Error::missing("usr/a\u{1b}b").with_path("app.img");
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        assert_eq!(
+            missing.to_string(),
+            "app.img: there is no \"usr/a\\u{1b}b\" in the image"
+        );
     }
 }

@@ -265,7 +265,7 @@ fn a_target_that_cannot_be_is_refused_and_left_alone() {
         (
             packed.path("none/such"),
             "cannot make the target directory",
-            ErrorKind::Io,
+            ErrorKind::NotFound,
         ),
     ];
     for (target, message, kind) in table {

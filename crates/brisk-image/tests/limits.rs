@@ -104,7 +104,7 @@ fn a_file_that_went_away_is_named() {
     fs::remove_file(one.file()).expect("it is ours");
     let e = fails(&tree, &one.image(), &writer(), &|_| {});
     let message = format!("{}: cannot open the file", one.file().display());
-    assert_eq!((e.kind(), e.to_string()), (ErrorKind::Io, message));
+    assert_eq!((e.kind(), e.to_string()), (ErrorKind::NotFound, message));
 }
 
 /// Packs while `change` is made after the first block was written.

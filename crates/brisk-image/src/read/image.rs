@@ -158,8 +158,9 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// `Io` if the file cannot be read, `Corrupt` if it holds no image or a damaged one, and
-    /// `Unsupported` for SquashFS before 4.0 and for compressors that no kernel reads.
+    /// `NotFound` if there is no such file, `Io` if it cannot be read, `Corrupt` if it holds no image
+    /// or a damaged one, and `Unsupported` for SquashFS before 4.0 and for compressors that no kernel
+    /// reads.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, &OpenOptions::new())
     }

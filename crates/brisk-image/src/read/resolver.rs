@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::{Component, Path};
 
+use super::file_reader::FileReader;
 use super::image::Image;
 use super::inode_reader::{Inode, InodeKind};
 use crate::error::{Error, Result};
 
 /// Symbolic links that one path may lead through, as on Linux.
-const LINKS: u64 = 40;
+const LINKS: usize = 40;
 
 /// A step of a path.
 enum Step {
@@ -32,19 +33,23 @@ fn add_steps(steps: &mut Vec<Step>, path: &Path) {
 }
 
 impl Image {
-    /// The inode that `path` leads to, or none if nothing is there: symbolic links are followed, as
-    /// by a program whose root directory is that of the image. So no path leads out of the image:
-    /// a link to `/lib` leads to the image's `lib`, and `..` of the root is the root.
+    /// The inode that `path` leads to, or none if nothing is there.
     ///
-    /// [`Image::lookup`] follows no links.
+    /// Symbolic links are followed as by a program whose root directory is that of the image. So no
+    /// path leads out of the image: a link to `/lib` leads to the image's `lib`, and `..` of the
+    /// root is the root.
+    ///
+    /// [`Image::inode_at`] is the same with an error if nothing is there. [`Image::lookup`] follows
+    /// no links.
     ///
     /// # Errors
     ///
-    /// `Limit` if `path` leads through more than 40 links, such as links to each other, or through
-    /// more directories than [`Limits::depth`](crate::Limits); those of reading the image.
+    /// `SymlinkLoop` if `path` leads through more than 40 links, `Limit` if it leads through more
+    /// directories than [`Limits::depth`](crate::Limits), and those of reading the image.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<Option<Inode>> {
+        let path = path.as_ref();
         let mut steps = Vec::new();
-        add_steps(&mut steps, path.as_ref());
+        add_steps(&mut steps, path);
         // From the root to where the steps so far lead. All but the last are directories.
         let mut way = vec![self.root()?];
         let mut links = 0;
@@ -83,12 +88,41 @@ impl Image {
             }
             links += 1;
             if links > LINKS {
-                let what = "the number of symbolic links that a path leads through";
-                return Err(self.name(Error::limit(what, links, LINKS)));
+                return Err(self.name(Error::symlink_loop(path, LINKS)));
             }
             add_steps(&mut steps, Path::new(target));
         }
         Ok(way.pop())
+    }
+
+    /// The inode that `path` leads to, through symbolic links as in [`Image::resolve`].
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if nothing is there, and those of [`Image::resolve`].
+    pub fn inode_at(&self, path: impl AsRef<Path>) -> Result<Inode> {
+        let path = path.as_ref();
+        self.resolve(path)?
+            .ok_or_else(|| self.name(Error::missing(path)))
+    }
+
+    /// The contents of the file that `path` leads to, through symbolic links as in
+    /// [`Image::resolve`].
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if nothing is there, `Input` if it is no file, and those of [`Image::resolve`] and
+    /// [`Image::file`].
+    pub fn file_at(&self, path: impl AsRef<Path>) -> Result<FileReader> {
+        let path = path.as_ref();
+        let inode = self.inode_at(path)?;
+        match inode.kind() {
+            InodeKind::File(_) => self.file(&inode),
+            _ => Err(self.name(Error::input(format!(
+                "{path:?} is a {} and not a file",
+                inode.file_type().name()
+            )))),
+        }
     }
 }
 
@@ -97,6 +131,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::error::ErrorKind;
     use crate::tree::Tree;
     use crate::tree::rules::TreeRules;
     use crate::write::image_writer::ImageWriter;
@@ -158,6 +193,31 @@ mod tests {
     }
 
     #[test]
+    fn an_error_says_that_nothing_is_there_or_no_file() {
+        let image = image(&[("lib", "usr/lib"), ("gone", "lib/none")]);
+        let len = |path| image.file_at(path).map(|file| file.len());
+        assert_eq!(len("lib/libc").unwrap(), 0);
+        for (path, message) in [
+            ("gone", "there is no \"gone\" in the image"),
+            ("lib/none", "there is no \"lib/none\" in the image"),
+        ] {
+            let e = len(path).unwrap_err();
+            assert_eq!(
+                (e.kind(), e.to_string()),
+                (ErrorKind::NotFound, message.into())
+            );
+            let e = image.inode_at(path).unwrap_err();
+            assert_eq!(
+                (e.kind(), e.to_string()),
+                (ErrorKind::NotFound, message.into())
+            );
+        }
+        let e = len("lib").unwrap_err();
+        let message = "\"lib\" is a directory and not a file".to_owned();
+        assert_eq!((e.kind(), e.to_string()), (ErrorKind::Input, message));
+    }
+
+    #[test]
     fn a_path_leads_through_forty_links_and_no_more() {
         let names: Vec<String> = (0..=40).map(|n| format!("link-{n}")).collect();
         let mut links = vec![("link-0", "usr/lib/libc"), ("a", "b"), ("b", "a")];
@@ -165,11 +225,11 @@ mod tests {
         let image = image(&links);
         assert!(image.resolve("link-39").unwrap().is_some());
         for path in ["link-40", "a", "a/b"] {
-            assert_eq!(
-                image.resolve(path).unwrap_err().to_string(),
-                "the number of symbolic links that a path leads through needs 41, which passes the limit of 40",
-                "{path}"
+            let e = image.resolve(path).unwrap_err();
+            let message = format!(
+                "\"{path}\" leads through more than 40 symbolic links, which is the most that are followed; look for links that lead to each other"
             );
+            assert_eq!((e.kind(), e.to_string()), (ErrorKind::SymlinkLoop, message));
         }
     }
 }
