@@ -117,6 +117,7 @@ impl ReadAt for SectionSource {
         // The section is inside the image's file, so the sum is, too.
         self.image
             .inner
+            .stored
             .read_source_at(self.start.saturating_add(offset), &mut buf[..n])
     }
 }
@@ -137,7 +138,7 @@ impl Image {
             };
             let image = self.clone();
             let source = Box::new(SectionSource { image, start, len });
-            HotPack::from_parts(source, None, &self.inner.limits).map(Some)
+            HotPack::from_parts(source, None, &self.inner.stored.limits).map(Some)
         };
         open().map_err(|e| self.name(e))
     }
@@ -151,7 +152,7 @@ impl Image {
     }
 
     fn hot_section(&self) -> Result<Option<Section>> {
-        let mut sections = self.inner.sections()?.into_iter();
+        let mut sections = self.inner.stored.sections()?.into_iter();
         let found = sections.find(|section| section.kind == SectionKind::HOT_PACK);
         match found {
             Some(Section { version, start, .. }) if version != 1 => {
@@ -174,7 +175,7 @@ impl Image {
     ///
     /// `Io` if the image cannot be read.
     pub fn identity(&self) -> Result<[u8; 32]> {
-        let superblock = &self.inner.superblock;
+        let superblock = &self.inner.stored.superblock;
         let mut hasher = blake3::Hasher::new();
         let mut buf = vec![0; 256 << 10];
         let tables = superblock.inode_table()..superblock.bytes_used();
@@ -185,7 +186,8 @@ impl Image {
                 let n = left.min(buf.len());
                 let part = &mut buf[..n];
                 self.inner
-                    .stored_into(at, part, "the tables")
+                    .stored
+                    .read_into(at, part, "the tables")
                     .map_err(|e| self.name(e))?;
                 hasher.update(part);
                 at += n as u64;

@@ -104,7 +104,7 @@ impl Image {
             );
             sort(None, Err(fault))?;
         }
-        match self.inner.sections() {
+        match self.inner.stored.sections() {
             Ok(sections) => {
                 for section in &sections {
                     sort(None, self.check_section(section))?;
@@ -140,6 +140,7 @@ impl Image {
             let left = usize::try_from(section.len - at).unwrap_or(usize::MAX);
             let part = &mut buf[..left.min(CHUNK)];
             self.inner
+                .stored
                 .read_outside(section.start + at, part, "read a section")?;
             hasher.update(part);
             at += part.len() as u64;
@@ -263,7 +264,7 @@ impl<'a> Jobs<'a> {
         }
         // Of the three, each entry takes less than this.
         let kept = self.linked.len() + self.xattrs.len() + self.fragments.len();
-        let (needs, limit) = (kept as u64 * 32, self.image.inner.limits.memory);
+        let (needs, limit) = (kept as u64 * 32, self.image.inner.stored.limits.memory);
         if needs > limit {
             return Err(Error::limit("the list of what was checked", needs, limit));
         }

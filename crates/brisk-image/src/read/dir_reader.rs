@@ -4,9 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path};
 
-use super::image::{Image, Inner};
+use super::image::Image;
 use super::inode_reader::{Directory, Inode, InodeKind, InodeRef};
 use super::meta_reader::MetaCursor;
+use super::open_image::OpenImage;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::dir_listing::{DirIndex, Entry, Header, MAX_NAME, check_name};
 use crate::format::inode::FileType;
@@ -74,17 +75,17 @@ struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    fn new(image: &'a Inner, directory: &Directory) -> Result<Self> {
+    fn new(image: &'a OpenImage, directory: &Directory) -> Result<Self> {
         Self::at(image, directory.listing, directory.listing_len)
     }
 
-    fn at(image: &'a Inner, place: MetaRef, left: u32) -> Result<Self> {
+    fn at(image: &'a OpenImage, place: MetaRef, left: u32) -> Result<Self> {
         let cursor = match left {
             0 => None,
             _ => {
-                let start = image.superblock.directory_table();
-                let end = image.superblock.directory_table_end();
-                Some(MetaCursor::new(image, start, end, place)?)
+                let start = image.stored.superblock.directory_table();
+                let end = image.stored.superblock.directory_table_end();
+                Some(MetaCursor::new(&image.metadata, start, end, place)?)
             }
         };
         Ok(Self {

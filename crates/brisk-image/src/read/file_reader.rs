@@ -4,24 +4,14 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::image::{Image, Inner};
+use super::block_reader::Block;
+use super::image::Image;
 use super::inode_reader::{File, Inode, InodeKind};
 use super::meta_reader::MetaCursor;
+use super::open_image::OpenImage;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::data_block::StoredLen;
-use crate::format::table::Fragment;
 use crate::ordered;
-
-/// Where the superblock says where the fragment table is.
-pub(crate) const FRAGMENT_TABLE: Place = Place::Byte(80);
-
-/// A data block of a file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Block {
-    /// Where it is stored.
-    pub(crate) start: u64,
-    pub(crate) stored: StoredLen,
-}
 
 /// Bytes that a list takes for each block.
 pub(crate) const BLOCK_IN_MEMORY: u64 = size_of::<Block>() as u64;
@@ -108,15 +98,6 @@ pub struct StoredAs {
 }
 
 impl Image {
-    /// The number of the block that all of the file `inode` is in and that it shares with others;
-    /// none for what has a block of its own, and for what is no file.
-    pub fn shared_block(&self, inode: &Inode) -> Option<u32> {
-        match &inode.kind {
-            InodeKind::File(file) => Some(file.shared_block(self.block_size())?.0),
-            _ => None,
-        }
-    }
-
     /// The contents of the file `inode`.
     ///
     /// # Errors
@@ -134,36 +115,6 @@ impl Image {
         }
     }
 
-    /// Where shared block `number` is stored, for sorting; the end of everything if it is nowhere.
-    pub(crate) fn fragment_start(&self, number: u32) -> u64 {
-        self.inner
-            .fragment(number, FRAGMENT_TABLE)
-            .map_or(u64::MAX, |block| block.start)
-    }
-
-    /// Decodes shared block `number` into `out`, which is as long as a block, past the cache, and
-    /// returns how many bytes it has.
-    pub(crate) fn read_fragment(&self, number: u32, out: &mut [u8]) -> Result<usize> {
-        let block = self.inner.fragment(number, FRAGMENT_TABLE);
-        block
-            .and_then(|block| self.inner.read_block(block, out, "a fragment block"))
-            .map_err(|e| self.name(e))
-    }
-
-    /// The error that shared block `number` has only `have` bytes of the `need` that a file takes.
-    pub(crate) fn short_fragment(&self, number: u32, need: usize, have: usize) -> Error {
-        let (need, have) = (need as u64, have as u64);
-        let fault = Corrupt::Truncated {
-            what: "a fragment block",
-            need,
-            have,
-        };
-        self.name(Error::corrupt(
-            Place::Byte(self.fragment_start(number)),
-            fault,
-        ))
-    }
-
     /// Checks that the list of a file's blocks is no longer than its image and the limits allow, and
     /// reads none of it.
     pub(crate) fn check_block_list(&self, file: &File) -> Result<()> {
@@ -173,7 +124,7 @@ impl Image {
 
     fn read_blocks(&self, file: &File) -> Result<FileReader> {
         let inner = &self.inner;
-        let block_size = u64::from(inner.superblock.block_size());
+        let block_size = u64::from(inner.stored.superblock.block_size());
         let (mut cursor, count) = inner.block_list(file)?;
         let place = cursor.place();
         // All at once, as a list that grows takes up to three times its length.
@@ -185,9 +136,14 @@ impl Image {
             let n = (count - blocks.len()).min(words.len() / 4);
             cursor.read(&mut words[..n * 4], "the list of a file's blocks")?;
             for word in words[..n * 4].as_chunks::<4>().0 {
-                let stored =
-                    StoredLen::parse(u32::from_le_bytes(*word), inner.superblock.block_size(), at)?;
-                inner.check_inside(start, stored.len().into(), "a data block")?;
+                let stored = StoredLen::parse(
+                    u32::from_le_bytes(*word),
+                    inner.stored.superblock.block_size(),
+                    at,
+                )?;
+                inner
+                    .stored
+                    .check_inside(start, stored.len().into(), "a data block")?;
                 blocks.push(Block { start, stored });
                 start += u64::from(stored.len());
             }
@@ -212,11 +168,11 @@ impl Image {
     }
 }
 
-impl Inner {
+impl OpenImage {
     /// The place of the list of a file's blocks, and how many it has, which its image and the limits
     /// allow.
     fn block_list(&self, file: &File) -> Result<(MetaCursor<'_>, usize)> {
-        let block_size = u64::from(self.superblock.block_size());
+        let block_size = u64::from(self.stored.superblock.block_size());
         let count = match file.fragment {
             Some(_) => file.len / block_size,
             None => file.len.div_ceil(block_size),
@@ -224,7 +180,8 @@ impl Inner {
         let cursor = self.inode_cursor_at(file.block_words)?;
         let place = cursor.place();
         // Each word takes 4 bytes of the inode table, and 3 stored bytes decode to at most 8 KiB.
-        let table_left = self.superblock.directory_table() - self.superblock.inode_table();
+        let table_left =
+            self.stored.superblock.directory_table() - self.stored.superblock.inode_table();
         let words_left = (table_left / 3 + 1).saturating_mul(2048);
         if count > words_left {
             let what = "the list of a file's blocks";
@@ -235,83 +192,17 @@ impl Inner {
             ));
         }
         let needs = count.saturating_mul(BLOCK_IN_MEMORY);
-        if needs > self.limits.memory {
+        if needs > self.stored.limits.memory {
             return Err(Error::limit(
                 "the list of a file's blocks",
                 needs,
-                self.limits.memory,
+                self.stored.limits.memory,
             ));
         }
         let count = usize::try_from(count)
             .map_err(|_| Error::limit("the list of a file's blocks", needs, usize::MAX as u64))?;
         Ok((cursor, count))
     }
-
-    /// Where shared block `number`, which something at `from` points to, is stored.
-    pub(crate) fn fragment(&self, number: u32, from: Place) -> Result<Block> {
-        let mut entry = [0; size_of::<Fragment>()];
-        self.fragments.read(self, number.into(), &mut entry, from)?;
-        let entry: Fragment = zerocopy::transmute!(entry);
-        let stored = StoredLen::parse(entry.stored.get(), self.superblock.block_size(), from)?;
-        let start = entry.start.get();
-        self.check_inside(start, stored.len().into(), "a fragment block")?;
-        Ok(Block { start, stored })
-    }
-
-    /// Decodes `block` into `out`, and returns how many bytes it has.
-    fn read_block(&self, block: Block, out: &mut [u8], what: &'static str) -> Result<usize> {
-        let len = block.stored.len() as usize;
-        if block.stored.is_sparse() {
-            out.fill(0);
-            return Ok(out.len());
-        }
-        if !block.stored.is_raw() {
-            return self.decode_stored(block.start, len, out, what);
-        }
-        match out.get_mut(..len) {
-            Some(out) => self.stored_into(block.start, out, what)?,
-            None => {
-                return Err(decoded_len(
-                    block,
-                    what,
-                    len,
-                    Allowed::AtMost(out.len() as u64),
-                ));
-            }
-        }
-        Ok(len)
-    }
-
-    /// Decodes `block`, which must have exactly `out.len()` bytes.
-    fn read_whole_block(&self, block: Block, out: &mut [u8], what: &'static str) -> Result<()> {
-        let n = self.read_block(block, out, what)?;
-        if n != out.len() {
-            return Err(decoded_len(block, what, n, Allowed::Only(out.len() as u64)));
-        }
-        Ok(())
-    }
-
-    /// The decoded `block` of at most `most` bytes, from the cache or into it.
-    fn cached_block(&self, block: Block, most: usize, what: &'static str) -> Result<Arc<Vec<u8>>> {
-        let key = (block.start, block.stored.encode());
-        self.blocks.get_or_insert_with(&key, || {
-            let mut bytes = vec![0; most];
-            let n = self.read_block(block, &mut bytes, what)?;
-            bytes.truncate(n);
-            Ok(Arc::new(bytes))
-        })
-    }
-}
-
-fn decoded_len(block: Block, what: &'static str, found: usize, allowed: Allowed) -> Error {
-    Error::corrupt(
-        Place::Byte(block.start),
-        Corrupt::DecodedLen {
-            what,
-            found,
-            allowed,
-        },
-    )
 }
 
 impl FileReader {
@@ -396,6 +287,7 @@ impl FileReader {
         let start = self.contiguous?;
         self.image
             .inner
+            .stored
             .mapped(start, usize::try_from(self.len).ok()?)
     }
 
@@ -501,7 +393,8 @@ impl FileReader {
     pub(crate) fn read_block(&self, i: usize, out: &mut [u8]) -> Result<()> {
         self.image
             .inner
-            .read_whole_block(self.blocks[i], out, "a data block")
+            .blocks
+            .read_whole(self.blocks[i], out, "a data block")
             .map_err(|e| self.image.name(e))
     }
 
@@ -521,7 +414,7 @@ impl FileReader {
 
     fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let inner = &self.image.inner;
-        let block_size = u64::from(inner.superblock.block_size());
+        let block_size = u64::from(inner.stored.superblock.block_size());
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -533,24 +426,25 @@ impl FileReader {
             let out = &mut buf[done..done + n];
             match self.blocks.get(i) {
                 Some(block) if block.stored.is_sparse() => out.fill(0),
-                Some(block) if n == len => inner.read_whole_block(*block, out, "a data block")?,
+                Some(block) if n == len => inner.blocks.read_whole(*block, out, "a data block")?,
                 Some(block) if block.stored.is_raw() => {
                     if block.stored.len() as usize != len {
                         let found = block.stored.len() as usize;
-                        return Err(decoded_len(
-                            *block,
+                        return Err(block.wrong_len(
                             "a data block",
                             found,
                             Allowed::Only(len as u64),
                         ));
                     }
-                    inner.stored_into(block.start + skip as u64, out, "a data block")?;
+                    inner
+                        .stored
+                        .read_into(block.start + skip as u64, out, "a data block")?;
                 }
                 Some(block) => {
-                    let bytes = inner.cached_block(*block, len, "a data block")?;
+                    let bytes = inner.blocks.cached(*block, len, "a data block")?;
                     if bytes.len() != len {
                         let allowed = Allowed::Only(len as u64);
-                        return Err(decoded_len(*block, "a data block", bytes.len(), allowed));
+                        return Err(block.wrong_len("a data block", bytes.len(), allowed));
                     }
                     out.copy_from_slice(&bytes[skip..skip + n]);
                 }
@@ -563,7 +457,7 @@ impl FileReader {
 
     fn read_piece(&self, offset: u64, most: usize) -> Result<Piece> {
         let inner = &self.image.inner;
-        let block_size = u64::from(inner.superblock.block_size());
+        let block_size = u64::from(inner.stored.superblock.block_size());
         if offset >= self.len {
             return Ok(Piece::zeros(0));
         }
@@ -583,26 +477,21 @@ impl FileReader {
         if block.stored.is_sparse() {
             return Ok(Piece::zeros(len));
         }
-        let wrong_len = |found| {
-            Err(decoded_len(
-                *block,
-                what,
-                found,
-                Allowed::Only(whole as u64),
-            ))
-        };
+        let wrong_len = |found| Err(block.wrong_len(what, found, Allowed::Only(whole as u64)));
         if block.stored.is_raw() {
             if block.stored.len() as usize != whole {
                 return wrong_len(block.stored.len() as usize);
             }
             let mut bytes = vec![0; len];
-            inner.stored_into(block.start + skip as u64, &mut bytes, what)?;
+            inner
+                .stored
+                .read_into(block.start + skip as u64, &mut bytes, what)?;
             return Ok(Piece {
                 len,
                 block: Some((Arc::new(bytes), 0)),
             });
         }
-        let bytes = inner.cached_block(*block, whole, what)?;
+        let bytes = inner.blocks.cached(*block, whole, what)?;
         if bytes.len() != whole {
             return wrong_len(bytes.len());
         }
@@ -635,8 +524,8 @@ impl FileReader {
             ));
         };
         let what = "a fragment block";
-        let most = inner.superblock.block_size() as usize;
-        let bytes = inner.cached_block(tail.block, most, what)?;
+        let most = inner.stored.superblock.block_size() as usize;
+        let bytes = inner.blocks.cached(tail.block, most, what)?;
         let from = tail.offset as usize;
         let end = from.saturating_add(self.tail_len());
         if end > bytes.len() {

@@ -3,8 +3,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use zerocopy::little_endian::U32;
 
-use super::image::Inner;
 use super::meta_reader::{MetaCursor, MetaPos};
+use super::open_image::OpenImage;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::dir_listing::UNSTORED;
 use crate::format::inode::{self as wire, FileType, WireType};
@@ -215,19 +215,19 @@ impl Inode {
     }
 }
 
-impl Inner {
+impl OpenImage {
     /// Where the inode table ends.
     fn inode_table_end(&self) -> u64 {
-        self.superblock.directory_table()
+        self.stored.superblock.directory_table()
     }
 
     pub(crate) fn inode_cursor(&self, reference: InodeRef) -> Result<MetaCursor<'_>> {
-        let start = self.superblock.inode_table();
-        MetaCursor::new(self, start, self.inode_table_end(), reference.0)
+        let start = self.stored.superblock.inode_table();
+        MetaCursor::new(&self.metadata, start, self.inode_table_end(), reference.0)
     }
 
     pub(crate) fn inode_cursor_at(&self, pos: MetaPos) -> Result<MetaCursor<'_>> {
-        MetaCursor::at(self, self.inode_table_end(), pos)
+        MetaCursor::at(&self.metadata, self.inode_table_end(), pos)
     }
 
     pub(crate) fn read_inode(&self, reference: InodeRef) -> Result<Inode> {

@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use super::image::Inner;
+use super::meta_reader::MetaReader;
+use super::stored_image::StoredImage;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::table::TableShape;
 
@@ -42,8 +43,14 @@ impl LookupTable {
         self.shape.count
     }
 
-    /// Fills `entry` with entry `i`, which something at `from` points to.
-    pub(crate) fn read(&self, image: &Inner, i: u64, entry: &mut [u8], from: Place) -> Result<()> {
+    /// Fills `entry` with entry `i`, which something at `from` names.
+    pub(crate) fn read(
+        &self,
+        metadata: &MetaReader,
+        i: u64,
+        entry: &mut [u8],
+        from: Place,
+    ) -> Result<()> {
         let Some((block, offset)) = self.shape.place_of(i) else {
             let allowed = match self.shape.count.checked_sub(1) {
                 Some(last) => Allowed::AtMost(last),
@@ -54,13 +61,13 @@ impl LookupTable {
         let places = match self.places.get() {
             Some(places) => places,
             None => {
-                let places = self.read_places(image)?;
+                let places = self.read_places(metadata.image())?;
                 self.places.get_or_init(|| places)
             }
         };
         // `place_of` gives a block below `shape.blocks()`, which is the length of `places`.
         let at = places[block];
-        let block = image.metadata_block(at, self.list)?;
+        let block = metadata.block(at, self.list)?;
         let bytes = block
             .bytes
             .get(offset..offset + entry.len())
@@ -80,7 +87,7 @@ impl LookupTable {
         Ok(())
     }
 
-    fn read_places(&self, image: &Inner) -> Result<Box<[u64]>> {
+    fn read_places(&self, image: &StoredImage) -> Result<Box<[u64]>> {
         // At most 2^32 entries of 16 bytes are 2^23 blocks; the image has to hold their places.
         let need = self.shape.blocks() * 8;
         let have = image.superblock.bytes_used().saturating_sub(self.list);
@@ -103,7 +110,7 @@ impl LookupTable {
         let mut scratch = Vec::new();
         while left > 0 {
             let len = left.min(PART);
-            let stored = image.stored(at, len, self.what, &mut scratch)?;
+            let stored = image.bytes(at, len, self.what, &mut scratch)?;
             let (words, _) = stored.as_chunks::<8>();
             for word in words {
                 places.push(self.place(u64::from_le_bytes(*word), at)?);

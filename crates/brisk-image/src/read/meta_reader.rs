@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::image::Inner;
+use super::block_cache::{BlockCache, Decoded};
+use super::stored_image::StoredImage;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::metadata::{HEADER, METADATA_BLOCK, MetaRef, MetadataHeader};
 
@@ -16,12 +17,34 @@ pub(crate) struct MetaBlock {
     next: u64,
 }
 
-impl Inner {
+impl Decoded for MetaBlock {
+    fn decoded_len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Decodes metadata blocks, and keeps some of them.
+pub(crate) struct MetaReader {
+    image: Arc<StoredImage>,
+    cache: BlockCache<u64, MetaBlock>,
+}
+
+impl MetaReader {
+    pub(crate) fn new(image: Arc<StoredImage>) -> Self {
+        Self {
+            cache: BlockCache::new(image.limits.metadata_cache, METADATA_BLOCK as u64),
+            image,
+        }
+    }
+
+    /// The image whose blocks these are.
+    pub(crate) fn image(&self) -> &StoredImage {
+        &self.image
+    }
+
     /// The metadata block that is stored at byte `at` of the image, and ends before `end`.
-    pub(crate) fn metadata_block(&self, at: u64, end: u64) -> Result<Arc<MetaBlock>> {
-        let block = self
-            .metadata
-            .get_or_insert_with(&at, || self.decode_metadata_block(at).map(Arc::new))?;
+    pub(crate) fn block(&self, at: u64, end: u64) -> Result<Arc<MetaBlock>> {
+        let block = self.cache.get(at, || self.decode(at))?;
         if block.next > end {
             let what = "a metadata block";
             let need = block.next.saturating_sub(at);
@@ -34,10 +57,10 @@ impl Inner {
         Ok(block)
     }
 
-    fn decode_metadata_block(&self, at: u64) -> Result<MetaBlock> {
-        let what = "a metadata block";
-        // One read for header and body: what is read too much is at most 8 KiB.
-        let have = self.superblock.bytes_used().saturating_sub(at);
+    fn decode(&self, at: u64) -> Result<MetaBlock> {
+        let (image, what) = (&self.image, "a metadata block");
+        // One read gets header and body. It reads at most 8 KiB too much.
+        let have = image.superblock.bytes_used().saturating_sub(at);
         let most = usize::try_from(have)
             .unwrap_or(usize::MAX)
             .min(HEADER + METADATA_BLOCK);
@@ -51,8 +74,8 @@ impl Inner {
                 },
             )
         };
-        self.with_worker(|worker| {
-            let stored = self.stored(at, most, what, &mut worker.stored)?;
+        image.with_worker(|worker| {
+            let stored = image.bytes(at, most, what, &mut worker.stored)?;
             let (header, rest) = stored
                 .split_first_chunk::<HEADER>()
                 .ok_or_else(|| truncated(HEADER))?;
@@ -64,7 +87,7 @@ impl Inner {
                 body.into()
             } else {
                 let mut decoded = [0; METADATA_BLOCK];
-                let n = self.decode_with(&mut worker.decoder, body, &mut decoded, at, what)?;
+                let n = image.decode_with(&mut worker.decoder, body, &mut decoded, at, what)?;
                 decoded[..n].into()
             };
             if bytes.is_empty() {
@@ -87,7 +110,7 @@ impl Inner {
 /// A position in a table, from which one reads on across metadata blocks.
 #[derive(Clone)]
 pub(crate) struct MetaCursor<'a> {
-    image: &'a Inner,
+    metadata: &'a MetaReader,
     /// The first byte of the image that is not of this table.
     end: u64,
     /// Where `block` is stored.
@@ -106,10 +129,15 @@ pub(crate) struct MetaPos {
 
 impl<'a> MetaCursor<'a> {
     /// At `position` of the table that is stored from `start` and ends before `end`.
-    pub(crate) fn new(image: &'a Inner, start: u64, end: u64, position: MetaRef) -> Result<Self> {
+    pub(crate) fn new(
+        metadata: &'a MetaReader,
+        start: u64,
+        end: u64,
+        position: MetaRef,
+    ) -> Result<Self> {
         let at = start.saturating_add(position.block());
         Self::at(
-            image,
+            metadata,
             end,
             MetaPos {
                 at,
@@ -118,8 +146,8 @@ impl<'a> MetaCursor<'a> {
         )
     }
 
-    /// At a place that [`MetaCursor::pos`] told.
-    pub(crate) fn at(image: &'a Inner, end: u64, pos: MetaPos) -> Result<Self> {
+    /// At a place that [`MetaCursor::pos`] returned.
+    pub(crate) fn at(metadata: &'a MetaReader, end: u64, pos: MetaPos) -> Result<Self> {
         let MetaPos { at, offset } = pos;
         if at >= end {
             let field = "place of a metadata block";
@@ -130,7 +158,7 @@ impl<'a> MetaCursor<'a> {
                 Allowed::AtMost(end.saturating_sub(1)),
             ));
         }
-        let block = image.metadata_block(at, end)?;
+        let block = metadata.block(at, end)?;
         if offset > block.bytes.len() {
             let found = offset as u64;
             let allowed = Allowed::AtMost(block.bytes.len() as u64);
@@ -142,7 +170,7 @@ impl<'a> MetaCursor<'a> {
             ));
         }
         Ok(Self {
-            image,
+            metadata,
             end,
             at,
             block,
@@ -191,7 +219,7 @@ impl<'a> MetaCursor<'a> {
             return Err(Error::corrupt(self.place(), fault));
         }
         self.at = self.block.next;
-        self.block = self.image.metadata_block(self.at, self.end)?;
+        self.block = self.metadata.block(self.at, self.end)?;
         self.offset = 0;
         Ok(())
     }

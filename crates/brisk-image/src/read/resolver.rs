@@ -73,7 +73,7 @@ impl Image {
             };
             let inode = self.entry_inode(&entry)?;
             let InodeKind::Symlink(target) = inode.kind() else {
-                let limit = self.inner.limits.depth as u64;
+                let limit = self.inner.stored.limits.depth as u64;
                 // A damaged image may have a directory in itself.
                 if way.len() as u64 > limit {
                     let needs = way.len() as u64;

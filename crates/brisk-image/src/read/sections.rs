@@ -1,8 +1,12 @@
 //! Sections behind an image.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
 use zerocopy::FromBytes;
 
-use super::image::Inner;
+use super::stored_image::StoredImage;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::section::{self, HEADER, SectionKind, Wire};
 
@@ -20,7 +24,7 @@ pub(crate) struct Section {
     pub(crate) digest: [u8; 32],
 }
 
-impl Inner {
+impl StoredImage {
     /// All sections, in order.
     pub(crate) fn sections(&self) -> Result<Vec<Section>> {
         let image_len = self.source_len()?;
@@ -73,6 +77,19 @@ impl Inner {
             Some(section) => Ok(Some((section, self.section_contents(&section)?))),
             None => Ok(None),
         }
+    }
+
+    /// The directory that the tree belongs at, if a section records it.
+    pub(crate) fn recorded_place(&self) -> Result<Option<PathBuf>> {
+        let Some((section, bytes)) = self.section(SectionKind::PLACE)? else {
+            return Ok(None);
+        };
+        if bytes.first() != Some(&b'/') || bytes.contains(&0) {
+            let (name, why) = (bytes, "is not an absolute path");
+            let fault = Corrupt::Name { name, why };
+            return Err(Error::corrupt(Place::Byte(section.start), fault));
+        }
+        Ok(Some(OsString::from_vec(bytes).into()))
     }
 
     pub(crate) fn section_contents(&self, section: &Section) -> Result<Vec<u8>> {

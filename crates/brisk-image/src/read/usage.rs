@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::file_reader::FRAGMENT_TABLE;
-use super::image::{Image, Inner};
+use super::fragment_table::FRAGMENT_TABLE;
+use super::image::Image;
 use super::inode_reader::{File, Inode, InodeKind, InodeRef};
+use super::open_image::OpenImage;
 use crate::error::{Error, Result};
 use crate::format::superblock::{Superblock, flag};
 use crate::format::table::TableShape;
@@ -101,7 +102,7 @@ impl Image {
                 continue;
             }
             let kept = (count.linked.len() + count.places.len()) as u64;
-            let (needs, limit) = (kept * 64, self.inner.limits.memory);
+            let (needs, limit) = (kept * 64, self.inner.stored.limits.memory);
             if needs > limit {
                 return Err(self.name(Error::limit("the list of stored files", needs, limit)));
             }
@@ -248,25 +249,25 @@ impl Count {
     }
 }
 
-impl Inner {
+impl OpenImage {
     fn count_blocks_and_tables(&self, usage: &mut Usage) -> Result<()> {
-        for number in 0..self.superblock.fragment_count() {
+        for number in 0..self.stored.superblock.fragment_count() {
             let block = self.fragment(number, FRAGMENT_TABLE)?;
             usage.shared.stored += u64::from(block.stored.len());
         }
         usage.tables = self.tables()?;
-        for section in self.sections()? {
+        for section in self.stored.sections()? {
             let kind = section.kind.0.escape_ascii().to_string();
             usage.sections.push((kind, section.start, section.len));
         }
         let stored = usage.compressed.stored + usage.raw.stored + usage.shared.stored;
-        usage.other = self.superblock.inode_table().saturating_sub(stored);
+        usage.other = self.stored.superblock.inode_table().saturating_sub(stored);
         Ok(())
     }
 
     /// The stored bytes of each table, lists of blocks' places with their table.
     fn tables(&self) -> Result<Vec<(&'static str, u64)>> {
-        let superblock: &Superblock = &self.superblock;
+        let superblock: &Superblock = &self.stored.superblock;
         let mut spans = Vec::new();
         for (name, list, count, entry_len) in [
             (
@@ -294,7 +295,8 @@ impl Inner {
                 0 => list,
                 _ => {
                     let mut first = [0; 8];
-                    self.stored_into(list, &mut first, "the list of a table's blocks")?;
+                    self.stored
+                        .read_into(list, &mut first, "the list of a table's blocks")?;
                     u64::from_le_bytes(first)
                 }
             };

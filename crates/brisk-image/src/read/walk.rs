@@ -68,7 +68,7 @@ impl Image {
 
     /// Walks what is at and below `inode`, whose path is `path`.
     pub fn walk_from(&self, path: PathBuf, inode: Inode) -> Walk<'_> {
-        let superblock = &self.inner.superblock;
+        let superblock = &self.inner.stored.superblock;
         // A metadata block takes at least 3 stored bytes, and decodes to at most 8 KiB.
         let stored = superblock.directory_table_end() - superblock.directory_table();
         Walk {
@@ -87,7 +87,7 @@ impl Walk<'_> {
         let InodeKind::Directory(directory) = inode.kind() else {
             return Ok(());
         };
-        let limit = self.image.inner.limits.depth;
+        let limit = self.image.inner.stored.limits.depth;
         if self.open.len() >= limit {
             let (needs, limit) = (self.open.len() as u64 + 1, limit as u64);
             return Err(self

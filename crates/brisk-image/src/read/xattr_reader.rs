@@ -3,9 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 
-use super::image::{Image, Inner};
+use super::image::Image;
 use super::inode_reader::Inode;
 use super::meta_reader::MetaCursor;
+use super::open_image::OpenImage;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::metadata::MetaRef;
 use crate::format::xattr::{self, Key, MAX_VALUE, Set, Value};
@@ -47,17 +48,19 @@ impl Image {
     }
 }
 
-impl Inner {
+impl OpenImage {
     fn read_xattrs(&self, inode: &Inode, index: u32) -> Result<Vec<Xattr>> {
         let Some(table) = self.xattr_table()? else {
             return Ok(Vec::new());
         };
         let from = self.inode_cursor(inode.reference)?.place();
         let mut set = [0; size_of::<Set>()];
-        table.sets.read(self, index.into(), &mut set, from)?;
+        table
+            .sets
+            .read(&self.metadata, index.into(), &mut set, from)?;
         let set: Set = zerocopy::transmute!(set);
         let pairs = MetaRef::parse(set.pairs.get(), from, "place of an inode's xattrs")?;
-        let mut cursor = MetaCursor::new(self, table.pairs, table.end, pairs)?;
+        let mut cursor = MetaCursor::new(&self.metadata, table.pairs, table.end, pairs)?;
         let mut xattrs = Vec::new();
         let (mut names, mut bytes) = (0, 0);
         for _ in 0..set.count.get() {
@@ -82,11 +85,11 @@ impl Inner {
             }
             let value = self.read_value(&mut cursor, out_of_line, table.pairs, table.end)?;
             bytes += value.len() as u64;
-            if bytes > self.limits.memory {
+            if bytes > self.stored.limits.memory {
                 return Err(Error::limit(
                     "the xattrs of an inode",
                     bytes,
-                    self.limits.memory,
+                    self.stored.limits.memory,
                 ));
             }
             xattrs.push(Xattr {
@@ -116,7 +119,7 @@ impl Inner {
         let mut word = [0; 8];
         cursor.read(&mut word, "the reference to an xattr's value")?;
         let at = MetaRef::parse(u64::from_le_bytes(word), place, "place of an xattr's value")?;
-        let mut elsewhere = MetaCursor::new(self, start, end, at)?;
+        let mut elsewhere = MetaCursor::new(&self.metadata, start, end, at)?;
         let place = elsewhere.place();
         let len = value_len(&mut elsewhere, place)?;
         elsewhere.read_vec(len, "an xattr's value")

@@ -53,6 +53,7 @@ impl Image {
     pub fn recipe(&self) -> Result<Option<Recipe>> {
         let section = self
             .inner
+            .stored
             .section(SectionKind::RECIPE)
             .map_err(|e| self.name(e))?;
         let Some((_, bytes)) = section else {
