@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
+use super::decimal::decimal;
 use super::sparse::PaxSparse;
 use crate::format::xattr::MAX_VALUE;
 use crate::read::xattr_reader::Xattr;
@@ -192,17 +193,6 @@ impl<'a> Record<'a> {
         let (key, value) = (&text[..equals], &text[equals + 1..]);
         (!key.is_empty()).then_some(Self { len, key, value })
     }
-}
-
-/// A number of digits only.
-pub(super) fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u64, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    })
 }
 
 /// The second in which the time in `text` is, or the nearest there is a number for.

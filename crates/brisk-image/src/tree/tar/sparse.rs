@@ -4,8 +4,8 @@
 //! records one by one (0.0) or as a list (0.1), and in front of the contents (1.0). In each, the
 //! pieces that are not holes stand one after the other, each from a multiple of 512 bytes on.
 
+use super::decimal::decimal;
 use super::header::BLOCK;
-use super::pax_records::decimal;
 
 /// Pieces that a file has at most: 24 MiB of them.
 const MAX_PIECES: u64 = 1 << 20;
