@@ -11,6 +11,7 @@ a launch needs ([`launch`]); for all else it becomes `brisk-tools` ([`all_verbs`
 mod answer;
 mod args;
 mod disk_rate;
+mod hot_pack_args;
 mod image_args;
 mod json;
 mod kernel_feature;
@@ -18,6 +19,7 @@ mod lab;
 mod launcher;
 mod messages;
 mod names;
+mod output_file;
 mod page;
 mod progress;
 mod readiness;

@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
-use brisk_image::{HotPackWriter, HotSummary, ImageWriter, Prefer, TreeRules};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use indicatif::BinaryBytes;
+use brisk_image::{HotPackWriter, HotSummary, TreeRules};
 use serde::Serialize;
 
-use super::pack::check_output;
 use super::profile::{open, origin};
 use crate::answer::Answer;
-use crate::messages::{count, say, warn};
+use crate::hot_pack_args::{PreferArg, summary_text};
+use crate::messages::{say, warn};
+use crate::output_file::{check_outside, is_same};
 use crate::progress::Progress;
 
 /// Of what to take the pages, and where to put them.
@@ -55,45 +54,6 @@ pub struct Args {
     quiet: bool,
 }
 
-/// What a hot pack is made for.
-#[derive(Debug, clap::Args)]
-pub struct PreferArg {
-    /// Makes the hot pack for fast disks (speed: lz4), or for slow disks and small downloads (size:
-    /// zstd).
-    #[arg(
-        long,
-        value_name = "WHAT",
-        default_value = "speed",
-        requires = "profile",
-        value_parser = PossibleValuesParser::new(["speed", "size"])
-            .try_map(|name| name.parse::<Prefer>())
-    )]
-    prefer: Prefer,
-}
-
-/// The hot pack behind an image that is written.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Hot pack")]
-pub struct BehindArgs {
-    /// Puts the pages that this profile asks for behind the image, once more, in about the order in which
-    /// the launch does.
-    #[arg(long, value_name = "PROFILE")]
-    profile: Option<PathBuf>,
-
-    #[command(flatten)]
-    prefer: PreferArg,
-}
-
-impl BehindArgs {
-    /// `writer`, with the hot pack that is asked for.
-    pub fn apply(&self, writer: ImageWriter) -> anyhow::Result<ImageWriter> {
-        Ok(match &self.profile {
-            Some(path) => writer.hot_pack(open(path)?, self.prefer.prefer),
-            None => writer,
-        })
-    }
-}
-
 #[derive(Serialize)]
 struct Report<'a> {
     hot_pack: std::borrow::Cow<'a, str>,
@@ -109,7 +69,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if is_same(&args.tree, Path::new("/")) {
         // Every name is in it, and nobody packs all of it.
     } else if args.tree.is_dir() {
-        check_output(&args.tree, &args.output, &TreeRules::default())?;
+        check_outside(&args.tree, &args.output, &TreeRules::default())?;
     } else if is_same(&args.tree, &args.output) {
         bail!(
             "{}: the output would replace the image; name another file",
@@ -145,28 +105,4 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         ));
     }
     Ok(Answer::Yes)
-}
-
-/// What is in a hot pack, for people.
-pub fn summary_text(summary: &HotSummary) -> String {
-    let outside = match summary.outside_pages {
-        0 => String::new(),
-        n => format!("; of other roots: {}", count(n, "page", "pages")),
-    };
-    format!(
-        "{} of {}, {} in, {} out; look-ups: {} found, {} absent{outside}",
-        count(summary.pages, "page", "pages"),
-        count(summary.files, "file", "files"),
-        BinaryBytes(summary.bytes),
-        BinaryBytes(summary.file_bytes),
-        summary.found,
-        summary.absent
-    )
-}
-
-/// Whether both are there, and one file.
-pub fn is_same(a: &Path, b: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let id = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
-    id(a).is_some_and(|a| id(b) == Some(a))
 }

@@ -16,10 +16,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use super::hot::{self, BehindArgs};
 use crate::answer::Answer;
+use crate::hot_pack_args::{self, BehindArgs};
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
 use crate::messages::{count, say, warn};
+use crate::output_file::check_outside;
 use crate::progress::Progress;
 use crate::size::parse_size_u32;
 
@@ -257,7 +258,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let exclude = args.rules.exclude_lines()?;
     let rules = args.tree_rules(&exclude)?;
     if !args.is_archive() {
-        check_output(&args.tree, &args.output, &rules)?;
+        check_outside(&args.tree, &args.output, &rules)?;
     }
 
     let mut warnings = Vec::new();
@@ -325,7 +326,7 @@ pub fn report(written: &Written<'_>) -> anyhow::Result<()> {
     } else if !written.quiet {
         say(&summary_text(output, summary, seconds));
         if let Some(pack) = &summary.hot_pack {
-            say(&format!("hot pack: {}", hot::summary_text(pack)));
+            say(&format!("hot pack: {}", hot_pack_args::summary_text(pack)));
         }
     }
     Ok(())
@@ -355,33 +356,6 @@ fn summary_text(output: &Path, summary: &Summary, seconds: f64) -> String {
     }
     let threads = count(summary.threads as u64, "thread", "threads");
     text + &format!("; {seconds:.1} s on {threads}")
-}
-
-/// Checks that the image can be put at `output` without harm.
-pub fn check_output(tree: &Path, output: &Path, rules: &TreeRules) -> anyhow::Result<()> {
-    if let Some(inside) = path_inside(tree, output)
-        && !rules.leaves_out(&inside, false)
-    {
-        bail!(
-            "{}: the output is inside the tree and would be packed the next time; \
-             write it elsewhere, or add --exclude /{}",
-            output.display(),
-            inside.display()
-        );
-    }
-    Ok(())
-}
-
-/// The path of `file` from the root of `tree`, if it is inside. That one of them does not exist
-/// is said by whoever opens it.
-fn path_inside(tree: &Path, file: &Path) -> Option<PathBuf> {
-    let directory = match file.parent()? {
-        parent if parent.as_os_str().is_empty() => Path::new("."),
-        parent => parent,
-    };
-    let directory = directory.canonicalize().ok()?;
-    let inside = directory.strip_prefix(tree.canonicalize().ok()?).ok()?;
-    Some(inside.join(file.file_name()?))
 }
 
 impl Args {
@@ -600,24 +574,5 @@ mod tests {
             message("*.sh=rwx"),
             "mode is \"rwx\", allowed is an octal number up to 7777, or clauses such as u+x,go=rX"
         );
-    }
-
-    #[test]
-    fn a_file_is_left_out_with_its_directory() {
-        let own = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
-        let table: &[(&[&str], &str, bool)] = &[
-            (&[], "app.img", false),
-            (&["/app.img"], "app.img", true),
-            (&["*.img"], "out/app.img", true),
-            (&["/app.img"], "out/app.img", false),
-            (&["out/"], "out/deep/app.img", true),
-            (&["*.img", "!app.img"], "app.img", false),
-            (&["out/", "!app.img"], "out/app.img", true),
-        ];
-        for (patterns, path, expected) in table {
-            let rules = TreeRules::default().exclude(&own(patterns)).unwrap();
-            let got = rules.leaves_out(Path::new(path), false);
-            assert_eq!(got, *expected, "{patterns:?} {path}");
-        }
     }
 }

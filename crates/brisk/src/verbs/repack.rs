@@ -7,12 +7,13 @@ use std::time::Instant;
 use anyhow::bail;
 use brisk_image::{Tree, TreeRules};
 
-use super::hot::{BehindArgs, is_same};
 use super::pack::{CodecArgs, LayoutArgs, Written, report};
 use crate::answer::Answer;
+use crate::hot_pack_args::BehindArgs;
 use crate::image_args::ImageArgs;
 use crate::messages::warn;
 use crate::names::shown;
+use crate::output_file::is_same;
 use crate::progress::Progress;
 
 /// Which image to pack again, and how.

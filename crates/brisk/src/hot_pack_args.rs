@@ -1,0 +1,66 @@
+//! Options of the verbs that make hot packs, and what they say about one.
+
+use std::path::PathBuf;
+
+use brisk_image::{HotSummary, ImageWriter, Prefer};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use indicatif::BinaryBytes;
+
+use crate::messages::count;
+use crate::verbs::profile::open;
+
+/// What a hot pack is made for.
+#[derive(Debug, clap::Args)]
+pub struct PreferArg {
+    /// Makes the hot pack for fast disks (speed: lz4), or for slow disks and small downloads (size:
+    /// zstd).
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "speed",
+        requires = "profile",
+        value_parser = PossibleValuesParser::new(["speed", "size"])
+            .try_map(|name| name.parse::<Prefer>())
+    )]
+    pub prefer: Prefer,
+}
+
+/// The hot pack behind an image that is written.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Hot pack")]
+pub struct BehindArgs {
+    /// Puts the pages that this profile asks for behind the image, once more, in about the order in which
+    /// the launch does.
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<PathBuf>,
+
+    #[command(flatten)]
+    prefer: PreferArg,
+}
+
+impl BehindArgs {
+    /// `writer`, with the hot pack that is asked for.
+    pub fn apply(&self, writer: ImageWriter) -> anyhow::Result<ImageWriter> {
+        Ok(match &self.profile {
+            Some(path) => writer.hot_pack(open(path)?, self.prefer.prefer),
+            None => writer,
+        })
+    }
+}
+
+/// One line for people about what a hot pack holds.
+pub fn summary_text(summary: &HotSummary) -> String {
+    let outside = match summary.outside_pages {
+        0 => String::new(),
+        n => format!("; of other roots: {}", count(n, "page", "pages")),
+    };
+    format!(
+        "{} of {}, {} in, {} out; look-ups: {} found, {} absent{outside}",
+        count(summary.pages, "page", "pages"),
+        count(summary.files, "file", "files"),
+        BinaryBytes(summary.bytes),
+        BinaryBytes(summary.file_bytes),
+        summary.found,
+        summary.absent
+    )
+}

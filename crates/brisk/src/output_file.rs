@@ -1,0 +1,64 @@
+//! Where a verb may write its output without harm.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use brisk_image::TreeRules;
+
+/// Checks that `output` is not inside the tree, where the next run would pack it.
+pub fn check_outside(tree: &Path, output: &Path, rules: &TreeRules) -> anyhow::Result<()> {
+    if let Some(inside) = path_inside(tree, output)
+        && !rules.leaves_out(&inside, false)
+    {
+        bail!(
+            "{}: the output is inside the tree and would be packed the next time; \
+             write it elsewhere, or add --exclude /{}",
+            output.display(),
+            inside.display()
+        );
+    }
+    Ok(())
+}
+
+/// The path of `file` from the root of `tree`, if it is inside. If one of the two does not exist, opening it
+/// fails later and says so.
+fn path_inside(tree: &Path, file: &Path) -> Option<PathBuf> {
+    let directory = match file.parent()? {
+        parent if parent.as_os_str().is_empty() => Path::new("."),
+        parent => parent,
+    };
+    let directory = directory.canonicalize().ok()?;
+    let inside = directory.strip_prefix(tree.canonicalize().ok()?).ok()?;
+    Some(inside.join(file.file_name()?))
+}
+
+/// True if both paths exist and lead to the same file.
+pub fn is_same(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    id(a).is_some_and(|a| id(b) == Some(a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_left_out_with_its_directory() {
+        let own = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
+        let table: &[(&[&str], &str, bool)] = &[
+            (&[], "app.img", false),
+            (&["/app.img"], "app.img", true),
+            (&["*.img"], "out/app.img", true),
+            (&["/app.img"], "out/app.img", false),
+            (&["out/"], "out/deep/app.img", true),
+            (&["*.img", "!app.img"], "app.img", false),
+            (&["out/", "!app.img"], "out/app.img", true),
+        ];
+        for (patterns, path, expected) in table {
+            let rules = TreeRules::default().exclude(&own(patterns)).unwrap();
+            let got = rules.leaves_out(Path::new(path), false);
+            assert_eq!(got, *expected, "{patterns:?} {path}");
+        }
+    }
+}
