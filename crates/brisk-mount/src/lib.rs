@@ -10,8 +10,18 @@ the kernel's mount alone, on a [`LoopDevice`]. [`KernelSupport`] says what the r
 
 [`Trace`] starts a program from an image and from plain directories, and records what it asks for
 by serving them; [`SystemTrace`] records by the kernel's events what it reads of the whole system.
-[`Replay`] has the kernel read what was recorded, from wherever it is now, and [`ReplayBeside`] does that
+[`Replay`] has the kernel read what was recorded, from wherever it is now, and [`BackgroundReplay`] does that
 while the calling process becomes a program.
+
+# Where decisions are
+
+Each rule is a function of plain values in a file of its own, with a table of cases as its test:
+
+| when | file |
+|---|---|
+| a replay goes on, pauses or is given up, and a learned profile is recorded again | `replay/verdict.rs` |
+| what a disk is taken to charge | `replay/disk.rs` |
+| how much is read ahead at most | `replay/budget.rs` |
 
 # Example
 
@@ -94,7 +104,10 @@ pub use mount_table::mount_points;
 pub use namespace::enter_private;
 pub use page_log::PageEvent;
 pub use reclaimer::Reclaimer;
-pub use replay::{AfterReplay, DiskCharge, MeasuredDisk, Replay, ReplayBeside, Replayed, warm};
+pub use replay::{
+    AfterReplay, BackgroundReplay, DiskCharge, GivenUp, MeasuredDisk, NextLaunch, Replay, Replayed,
+    warm,
+};
 pub use run::{Launch, PlainLaunch};
 pub use session::{
     Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, OperationStatus, Session,

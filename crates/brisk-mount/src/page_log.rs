@@ -46,7 +46,7 @@ pub struct PageEvent {
 
 impl PageEvent {
     /// What a log says (see [`SessionFill::log`](crate::SessionFill::log) and
-    /// [`ReplayBeside::log`](crate::ReplayBeside::log)): the events, and how many more there were behind
+    /// [`BackgroundReplay::log`](crate::BackgroundReplay::log)): the events, and how many more there were behind
     /// the last that was kept. None as long as the log is not complete.
     pub fn list(log: &[u8]) -> Option<(Vec<Self>, u64)> {
         let records = log.strip_suffix(b"\0")?.split(|byte| *byte == 0);

@@ -1,6 +1,6 @@
 //! The disk that a directory is on, and what it charges for reads.
 //!
-//! What was measured is kept in `$XDG_CACHE_HOME/brisk/devices`, else in `~/.cache/brisk/devices`: a
+//! Measured charges are kept in `$XDG_CACHE_HOME/brisk/devices`, else in `~/.cache/brisk/devices`: a
 //! file for each disk, with the line `bps=BYTES,iops=OPERATIONS`.
 
 use std::fs::{self, File};
@@ -17,31 +17,53 @@ use rustix::process::getpid;
 use crate::error::{Action, Cause, Error, Result};
 use crate::session::{cache_directory, open_private};
 
-/// What a disk is taken to charge about which nothing is known but its kind.
+/// What a disk is taken to charge, by its kind: bytes and operations in a second.
 const TURNING: (u64, u64) = (150 << 20, 100);
 const STANDING: (u64, u64) = (1 << 30, 20_000);
 
-/// Bytes of a file of [`DiskCharges`], at most.
+/// Bytes of a file of [`MeasuredCharges`], at most.
 const TEXT: u64 = 64;
 
-/// A disk; none for what is on no disk of its own (FUSE, networks, overlays).
+/// What the caller says that a disk charges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskCharge {
+    /// Bytes in a second.
+    pub bytes_per_second: Option<std::num::NonZeroU64>,
+    /// Operations in a second.
+    pub operations_per_second: Option<std::num::NonZeroU64>,
+}
+
+impl DiskCharge {
+    /// What a disk is taken to charge: what is given, else what was measured, else what its kind does.
+    pub(super) fn charge(self, measured: Option<Charge>, kind: Charge) -> Charge {
+        let known = measured.unwrap_or(kind);
+        Charge {
+            bytes_per_second: self.bytes_per_second.unwrap_or(known.bytes_per_second),
+            operations_per_second: self
+                .operations_per_second
+                .unwrap_or(known.operations_per_second),
+        }
+    }
+}
+
+/// A disk. FUSE, networks and overlays are on none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
     device: Option<BlockDevice>,
 }
 
 impl Disk {
-    /// Something that is on no disk.
+    /// For what is on no disk.
     pub(super) const NONE: Self = Self { device: None };
 
-    /// That of the file behind a descriptor.
+    /// The disk of an open file.
     pub(super) fn of(fd: &OwnedFd) -> Self {
         Self {
             device: fstat(fd).ok().and_then(|stat| BlockDevice::of(stat.st_dev)),
         }
     }
 
-    /// What names the disk among others: its number, which a later one may have, and its size.
+    /// A name that tells the disk from others: its number, which a later disk may have, and its size.
     pub(super) fn name(&self) -> Option<String> {
         let device = self.device.as_ref()?;
         let number = device.text("dev")?;
@@ -50,7 +72,7 @@ impl Disk {
         plain.then(|| format!("{number}-{size}"))
     }
 
-    /// How files on it are read, if it charges what it is taken to.
+    /// How files on it are read, if it charges what others of its kind do.
     pub(super) fn reads(&self) -> DiskReads {
         let device = self.device.as_ref();
         let turning = device.and_then(|device| device.number("queue/rotational")) == Some(1);
@@ -66,14 +88,14 @@ impl Disk {
     }
 }
 
-/// What disks charge, as it was measured: a directory of the user's.
-pub(super) struct DiskCharges {
+/// What disks charge, as measured: a directory of the user's.
+pub(super) struct MeasuredCharges {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-impl DiskCharges {
-    /// Opens it. Without `make`, none if there is none.
+impl MeasuredCharges {
+    /// Opens the directory. None if there is none, unless `make` makes it.
     pub(super) fn open(make: bool) -> Result<Option<Self>> {
         let open = || {
             let cache = cache_directory()?;
@@ -90,7 +112,7 @@ impl DiskCharges {
         open().map_err(|cause| Error::new(Action::Measure, cause))
     }
 
-    /// What the disk of this name charges; none if that was not measured, or is not to be read.
+    /// What the disk of this name charges; none if that was not measured, or cannot be read.
     pub(super) fn get(&self, name: &str) -> Option<Charge> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(&self.fd, name, flags, Mode::empty()).ok()?);
@@ -133,13 +155,13 @@ fn parse(text: &str) -> Option<Charge> {
     })
 }
 
-/// A directory as a path only.
+/// Opens a directory as a path only.
 pub(super) fn open_root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(rustix::fs::CWD, path, flags, Mode::empty())?)
 }
 
-/// The file behind a descriptor that was opened as a path only, opened to be read.
+/// Opens a file to read it that was opened as a path only.
 pub(super) fn reopen(file: &OwnedFd) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -151,11 +173,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_again_and_nothing_else() {
+    fn a_kept_charge_is_read_again_and_nothing_else() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("devices");
         let fd = open_private(&path).expect("ours");
-        let charges = DiskCharges { fd, path };
+        let charges = MeasuredCharges { fd, path };
         assert_eq!(charges.get("254:0-100"), None);
         let number = |n| NonZeroU64::new(n).expect("not zero");
         let charge = Charge {
@@ -170,6 +192,31 @@ mod tests {
         }
         fs::write(charges.path.join("other"), vec![b'9'; 1 << 20]).expect("room");
         assert_eq!(charges.get("other"), None);
+    }
+
+    #[test]
+    fn what_is_given_comes_before_what_was_measured_and_that_before_the_kind() {
+        let number = |n| NonZeroU64::new(n).expect("not zero");
+        let charge = |bytes, operations| Charge {
+            bytes_per_second: number(bytes),
+            operations_per_second: number(operations),
+        };
+        let given = |bytes, operations| DiskCharge {
+            bytes_per_second: NonZeroU64::new(bytes),
+            operations_per_second: NonZeroU64::new(operations),
+        };
+        let measured = Some(charge(21, 22));
+        for (given, measured, taken) in [
+            (given(0, 0), None, charge(31, 32)),
+            (given(0, 0), measured, charge(21, 22)),
+            (given(11, 0), measured, charge(11, 22)),
+            (given(0, 12), measured, charge(21, 12)),
+            (given(0, 12), None, charge(31, 12)),
+            (given(11, 12), measured, charge(11, 12)),
+        ] {
+            let found = given.charge(measured, charge(31, 32));
+            assert_eq!(found, taken, "{given:?} {measured:?}");
+        }
     }
 
     #[test]

@@ -10,13 +10,14 @@ use brisk_io::{
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
+use super::budget;
 use super::disk::{Disk, reopen};
-use super::{THREADS, most, within};
+use super::profile_replay::THREADS;
 use crate::error::{Action, Cause, Error, Result};
 
-/// Has `files` in the page cache, whole and in this order, and waits for it. What is not a regular file
-/// or may not be read is counted as missing with the length that is given. At most `budget` bytes are
-/// read, and half of the free memory.
+/// Reads `files` into the page cache, whole and in this order, and waits until they are there. What is not
+/// a regular file or may not be read counts as missing, with the given length. At most `budget` bytes
+/// are read, and at most half of the free memory.
 ///
 /// # Errors
 ///
@@ -24,17 +25,17 @@ use crate::error::{Action, Cause, Error, Result};
 pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchCounts> {
     let options = PrefetchOptions {
         threads: THREADS.get(),
-        budget: most(budget),
+        budget: budget::budget(budget),
         race: false,
     };
-    // What is read whole has no gaps, so its charge decides nothing.
+    // Whole files have no gaps to be read over, so the charge decides nothing.
     let reads = Disk::NONE.reads();
     let ranges = (0u32..).zip(&files).map(|(file, (_, len))| Extent {
         file,
         offset: 0,
         len: *len,
     });
-    let (ranges, left_out) = within(ranges, options.budget);
+    let (ranges, left_out) = budget::within(ranges, options.budget);
     let extents = plan_extents(ranges, |_| reads);
     let held = files.iter().map(|_| Mutex::default()).collect();
     let whole = WholeFiles {
@@ -51,7 +52,7 @@ pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchC
     Ok(counts)
 }
 
-/// Files that are opened when they are asked for.
+/// Files that are opened when they are needed.
 struct WholeFiles {
     files: Vec<(PathBuf, u64)>,
     held: Vec<Mutex<Weak<File>>>,
@@ -63,7 +64,7 @@ impl PrefetchFiles for WholeFiles {
         let at = extent.file as usize;
         let held = self.held.get(at)?;
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-        // Closed as soon as nothing of it is under way: a tree has more files than may be open.
+        // A file is closed as soon as no read of it is under way: a tree has more files than may be open.
         if let Some(file) = held.upgrade() {
             return Some(file);
         }

@@ -31,6 +31,7 @@ use super::directory::open_private;
 use super::key::Key;
 use super::open::open_file;
 use crate::error::{Action, Cause, Error, Result};
+use crate::replay::NextLaunch;
 
 /// The files of one key.
 const KINDS: [&str; 4] = ["hot", "profile", "image", "more"];
@@ -185,13 +186,21 @@ impl LearnedPacks {
         Some((self.path.join(name), file))
     }
 
-    /// Removes what was learned of this key, if `used` is still its profile: another launch may have
-    /// learned anew meanwhile.
+    /// Does with the profile of this key what a replay of it has found. Nothing is done if `used` is not
+    /// its profile any more: another launch may have learned anew meanwhile.
     ///
     /// # Errors
     ///
-    /// `Io` if it cannot be looked at or removed.
-    pub fn forget_profile(&self, key: &str, used: &Metadata) -> Result<()> {
+    /// `Io` if its files cannot be looked at, written or removed.
+    pub fn after_replay(&self, key: &str, used: &Metadata, next: NextLaunch) -> Result<()> {
+        match next {
+            NextLaunch::Replays => Ok(()),
+            NextLaunch::RecordsMore => self.record_more(key, used),
+            NextLaunch::RecordsAnew => self.forget_profile(key, used),
+        }
+    }
+
+    fn forget_profile(&self, key: &str, used: &Metadata) -> Result<()> {
         let forget = || match self.is_profile(key, used)? {
             true => self.remove(key),
             false => Ok(()),
@@ -199,21 +208,16 @@ impl LearnedPacks {
         forget().map_err(|e| self.failed("remove a profile from", e))
     }
 
-    /// Has the next launch of this key recorded, to add to the profile what that launch asks for, if
-    /// `used` is still its profile, and was learned from fewer launches than one can be.
-    ///
-    /// # Errors
-    ///
-    /// `Io` if it cannot be looked at or written.
-    pub fn learn_more(&self, key: &str, used: &Metadata) -> Result<()> {
-        let learn = || {
+    /// Has the next launch recorded too, unless the profile is of as many launches as one may be.
+    fn record_more(&self, key: &str, used: &Metadata) -> Result<()> {
+        let record = || {
             let known = self.profile(key).map_or(0, |known| known.runs());
             if known < MOST_LAUNCHES && self.is_profile(key, used)? {
                 File::create(self.reach(&format!("{key}.more")))?;
             }
             Ok(())
         };
-        learn().map_err(|e| self.failed("write to", e))
+        record().map_err(|e| self.failed("write to", e))
     }
 
     /// Takes note that a launch of this key is recorded now: whatever becomes of that, later ones use what is
@@ -507,14 +511,20 @@ mod tests {
         put(&packs, "a.profile", 1, 1);
         let (path, used) = packs.use_profile("a").expect("one");
         let used = used.metadata().expect("open");
+        let anew = |used: &Metadata| {
+            packs
+                .after_replay("a", used, NextLaunch::RecordsAnew)
+                .expect("ours");
+        };
         put(&packs, "new", 1, 1);
         fs::rename(packs.path.join("new"), &path).expect("ours");
-        packs.forget_profile("a", &used).expect("ours");
+        anew(&used);
         assert!(path.exists());
         let now = fs::metadata(&path).expect("there");
-        packs.forget_profile("a", &now).expect("ours");
+        anew(&now);
         assert!(!path.exists());
-        packs.forget_profile("a", &now).expect("gone is gone");
+        // Gone is gone.
+        anew(&now);
     }
 
     #[test]
@@ -542,7 +552,9 @@ mod tests {
         let more = || {
             let (_, used) = packs.use_profile("a")?;
             let used = used.metadata().expect("open");
-            packs.learn_more("a", &used).expect("ours");
+            packs
+                .after_replay("a", &used, NextLaunch::RecordsMore)
+                .expect("ours");
             packs.profile("a").map(|known| known.runs())
         };
         keep("0", 1);

@@ -6,7 +6,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use brisk_image::{Limits, Profile};
-use brisk_mount::{DiskCharge, PlainLaunch, Replay, ReplayBeside, Replayed, with_reasons};
+use brisk_mount::{
+    BackgroundReplay, DiskCharge, GivenUp, PlainLaunch, Replay, Replayed, with_reasons,
+};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
@@ -92,11 +94,11 @@ impl ReadingArgs {
         self.disk.unwrap_or_default()
     }
 
-    /// Tells a replay beside a program.
-    pub fn apply(&self, beside: &mut ReplayBeside) {
-        beside.charge = self.charge();
-        beside.budget = self.budget;
-        beside.threads = self.threads;
+    /// Sets what was given.
+    pub fn apply(&self, background: &mut BackgroundReplay) {
+        background.charge = self.charge();
+        background.budget = self.budget;
+        background.threads = self.threads;
     }
 }
 
@@ -110,13 +112,13 @@ impl Args {
 /// Never comes back if there is a command that starts.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.has_command() {
-        let mut beside = ReplayBeside::open(&args.profile)?;
-        beside.at = args.at.clone();
-        args.reading.apply(&mut beside);
-        beside.log = args.log.clone();
-        beside.report = args.verbose.then_some(summary);
-        return start_beside(
-            beside,
+        let mut background = BackgroundReplay::open(&args.profile)?;
+        background.at = args.at.clone();
+        args.reading.apply(&mut background);
+        background.log = args.log.clone();
+        background.report = args.verbose.then_some(summary);
+        return start_with(
+            background,
             &PlainLaunch {
                 tree: None,
                 command: args.command.clone(),
@@ -163,14 +165,14 @@ pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()>
 }
 
 /// Starts the process that replays, and becomes the program, also where nothing can be replayed.
-pub fn start_beside(beside: ReplayBeside, launch: &PlainLaunch) -> anyhow::Result<Answer> {
-    start_or_warn(beside);
+pub fn start_with(background: BackgroundReplay, launch: &PlainLaunch) -> anyhow::Result<Answer> {
+    start_or_warn(background);
     match launch.exec()? {}
 }
 
 /// Starts the process that replays. Without it, the program is only slower.
-pub fn start_or_warn(beside: ReplayBeside) {
-    if let Err(error) = beside.start() {
+pub fn start_or_warn(background: BackgroundReplay) {
+    if let Err(error) = background.start() {
         warn(&format!("{}; nothing is replayed", with_reasons(&error)));
     }
 }
@@ -187,12 +189,14 @@ pub fn summary(replayed: &Replayed) -> String {
         count(replayed.look_ups, "name", "names"),
         replayed.time.as_millis()
     );
-    if replayed.strayed {
-        text += "; given up, as the program reads other things";
-    }
-    if replayed.foreign {
-        text += "; given up, as the program is one of the tree that was not started when the profile was recorded";
-    }
+    text += match replayed.given_up {
+        None => "",
+        Some(GivenUp::OtherReads) => "; given up, as the program reads other things",
+        Some(GivenUp::UnrecordedProgram) => {
+            "; given up, as the program is one of the tree that was not started when the profile was recorded"
+        }
+        Some(_) => "; given up",
+    };
     let lacks = [
         (replayed.stale, "of another length"),
         (replayed.missing, "missing"),
@@ -226,8 +230,8 @@ fn to_json(replayed: &Replayed) -> Value {
         "missing_files": replayed.missing,
         "look_ups": replayed.look_ups,
         "changed_look_ups": replayed.changed,
-        "strayed": replayed.strayed,
-        "foreign": replayed.foreign,
+        "strayed": replayed.given_up == Some(GivenUp::OtherReads),
+        "foreign": replayed.given_up == Some(GivenUp::UnrecordedProgram),
         "microseconds": u64::try_from(replayed.time.as_micros()).unwrap_or(u64::MAX),
     })
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use brisk_image::{Audit, Audited, AuditedFile, Image, Profile};
 use brisk_mount::{
-    ErrorKind, Launch, LearnedPacks, Learning, PlainLaunch, Readiness, Replay, ReplayBeside,
-    Replayed, Session, SessionFill, SessionImage, Trace, sessions, with_reasons,
+    BackgroundReplay, ErrorKind, Launch, LearnedPacks, Learning, NextLaunch, PlainLaunch,
+    Readiness, Replay, Session, SessionFill, SessionImage, Trace, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -271,11 +271,15 @@ pub fn start(
     let (at, image) = (place.at(args), &place.image);
     let result = if args.kernel {
         // Before the mount, which may cover it.
-        let profile = args.profile.as_ref().map(ReplayBeside::open).transpose()?;
+        let profile = args
+            .profile
+            .as_ref()
+            .map(BackgroundReplay::open)
+            .transpose()?;
         launch(args, at, image).exec_after(|place| {
-            if let Some(mut beside) = profile {
-                arrange(&mut beside, args, place);
-                replay::start_or_warn(beside);
+            if let Some(mut background) = profile {
+                arrange(&mut background, args, place);
+                replay::start_or_warn(background);
             }
         })
     } else {
@@ -315,9 +319,9 @@ fn run_directory(
         command: args.command.clone(),
     };
     if let Some(profile) = &args.profile {
-        let mut beside = ReplayBeside::open(profile)?;
-        arrange(&mut beside, args, &tree);
-        return replay::start_beside(beside, &launch);
+        let mut background = BackgroundReplay::open(profile)?;
+        arrange(&mut background, args, &tree);
+        return replay::start_with(background, &launch);
     }
     if !args.auto {
         bail!(
@@ -344,23 +348,19 @@ fn run_directory(
         return trace(args, traced);
     };
     let used = profile.metadata().context("cannot examine a profile")?;
-    let mut beside = ReplayBeside::of(path, profile);
-    arrange(&mut beside, args, &tree);
-    beside.watch = Some(LAUNCH);
-    beside.then = Some(Box::new(move |replayed| {
-        let stale = replayed.is_none_or(Replayed::is_stale);
-        if stale || replayed.is_some_and(Replayed::is_of_another_launch) {
-            // The next run records. What cannot be written is looked at again by the one after.
-            let packs = LearnedPacks::open(&learning.packs);
-            packs
-                .and_then(|packs| match stale {
-                    true => packs.forget_profile(&key, &used),
-                    false => packs.learn_more(&key, &used),
-                })
-                .ok();
+    let mut background = BackgroundReplay::of(path, profile);
+    arrange(&mut background, args, &tree);
+    background.watch = Some(LAUNCH);
+    background.then = Some(Box::new(move |next| {
+        if next == NextLaunch::Replays {
+            return;
         }
+        // What cannot be written is looked at again by the next launch.
+        LearnedPacks::open(&learning.packs)
+            .and_then(|packs| packs.after_replay(&key, &used, next))
+            .ok();
     }));
-    replay::start_beside(beside, &launch)
+    replay::start_with(background, &launch)
 }
 
 /// Traces the program, which does not take brisk's place then, and has `keep` keep its profile.
@@ -416,10 +416,10 @@ fn exited(status: Option<ExitStatus>) -> Answer {
     Answer::Exited(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125))
 }
 
-fn arrange(beside: &mut ReplayBeside, args: &Args, place: &Path) {
-    beside.at = vec![place.to_owned()];
-    args.reading.apply(beside);
-    beside.report = args.verbose.then_some(replay::summary);
+fn arrange(background: &mut BackgroundReplay, args: &Args, place: &Path) {
+    background.at = vec![place.to_owned()];
+    args.reading.apply(background);
+    background.report = args.verbose.then_some(replay::summary);
 }
 
 impl Args {

@@ -7,64 +7,82 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use brisk_image::{Profile, ProfileFile, Touch};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 
-use super::LOOK_EVERY;
-use super::bystander::Executable;
 use super::disk::reopen;
+use super::verdict::FoundFiles;
+use super::watched_program::Executable;
 use crate::beneath::{Reach, open_by_components};
 
-/// A file of the profile.
-enum Slot {
+/// What is known of a file of the profile.
+enum FileState {
+    /// Nobody has looked for it yet.
     Unseen,
     Open(Arc<File>),
     /// It was open, until others needed its descriptor.
     Closed,
+    /// It is of another length than recorded, or not a regular file.
     Stale,
+    /// It is not there, or may not be read.
     Missing,
 }
 
-/// How far names are looked up.
+/// How often a paused thread looks whether the pause has ended.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Pauses and ends the thread that looks up names.
 #[derive(Debug, Default)]
-pub(super) struct LookUps {
-    pub(super) paused: AtomicBool,
-    pub(super) over: AtomicBool,
+pub(super) struct LookUpSwitch {
+    paused: AtomicBool,
+    over: AtomicBool,
 }
 
-impl LookUps {
-    /// Waits for the end of a pause. False if it is over.
+impl LookUpSwitch {
+    pub(super) fn pause(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
+    }
+
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the end of a pause. False if no more names are to be looked up.
     fn goes_on(&self) -> bool {
         while self.paused.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(PAUSE);
         }
         !self.over.load(Ordering::Relaxed)
     }
 }
 
 /// The files of a profile, opened when they are asked for.
-pub(super) struct Files {
+pub(super) struct ProfileFiles {
     pub(super) profile: Profile,
     roots: Vec<Option<Arc<OwnedFd>>>,
-    /// As [`Replay`](super::Replay) has it: those that were recorded whole.
-    whole: Vec<bool>,
-    slots: Vec<Mutex<Slot>>,
+    /// Which roots were recorded completely: see [`Replay`](super::Replay).
+    complete: Vec<bool>,
+    states: Vec<Mutex<FileState>>,
 }
 
-impl Files {
+impl ProfileFiles {
     pub(super) fn new(
         profile: Profile,
         roots: Vec<Option<Arc<OwnedFd>>>,
-        whole: Vec<bool>,
+        complete: Vec<bool>,
     ) -> Self {
-        let slots = profile.files().iter().map(|_| Mutex::new(Slot::Unseen));
+        let states = profile
+            .files()
+            .iter()
+            .map(|_| Mutex::new(FileState::Unseen));
         Self {
-            slots: slots.collect(),
+            states: states.collect(),
             profile,
             roots,
-            whole,
+            complete,
         }
     }
 
@@ -73,24 +91,24 @@ impl Files {
         Some(root.as_fd())
     }
 
-    /// The file with this number, if it is as long as it was.
+    /// The file with this number, if it is as long as when it was recorded.
     pub(super) fn open(&self, number: u32) -> Option<Arc<File>> {
-        let mut slot = lock(self.slots.get(number as usize)?);
-        if let Slot::Unseen | Slot::Closed = *slot {
+        let mut state = lock(self.states.get(number as usize)?);
+        if let FileState::Unseen | FileState::Closed = *state {
             let mut opened = self.find(number);
             if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) {
                 self.close_others();
                 opened = self.find(number);
             }
             match opened {
-                Ok(found) => *slot = found,
-                // Of this file it says nothing.
+                Ok(found) => *state = found,
+                // That says nothing about this file.
                 Err(Errno::MFILE | Errno::NFILE) => return None,
-                Err(_) => *slot = Slot::Missing,
+                Err(_) => *state = FileState::Missing,
             }
         }
-        match &*slot {
-            Slot::Open(file) => Some(Arc::clone(file)),
+        match &*state {
+            FileState::Open(file) => Some(Arc::clone(file)),
             _ => None,
         }
     }
@@ -101,44 +119,45 @@ impl Files {
         files.map(|(number, file)| (number, self.profile.shown_path(file)))
     }
 
-    /// Closes what no thread uses at the moment. It is opened again when it is asked for.
+    /// Closes the files that no thread uses at the moment. They are opened again when they are needed.
     fn close_others(&self) {
-        for slot in &self.slots {
-            if let Ok(mut slot) = slot.try_lock()
-                && let Slot::Open(file) = &*slot
+        for state in &self.states {
+            if let Ok(mut state) = state.try_lock()
+                && let FileState::Open(file) = &*state
                 && Arc::strong_count(file) == 1
             {
-                *slot = Slot::Closed;
+                *state = FileState::Closed;
             }
         }
     }
 
-    fn find(&self, number: u32) -> rustix::io::Result<Slot> {
+    fn find(&self, number: u32) -> rustix::io::Result<FileState> {
         let Some(known) = self.profile.files().get(number as usize) else {
-            return Ok(Slot::Missing);
+            return Ok(FileState::Missing);
         };
         let Some(root) = self.root(known.root) else {
-            return Ok(Slot::Missing);
+            return Ok(FileState::Missing);
         };
-        // As a path only: to open a device, or a pipe, may do something.
+        // As a path only: opening a device or a pipe may do something.
         let file = beneath(root, &known.path)?;
         let stat = fstat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
             || u64::try_from(stat.st_size) != Ok(known.len)
         {
-            return Ok(Slot::Stale);
+            return Ok(FileState::Stale);
         }
         let file = reopen(&file).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-        Ok(Slot::Open(Arc::new(file)))
+        Ok(FileState::Open(Arc::new(file)))
     }
 
-    /// Whether `program` is in one of the roots that were recorded whole, and no launch of it was:
-    /// whoever starts a program has its first page read.
-    pub(super) fn is_foreign(&self, program: &Executable) -> bool {
+    /// Whether `program` is in a root that was recorded completely, and no recorded launch started it.
+    /// Starting a program always reads the first page of its file.
+    pub(super) fn is_unrecorded(&self, program: &Executable) -> bool {
         let is_program =
             |file: &OwnedFd| fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == program.id);
-        let whole = (0u32..).zip(&self.whole).filter(|(_, whole)| **whole);
-        let places = whole.filter_map(|(number, _)| {
+        let complete = (0u32..).zip(&self.complete);
+        let complete = complete.filter(|(_, complete)| **complete);
+        let names = complete.filter_map(|(number, _)| {
             let root = self.root(number)?;
             let path = program.path.strip_prefix(path_of(root).ok()?).ok()?;
             // What is mounted in the tree, as by `--bind`, was not recorded with it.
@@ -147,12 +166,12 @@ impl Files {
             let file = openat2(root, path, flags, Mode::empty(), within).ok()?;
             is_program(&file).then(|| (number, path.to_owned()))
         });
-        let places: Vec<_> = places.collect();
+        let names: Vec<_> = names.collect();
         let is_recorded = |file: &ProfileFile| {
             let is_named = |(root, path): &(u32, PathBuf)| (*root, path) == (file.root, &file.path);
-            // By a name of its own, whatever is there now, or by another of the same file.
+            // By one of those names, whatever has it now, or by another name of the same file.
             let here = || beneath(self.root(file.root)?, &file.path).ok();
-            places.iter().any(is_named)
+            names.iter().any(is_named)
                 || (file.len == program.len && here().is_some_and(|file| is_program(&file)))
         };
         let started = || {
@@ -161,18 +180,18 @@ impl Files {
             let mut read = first.filter_map(|(_, range)| files.get(range.file as usize));
             read.any(is_recorded)
         };
-        !places.is_empty() && !started()
+        !names.is_empty() && !started()
     }
 
-    /// Looks up the names of the profile until it is over. Returns how many, and how many of them
-    /// are there though they were not, or the other way round.
-    pub(super) fn look_up(&self, course: &LookUps) -> (u64, u64) {
+    /// Looks up the names of the profile until `switch` ends it. Returns how many, and for how many of
+    /// them the answer has changed since they were recorded: found or absent.
+    pub(super) fn look_up(&self, switch: &LookUpSwitch) -> (u64, u64) {
         let (mut look_ups, mut changed) = (0, 0);
         for step in self.profile.steps() {
             let Touch::LookUp(look_up) = &step.touch else {
                 continue;
             };
-            if !course.goes_on() {
+            if !switch.goes_on() {
                 break;
             }
             let directory = self.profile.directories().get(look_up.directory as usize);
@@ -192,29 +211,33 @@ impl Files {
         (look_ups, changed)
     }
 
-    /// The files that were looked at, and of them those that are stale and those that are missing.
-    pub(super) fn count(&self) -> (u64, u64, u64) {
-        let (mut seen, mut stale, mut missing) = (0, 0, 0);
-        for slot in &self.slots {
-            let slot = lock(slot);
-            seen += u64::from(!matches!(*slot, Slot::Unseen));
-            stale += u64::from(matches!(*slot, Slot::Stale));
-            missing += u64::from(matches!(*slot, Slot::Missing));
+    /// How many files were looked at, and what became of them.
+    pub(super) fn count(&self) -> (u64, FoundFiles) {
+        let mut seen = 0;
+        let mut found = FoundFiles {
+            listed: self.profile.files().len() as u64,
+            ..FoundFiles::default()
+        };
+        for state in &self.states {
+            let state = lock(state);
+            seen += u64::from(!matches!(*state, FileState::Unseen));
+            found.stale += u64::from(matches!(*state, FileState::Stale));
+            found.missing += u64::from(matches!(*state, FileState::Missing));
         }
-        (seen, stale, missing)
+        (seen, found)
     }
 }
 
-fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<FileState>) -> MutexGuard<'_, FileState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is at `path`, as a path only, through no symbolic link.
+/// The file at `path`, opened as a path only, through no symbolic link.
 fn beneath(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match openat2(root, path, flags, Mode::empty(), within) {
-        // A link itself, at the end, is not followed.
+        // The last name is a link itself, which is not followed.
         Err(Errno::LOOP) => {
             let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
             let parent = path.parent().unwrap_or(Path::new(""));
@@ -264,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_foreign_that_no_recorded_launch_started() {
+    fn a_program_that_no_recorded_launch_started_is_unrecorded() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = directory.path().join("root");
         std::fs::create_dir(&root).expect("room");
@@ -282,28 +305,29 @@ mod tests {
                 len: stat.len(),
             }
         };
-        for (kind, first, name, foreign) in [
+        for (kind, first, name, unrecorded) in [
             ("directory", 0, "root/app", false),
             ("directory", 0, "root/link", false),
             ("image", 1, "root/app", true),
             ("directory", 0, "root/other", true),
-            // A newer one than was recorded.
+            // It has changed since it was recorded.
             ("directory", 0, "root/newer", false),
-            // Of others nothing was recorded.
+            // Nothing outside of the tree was recorded.
             ("directory", 1, "outside", false),
-            // What was in memory already is in no profile of the system.
+            // A profile of the system lacks what was in memory already.
             ("system", 1, "root/app", false),
         ] {
             let fd = Arc::new(open_root(&root).expect("there"));
-            let files = Files::new(profile(kind, first), vec![Some(fd)], vec![kind != "system"]);
-            let found = files.is_foreign(&executable(name));
-            assert_eq!(found, foreign, "{name} of a {kind}, from page {first}");
+            let files =
+                ProfileFiles::new(profile(kind, first), vec![Some(fd)], vec![kind != "system"]);
+            let found = files.is_unrecorded(&executable(name));
+            assert_eq!(found, unrecorded, "{name} of a {kind}, from page {first}");
         }
-        // The place of another file by now.
+        // Another file has the name by now.
         let mut removed = executable("root/other");
         removed.id.1 += 1;
         let fd = Arc::new(open_root(&root).expect("there"));
-        let files = Files::new(profile("directory", 0), vec![Some(fd)], vec![true]);
-        assert!(!files.is_foreign(&removed));
+        let files = ProfileFiles::new(profile("directory", 0), vec![Some(fd)], vec![true]);
+        assert!(!files.is_unrecorded(&removed));
     }
 }

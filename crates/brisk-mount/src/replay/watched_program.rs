@@ -1,4 +1,4 @@
-//! The program that a profile is replayed beside: what it is, and what it reads from the disk.
+//! The program that a profile is replayed for: what it is, and what it reads from the disk.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,19 +13,10 @@ use brisk_io::ReadAt;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-/// What a program may read by itself before it is judged: what it was loaded from comes before all that
-/// is replayed.
-const ALLOWED: u64 = 8 << 20;
+use super::verdict::FileId;
 
-/// How often it is seen what a program has read that is watched to its end.
+/// How often a program that is watched to its end is looked at.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
-
-/// Whether a program that read `own` bytes by itself seems to be another launch than the one whose
-/// `known` bytes were replayed. One that finds what it needs reads next to nothing: 4 MB of Chromium's
-/// 264, 7 of Python's 114.
-pub(super) fn is_another_launch(own: u64, known: u64) -> bool {
-    own > ALLOWED && own > known / 2
-}
 
 /// What a process runs.
 #[derive(Debug)]
@@ -33,29 +24,29 @@ pub(super) struct Executable {
     /// Where it is, as this process sees it, unless it was removed.
     pub(super) path: PathBuf,
     /// Its device and its inode.
-    pub(super) id: (u64, u64),
+    pub(super) id: FileId,
     /// Its bytes.
     pub(super) len: u64,
 }
 
-/// A process, by its directory in `/proc`, which it has through `exec`. It is that of the process that
-/// opened it, whatever number that has elsewhere.
+/// A process that is or becomes the program, by its directory in `/proc`. The directory stays the same
+/// through `exec`, and names the right process in every PID namespace.
 #[derive(Debug)]
-pub(super) struct Bystander {
+pub(super) struct WatchedProgram {
     process: OwnedFd,
     /// `/proc/PID/io`.
     accounts: File,
-    /// Bytes that it had read when it was first asked for.
+    /// Bytes that it had read at the first look.
     before: Option<u64>,
 }
 
-impl Bystander {
+impl WatchedProgram {
     /// This process, before it becomes a program.
     pub(super) fn this() -> io::Result<Self> {
         Self::of(Path::new("/proc/self"))
     }
 
-    /// The process whose directory in `/proc` that is.
+    /// The process with this directory in `/proc`.
     fn of(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let process = openat(CWD, path, flags, Mode::empty())?;
@@ -76,7 +67,7 @@ impl Bystander {
     ///
     /// # Errors
     ///
-    /// `ACCESS` and others where the system does not tell, as of a program that may not be read.
+    /// `ACCESS` and others where the system does not tell, as with a program that the user may not read.
     pub(super) fn executable(&self) -> rustix::io::Result<Option<Executable>> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = match openat(&self.process, "exe", flags, Mode::empty()) {
@@ -93,19 +84,13 @@ impl Bystander {
         }))
     }
 
-    /// Whether the program seems to be [another launch](is_another_launch), when `asked` bytes were
-    /// replayed. False where the system does not tell.
-    pub(super) fn strays(&mut self, asked: u64) -> bool {
-        self.own().is_some_and(|own| is_another_launch(own, asked))
-    }
-
-    /// Bytes that the process had the disk read since this was first asked.
+    /// Bytes that the process had the disk read since the first call.
     pub(super) fn own(&mut self) -> Option<u64> {
         let read = self.read()?;
         Some(read.saturating_sub(*self.before.get_or_insert(read)))
     }
 
-    /// Waits for the end of the process, at most until then, and returns its [`Bystander::own`].
+    /// Waits until the process ends, or until then, and returns its last [`WatchedProgram::own`].
     pub(super) fn watch(&mut self, until: Instant) -> Option<u64> {
         let mut last = None;
         while let Some(own) = self.own() {
@@ -118,7 +103,7 @@ impl Bystander {
         last
     }
 
-    /// Bytes that the process had the disk read.
+    /// Bytes that the process ever had the disk read.
     fn read(&self) -> Option<u64> {
         let mut text = [0; 512];
         let len = self.accounts.read_at(0, &mut text).ok()?;
@@ -126,7 +111,7 @@ impl Bystander {
     }
 }
 
-/// That line of the text of `/proc/PID/io`.
+/// The line of that name in the text of `/proc/PID/io`.
 fn read_bytes(text: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -140,39 +125,30 @@ mod tests {
 
     use super::*;
 
-    const MIB: u64 = 1 << 20;
-
-    /// Has `process` have read so many bytes.
+    /// Makes `process` one that has read so many bytes.
     fn write(process: &Path, read: u64) {
         let text = format!("rchar: 9\nsyscr: 1\nread_bytes: {read}\nwrite_bytes: 0\n");
         std::fs::write(process.join("io"), text).expect("room");
     }
 
     #[test]
-    fn a_program_strays_that_reads_as_much_as_is_replayed() {
+    fn what_a_program_reads_counts_from_the_first_look() {
         let process = tempfile::tempdir().expect("a directory");
-        write(process.path(), 3 * MIB);
-        let mut program = Bystander::of(process.path()).expect("made");
-        assert!(!program.strays(0));
-        for (read, asked, strays) in [
-            (11, 0, false),
-            (12, 0, true),
-            (12, 17, true),
-            (12, 18, false),
-            (100, 200, false),
-            (104, 200, true),
-        ] {
-            write(process.path(), read * MIB);
-            assert_eq!(program.strays(asked * MIB), strays, "{read} of {asked}");
-        }
+        write(process.path(), 3);
+        let mut program = WatchedProgram::of(process.path()).expect("made");
+        assert_eq!(program.own(), Some(0));
+        write(process.path(), 11);
+        assert_eq!(program.own(), Some(8));
+        // Accounts that run backwards are those of nobody.
+        write(process.path(), 2);
+        assert_eq!(program.own(), Some(0));
         std::fs::write(process.path().join("io"), "").expect("room");
-        assert!(!program.strays(0));
+        assert_eq!(program.own(), None);
     }
 
     #[test]
     fn this_process_runs_this_test() {
-        // Some systems keep no accounts.
-        let Ok(this) = Bystander::this() else { return };
+        let this = WatchedProgram::this().expect("the kernel keeps accounts of processes");
         let told = this.executable().expect("an answer");
         let executable = told.expect("an executable");
         let path = std::env::current_exe().expect("this one");
@@ -184,9 +160,7 @@ mod tests {
 
     #[test]
     fn this_process_has_accounts() {
-        // Some systems keep none, and then nothing is known.
-        if let Ok(accounts) = Bystander::this() {
-            assert!(accounts.read().is_some());
-        }
+        let this = WatchedProgram::this().expect("the kernel keeps accounts of processes");
+        assert!(this.read().is_some());
     }
 }

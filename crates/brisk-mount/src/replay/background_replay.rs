@@ -1,4 +1,4 @@
-//! Replaying beside a program, in a process that the program does not know.
+//! Replaying in the background, in a process of its own, while a program starts.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,43 +10,47 @@ use std::time::{Duration, Instant};
 use brisk_image::{Limits, Profile};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use super::bystander::Bystander;
-use super::{DiskCharge, Replay, Replayed};
+use super::disk::DiskCharge;
+use super::profile_replay::{Replay, Replayed};
+use super::verdict::{FoundFiles, NextLaunch, next_launch};
+use super::watched_program::WatchedProgram;
 use crate::error::{Action, Cause, Error, Result, with_reasons};
 use crate::page_log::PageLog;
 use crate::syscalls::start_detached;
 
-/// What is done with what came of a replay; none if the profile is damaged.
-pub type AfterReplay = Box<dyn FnOnce(Option<&Replayed>)>;
+/// Called at the end of a replay of a learned profile, with what the next launch should do.
+pub type AfterReplay = Box<dyn FnOnce(NextLaunch)>;
 
-/// A profile to be replayed by a process of its own, while this one becomes a program.
+/// A profile that a background process replays, while this process becomes a program.
 ///
-/// The process is nobody's child, has no terminal, and gets none of the program's signals. It reads the
-/// profile by itself, so that the program does not wait for that.
-pub struct ReplayBeside {
+/// The background process is not a child of the program, has no terminal, and gets none of the program's
+/// signals. It also reads the profile, so that the program does not wait for that.
+pub struct BackgroundReplay {
     path: PathBuf,
     profile: File,
-    /// The directories that roots of the profile are taken to be in: see [`Replay::new`].
+    /// The directories that roots of the profile are in now: see [`Replay::new`].
     pub at: Vec<PathBuf>,
-    /// What the disk charges, where that is not to be known from elsewhere.
+    /// What the disk charges, in place of what was measured.
     pub charge: DiskCharge,
     /// Bytes that are asked for at most.
     pub budget: Option<u64>,
-    /// Threads that ask, where they are not as many as usual.
+    /// Threads that ask for pages, in place of [`Replay::threads`].
     pub threads: Option<NonZeroUsize>,
-    /// Where it is written, at the end, what was asked for when: [`PageEvent::list`](crate::PageEvent::list)
-    /// reads it.
+    /// A file to write at the end: what was asked for, and when.
+    /// [`PageEvent::list`](crate::PageEvent::list) reads it.
     pub log: Option<PathBuf>,
-    /// How long the program is watched for [`Replayed::own`], which is told to `then` alone.
+    /// How long to watch what the program reads by itself, for `then`. A program that is watched keeps
+    /// its replay, even if no recorded launch started it.
     pub watch: Option<Duration>,
-    /// Is done in the process at its end.
+    /// Called in the background process at its end.
     pub then: Option<AfterReplay>,
-    /// Says on standard error what was done, for which it is held until then.
+    /// Makes the line that says on standard error what was done. Without it the background process closes
+    /// standard error at its start.
     pub report: Option<fn(&Replayed) -> String>,
 }
 
-impl ReplayBeside {
-    /// Of the profile at `path`.
+impl BackgroundReplay {
+    /// A replay of the profile at `path`.
     ///
     /// # Errors
     ///
@@ -62,7 +66,7 @@ impl ReplayBeside {
         }
     }
 
-    /// Of a profile that is open; `path` is for messages.
+    /// A replay of a profile that is open; `path` is for messages.
     pub fn of(path: PathBuf, profile: File) -> Self {
         Self {
             path,
@@ -78,8 +82,8 @@ impl ReplayBeside {
         }
     }
 
-    /// Starts the process, and returns at once. What is wrong with the profile it says on standard
-    /// error; the program goes on.
+    /// Starts the background process, and returns at once. If the profile cannot be replayed, that
+    /// process says so on standard error, and the program goes on.
     ///
     /// # Errors
     ///
@@ -108,22 +112,22 @@ impl ReplayBeside {
             File::create(path).map_err(|e| Cause::io(format!("make {}", path.display()), e))
         });
         let log = log.transpose()?;
-        // A program without standard error gets no words there.
+        // Standard error may be closed: then nothing is said.
         let mut errors = errors.ok();
-        // Where there are no accounts, nobody knows whether the program asks for what is replayed.
-        let mut program = Bystander::this().ok();
-        let mut watched = self.watch.zip(Bystander::this().ok());
+        // A kernel without accounts of processes does not tell what the program reads.
+        let mut program = WatchedProgram::this().ok();
+        let mut watched = self.watch.zip(WatchedProgram::this().ok());
         if let Some((_, program)) = &mut watched {
-            // From now on: by the time the other process looks, the program may have read all.
+            // Counts from now on: the program may have read everything before the process first looks.
             program.own();
         }
         let mut kept = vec![self.profile.as_raw_fd()];
         let watched_program = watched.as_ref().map(|(_, program)| program);
         let programs = program.iter().chain(watched_program);
-        kept.extend(programs.flat_map(Bystander::descriptors));
+        kept.extend(programs.flat_map(WatchedProgram::descriptors));
         kept.extend(errors.iter().chain(&log).map(AsRawFd::as_raw_fd));
         let main = move || {
-            // A name for those who look for it; all works without.
+            // The name is for people; a failure changes nothing else.
             rustix::thread::set_name(c"brisk-replay").ok();
             let began = Instant::now();
             let report = self.report;
@@ -131,7 +135,7 @@ impl ReplayBeside {
             let path = self.path.clone();
             let replay = match self.prepare() {
                 Ok(mut replay) => {
-                    replay.bystander = program.take();
+                    replay.program = program.take();
                     replay.log = log.map(PageLog::new);
                     replay
                 }
@@ -142,29 +146,34 @@ impl ReplayBeside {
                         path.display()
                     );
                     say(&mut errors, &text);
+                    // The profile is damaged.
                     if let Some(then) = then.filter(|_| e.is::<brisk_image::Error>()) {
-                        then(None);
+                        then(NextLaunch::RecordsAnew);
                     }
                     return 1;
                 }
             };
             if report.is_none() {
-                // Whoever reads what the program writes waits for its end, not for this.
+                // A reader of the program's output waits until all have closed it, and should not wait for this.
                 errors = None;
             }
+            let (listed, listed_bytes) = (replay.listed_files(), replay.listed_bytes());
             match replay.run() {
-                Ok(mut replayed) => {
+                Ok(replayed) => {
                     if let Some(report) = report {
                         say(&mut errors, &report(&replayed));
                     }
                     drop(errors);
-                    // Of other files nothing more needs to be known.
-                    let watched = watched.filter(|_| !replayed.is_stale());
-                    if let Some((time, mut program)) = watched {
-                        replayed.own = program.watch(began + time);
-                    }
+                    let files = FoundFiles {
+                        listed,
+                        stale: replayed.stale,
+                        missing: replayed.missing,
+                    };
+                    // Of other files, what the program reads says nothing.
+                    let watched = watched.filter(|_| !files.are_others());
+                    let own = watched.and_then(|(time, mut program)| program.watch(began + time));
                     if let Some(then) = then {
-                        then(Some(&replayed));
+                        then(next_launch(files, listed_bytes, own));
                     }
                     0
                 }
@@ -181,15 +190,16 @@ impl ReplayBeside {
     fn prepare(mut self) -> Result<Replay, Box<dyn std::error::Error>> {
         let limits = Limits::of_profiles();
         let mut text = Vec::new();
-        // More than a profile may have is refused when it is read.
+        // A longer profile than the limit allows is refused when it is parsed.
         let most = limits.memory.saturating_add(1);
         (&mut self.profile).take(most).read_to_end(&mut text)?;
         let profile = Profile::from_text(&text, &limits)?;
         let mut replay = Replay::new(profile, &self.at, self.charge)?;
         replay.budget = self.budget;
         replay.threads = self.threads.unwrap_or(replay.threads);
-        // Who watches the program learns what it asks for, and keeps a profile of all that goes by its name.
-        replay.judges_program = self.watch.is_none();
+        // A watched program's profile is learned by the name that the program is started by, and may
+        // be of several programs.
+        replay.ends_if_unrecorded = self.watch.is_none();
         Ok(replay)
     }
 }

@@ -1,0 +1,397 @@
+//! Finding the files of a profile, planning what to read of them, and reading it ahead.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brisk_image::{Origin, PAGE, Profile, Root, RootKind};
+use brisk_io::{
+    Charge, DiskReads, Extent, Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions,
+    plan_extents,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::budget::{budget, within};
+use super::disk::{Disk, DiskCharge, MeasuredCharges, open_root};
+use super::profile_files::{LookUpSwitch, ProfileFiles};
+use super::verdict::{FileId, GivenUp, Judge, Moment, Running, Step, look_ups_end};
+use super::watched_program::WatchedProgram;
+use crate::error::{Action, Cause, Error, Result};
+use crate::page_log::PageLog;
+
+/// Threads that ask for pages. Each may wait for the disk.
+pub(super) const THREADS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
+/// How often the program is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A profile to be replayed.
+#[derive(Debug)]
+pub struct Replay {
+    pub(super) profile: Profile,
+    /// Where the files of each root are now; none of a root that is not there.
+    pub(super) roots: Vec<Option<Arc<OwnedFd>>>,
+    /// Whether each root was recorded completely. A profile of the whole system lacks what was in memory
+    /// already when it was recorded.
+    pub(super) complete: Vec<bool>,
+    /// What the disk of each root charges.
+    disks: Vec<DiskReads>,
+    /// Bytes that are asked for at most. Half of the free memory is always a bound.
+    pub budget: Option<u64>,
+    /// Whether this runs while the program starts. Pages that come too late are passed over then, and
+    /// the replay gives up where all pages are in memory.
+    pub race: bool,
+    /// Threads that ask for pages. 4.
+    pub threads: NonZeroUsize,
+    /// The program that starts meanwhile. The replay ends if it reads other things.
+    pub(super) program: Option<WatchedProgram>,
+    /// Whether the replay also ends if the program [was not recorded](ProfileFiles::is_unrecorded).
+    pub(super) ends_if_unrecorded: bool,
+    /// Records what is asked for.
+    pub(super) log: Option<PageLog>,
+}
+
+/// What a [`Replay`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replayed {
+    /// What was asked for.
+    pub pages: PrefetchCounts,
+    /// Files of the profile that were looked at.
+    pub files: u64,
+    /// Of these, those of another length than recorded.
+    pub stale: u64,
+    /// Of these, those that are not there or may not be read.
+    pub missing: u64,
+    /// Names that were looked up.
+    pub look_ups: u64,
+    /// Of these, those for which the answer has changed since they were recorded: found or absent.
+    pub changed: u64,
+    /// Why it ended early, if it did.
+    pub given_up: Option<GivenUp>,
+    /// How long it took until everything that was asked for was in memory.
+    pub time: Duration,
+}
+
+impl Replay {
+    /// A replay of `profile`. Each directory of `at` stands for one of its roots ([`Origin::root_of`] says
+    /// for which); the other roots are where they were recorded. Roots that are not there are left out.
+    ///
+    /// # Errors
+    ///
+    /// `Place` if a directory of `at` cannot be used, or stands for no root of the profile.
+    pub fn new(profile: Profile, at: &[PathBuf], charge: DiskCharge) -> Result<Self> {
+        let mut profile = profile;
+        let complete = profile.roots().iter();
+        let complete = complete.filter(|root| root.kind != RootKind::System);
+        let complete: Vec<PathBuf> = complete.map(|root| root.path.clone()).collect();
+        let mut places = BTreeMap::new();
+        for path in at {
+            let named = |source| {
+                Error::new(Action::Replay, Cause::ReplayPlace { source }).with_path(path.as_path())
+            };
+            let origin = Origin::directory(path).map_err(named)?;
+            profile = origin.narrow(&profile).map_err(named)?.into_owned();
+            places.insert(origin.root_of(&profile).map_err(named)?, path);
+        }
+        let mut roots = Vec::new();
+        let mut disks = Vec::new();
+        let measured = MeasuredCharges::open(false).ok().flatten();
+        for (number, root) in (0u32..).zip(profile.roots()) {
+            let place = places.get(&number).map_or(&root.path, |place| *place);
+            let fd = match open_root(place) {
+                Ok(fd) => Some(fd),
+                Err(e) if places.contains_key(&number) => {
+                    let cause = Cause::io("open the directory", e);
+                    return Err(Error::new(Action::Replay, cause).with_path(place.as_path()));
+                }
+                Err(_) => None,
+            };
+            let disk = fd.as_ref().map_or(Disk::NONE, Disk::of);
+            let measured = disk.name().zip(measured.as_ref());
+            let measured = measured.and_then(|(name, charges)| charges.get(&name));
+            let mut reads = disk.reads();
+            reads.charge = charge.charge(measured, reads.charge);
+            disks.push(reads);
+            roots.push(fd.map(Arc::new));
+        }
+        let is_complete = |root: &Root| complete.contains(&root.path);
+        Ok(Self {
+            complete: profile.roots().iter().map(is_complete).collect(),
+            profile,
+            roots,
+            disks,
+            budget: None,
+            race: true,
+            threads: THREADS,
+            program: None,
+            ends_if_unrecorded: true,
+            log: None,
+        })
+    }
+
+    /// What to ask for, in order, and how many bytes the budget leaves out.
+    fn plan(&self, budget: u64) -> (Vec<Extent>, u64) {
+        let files = self.profile.files();
+        let ranges = self.profile.ranges().map(|(_, range)| Extent {
+            file: range.file,
+            offset: range.first.saturating_mul(PAGE),
+            len: files
+                .get(range.file as usize)
+                .map_or(0, |file| range.bytes_of(file.len)),
+        });
+        let (ranges, left_out) = within(ranges, budget);
+        (plan_extents(ranges, |file| self.reads_of(file)), left_out)
+    }
+
+    fn reads_of(&self, file: u32) -> DiskReads {
+        let root = self
+            .profile
+            .files()
+            .get(file as usize)
+            .map(|file| file.root);
+        let own = root.and_then(|root| self.disks.get(root as usize));
+        own.copied().unwrap_or_else(|| Disk::NONE.reads())
+    }
+
+    /// Replays, and waits until everything that was asked for is in memory. Meanwhile the process may
+    /// open as many files as the system lets it.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if no thread can be started.
+    pub fn run(self) -> Result<Replayed> {
+        let started = Instant::now();
+        let limit = raise_file_limit();
+        let result = self.replay(started);
+        if let Some(limit) = limit {
+            // The limit was this before, so setting it cannot fail.
+            setrlimit(Resource::Nofile, limit).ok();
+        }
+        result.map_err(|e| {
+            let cause = Cause::io("start the threads that read", e);
+            Error::new(Action::Replay, cause)
+        })
+    }
+
+    /// Bytes that the profile lists.
+    pub(super) fn listed_bytes(&self) -> u64 {
+        let demand = self.profile.demand_by_root().into_iter();
+        demand.map(|root| root.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Files that the profile lists.
+    pub(super) fn listed_files(&self) -> u64 {
+        self.profile.files().len() as u64
+    }
+
+    fn replay(self, started: Instant) -> io::Result<Replayed> {
+        let options = PrefetchOptions {
+            threads: self.threads.get(),
+            budget: budget(self.budget),
+            race: self.race,
+        };
+        let (extents, left_out) = self.plan(options.budget);
+        let charges: Vec<Charge> = (0u32..)
+            .zip(self.profile.files())
+            .map(|(number, _)| self.reads_of(number).charge)
+            .collect();
+        let files = Arc::new(ProfileFiles::new(self.profile, self.roots, self.complete));
+        let switch = Arc::new(LookUpSwitch::default());
+        let looking = {
+            let (files, switch) = (Arc::clone(&files), Arc::clone(&switch));
+            let look_up = move || files.look_up(&switch);
+            thread::Builder::new()
+                .name("look-ups".to_owned())
+                .spawn(look_up)?
+        };
+        let log = self.log.map(Arc::new);
+        if let Some(log) = &log {
+            log.know(files.shown_paths());
+        }
+        let charged = ChargedFiles {
+            files: Arc::clone(&files),
+            charges,
+            fallback: Disk::NONE.reads().charge,
+            log: log.clone(),
+        };
+        let prefetch = match Prefetch::start_paused(extents, options, charged) {
+            Ok(prefetch) => prefetch,
+            Err(e) => {
+                switch.end();
+                looking.join().ok();
+                return Err(e);
+            }
+        };
+        let pause = |paused| {
+            switch.pause(paused);
+            prefetch.pause(paused);
+        };
+        let given_up = match self.program {
+            Some(program) => {
+                let judging = self.ends_if_unrecorded.then_some(&*files);
+                watch(program, judging, &prefetch, pause)
+            }
+            None => {
+                pause(false);
+                None
+            }
+        };
+        if given_up.is_some() {
+            prefetch.cancel();
+        }
+        let mut pages = prefetch.wait();
+        pages.over_budget = pages.over_budget.saturating_add(left_out);
+        if look_ups_end(given_up, options.race, pages.asked, pages.passed) {
+            switch.end();
+        }
+        if let Some(log) = log {
+            // If this fails, its reader finds no end in it.
+            log.write().ok();
+        }
+        // The counts of a thread that panicked are lost.
+        let (look_ups, changed) = looking.join().unwrap_or_default();
+        let (files, found) = files.count();
+        Ok(Replayed {
+            pages,
+            files,
+            stale: found.stale,
+            missing: found.missing,
+            look_ups,
+            changed,
+            given_up,
+            time: started.elapsed(),
+        })
+    }
+}
+
+/// Watches `program` until the replay has read everything or is given up. With `files`, the program is
+/// also judged by whether it was recorded.
+fn watch(
+    mut program: WatchedProgram,
+    files: Option<&ProfileFiles>,
+    prefetch: &Prefetch,
+    pause: impl Fn(bool),
+) -> Option<GivenUp> {
+    let began = Instant::now();
+    let mut judge = Judge::default();
+    let mut known = None;
+    while !prefetch.is_over() {
+        let running = files.map_or(Running::Unknown, |files| {
+            running(&program, files, &mut known)
+        });
+        let now = Moment {
+            at: began.elapsed(),
+            running,
+            own: program.own(),
+            asked: prefetch.counts().asked,
+        };
+        match judge.step(now) {
+            Step::GoOn => pause(false),
+            Step::Pause => pause(true),
+            Step::GiveUp(why) => return Some(why),
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    None
+}
+
+/// What `program` runs now. `known` is the last answer about a file, which takes many system calls.
+fn running(
+    program: &WatchedProgram,
+    files: &ProfileFiles,
+    known: &mut Option<(FileId, bool)>,
+) -> Running {
+    let executable = match program.executable() {
+        Ok(Some(executable)) => executable,
+        Ok(None) => return Running::Nothing,
+        Err(_) => return Running::Unknown,
+    };
+    let file = executable.id;
+    let unrecorded = match *known {
+        Some((of, unrecorded)) if of == file => unrecorded,
+        _ => files.is_unrecorded(&executable),
+    };
+    *known = Some((file, unrecorded));
+    Running::Program { file, unrecorded }
+}
+
+/// The files of a profile, with what their disks charge.
+struct ChargedFiles {
+    files: Arc<ProfileFiles>,
+    /// What each file's disk charges, by the file's number.
+    charges: Vec<Charge>,
+    /// What other files are taken to cost.
+    fallback: Charge,
+    log: Option<Arc<PageLog>>,
+}
+
+impl PrefetchFiles for ChargedFiles {
+    fn open(&self, extent: &Extent) -> Option<Arc<File>> {
+        self.files.open(extent.file)
+    }
+
+    fn charge(&self, file: u32) -> Charge {
+        let charge = self.charges.get(file as usize);
+        charge.copied().unwrap_or(self.fallback)
+    }
+
+    fn asked(&self, extent: &Extent) {
+        if let Some(log) = &self.log {
+            let end = extent.offset.saturating_add(extent.len).div_ceil(PAGE);
+            log.add(true, extent.file.into(), extent.offset / PAGE..end);
+        }
+    }
+}
+
+/// Raises the limit of open files as far as the system allows. Returns the limit before, if it changed.
+fn raise_file_limit() -> Option<Rlimit> {
+    let before = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: before.maximum,
+        ..before
+    };
+    setrlimit(Resource::Nofile, most).ok()?;
+    Some(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use brisk_image::Limits;
+
+    use super::*;
+
+    #[test]
+    fn a_profile_of_the_system_does_not_record_a_directory_completely() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let tree = directory.path().canonicalize().expect("there");
+        std::fs::write(tree.join("app"), "app").expect("room");
+        let inner = tree.strip_prefix("/").expect("absolute").display();
+        for (root, kind, file, complete) in [
+            ("/", "system", format!("{inner}/app"), vec![false, false]),
+            (
+                tree.to_str().expect("text"),
+                "directory",
+                "app".to_owned(),
+                vec![true],
+            ),
+        ] {
+            let text = format!(
+                r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+"roots": [["{root}", "{kind}"]], "directories": [], "files": [[0, "{file}", 3, null]],
+"steps": [["pages", 0, 0, 1, 1, 1]]}}"#
+            );
+            let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
+            let profile = profile.expect("a profile");
+            let at = [tree.clone()];
+            let replay = Replay::new(profile, &at, DiskCharge::default()).expect("a replay");
+            assert_eq!(replay.complete, complete, "{kind}");
+        }
+    }
+}
