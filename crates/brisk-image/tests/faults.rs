@@ -61,7 +61,7 @@ impl Flaky {
 }
 
 impl ReadAt for Flaky {
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         if self.fails() && self.failure == Failure::Error {
             return Err(io::Error::other("as meant"));
         }

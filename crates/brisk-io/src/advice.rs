@@ -40,7 +40,7 @@ pub fn largest_advice_on(device: Option<&BlockDevice>) -> u64 {
 /// What `posix_fadvise` says, and what asking for the file's length does. It is advice: a reader does without.
 pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
     // Of what a file does not have, nothing can be read.
-    let bytes = bytes.start..bytes.end.min(ReadAt::len(file)?);
+    let bytes = bytes.start..bytes.end.min(ReadAt::size(file)?);
     advise(file, bytes, largest_advice(file))
 }
 
@@ -53,7 +53,7 @@ pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
 ///
 /// As [`will_read`].
 pub fn will_read_all(file: &File) -> io::Result<()> {
-    let bytes = 0..ReadAt::len(file)?;
+    let bytes = 0..ReadAt::size(file)?;
     advise(file, bytes.clone(), MOST)?;
     advise(file, bytes, LEAST)
 }

@@ -177,10 +177,10 @@ impl fmt::Debug for AsyncFile {
 
 /// The synchronous face: the caller waits where it has to.
 impl ReadAt for AsyncFile {
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         match &self.source {
-            Source::Mapping(mapping) => ReadAt::len(mapping),
-            Source::File { file, .. } => ReadAt::len(&**file),
+            Source::Mapping(mapping) => ReadAt::size(mapping),
+            Source::File { file, .. } => ReadAt::size(&**file),
         }
     }
 
@@ -562,6 +562,6 @@ mod tests {
         let mut buf = [0; 50];
         file.read_exact_at(7777, &mut buf).unwrap();
         assert_eq!(buf, bytes[7777..7827]);
-        assert_eq!(ReadAt::len(&file).unwrap(), 10_000);
+        assert_eq!(ReadAt::size(&file).unwrap(), 10_000);
     }
 }

@@ -31,7 +31,7 @@ pub const MEASURED_LEN: u64 = 4 << 20;
 pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
     let mut direct = Vec::new();
     for file in files {
-        let len = ReadAt::len(*file)?;
+        let len = ReadAt::size(*file)?;
         if len >= MEASURED_LEN {
             direct.push((open_direct(file)?, len));
         }

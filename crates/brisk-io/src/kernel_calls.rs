@@ -30,7 +30,7 @@ pub fn try_nowait(file: &File) -> io::Result<()> {
         0,
         ReadWriteFlags::NOWAIT,
     ) {
-        Ok(0) if ReadAt::len(file)? > 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(0) if ReadAt::size(file)? > 0 => Err(io::ErrorKind::UnexpectedEof.into()),
         // That it is not in memory is an answer, too.
         Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),

@@ -90,7 +90,7 @@ impl Loaded {
 
 impl ReadAt for Loaded {
     #[inline]
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.region.len() as u64)
     }
 

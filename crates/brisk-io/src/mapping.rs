@@ -29,7 +29,7 @@ impl Mapping {
     /// What `mmap` says: `ENODEV` where the filesystem cannot map (some of FUSE, 9p), `ENOMEM`
     /// where the address space is full.
     pub fn shared(file: &File) -> io::Result<Self> {
-        Self::of(file, 0..ReadAt::len(file)?)
+        Self::of(file, 0..ReadAt::size(file)?)
     }
 
     /// Maps `bytes` of `file`, which need not begin at a page.
@@ -84,7 +84,7 @@ impl Mapping {
 
 impl ReadAt for Mapping {
     #[inline]
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }
 

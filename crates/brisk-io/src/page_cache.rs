@@ -43,7 +43,7 @@ pub fn page_size() -> usize {
 ///
 /// What `mmap` and `mincore` say, such as `ENODEV` for a file that cannot be mapped.
 pub fn residency(file: &File) -> io::Result<Residency> {
-    let len = ReadAt::len(file)?;
+    let len = ReadAt::size(file)?;
     let total = len.div_ceil(page_size() as u64);
     if total == 0 {
         return Ok(Residency::Pages { resident: 0, total });

@@ -9,9 +9,12 @@ use crate::will_read;
 /// Bytes at offsets, readable from many threads at once.
 ///
 /// Nothing here has a cursor, so a value can be shared without a lock.
+///
+/// No method has the name of one of a slice or a vector, so that the trait in scope changes the
+/// meaning of none of their calls.
 pub trait ReadAt: Send + Sync {
     /// Length in bytes at the time of the call.
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
 
     /// Reads up to `buf.len()` bytes at `offset`, and returns how many.
     ///
@@ -22,11 +25,6 @@ pub trait ReadAt: Send + Sync {
     /// that, and it may be left undone.
     fn will_read(&self, bytes: Range<u64>) {
         let _ = bytes;
-    }
-
-    /// True if there is not one byte.
-    fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.len()? == 0)
     }
 
     /// Fills `buf` from `offset`.
@@ -54,7 +52,7 @@ pub trait ReadAt: Send + Sync {
 
 impl ReadAt for File {
     /// The length that `fstat` tells, or the end that a block device seeks to.
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         use std::io::Seek;
         use std::os::unix::fs::FileTypeExt;
         let metadata = self.metadata()?;
@@ -87,8 +85,8 @@ pub(crate) fn within_files(offset: u64, buf: &mut [u8]) -> Option<&mut [u8]> {
 }
 
 impl ReadAt for [u8] {
-    fn len(&self) -> io::Result<u64> {
-        Ok(<[u8]>::len(self) as u64)
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
@@ -102,8 +100,8 @@ impl ReadAt for [u8] {
 }
 
 impl ReadAt for Vec<u8> {
-    fn len(&self) -> io::Result<u64> {
-        ReadAt::len(self.as_slice())
+    fn size(&self) -> io::Result<u64> {
+        ReadAt::size(self.as_slice())
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
@@ -112,8 +110,8 @@ impl ReadAt for Vec<u8> {
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
-    fn len(&self) -> io::Result<u64> {
-        (**self).len()
+    fn size(&self) -> io::Result<u64> {
+        (**self).size()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
@@ -143,8 +141,8 @@ impl<S: ReadAt> Window<S> {
 }
 
 impl<S: ReadAt> ReadAt for Window<S> {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.source.len()?.saturating_sub(self.start).min(self.len))
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.source.size()?.saturating_sub(self.start).min(self.len))
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
@@ -173,7 +171,7 @@ mod tests {
     fn a_window_ends_where_it_says() {
         let source: Vec<u8> = (0..100).collect();
         let window = Window::new(source, 90, 4);
-        assert_eq!(window.len().unwrap(), 4);
+        assert_eq!(window.size().unwrap(), 4);
         let mut buf = [0; 8];
         assert_eq!(window.read_at(1, &mut buf).unwrap(), 3);
         assert_eq!(&buf[..3], &[91, 92, 93]);
@@ -183,9 +181,9 @@ mod tests {
     #[test]
     fn a_window_past_the_end_of_its_source_is_shorter() {
         let window = Window::new(vec![1u8, 2, 3], 2, 100);
-        assert_eq!(window.len().unwrap(), 1);
+        assert_eq!(window.size().unwrap(), 1);
         let window = Window::new(vec![1u8, 2, 3], u64::MAX, u64::MAX);
-        assert_eq!(window.len().unwrap(), 0);
+        assert_eq!(window.size().unwrap(), 0);
         assert_eq!(window.read_at(u64::MAX, &mut [0; 4]).unwrap(), 0);
     }
 
@@ -202,7 +200,7 @@ mod tests {
     struct Stutter(std::sync::atomic::AtomicU32);
 
     impl ReadAt for Stutter {
-        fn len(&self) -> io::Result<u64> {
+        fn size(&self) -> io::Result<u64> {
             Ok(u64::MAX)
         }
         fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {

@@ -260,7 +260,7 @@ unsafe impl Sync for Region {}
 
 /// How many `bytes` are, all of which `file` has to have.
 pub(crate) fn len_within(file: &File, bytes: &Range<u64>) -> io::Result<u64> {
-    let file_len = ReadAt::len(file)?;
+    let file_len = ReadAt::size(file)?;
     if bytes.start > bytes.end || bytes.end > file_len {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,

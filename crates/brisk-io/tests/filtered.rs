@@ -129,7 +129,7 @@ fn reads_that_may_not_wait_are_refused_once() {
         }
         let counts = file.counts();
         assert_eq!((counts.inline, counts.hopped, counts.refused), (0, 3, 1));
-        assert_eq!(ReadAt::len(&file).unwrap(), 300_000);
+        assert_eq!(ReadAt::size(&file).unwrap(), 300_000);
     });
 }
 

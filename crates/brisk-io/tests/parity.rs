@@ -21,7 +21,7 @@ fn is_built(strategy: Strategy) -> bool {
 
 fn compare(loaded: &Loaded, expected: &[u8]) {
     assert!(loaded.as_slice() == expected, "{}", loaded.strategy());
-    assert_eq!(ReadAt::len(loaded).unwrap(), expected.len() as u64);
+    assert_eq!(ReadAt::size(loaded).unwrap(), expected.len() as u64);
     let middle = expected.len() / 2;
     let mut buf = [0; 100];
     let n = loaded.read_at(middle as u64, &mut buf).unwrap();

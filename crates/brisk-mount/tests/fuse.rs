@@ -556,8 +556,8 @@ struct Failing {
 }
 
 impl brisk_io::ReadAt for Failing {
-    fn len(&self) -> std::io::Result<u64> {
-        brisk_io::ReadAt::len(&self.bytes)
+    fn size(&self) -> std::io::Result<u64> {
+        brisk_io::ReadAt::size(&self.bytes)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {

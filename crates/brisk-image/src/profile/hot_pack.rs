@@ -107,7 +107,7 @@ struct SectionSource {
 }
 
 impl ReadAt for SectionSource {
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.len)
     }
 
@@ -220,7 +220,7 @@ impl HotPack {
 
     fn from_parts(source: Box<dyn ReadAt>, path: Option<PathBuf>, limits: &Limits) -> Result<Self> {
         let io = |e| Error::io("read the hot pack", e);
-        let len = source.len().map_err(io)?;
+        let len = source.size().map_err(io)?;
         if len < Header::LEN as u64 {
             let (what, need) = ("the header", Header::LEN as u64);
             let what = Corrupt::Truncated {

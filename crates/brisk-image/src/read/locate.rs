@@ -11,7 +11,7 @@ use crate::format::superblock::MAGIC;
 /// behind its last section where those come earlier.
 pub(crate) fn image_start(source: &dyn ReadAt) -> Result<u64> {
     let len = source
-        .len()
+        .size()
         .map_err(|e| Error::io("read the length of the image", e))?;
     let magic = magic_at(source, 0, len)?;
     if magic == MAGIC {

@@ -64,7 +64,7 @@ impl StoredImage {
             None => locate::image_start(bytes)?,
         };
         let source_len = bytes
-            .len()
+            .size()
             .map_err(|e| Error::io("read the length of the image", e))?;
         let image_len = source_len.saturating_sub(start);
         if image_len < Superblock::LEN as u64 {
@@ -195,7 +195,7 @@ impl StoredImage {
         let len = self
             .source
             .as_read_at()
-            .len()
+            .size()
             .map_err(|e| Error::io("read the length of the image", e))?;
         Ok(len.saturating_sub(self.start))
     }

@@ -249,7 +249,7 @@ impl Entry {
 
     /// Reads what is in front of the content of `file`, if it is the entry of this key.
     pub(super) fn read(file: &File, key: &[u8]) -> Result<Self, Unusable> {
-        let file_len = ReadAt::len(file)?;
+        let file_len = ReadAt::size(file)?;
         let mut header = [0; HEADER_LEN];
         if file_len < HEADER_LEN as u64 {
             let allowed = format_args!("at least {HEADER_LEN}");

@@ -45,7 +45,7 @@ struct Info {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let image = args.image.open()?;
     let path = &args.image.image;
-    let file = std::fs::File::open(path).and_then(|file| brisk_io::ReadAt::len(&file));
+    let file = std::fs::File::open(path).and_then(|file| brisk_io::ReadAt::size(&file));
     let info = Info {
         file_bytes: file.with_context(|| format!("{}: cannot read its length", path.display()))?,
         place: image.recorded_place()?,

@@ -416,9 +416,9 @@ fn temporary_directory(image: &Path) -> anyhow::Result<tempfile::TempDir> {
 /// Compares what is in `old` from byte `start` on, at most `most` bytes, with `new`.
 fn compare(old: &File, start: u64, most: Option<u64>, new: &File) -> io::Result<Rebuilt> {
     const CHUNK: usize = 1 << 20;
-    let image_bytes = ReadAt::len(old)?.saturating_sub(start);
+    let image_bytes = ReadAt::size(old)?.saturating_sub(start);
     let image_bytes = most.map_or(image_bytes, |most| most.min(image_bytes));
-    let rebuilt_bytes = ReadAt::len(new)?;
+    let rebuilt_bytes = ReadAt::size(new)?;
     let common = image_bytes.min(rebuilt_bytes);
     let (mut a, mut b) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut first_difference = (image_bytes != rebuilt_bytes).then_some(common);

@@ -323,7 +323,7 @@ impl ReadsLab {
         let job = |setting: &Setting| {
             let number = usize::from(!matches!(setting.what, What::Small { .. }));
             let file = &open[number];
-            let len = ReadAt::len(file)?;
+            let len = ReadAt::size(file)?;
             let pages = usize::try_from(len).unwrap_or(usize::MAX) / page_size();
             let mut job = Job {
                 file: files[number].clone(),
@@ -569,7 +569,7 @@ fn traced(tools: &Path, job: &Job) -> Option<f64> {
             ..job.clone()
         };
         let places = Places {
-            offsets: &job.offsets(ReadAt::len(&file).ok()?),
+            offsets: &job.offsets(ReadAt::size(&file).ok()?),
             size: job.size,
             rounds: 1,
         };

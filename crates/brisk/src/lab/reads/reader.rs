@@ -432,7 +432,7 @@ fn aligned(len: usize) -> AlignedBuf {
 }
 
 fn copied(file: &File) -> io::Result<AlignedBuf> {
-    let len = usize::try_from(ReadAt::len(file)?).unwrap_or(usize::MAX);
+    let len = usize::try_from(ReadAt::size(file)?).unwrap_or(usize::MAX);
     let mut bytes = aligned(len);
     FileExt::read_exact_at(file, &mut bytes, 0)?;
     Ok(bytes)
