@@ -4,12 +4,12 @@
 //! started: what one that ends still holds would look like a leak to the fuzzer.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 use brisk_image::{
-    Error, FileReader, Image, ImageWriter, Inode, InodeKind, OpenOptions, Result, Tree, TreeRules,
+    Error, FileReader, Image, ImageWriter, Inode, OpenOptions, ReadAt, Result, Tree, TreeRules,
 };
-use brisk_io::ReadAt;
 
 /// What one image may cost, in bytes that are read and the like: small images can be made that
 /// hold terabytes of zeros.
@@ -59,7 +59,7 @@ pub fn exercise_image(image: &Image, faults: &mut Faults) {
     let mut effort = Effort(EFFORT);
     let inodes = walk(image, &mut effort, faults);
     let mut effort = Effort(EFFORT);
-    for inode in inodes.iter().filter(|inode| inode.kind().is_file()) {
+    for inode in inodes.iter().filter(|inode| inode.is_file()) {
         if !effort.spend(0) {
             break;
         }
@@ -103,16 +103,6 @@ pub fn exercise_image(image: &Image, faults: &mut Faults) {
     let _text = format!("{image:?} {:?}", image.codec_options());
 }
 
-trait IsFile {
-    fn is_file(&self) -> bool;
-}
-
-impl IsFile for InodeKind {
-    fn is_file(&self) -> bool {
-        matches!(self, InodeKind::File(_))
-    }
-}
-
 fn walk(image: &Image, effort: &mut Effort, faults: &mut Faults) -> Vec<Inode> {
     let mut inodes = Vec::new();
     let Some(walk) = faults.keep(image.walk()) else {
@@ -131,7 +121,7 @@ fn walk(image: &Image, effort: &mut Effort, faults: &mut Faults) -> Vec<Inode> {
     inodes
 }
 
-/// Reads a file in pieces, as a whole, and at its end.
+/// Reads a file in pieces, as a stream, as a whole, and at its end.
 fn read(file: &FileReader, effort: &mut Effort, faults: &mut Faults) {
     let stored = file.stored_as();
     assert_eq!(
@@ -141,7 +131,7 @@ fn read(file: &FileReader, effort: &mut Effort, faults: &mut Faults) {
     let end = file.len().min(20_000);
     let mut whole = vec![1; end as usize];
     let mut pieces = vec![2; end as usize];
-    if !effort.spend(3 * end) {
+    if !effort.spend(4 * end) {
         return;
     }
     let read_whole = faults.keep(file.read_at(0, &mut whole));
@@ -151,9 +141,13 @@ fn read(file: &FileReader, effort: &mut Effort, faults: &mut Faults) {
         Ok(())
     });
     let read_pieces = faults.keep(read_pieces);
+    let mut stream = vec![3; end as usize];
+    let read_stream = file.stream().read_exact(&mut stream);
+    assert_eq!(read_stream.is_ok(), read_pieces.is_some());
     if let (Some(n), Some(())) = (read_whole, read_pieces) {
         assert_eq!(n, whole.len());
         assert_eq!(whole, pieces);
+        assert_eq!(whole, stream);
         if let Some(slice) = file.as_slice() {
             assert_eq!(slice[..end as usize], whole);
         }

@@ -21,10 +21,7 @@ let path = dir.path().join("app.img");
 ImageWriter::new().write(&tree, &path, &|_| {})?;
 
 let image = Image::open(&path)?;
-let inode = image.lookup("hello")?.expect("it was packed");
-let mut bytes = [0; 5];
-image.file(&inode)?.read_at(7, &mut bytes)?;
-assert_eq!(&bytes, b"world");
+assert_eq!(image.read("hello")?, b"hello, world");
 # Ok(())
 # }
 ```
@@ -53,6 +50,7 @@ mod read;
 mod tree;
 mod write;
 
+pub use brisk_io::ReadAt;
 pub use codec::{Bcj, BcjSet, Codec, Compression};
 pub use error::{Error, ErrorKind, Result};
 pub use format::codec_options::CodecOptions;
@@ -71,7 +69,8 @@ pub use profile::{
 pub use read::check::Checked;
 pub use read::dir_reader::{DirEntry, ReadDir};
 pub use read::extractor::{ExtractSummary, Extractor};
-pub use read::file_reader::{FileReader, FileStream, Piece, StoredAs};
+pub use read::file_reader::{FileReader, Piece, StoredAs};
+pub use read::file_stream::FileStream;
 pub use read::image::{Image, OpenOptions};
 pub use read::inode_reader::{Device, Directory, File, Inode, InodeKind, InodeRef};
 pub use read::limits::Limits;

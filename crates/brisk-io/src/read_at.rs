@@ -109,19 +109,26 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
-    fn size(&self) -> io::Result<u64> {
-        (**self).size()
-    }
+/// What points to bytes has the bytes.
+macro_rules! impl_by_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<T: ReadAt + ?Sized> ReadAt for $pointer {
+            fn size(&self) -> io::Result<u64> {
+                (**self).size()
+            }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        (**self).read_at(offset, buf)
-    }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+                (**self).read_at(offset, buf)
+            }
 
-    fn will_read(&self, bytes: Range<u64>) {
-        (**self).will_read(bytes);
-    }
+            fn will_read(&self, bytes: Range<u64>) {
+                (**self).will_read(bytes);
+            }
+        }
+    )*};
 }
+
+impl_by_pointer!(&T, Box<T>, Arc<T>);
 
 /// `len` bytes of another source from `start`, seen as a source of their own.
 #[derive(Debug, Clone)]
@@ -218,5 +225,45 @@ mod tests {
         let mut buf = [0; 5];
         Stutter(0.into()).read_exact_at(7, &mut buf).unwrap();
         assert_eq!(buf, [7, 8, 9, 10, 11]);
+    }
+    #[test]
+    fn a_pointer_reads_what_it_points_to() {
+        fn read(source: impl ReadAt) -> (u64, [u8; 2]) {
+            let mut buf = [0; 2];
+            source.read_exact_at(1, &mut buf).unwrap();
+            (source.size().unwrap(), buf)
+        }
+        let bytes = vec![1u8, 2, 3];
+        let dynamic: Box<dyn ReadAt> = Box::new(bytes.clone());
+        let told = [
+            read(bytes.as_slice()),
+            read(&bytes),
+            read(&*dynamic),
+            read(dynamic),
+            read(Box::new(bytes.clone())),
+            read(Arc::<[u8]>::from(bytes.clone())),
+            read(Window::new(&bytes, 0, 3)),
+        ];
+        assert_eq!(told, [(3, [2, 3]); 7]);
+    }
+
+    #[test]
+    fn a_pointer_passes_on_what_will_be_read() {
+        struct Told(std::sync::Mutex<Vec<Range<u64>>>);
+        impl ReadAt for Told {
+            fn size(&self) -> io::Result<u64> {
+                Ok(9)
+            }
+            fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<usize> {
+                Ok(0)
+            }
+            fn will_read(&self, bytes: Range<u64>) {
+                self.0.lock().unwrap().push(bytes);
+            }
+        }
+        let told = Arc::new(Told(Vec::new().into()));
+        ReadAt::will_read(&&*told, 0..1);
+        ReadAt::will_read(&Box::new(Arc::clone(&told)), 1..2);
+        assert_eq!(*told.0.lock().unwrap(), [0..1, 1..2]);
     }
 }

@@ -4,7 +4,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use brisk_io::ReadAt;
+
 use super::block_reader::Block;
+use super::file_stream::FileStream;
 use super::image::Image;
 use super::inode_reader::{File, Inode, InodeKind};
 use super::meta_reader::MetaCursor;
@@ -43,7 +46,7 @@ pub struct FileReader {
 }
 
 /// Some bytes of a file, decoded: a part of a block that the image's cache holds too, or zeros.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Piece {
     len: usize,
     /// None for zeros. Otherwise the block, and the byte in it where the piece starts; the block
@@ -216,6 +219,11 @@ impl FileReader {
         self.len == 0
     }
 
+    /// Bytes in a block of the file's image.
+    pub(crate) fn block_size(&self) -> u32 {
+        self.image.block_size()
+    }
+
     /// Reads up to `buf.len()` bytes at `offset`, and returns how many: fewer only at the end.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let left = self.len.saturating_sub(offset);
@@ -291,12 +299,30 @@ impl FileReader {
             .mapped(start, usize::try_from(self.len).ok()?)
     }
 
-    /// The file as a stream with a position.
-    pub fn stream(&self) -> FileStream<'_> {
-        FileStream {
-            reader: self,
-            at: 0,
-        }
+    /// The file as a stream that starts at its first byte.
+    pub fn stream(&self) -> FileStream {
+        FileStream::new(self.clone())
+    }
+
+    /// All bytes of the file.
+    ///
+    /// # Errors
+    ///
+    /// `Limit` if the file is longer than [`Limits::memory`](crate::Limits), and those of reading.
+    /// A long file can be read in parts ([`FileReader::read_at`], [`FileReader::stream`]) or written
+    /// elsewhere ([`FileReader::copy_to`]).
+    pub fn read_to_vec(&self) -> Result<Vec<u8>> {
+        let limit = self.image.inner.stored.limits.memory;
+        let len = usize::try_from(self.len)
+            .ok()
+            .filter(|_| self.len <= limit)
+            .ok_or_else(|| {
+                let what = "reading a whole file";
+                self.image.name(Error::limit(what, self.len, limit))
+            })?;
+        let mut bytes = vec![0; len];
+        self.read_at(0, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Writes the bytes of `range` to `out`, decoding on `threads` threads.
@@ -552,6 +578,40 @@ impl FileReader {
     }
 }
 
+/// So a file of an image can be what an image is opened from.
+///
+/// ```
+/// use brisk_image::{Image, OpenOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("app.img");
+/// # for name in ["hello", "inner.img"] {
+/// #     std::fs::create_dir(dir.path().join(name))?;
+/// #     let from = match name { "hello" => None, _ => Some(path.clone()) };
+/// #     match from {
+/// #         None => std::fs::write(dir.path().join(name).join(name), "hello, world")?,
+/// #         Some(from) => std::fs::rename(from, dir.path().join(name).join(name))?,
+/// #     }
+/// #     let tree = brisk_image::Tree::from_directory(dir.path().join(name), &Default::default())?;
+/// #     brisk_image::ImageWriter::new().write(&tree, &path, &|_| {})?;
+/// # }
+/// let outer = Image::open(&path)?;
+/// let inner = Image::from_source(outer.file_at("inner.img")?, &OpenOptions::new())?;
+/// assert_eq!(inner.read("hello")?, b"hello, world");
+/// # Ok(())
+/// # }
+/// ```
+impl ReadAt for FileReader {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(FileReader::read_at(self, offset, buf)?)
+    }
+}
+
 impl std::fmt::Debug for FileReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FileReader")
@@ -562,51 +622,20 @@ impl std::fmt::Debug for FileReader {
     }
 }
 
-/// A file of an image as a stream.
-#[derive(Debug)]
-pub struct FileStream<'a> {
-    reader: &'a FileReader,
-    at: u64,
-}
-
-impl io::Read for FileStream<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self
-            .reader
-            .read_at(self.at, buf)
-            .map_err(io::Error::other)?;
-        self.at += n as u64;
-        Ok(n)
-    }
-}
-
-impl io::Seek for FileStream<'_> {
-    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            io::SeekFrom::Start(at) => Some(at),
-            io::SeekFrom::Current(by) => self.at.checked_add_signed(by),
-            io::SeekFrom::End(by) => self.reader.len.checked_add_signed(by),
-        };
-        self.at = at.ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "seek before the start of the file",
-            )
-        })?;
-        Ok(self.at)
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(in crate::read) mod tests {
     use super::*;
     use crate::read::image::OpenOptions;
-    use crate::{ImageWriter, InodeRef, Tree, TreeRules};
+    use crate::{ImageWriter, InodeRef, Limits, Tree, TreeRules};
 
-    const BLOCK: usize = 128 << 10;
+    pub(in crate::read) const BLOCK: usize = 128 << 10;
 
     /// An image of files that are compressed, stored raw, with a hole, and in a shared block.
-    fn image() -> Image {
+    pub(in crate::read) fn image() -> Image {
+        image_with(Limits::default())
+    }
+
+    fn image_with(limits: Limits) -> Image {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
         std::fs::create_dir(&tree).unwrap();
@@ -626,10 +655,10 @@ mod tests {
         let path = dir.path().join("image");
         ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        Image::from_source(bytes, &OpenOptions::new()).unwrap()
+        Image::from_source(bytes, &OpenOptions::new().limits(limits)).unwrap()
     }
 
-    fn file(image: &Image, name: &str) -> FileReader {
+    pub(in crate::read) fn file(image: &Image, name: &str) -> FileReader {
         image.file(&image.lookup(name).unwrap().unwrap()).unwrap()
     }
 
@@ -785,5 +814,25 @@ mod tests {
         // An offset into a metadata block is below 8192.
         assert_eq!(InodeRef::from_word(8192), None);
         assert!(!image.has_xattrs());
+    }
+    #[test]
+    fn a_file_is_read_whole_or_refused_before_it_takes_memory() {
+        let image = image();
+        for name in ["text", "noise", "holes", "one"] {
+            let file = file(&image, name);
+            let mut expected = vec![0; usize::try_from(file.len()).unwrap()];
+            file.read_at(0, &mut expected).unwrap();
+            assert!(file.read_to_vec().unwrap() == expected, "{name}");
+            assert!(image.read(name).unwrap() == expected, "{name}");
+        }
+        let limits = Limits {
+            memory: 3 * BLOCK as u64,
+            ..Limits::default()
+        };
+        let e = image_with(limits).read("holes").unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "reading a whole file needs 393223, which passes the limit of 393216"
+        );
     }
 }

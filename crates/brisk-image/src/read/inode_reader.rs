@@ -170,6 +170,16 @@ impl Inode {
         matches!(self.kind, InodeKind::Directory(_))
     }
 
+    /// True for a regular file.
+    pub fn is_file(&self) -> bool {
+        matches!(self.kind, InodeKind::File(_))
+    }
+
+    /// True for a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        matches!(self.kind, InodeKind::Symlink(_))
+    }
+
     /// The lower twelve bits of the mode: permissions, set-user-id, set-group-id and sticky.
     pub fn permissions(&self) -> u16 {
         self.permissions

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod dir_reader;
 pub(crate) mod extractor;
 pub(crate) mod file_reader;
+pub(crate) mod file_stream;
 pub(crate) mod fragment_table;
 pub(crate) mod id_table;
 pub(crate) mod image;

@@ -124,6 +124,33 @@ impl Image {
             )))),
         }
     }
+
+    /// All bytes of the file that `path` leads to, through symbolic links as in
+    /// [`Image::resolve`].
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if nothing is there, and those of [`Image::file_at`] and
+    /// [`FileReader::read_to_vec`].
+    ///
+    /// ```
+    /// use brisk_image::{ErrorKind, Image};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("version"), "1.2\n")?;
+    /// # let tree = brisk_image::Tree::from_directory(dir.path(), &Default::default())?;
+    /// # let path = dir.path().join("app.img");
+    /// # brisk_image::ImageWriter::new().write(&tree, &path, &|_| {})?;
+    /// let image = Image::open(&path)?;
+    /// assert_eq!(image.read("version")?, b"1.2\n");
+    /// assert_eq!(image.read("licence").unwrap_err().kind(), ErrorKind::NotFound);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.file_at(path)?.read_to_vec()
+    }
 }
 
 #[cfg(test)]
