@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::executor;
 use crate::hop::{Hop, LARGEST};
 use crate::read_at::within_files;
 use crate::{Mapping, ReadAt};
@@ -332,8 +331,7 @@ impl AsyncFile {
                 Some(hop) => hop,
                 None => {
                     let at = offset.saturating_add(detour.done as u64);
-                    let hop = Hop::new(file, at, buf.len() - detour.done);
-                    executor::start(&hop)?;
+                    let hop = Hop::start(file, at, buf.len() - detour.done)?;
                     self.hopped.fetch_add(1, Ordering::Relaxed);
                     detour.hop.insert(hop)
                 }

@@ -1,13 +1,13 @@
 //! Which [`Strategy`] suits a need: the decision table of docs/design.md.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 
 use rustix::fs::fstatfs;
 
 use crate::figures::{LoadFigures, LoadFiguresError, Situation};
+use crate::load_source::LoadSource;
 use crate::page_cache::is_cached;
 use crate::{Form, Need, Strategy, Touch};
 
@@ -81,6 +81,8 @@ pub(crate) struct Choice {
 /// What is asked of the system before it is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Facts {
+    /// Nobody changes the file, so that it can be mapped.
+    immutable: bool,
     /// Other machines may change the files.
     remote: bool,
     situation: Situation,
@@ -88,11 +90,12 @@ struct Facts {
 
 /// Which of a file are wanted, in what state they are, and what follows.
 pub(crate) fn choose(
-    file: &File,
+    source: LoadSource<'_>,
     bytes: &Range<u64>,
     need: Need,
     figures: Result<&'static LoadFigures, &'static LoadFiguresError>,
 ) -> io::Result<Choice> {
+    let file = source.file();
     let len = bytes.end.saturating_sub(bytes.start);
     // Numbers of linux/magic.h; those of SMB are its own.
     const REMOTE: [u32; 6] = [
@@ -108,6 +111,7 @@ pub(crate) fn choose(
     let kind = fstatfs(file)?.f_type as u32;
     let in_memory = IN_MEMORY.contains(&kind);
     let facts = Facts {
+        immutable: source.is_immutable(),
         remote: REMOTE.contains(&kind),
         situation: Situation {
             len,
@@ -125,7 +129,7 @@ fn decide(
     figures: Result<&'static LoadFigures, &'static LoadFiguresError>,
 ) -> Choice {
     let by_rule = |first: Strategy, rule| Choice {
-        ways: then_others(first, facts.situation.need.form),
+        ways: then_others(first, facts),
         reason: Reason::Rule {
             rule,
             figures: figures.err(),
@@ -136,6 +140,12 @@ fn decide(
         resident,
         need,
     } = facts.situation;
+    if !facts.immutable {
+        return by_rule(
+            Strategy::Read,
+            "others may change the file, so its bytes are copied",
+        );
+    }
     if facts.remote {
         return by_rule(
             Strategy::Read,
@@ -151,12 +161,12 @@ fn decide(
     if let Ok(figures) = figures
         && let Some((like, figures)) = figures.nearest(facts.situation)
     {
-        let suits = |&&(strategy, _): &&(Strategy, u64)| can_be(strategy, need.form);
+        let suits = |&&(strategy, _): &&(Strategy, u64)| can_be(strategy, facts);
         let mut best = figures.iter().filter(suits).copied();
         if let Some((first, time)) = best.next() {
             let next = best.next();
             return Choice {
-                ways: then_others(first, need.form),
+                ways: then_others(first, facts),
                 reason: Reason::Measured { like, time, next },
             };
         }
@@ -198,12 +208,14 @@ fn rule(resident: bool, need: Need) -> (Strategy, &'static str) {
     }
 }
 
-fn can_be(strategy: Strategy, form: Form) -> bool {
-    form != Form::Patched || strategy != Strategy::SharedMap
+fn can_be(strategy: Strategy, facts: Facts) -> bool {
+    let patched = facts.situation.need.form == Form::Patched;
+    let mapped = !strategy.copies();
+    (facts.immutable || !mapped) && !(patched && strategy == Strategy::SharedMap)
 }
 
 /// `first`, and what else does if it is refused.
-fn then_others(first: Strategy, form: Form) -> Vec<Strategy> {
+fn then_others(first: Strategy, facts: Facts) -> Vec<Strategy> {
     let others = [
         Strategy::PopulatedMap,
         Strategy::Read,
@@ -212,7 +224,7 @@ fn then_others(first: Strategy, form: Form) -> Vec<Strategy> {
     ];
     let others = others
         .into_iter()
-        .filter(|&way| way != first && can_be(way, form));
+        .filter(|&way| way != first && can_be(way, facts));
     std::iter::once(first).chain(others).collect()
 }
 
@@ -226,6 +238,7 @@ mod tests {
             ..Need::default()
         };
         let facts = Facts {
+            immutable: true,
             remote: false,
             situation: Situation {
                 len,
@@ -241,6 +254,9 @@ mod tests {
         let Choice { ways, reason } = decide(facts, figures);
         (ways, reason.to_string())
     }
+
+    static FIGURES: std::sync::LazyLock<LoadFigures> =
+        std::sync::LazyLock::new(LoadFigures::default);
 
     const NONE: &str = "brisk load figures 1\n";
 
@@ -313,8 +329,33 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_may_change_is_never_mapped() {
+        let need = Need {
+            touch: Touch::Few,
+            ..Need::default()
+        };
+        let facts = Facts {
+            immutable: false,
+            remote: false,
+            situation: Situation {
+                len: 1 << 30,
+                resident: true,
+                need,
+            },
+        };
+        let Choice { ways, reason } = decide(facts, Ok(&FIGURES));
+        assert_eq!(ways, [Strategy::Read]);
+        let reason = reason.to_string();
+        assert_eq!(
+            reason,
+            "others may change the file, so its bytes are copied"
+        );
+    }
+
+    #[test]
     fn a_file_on_a_network_is_not_mapped_first() {
         let facts = Facts {
+            immutable: true,
             remote: true,
             situation: Situation {
                 len: 1 << 30,
@@ -322,8 +363,6 @@ mod tests {
                 need: Need::default(),
             },
         };
-        static FIGURES: std::sync::LazyLock<LoadFigures> =
-            std::sync::LazyLock::new(LoadFigures::default);
         assert_eq!(decide(facts, Ok(&FIGURES)).ways[0], Strategy::Read);
     }
 }

@@ -70,20 +70,25 @@ mod executor;
 mod extents;
 mod figures;
 mod hop;
-mod hop_group;
-mod hop_pool;
+mod immutable_file;
 mod kernel_calls;
 mod load;
+mod load_source;
 mod mapping;
 mod need;
 mod page_cache;
 mod prefetch;
+mod racing_copy;
 mod read_at;
 mod region;
 mod sigbus;
 mod strategy;
 mod transfer;
 mod uring;
+
+#[cfg(test)]
+#[path = "../tests/machine/mod.rs"]
+mod machine;
 
 pub use advice::{largest_advice, largest_advice_on, will_read, will_read_all};
 pub use aligned_buf::AlignedBuf;
@@ -99,9 +104,11 @@ pub use disk_charge::{MEASURED_LEN, measure_charge};
 pub use executor::block_on;
 pub use extents::{Charge, DiskReads, Extent, plan_extents};
 pub use figures::{LoadFigures, LoadFiguresError, Situation};
+pub use immutable_file::ImmutableFile;
 pub use kernel_calls::{try_cachestat, try_io_uring, try_nowait};
 pub use load::{Loaded, Release, load, load_as};
-pub use mapping::Mapping;
+pub use load_source::LoadSource;
+pub use mapping::{ImmutableMapping, Mapping};
 pub use need::{By, Form, Need, Touch};
 pub use page_cache::{
     Residency, cached_pages, evict, evict_and_prove, page_size, prove_warm, residency,

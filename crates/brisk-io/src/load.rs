@@ -6,6 +6,7 @@ use rustix::mm::Advice;
 
 use crate::choice::{Choice, Reason, choose};
 use crate::figures::LoadFigures;
+use crate::load_source::LoadSource;
 use crate::page_cache::is_cached;
 use crate::region::{Region, len_within};
 use crate::transfer::{DIRECT_ALIGNMENT, Transfer, copying_threads, open_direct};
@@ -19,8 +20,10 @@ const USUAL_READ_AHEAD_KIB: u64 = 128;
 
 /// Bytes of a file in memory, and how they came there.
 ///
-/// Where they are a mapping ([`Strategy::copies`] tells), the promise in the documentation of
-/// [`Mapping`](crate::Mapping) is asked of who uses them.
+/// They are this process's own copy, or a mapping of an [`ImmutableFile`](crate::ImmutableFile);
+/// [`Strategy::copies`] tells which.
+///
+/// 1. `region` is memory of the process's own, or maps a file that keeps the promise of `ImmutableFile`.
 #[derive(Debug)]
 pub struct Loaded {
     region: Region,
@@ -44,13 +47,15 @@ impl Loaded {
     /// The bytes.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        self.region.as_slice()
+        // SAFETY: invariant 1.
+        unsafe { self.region.as_slice() }
     }
 
     /// The bytes, to be patched: there if [`Form::Patched`] was asked for, or if they were copied.
     #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
-        self.region.as_mut_slice()
+        // SAFETY: invariant 1.
+        unsafe { self.region.as_mut_slice() }
     }
 
     /// The way that was taken.
@@ -103,18 +108,26 @@ impl ReadAt for Loaded {
 /// Brings `bytes` of `file` into memory in the way that suits `need`: by what
 /// [was measured](LoadFigures::of_this_machine) on this machine, and else by what is known of most.
 ///
-/// Where the system or the filesystem refuses a way the next best is taken, and [`Loaded::refused`] tells.
+/// A [`File`] is copied, for other processes may write to it. An [`ImmutableFile`](crate::ImmutableFile) is mapped
+/// where that is faster.
+///
+/// If the system or the filesystem refuses a way, `load` takes the next best one, and [`Loaded::refused`] tells.
 ///
 /// # Errors
 ///
 /// [`io::ErrorKind::UnexpectedEof`] if the file has not all of the bytes, and what the system says of a disk
 /// that fails or of memory that it has not.
-pub fn load(file: &File, bytes: Range<u64>, need: Need) -> io::Result<Loaded> {
+pub fn load<'a>(
+    file: impl Into<LoadSource<'a>>,
+    bytes: Range<u64>,
+    need: Need,
+) -> io::Result<Loaded> {
+    let source = file.into();
     let figures = LoadFigures::of_this_machine();
-    let Choice { ways, reason } = choose(file, &bytes, need, figures)?;
+    let Choice { ways, reason } = choose(source, &bytes, need, figures)?;
     let mut refused = Vec::new();
     for strategy in ways {
-        match bring(strategy, file, &bytes, need) {
+        match bring(strategy, source, &bytes, need) {
             Ok(region) => {
                 return Ok(Loaded {
                     region,
@@ -137,15 +150,15 @@ pub fn load(file: &File, bytes: Range<u64>, need: Need) -> io::Result<Loaded> {
 ///
 /// As [`load`], and [`io::ErrorKind::InvalidInput`], [`io::ErrorKind::Unsupported`] and others where the
 /// system, the filesystem or this build refuses that way. A [`Strategy::SharedMap`] cannot be
-/// [`Form::Patched`].
-pub fn load_as(
+/// [`Form::Patched`], and only an [`ImmutableFile`](crate::ImmutableFile) can be mapped.
+pub fn load_as<'a>(
     strategy: Strategy,
-    file: &File,
+    file: impl Into<LoadSource<'a>>,
     bytes: Range<u64>,
     need: Need,
 ) -> io::Result<Loaded> {
     Ok(Loaded {
-        region: bring(strategy, file, &bytes, need)?,
+        region: bring(strategy, file.into(), &bytes, need)?,
         strategy,
         reason: Reason::Given,
         refused: Vec::new(),
@@ -169,9 +182,25 @@ fn is_refusal(e: &io::Error) -> bool {
     ) || e.kind() == io::ErrorKind::Unsupported
 }
 
-fn bring(strategy: Strategy, file: &File, bytes: &Range<u64>, need: Need) -> io::Result<Region> {
+/// Memory of the process's own, or a mapping, if the source is immutable.
+fn bring(
+    strategy: Strategy,
+    source: LoadSource<'_>,
+    bytes: &Range<u64>,
+    need: Need,
+) -> io::Result<Region> {
     let patched = need.form == Form::Patched;
+    let file = source.file();
     match strategy {
+        Strategy::SharedMap | Strategy::PrivateMap | Strategy::PopulatedMap
+            if !source.is_immutable() =>
+        {
+            Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "others may change the file, so its bytes cannot be borrowed from a mapping; copy them, or promise \
+                 that nobody changes it (ImmutableFile)",
+            ))
+        }
         Strategy::SharedMap if patched => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "what is patched cannot be mapped shared; map it private, or copy it",
@@ -267,7 +296,8 @@ fn copied(
     }
     let room = (skip + len).next_multiple_of(alignment as usize);
     let skip = region.skip();
-    let pages = region.pages_mut().ok_or(io::ErrorKind::Unsupported)?;
+    // SAFETY: the region is memory of the process's own.
+    let pages = unsafe { region.pages_mut() }.ok_or(io::ErrorKind::Unsupported)?;
     transfer(&mut pages[..room], skip + len)?;
     Ok(region)
 }

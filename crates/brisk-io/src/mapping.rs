@@ -1,23 +1,20 @@
 use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use rustix::mm::Advice;
 
-use crate::ReadAt;
 use crate::region::Region;
+use crate::{ImmutableFile, ReadAt};
 
-/// A shared, read-only mapping of a file, or of a part of it.
+/// A shared, read-only mapping of a file, or of a part of it, from which bytes are copied.
 ///
-/// # What the caller promises
+/// A read costs a copy and no system call. If another process writes to the file, a read gives older or newer bytes,
+/// or some of each, as a `read` of the file would. If it is cut, or its disk fails, touching a page that is gone ends
+/// the process by SIGBUS, unless [`guard_mappings`](crate::guard_mappings) was called: then that read is an error, and
+/// all later ones are. Where neither will do (network filesystems, removable media), read the [`File`] instead.
 ///
-/// The file keeps its length and its bytes while it is mapped. An image that appears by `rename`
-/// and is never written again keeps that promise; a file somebody writes in place does not.
-/// If the promise is broken, bytes may change between two reads, and touching a page past the new
-/// end, or one that the disk cannot give, ends the process by SIGBUS, unless
-/// [`guard_mappings`](crate::guard_mappings) was called: then it reads zeros, [`Mapping::check`] is an
-/// error from then on, and so is `read_at`.
-/// Where none of that will do (network filesystems, removable media), read the [`File`] instead.
+/// To borrow bytes in place of copying them, see [`ImmutableMapping`].
 #[derive(Debug)]
 pub struct Mapping(Region);
 
@@ -41,16 +38,11 @@ impl Mapping {
         Region::map(file, &bytes, false).map(Self)
     }
 
-    /// The mapped bytes, under the promise in the type's documentation.
-    #[inline]
-    pub fn as_slice(&self) -> &[u8] {
-        self.0.as_slice()
-    }
-
-    /// Whether all that was read of the mapping so far was the file's.
-    ///
-    /// To be asked after the last use of a borrowed slice, by who called
+    /// Whether every page that was read so far could be had: of use after
     /// [`guard_mappings`](crate::guard_mappings).
+    ///
+    /// [`read_at`](ReadAt::read_at) asks this by itself. After the last use of a borrowed slice of an
+    /// [`ImmutableMapping`], the borrower asks.
     ///
     /// # Errors
     ///
@@ -94,17 +86,79 @@ impl ReadAt for Mapping {
     }
 }
 
+/// A shared, read-only mapping of an [`ImmutableFile`], or of a part of it, from which bytes are borrowed.
+///
+/// All that a [`Mapping`] does, this does too.
+#[derive(Debug)]
+pub struct ImmutableMapping(Mapping);
+
+impl ImmutableMapping {
+    /// Maps all of `file`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mapping::shared`].
+    pub fn new(file: &ImmutableFile) -> io::Result<Self> {
+        Mapping::shared(file.as_file()).map(Self)
+    }
+
+    /// Maps `bytes` of `file`, which need not begin at a page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mapping::of`].
+    pub fn of(file: &ImmutableFile, bytes: Range<u64>) -> io::Result<Self> {
+        Mapping::of(file.as_file(), bytes).map(Self)
+    }
+
+    /// The mapped bytes.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: this is made of an `ImmutableFile` alone, whose maker promised that nobody changes the file as long as
+        // what was made of it lives.
+        unsafe { self.0.0.as_slice() }
+    }
+}
+
+impl Deref for ImmutableMapping {
+    type Target = Mapping;
+
+    #[inline]
+    fn deref(&self) -> &Mapping {
+        &self.0
+    }
+}
+
+impl ReadAt for ImmutableMapping {
+    #[inline]
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
+
+    #[inline(always)]
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(offset, buf)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
+
+    /// Of a file that only the test that made it knows.
+    fn immutable(file: &File, bytes: Range<u64>) -> io::Result<ImmutableMapping> {
+        // SAFETY: the file has no name, and its test writes to it no more.
+        let file = unsafe { ImmutableFile::new(file.try_clone().unwrap()) };
+        ImmutableMapping::of(&file, bytes)
+    }
 
     #[test]
     fn maps_what_the_file_holds() {
         let mut file = tempfile::tempfile().unwrap();
         let bytes: Vec<u8> = (0..10_001u32).map(|n| n.to_le_bytes()[0]).collect();
         file.write_all(&bytes).unwrap();
-        let mapping = Mapping::shared(&file).unwrap();
+        let mapping = immutable(&file, 0..10_001).unwrap();
         assert_eq!(mapping.as_slice(), bytes);
         mapping.advise_random().unwrap();
         mapping.advise_sequential().unwrap();
@@ -116,8 +170,9 @@ mod tests {
     #[test]
     fn an_empty_file_maps_to_an_empty_slice() {
         let file = tempfile::tempfile().unwrap();
+        assert!(immutable(&file, 0..0).unwrap().as_slice().is_empty());
         let mapping = Mapping::shared(&file).unwrap();
-        assert!(mapping.as_slice().is_empty());
+        assert_eq!(mapping.read_at(0, &mut [0; 4]).unwrap(), 0);
         mapping.advise_random().unwrap();
     }
 
@@ -128,7 +183,7 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
         for range in [0..0, 17..17, 4095..4097, 12_289..40_001, 40_001..40_001] {
             let expected = &bytes[range.start as usize..range.end as usize];
-            let mapping = Mapping::of(&file, range).unwrap();
+            let mapping = immutable(&file, range).unwrap();
             assert_eq!(mapping.as_slice(), expected);
             mapping.populate().unwrap();
         }

@@ -5,6 +5,7 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use crate::racing_copy::racing_copy;
 use crate::sigbus::Watch;
 use crate::{ReadAt, page_size};
 
@@ -111,31 +112,48 @@ impl Region {
         self.skip
     }
 
+    /// The wanted bytes.
+    ///
+    /// # Safety
+    ///
+    /// As long as the result lives, no process changes the file that is mapped, nor cuts it. Memory of the process's
+    /// own ([`Region::own`]) asks for nothing.
     #[inline]
-    pub(crate) fn as_slice(&self) -> &[u8] {
+    pub(crate) unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY: by invariant 3 the result is in the mapping, or dangles with `skip` 0.
         let start = unsafe { self.base.add(self.skip) };
         // SAFETY: by invariants 1 to 3, `len` bytes from `start` are readable for the life of `self`
-        // (zero of them from a dangling pointer are too), and `len` fits an isize. That nobody else
-        // writes them is what users of the types that hold a region promise.
+        // (zero of them from a dangling pointer are too), and `len` fits an isize. This process writes them only
+        // through `&mut self`, and the caller promises that nobody else does.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len) }
     }
 
     /// The wanted bytes, to be written; none if they are not writable.
+    ///
+    /// # Safety
+    ///
+    /// As [`Region::as_slice`]: pages of a private mapping show what others write to the file until they are written
+    /// here.
     #[inline]
-    pub(crate) fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+    pub(crate) unsafe fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let wanted = self.skip..self.skip + self.len;
-        self.pages_mut().map(|pages| &mut pages[wanted])
+        // SAFETY: the caller's promise is the one that is asked for.
+        let pages = unsafe { self.pages_mut() };
+        pages.map(|pages| &mut pages[wanted])
     }
 
     /// All bytes of the pages, to be written; none if they are not writable.
-    pub(crate) fn pages_mut(&mut self) -> Option<&mut [u8]> {
+    ///
+    /// # Safety
+    ///
+    /// As [`Region::as_mut_slice`].
+    pub(crate) unsafe fn pages_mut(&mut self) -> Option<&mut [u8]> {
         if !self.writable {
             return None;
         }
         // SAFETY: by invariants 1 to 3 `mapped` bytes from `base` are readable and writable for the life
         // of `self` (zero of them from a dangling pointer are too), and fit an isize; `&mut self` makes
-        // this the only reference.
+        // this the only reference of this process, and the caller promises that no other process writes them.
         Some(unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.mapped) })
     }
 
@@ -157,10 +175,10 @@ impl Region {
         let n = rest.min(buf.len());
         // SAFETY: `at + n <= len`, so by invariant 3 the result is in the mapping, or dangles with both 0.
         let from = unsafe { self.base.add(self.skip + at) };
-        // SAFETY: `n` bytes from there are readable by invariants 1 to 3 and `n <= buf.len()`; `buf` is
-        // borrowed for this alone, so it is none of them. No slice is made of the former: that nobody writes
-        // them, also through the file, is nobody's promise here.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), buf.as_mut_ptr(), n) };
+        // SAFETY: `n` bytes from there are readable by invariants 1 to 3, and this process writes them only through
+        // `&mut self`. `n <= buf.len()`, and `buf` is borrowed for this alone, so it is none of them. Others may write
+        // the file: no slice of it is made here.
+        unsafe { racing_copy(from.as_ptr(), buf.as_mut_ptr(), n) };
         self.check()?;
         Ok(n)
     }
@@ -255,7 +273,7 @@ impl Drop for Region {
 
 // SAFETY: the mapping is plain memory, bound to the process and not to a thread.
 unsafe impl Send for Region {}
-// SAFETY: through `&Region` it is only read.
+// SAFETY: through `&Region` this process only reads it.
 unsafe impl Sync for Region {}
 
 /// How many `bytes` are, all of which `file` has to have.

@@ -8,13 +8,21 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-use brisk_io::{AsyncFile, CodeCache, CodeCacheOptions, CodeKey, Need, ReadAt, Strategy, load_as};
+use brisk_io::{
+    AsyncFile, CodeCache, CodeCacheOptions, CodeKey, ImmutableFile, Need, ReadAt, Strategy, load_as,
+};
 use refuse::{Refused, always, refuse};
 
 fn file() -> File {
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.write_all_at(&[7; 300_000], 0).unwrap();
     file
+}
+
+/// The same, to be mapped.
+fn immutable() -> ImmutableFile {
+    // SAFETY: the file has no name, and nobody writes to it after `file` has.
+    unsafe { ImmutableFile::new(file()) }
 }
 
 /// Runs `test` in a thread of its own.
@@ -78,7 +86,7 @@ fn what_a_killed_writer_left_and_nobody_may_open_stops_no_other() {
 #[test]
 fn a_mapping_that_is_refused_is_replaced_by_a_copy() {
     filtered(|| {
-        let file = file();
+        let file = immutable();
         let shared = Refused {
             call: libc::SYS_mmap,
             bits: Some((3, libc::MAP_SHARED)),
@@ -97,7 +105,7 @@ fn a_mapping_that_is_refused_is_replaced_by_a_copy() {
 #[test]
 fn advice_that_is_refused_is_done_without() {
     filtered(|| {
-        let file = file();
+        let file = immutable();
         // Advice about large pages and populating go the same way.
         refuse(&[always(libc::SYS_madvise)]);
         let loaded = brisk_io::load(&file, 0..300_000, Need::default()).unwrap();

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use brisk_io::{By, Form, Loaded, Need, ReadAt, Release, Strategy, Touch, evict, load, load_as};
+use brisk_io::{
+    By, Form, ImmutableFile, Loaded, Need, ReadAt, Release, Strategy, Touch, evict, load, load_as,
+};
 use proptest::prelude::*;
 
 /// On a disk.
@@ -12,6 +14,12 @@ fn file_of(bytes: &[u8]) -> File {
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.write_all_at(bytes, 0).unwrap();
     file
+}
+
+/// The same file, to be borrowed.
+fn immutable(file: &File) -> ImmutableFile {
+    // SAFETY: the file has no name, or is the kernel's, and its test writes to it no more.
+    unsafe { ImmutableFile::new(file.try_clone().unwrap()) }
 }
 
 /// Whether this build has what the strategy takes.
@@ -62,6 +70,7 @@ proptest! {
     ) {
         let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8 ^ seed).collect();
         let file = file_of(&bytes);
+        let source = immutable(&file);
         let place = |part: f64| (part * len as f64) as u64;
         let range = place(from.min(to))..place(from.max(to));
         let expected = &bytes[range.start as usize..range.end as usize];
@@ -72,7 +81,7 @@ proptest! {
             if cold {
                 evict(&file).unwrap();
             }
-            let mut loaded = load_as(strategy, &file, range.clone(), need).unwrap();
+            let mut loaded = load_as(strategy, &source, range.clone(), need).unwrap();
             compare(&loaded, expected);
             if need.form == Form::Patched {
                 let patched = loaded.as_mut_slice().unwrap();
@@ -87,9 +96,13 @@ proptest! {
         if cold {
             evict(&file).unwrap();
         }
-        let loaded = load(&file, range.clone(), need).unwrap();
-        compare(&loaded, expected);
-        prop_assert!(loaded.refused().is_empty());
+        for loaded in [
+            load(&source, range.clone(), need).unwrap(),
+            load(&file, range.clone(), need).unwrap(),
+        ] {
+            compare(&loaded, expected);
+            prop_assert!(loaded.refused().is_empty());
+        }
         // Nothing that was patched is in the file.
         let mut now = vec![0; len];
         FileExt::read_exact_at(&file, &mut now, 0).unwrap();
@@ -106,7 +119,13 @@ fn holes_are_zeros_and_what_lies_past_4_gib_is_found() {
         .into_iter()
         .filter(|&strategy| is_built(strategy))
     {
-        let loaded = load_as(strategy, &file, far - 70_000..far + 3, Need::default()).unwrap();
+        let loaded = load_as(
+            strategy,
+            &immutable(&file),
+            far - 70_000..far + 3,
+            Need::default(),
+        )
+        .unwrap();
         let (zeros, end) = loaded.as_slice().split_at(70_000);
         assert!(zeros.iter().all(|&b| b == 0) && end == b"end", "{strategy}");
     }
@@ -121,7 +140,8 @@ fn what_the_file_has_not_is_an_error_with_its_place() {
     {
         for (start, end) in [(9_999, 10_001), (20_000, 20_001), (10, 9)] {
             let range = start..end;
-            let e = load_as(strategy, &file, range.clone(), Need::default()).unwrap_err();
+            let e = load_as(strategy, &immutable(&file), range.clone(), Need::default());
+            let e = e.unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof, "{strategy}");
             let message = e.to_string();
             let place = format!(
@@ -142,8 +162,14 @@ fn a_strategy_that_is_refused_is_told_and_another_taken() {
         Strategy::PrivateMap,
         Strategy::PopulatedMap,
     ] {
-        let e = load_as(strategy, &file, 0..0, Need::default());
-        assert_eq!(e.unwrap().as_slice(), b"", "{strategy}");
+        let loaded = load_as(strategy, &immutable(&file), 0..0, Need::default());
+        assert_eq!(loaded.unwrap().as_slice(), b"", "{strategy}");
+        let e = load_as(strategy, &file, 0..0, Need::default()).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "others may change the file, so its bytes cannot be borrowed from a mapping; copy them, or promise that \
+             nobody changes it (ImmutableFile)"
+        );
     }
     let e = load_as(Strategy::Direct, &file, 0..0, Need::default()).unwrap_err();
     assert_eq!(e.kind(), io::ErrorKind::InvalidInput);
@@ -160,8 +186,9 @@ fn a_strategy_that_is_refused_is_told_and_another_taken() {
 #[test]
 fn the_choice_explains_itself() {
     let file = file_of(&[7; 100_000]);
+    let source = immutable(&file);
     let reason = |len, need| {
-        let loaded = load(&file, 0..len, need).unwrap();
+        let loaded = load(&source, 0..len, need).unwrap();
         (loaded.strategy(), loaded.reason().to_string())
     };
     let (strategy, reason_of_few) = reason(1000, Need::default());
@@ -177,4 +204,22 @@ fn the_choice_explains_itself() {
     let (strategy, reason_of_random) = reason(100_000, random);
     assert_eq!(strategy, Strategy::SharedMap);
     assert_eq!(reason_of_random, "only what is touched is brought");
+    let copied = load(&file, 0..100_000, random).unwrap();
+    assert_eq!(copied.strategy(), Strategy::Read);
+    assert_eq!(
+        copied.reason().to_string(),
+        "others may change the file, so its bytes are copied"
+    );
+}
+
+/// A `str` that changes after it was checked is read past its end by safe code.
+#[test]
+fn what_was_loaded_of_a_file_stays_when_others_write_to_it() {
+    let file = file_of(&[b'a'; 1 << 20]);
+    let loaded = load(&file, 0..1 << 20, Need::default()).unwrap();
+    let text = std::str::from_utf8(loaded.as_slice()).unwrap();
+    // The first byte of a character of four.
+    file.write_all_at(&[0xF0], (1 << 20) - 1).unwrap();
+    assert_eq!(text.chars().count(), 1 << 20);
+    assert!(std::str::from_utf8(loaded.as_slice()).is_ok());
 }

@@ -9,7 +9,10 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
-use brisk_io::{Form, Mapping, Need, ReadAt, Strategy, guard_mappings, load_as, page_size};
+use brisk_io::{
+    Form, ImmutableFile, ImmutableMapping, Mapping, Need, ReadAt, Strategy, guard_mappings,
+    load_as, page_size,
+};
 
 const CASE: &str = "BRISK_TRUNCATED_CASE";
 
@@ -24,6 +27,13 @@ fn copy_of(mapping: &Mapping, page: usize) -> io::Result<u8> {
     let mut byte = [0];
     mapping.read_at((page * page_size()) as u64, &mut byte)?;
     Ok(std::hint::black_box(byte)[0])
+}
+
+/// A file whose bytes are borrowed, though its test cuts it: what is touched behind the end is never checked, trusted
+/// or read twice.
+fn immutable(file: &File) -> ImmutableFile {
+    // SAFETY: the file has no name, and its test writes to it no more. It only cuts it, and then expects zeros.
+    unsafe { ImmutableFile::new(file.try_clone().unwrap()) }
 }
 
 /// A mapping of 8 pages of which the file has lost all but the first 4.
@@ -64,7 +74,9 @@ fn a_page_that_is_gone_is_an_error_to_who_copies_it() {
 #[test]
 fn a_slice_reads_zeros_and_the_check_tells() {
     guard_mappings().unwrap();
-    let (_file, mapping) = cut();
+    let file = pages(8);
+    let mapping = ImmutableMapping::new(&immutable(&file)).unwrap();
+    file.set_len(4 * page_size() as u64).unwrap();
     let sum: usize = mapping.as_slice().iter().map(|&b| usize::from(b)).sum();
     assert_eq!(sum, 4 * 7 * page_size());
     mapping.check().unwrap_err();
@@ -79,7 +91,7 @@ fn a_private_page_that_is_gone_can_be_written_all_the_same() {
         ..Need::default()
     };
     let bytes = 0..8 * page_size() as u64;
-    let mut loaded = load_as(Strategy::PrivateMap, &file, bytes, need).unwrap();
+    let mut loaded = load_as(Strategy::PrivateMap, &immutable(&file), bytes, need).unwrap();
     let last = 8 * page_size() - 1;
     loaded.as_mut_slice().unwrap()[last - page_size()] = 9;
     file.set_len(0).unwrap();
@@ -96,7 +108,7 @@ fn addresses_that_are_used_again_are_not_torn() {
         copy_of(&mapping, 7).unwrap_err();
         drop(mapping);
         let whole = pages(8);
-        let mapping = Mapping::shared(&whole).unwrap();
+        let mapping = ImmutableMapping::new(&immutable(&whole)).unwrap();
         assert!(mapping.as_slice().iter().all(|&b| b == 7));
         mapping.check().unwrap();
     }
@@ -120,7 +132,13 @@ fn a_file_that_is_cut_under_every_strategy_is_an_error_or_was_read_whole() {
             ..Need::default()
         };
         let file = pages(64);
-        let loaded = load_as(strategy, &file, 0..64 * page_size() as u64, need).unwrap();
+        let loaded = load_as(
+            strategy,
+            &immutable(&file),
+            0..64 * page_size() as u64,
+            need,
+        )
+        .unwrap();
         file.set_len(page_size() as u64).unwrap();
         let mut buf = vec![0; page_size()];
         let read = loaded.read_at(40 * page_size() as u64, &mut buf);
@@ -132,7 +150,13 @@ fn a_file_that_is_cut_under_every_strategy_is_an_error_or_was_read_whole() {
             assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof, "{strategy}");
         }
         // To load it again is refused at once.
-        let e = load_as(strategy, &file, 0..64 * page_size() as u64, need).unwrap_err();
+        let e = load_as(
+            strategy,
+            &immutable(&file),
+            0..64 * page_size() as u64,
+            need,
+        )
+        .unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof, "{strategy}");
     }
 }
@@ -173,7 +197,7 @@ fn what_one_thread_patches_another_one_does_not_lose() {
         form: Form::Patched,
         ..Need::default()
     };
-    let mut loaded = load_as(Strategy::PrivateMap, &file, 0..len as u64, need).unwrap();
+    let mut loaded = load_as(Strategy::PrivateMap, &immutable(&file), 0..len as u64, need).unwrap();
     file.set_len(0).unwrap();
     let bytes = loaded.as_mut_slice().unwrap();
     for page in bytes.chunks_mut(page_size()) {

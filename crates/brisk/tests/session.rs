@@ -11,6 +11,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use brisk_io::ReadAt;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, prlimit,
 };
@@ -668,7 +669,9 @@ fn the_program_that_maps() {
     let mapping = brisk_io::Mapping::shared(&file).unwrap();
     println!("mapped");
     std::io::stdin().read_exact(&mut [0; 3]).unwrap();
-    let sum: u64 = mapping.as_slice().iter().copied().map(u64::from).sum();
+    let mut bytes = vec![0; usize::try_from(mapping.size().unwrap()).unwrap()];
+    mapping.read_exact_at(0, &mut bytes).unwrap();
+    let sum: u64 = bytes.into_iter().map(u64::from).sum();
     println!("{sum}");
 }
 

@@ -11,8 +11,7 @@ use crate::Loaded;
 /// Code from a [`CodeCache`](crate::CodeCache), in memory.
 ///
 /// It stays valid as long as this lives, whatever becomes of the cache: its entry may be replaced, evicted or
-/// removed. As no file of a cache is ever changed, the promise that a [`Mapping`](crate::Mapping) asks for
-/// is kept, unless somebody else writes there.
+/// removed.
 #[derive(Debug)]
 pub struct CachedCode {
     loaded: Loaded,

@@ -17,7 +17,7 @@ pub use cached_code::CachedCode;
 pub use entry::Damage;
 pub use key::CodeKey;
 
-use crate::{By, Need, Touch, cache_home, load};
+use crate::{By, LoadSource, Need, Touch, cache_home, load};
 use directory::{Directory, note_use};
 use entry::{Entry, Unusable};
 use key::file_name;
@@ -37,8 +37,9 @@ use key::file_name;
 ///    loaded keeps what it has.
 /// 3. Nobody but this user and root can have written what is loaded.
 ///
-/// Code is mapped, and a disk that fails under a mapping ends the process, also while it is checked, unless
-/// [`guard_mappings`](crate::guard_mappings) was called: then it is an error.
+/// [`CodeCache::open`] copies code as it loads it; [`CodeCache::open_mapped`] maps it. A disk that fails under a mapping
+/// ends the process, also while the code is checked, unless [`guard_mappings`](crate::guard_mappings) was called: then
+/// it is an error.
 ///
 /// # Example
 ///
@@ -78,6 +79,8 @@ use key::file_name;
 pub struct CodeCache {
     directory: Arc<Directory>,
     options: CodeCacheOptions,
+    /// True only if whoever opened it promised that nobody changes its files.
+    immutable: bool,
 }
 
 /// How a [`CodeCache`] is kept.
@@ -176,7 +179,8 @@ pub struct Evicted {
 }
 
 impl CodeCache {
-    /// Opens the cache in this directory. If there is none it is made, open to this user alone.
+    /// Opens the cache in this directory, and copies what is loaded from it. If there is no such directory, `open`
+    /// makes it, for this user alone.
     ///
     /// # Errors
     ///
@@ -186,6 +190,25 @@ impl CodeCache {
         Ok(Self {
             directory: Arc::new(Directory::open(directory)?),
             options,
+            immutable: false,
+        })
+    }
+
+    /// As [`CodeCache::open`], but what is loaded is mapped where that is faster: processes then share its memory.
+    ///
+    /// # Safety
+    ///
+    /// As long as anything that was loaded from the cache lives, no process changes or cuts a file in its directory. No
+    /// version of brisk does: a store writes a new file, and an eviction takes a name away. Only this user and root can
+    /// write there.
+    ///
+    /// # Errors
+    ///
+    /// As [`CodeCache::open`].
+    pub unsafe fn open_mapped(directory: &Path, options: CodeCacheOptions) -> io::Result<Self> {
+        Ok(Self {
+            immutable: true,
+            ..Self::open(directory, options)?
         })
     }
 
@@ -256,7 +279,12 @@ impl CodeCache {
         } else {
             need
         };
-        let loaded = load(&file, content.clone(), need)?;
+        let source = match self.immutable {
+            // SAFETY: `immutable` is true only by `open_mapped`, whose caller promised this.
+            true => unsafe { LoadSource::immutable(&file) },
+            false => LoadSource::from(&file),
+        };
+        let loaded = load(source, content.clone(), need)?;
         note_use(&file);
         let code = CachedCode::new(loaded, file, content);
         if now {

@@ -4,8 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::hop::Hop;
-use crate::hop_group::Group;
+use crate::hop::{Group, Hop};
 
 /// Says that this build cannot.
 pub(crate) fn transfer(_: &File, _: u64, _: &mut [u8], _: usize) -> io::Result<()> {

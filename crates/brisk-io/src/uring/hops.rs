@@ -7,8 +7,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::ring;
-use crate::hop::Hop;
-use crate::hop_group::Group;
+use crate::hop::{Group, Hop};
 
 /// Reads under way at once.
 const DEPTH: usize = 64;

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use brisk_io::{AlignedBuf, AsyncFile, Mapping, ReadAt, UringReader, page_size};
+use brisk_io::{
+    AlignedBuf, AsyncFile, ImmutableFile, ImmutableMapping, Mapping, ReadAt, UringReader, page_size,
+};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::runtime::{Builder, Runtime};
@@ -312,7 +314,7 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
             Ok(tally.done(set_up, 0))
         }
         Reader::Slice => {
-            let mapping = mapped(&file)?;
+            let mapping = borrowed(&file)?;
             let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
             for _ in 0..places.rounds {
                 tally.again()?;
@@ -440,6 +442,14 @@ fn copied(file: &File) -> io::Result<AlignedBuf> {
 
 fn mapped(file: &File) -> io::Result<Mapping> {
     let mapping = Mapping::shared(file)?;
+    mapping.populate()?;
+    Ok(mapping)
+}
+
+fn borrowed(file: &File) -> io::Result<ImmutableMapping> {
+    // SAFETY: the lab has made the file in a directory of its own, and writes to it no more when it reads.
+    let file = unsafe { ImmutableFile::new(file.try_clone()?) };
+    let mapping = ImmutableMapping::new(&file)?;
     mapping.populate()?;
     Ok(mapping)
 }
