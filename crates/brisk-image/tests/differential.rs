@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::{Bcj, Compression, Image, ImageWriter, OpenOptions, PlanRules, Tree, TreeRules};
 use support::{
-    Content, Shape, Snapshot, all_pairs, build, check_access, check_reader, expect_root, run,
-    run_quiet, wide,
+    Content, Shape, Snapshot, all_pairs, build, check_access, check_reader, expect_root,
+    open_mapped, run, run_quiet, wide,
 };
 
 const BLOCKS: [usize; 5] = [4 << 10, 8 << 10, 64 << 10, 128 << 10, 1 << 20];
@@ -139,8 +139,11 @@ fn mksquashfs_images_are_read() {
         println!("{args:?}");
         run_quiet("mksquashfs", &all);
         let mapped = row[row.len() - 1] == 1;
-        let opened =
-            Image::open_with(&image, &OpenOptions::new().mapped(mapped)).expect("it is an image");
+        let opened = match mapped {
+            true => open_mapped(&image, &OpenOptions::new()),
+            false => Image::open(&image),
+        };
+        let opened = opened.expect("it is an image");
         let expected = match row[4] {
             0 => source.snapshot.clone(),
             _ => source.snapshot.without_xattrs(),
@@ -409,7 +412,7 @@ fn check_raw(path: &Path, image: &Image, name: &Path, bytes: &[u8]) {
         bytes.len() as u64,
         "{name:?} is stored as {stored:?}"
     );
-    let mapped = Image::open_with(path, &OpenOptions::new().mapped(true)).expect("it is an image");
+    let mapped = open_mapped(path, &OpenOptions::new()).expect("it is an image");
     let reader = mapped.file(&inode).expect("it is a file");
     let slice = reader
         .as_slice()
@@ -512,7 +515,10 @@ fn an_image_behind_a_program_is_found() {
             options = options.offset(offset);
         }
         for mapped in [false, true] {
-            let opened = Image::open_with(&app, &options.clone().mapped(mapped));
+            let opened = match mapped {
+                true => open_mapped(&app, &options),
+                false => Image::open_with(&app, &options),
+            };
             let opened = opened.expect("the image is found");
             assert_eq!(opened.offset(), before.len() as u64);
             let context = format!("{} bytes before, {} after", before.len(), after.len());

@@ -16,8 +16,10 @@ use brisk_image::{Image, Limits, OpenOptions, Tree, TreeRules};
 
 #[path = "../../../fuzz/exercise.rs"]
 mod exercise;
+mod support;
 
 use exercise::{Faults, exercise, exercise_image};
+use support::open_mapped;
 
 /// Counts what each thread has allocated. What C libraries allocate is not seen: their decoders
 /// have bounds of their own.
@@ -123,7 +125,7 @@ fn first_fault_mapped(name: &str, path: PathBuf) -> String {
     let prefix = format!("{}: ", path.display());
     let (faults, peak) = measured(name, move || {
         let mut faults = Faults::default();
-        match Image::open_with(&path, &options().mapped(true)) {
+        match open_mapped(&path, &options()) {
             Ok(image) => {
                 exercise_image(&image, &mut faults);
                 copy_files(&image);
@@ -212,15 +214,6 @@ fn every_image_gets_its_message_and_no_other() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// What the fuzzer found once: it ends, in bounded memory, whatever it says.
-#[test]
-fn what_broke_once_does_not_break_again() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/regressions/read");
-    for (name, path) in files_in(&directory) {
-        first_fault(&name, fs::read(&path).expect("the image can be read"));
-    }
 }
 
 #[test]

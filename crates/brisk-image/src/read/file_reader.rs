@@ -229,16 +229,16 @@ impl FileReader {
         let left = self.len.saturating_sub(offset);
         let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let buf = &mut buf[..n];
-        if let Some(bytes) = self.as_slice() {
-            // `offset + n` is at most `len`, which is the length of the slice.
-            let start = usize::try_from(offset)
-                .unwrap_or(usize::MAX)
-                .min(bytes.len());
-            buf.copy_from_slice(&bytes[start..start + n]);
-            return Ok(n);
-        }
-        self.read_blocks(offset, buf)
-            .map_err(|e| self.image.name(e))?;
+        let read = match self.contiguous {
+            // All at once. An offset behind the end reads nothing.
+            Some(start) => {
+                let at = start.saturating_add(offset.min(self.len));
+                let stored = &self.image.inner.stored;
+                stored.read_into(at, buf, "a data block")
+            }
+            None => self.read_blocks(offset, buf),
+        };
+        read.map_err(|e| self.image.name(e))?;
         Ok(n)
     }
 
@@ -289,8 +289,10 @@ impl FileReader {
 
     /// The whole file as a slice of the mapping.
     ///
-    /// None if the image is not [mapped](crate::OpenOptions::mapped), or the file is not stored as
-    /// it is in one piece.
+    /// None if the image is not [mapped](Image::open_mapped), or the file is not stored as it is in one piece.
+    ///
+    /// After [`guard_mappings`](brisk_io::guard_mappings), a page that cannot be had reads as zeros. Whoever borrows asks
+    /// [`Image::check_mapping`] after the last use.
     pub fn as_slice(&self) -> Option<&[u8]> {
         let start = self.contiguous?;
         self.image

@@ -2,7 +2,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brisk_io::{Mapping, ReadAt};
+use brisk_io::{ImmutableFile, ImmutableMapping, ReadAt};
 
 use super::inode_reader::{Inode, InodeRef};
 use super::limits::Limits;
@@ -29,12 +29,11 @@ pub struct Image {
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
     offset: Option<u64>,
-    mapped: bool,
     limits: Limits,
 }
 
 impl OpenOptions {
-    /// Finds the image by itself, reads by `pread`, and has the default [`Limits`].
+    /// Finds the image by itself, and has the default [`Limits`].
     pub fn new() -> Self {
         Self::default()
     }
@@ -46,16 +45,6 @@ impl OpenOptions {
     #[must_use]
     pub fn offset(mut self, bytes: u64) -> Self {
         self.offset = Some(bytes);
-        self
-    }
-
-    /// Maps the file, so that files stored raw can be borrowed
-    /// ([`FileReader::as_slice`](crate::FileReader::as_slice)) and reads cost no system call.
-    ///
-    /// The file must keep its length and bytes as long as the image is open: see [`Mapping`].
-    #[must_use]
-    pub fn mapped(mut self, yes: bool) -> Self {
-        self.mapped = yes;
         self
     }
 
@@ -84,16 +73,45 @@ impl Image {
         let path = path.as_ref();
         let open = || -> Result<Self> {
             let file = File::open(path).map_err(|e| Error::io("open the image", e))?;
-            let source = if options.mapped {
-                Source::Mapped(Mapping::shared(&file).map_err(|e| Error::io("map the image", e))?)
-            } else {
-                Source::Positioned(Box::new(file))
-            };
+            let source = Source::Positioned(Box::new(file));
             let image = Self::from_parts(source, Some(path), options)?;
             image.inner.stored.read_tables_ahead();
             Ok(image)
         };
         open().map_err(|e| e.with_path(path))
+    }
+
+    /// Opens the image in `file`, and maps it: files that are stored raw can be borrowed
+    /// ([`FileReader::as_slice`](crate::FileReader::as_slice)), and reads cost no system call.
+    ///
+    /// `path` is what errors call the file. That nobody changes it is the promise that an [`ImmutableFile`] is made with.
+    ///
+    /// # Errors
+    ///
+    /// As [`Image::open`], and `Io` where the filesystem has no mappings.
+    pub fn open_mapped(
+        path: impl AsRef<Path>,
+        file: &ImmutableFile,
+        options: &OpenOptions,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        let open = || {
+            let mapping = ImmutableMapping::new(file).map_err(|e| Error::io("map the image", e))?;
+            Self::from_parts(Source::Mapped(mapping), Some(path), options)
+        };
+        open().map_err(|e| e.with_path(path))
+    }
+
+    /// Whether all that was read of a mapped image so far could be had, as
+    /// [`Mapping::check`](brisk_io::Mapping::check). Calls that copy ask this by themselves. An image that is not mapped
+    /// has nothing to check.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if a page could not be had.
+    pub fn check_mapping(&self) -> Result<()> {
+        let checked = self.inner.stored.check_mapping();
+        checked.map_err(|e| self.name(e))
     }
 
     /// Opens the image in `source`, such as a slice of memory or a window of a larger file.

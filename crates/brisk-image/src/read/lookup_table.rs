@@ -110,12 +110,14 @@ impl LookupTable {
         let mut scratch = Vec::new();
         while left > 0 {
             let len = left.min(PART);
-            let stored = image.bytes(at, len, self.what, &mut scratch)?;
-            let (words, _) = stored.as_chunks::<8>();
-            for word in words {
-                places.push(self.place(u64::from_le_bytes(*word), at)?);
-                at += 8;
-            }
+            image.with_bytes(at, len, self.what, &mut scratch, |stored| {
+                let (words, _) = stored.as_chunks::<8>();
+                for (word, at) in words.iter().zip((at..).step_by(8)) {
+                    places.push(self.place(u64::from_le_bytes(*word), at)?);
+                }
+                Ok(())
+            })?;
+            at += len as u64;
             left -= len;
         }
         Ok(places.into_boxed_slice())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::block_cache::{BlockCache, Decoded};
-use super::stored_image::StoredImage;
+use super::stored_image::{StoredImage, Worker};
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::metadata::{HEADER, METADATA_BLOCK, MetaRef, MetadataHeader};
 
@@ -75,33 +75,35 @@ impl MetaReader {
             )
         };
         image.with_worker(|worker| {
-            let stored = image.bytes(at, most, what, &mut worker.stored)?;
-            let (header, rest) = stored
-                .split_first_chunk::<HEADER>()
-                .ok_or_else(|| truncated(HEADER))?;
-            let header = MetadataHeader::parse(*header, at)?;
-            let body = rest
-                .get(..header.len())
-                .ok_or_else(|| truncated(HEADER + header.len()))?;
-            let bytes: Box<[u8]> = if header.is_raw() {
-                body.into()
-            } else {
-                let mut decoded = [0; METADATA_BLOCK];
-                let n = image.decode_with(&mut worker.decoder, body, &mut decoded, at, what)?;
-                decoded[..n].into()
-            };
-            if bytes.is_empty() {
-                let fault = Corrupt::DecodedLen {
-                    what,
-                    found: 0,
-                    allowed: Allowed::Range(1, 8192),
+            let Worker { decoder, stored } = worker;
+            image.with_bytes(at, most, what, stored, |stored| {
+                let (header, rest) = stored
+                    .split_first_chunk::<HEADER>()
+                    .ok_or_else(|| truncated(HEADER))?;
+                let header = MetadataHeader::parse(*header, at)?;
+                let body = rest
+                    .get(..header.len())
+                    .ok_or_else(|| truncated(HEADER + header.len()))?;
+                let bytes: Box<[u8]> = if header.is_raw() {
+                    body.into()
+                } else {
+                    let mut decoded = [0; METADATA_BLOCK];
+                    let n = image.decode_with(decoder, body, &mut decoded, at, what)?;
+                    decoded[..n].into()
                 };
-                return Err(Error::corrupt(Place::Byte(at), fault));
-            }
-            // `at` and the lengths are within the image, so the sum is too.
-            Ok(MetaBlock {
-                bytes,
-                next: at + (HEADER + header.len()) as u64,
+                if bytes.is_empty() {
+                    let fault = Corrupt::DecodedLen {
+                        what,
+                        found: 0,
+                        allowed: Allowed::Range(1, 8192),
+                    };
+                    return Err(Error::corrupt(Place::Byte(at), fault));
+                }
+                // `at` and the lengths are within the image, so the sum is too.
+                Ok(MetaBlock {
+                    bytes,
+                    next: at + (HEADER + header.len()) as u64,
+                })
             })
         })
     }

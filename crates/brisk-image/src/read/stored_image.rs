@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use brisk_io::{Mapping, ReadAt};
+use brisk_io::{ImmutableMapping, ReadAt};
 
 use super::limits::Limits;
 use super::locate;
@@ -19,7 +19,7 @@ const TABLES_AHEAD: u64 = 1 << 20;
 /// Where the bytes of an image come from.
 pub(crate) enum Source {
     Positioned(Box<dyn ReadAt>),
-    Mapped(Mapping),
+    Mapped(ImmutableMapping),
 }
 
 impl Source {
@@ -109,33 +109,38 @@ impl StoredImage {
             return Ok(None);
         }
         let at = Superblock::LEN as u64;
-        let mut scratch = Vec::new();
         let what = "the codec's options";
-        let header = self.bytes(at, HEADER, what, &mut scratch)?;
-        let header = MetadataHeader::parse([header[0], header[1]], at)?;
+        let mut header = [0; HEADER];
+        self.read_into(at, &mut header, what)?;
+        let header = MetadataHeader::parse(header, at)?;
         if !header.is_raw() {
             let word = u16::from_le_bytes(header.encode());
             let allowed = Allowed::Text("with bit 15, as they are never compressed");
             let field = "header of the codec's options";
             return Err(Error::field(Place::Byte(at), field, word, allowed));
         }
-        let mut scratch = Vec::new();
-        let bytes = self.bytes(at + HEADER as u64, header.len(), what, &mut scratch)?;
+        let mut bytes = vec![0; header.len()];
+        self.read_into(at + HEADER as u64, &mut bytes, what)?;
         let place = Place::Byte(at + HEADER as u64);
-        codec_options::parse(self.superblock.codec(), bytes, place).map(Some)
+        codec_options::parse(self.superblock.codec(), &bytes, place).map(Some)
     }
 
-    /// `len` bytes of the image from `at`, borrowed from the mapping or read into `scratch`.
-    pub(crate) fn bytes<'a>(
-        &'a self,
+    /// Lends `use_it` `len` bytes of the image from `at`, borrowed from the mapping or read into `scratch`.
+    ///
+    /// A page of the mapping that cannot be had reads as zeros, so whatever came of it is an error.
+    pub(crate) fn with_bytes<R>(
+        &self,
         at: u64,
         len: usize,
         what: &'static str,
-        scratch: &'a mut Vec<u8>,
-    ) -> Result<&'a [u8]> {
+        scratch: &mut Vec<u8>,
+        use_it: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
         self.check_inside(at, len as u64, what)?;
         if let Some(bytes) = self.mapped(at, len) {
-            return Ok(bytes);
+            let result = use_it(bytes);
+            self.check_mapping()?;
+            return result;
         }
         // Growing fills with zeros, so a buffer that is used again is only filled once.
         if scratch.len() < len {
@@ -143,7 +148,15 @@ impl StoredImage {
         }
         let buf = &mut scratch[..len];
         self.read_outside(at, buf, "read the image")?;
-        Ok(buf)
+        use_it(buf)
+    }
+
+    /// Whether all that was borrowed from the mapping so far could be had.
+    pub(crate) fn check_mapping(&self) -> Result<()> {
+        match &self.source {
+            Source::Mapped(mapping) => mapping.check().map_err(|e| Error::io("read the image", e)),
+            Source::Positioned(_) => Ok(()),
+        }
     }
 
     /// Fills `buf` from byte `at` of the image.
@@ -209,8 +222,10 @@ impl StoredImage {
         what: &'static str,
     ) -> Result<usize> {
         self.with_worker(|worker| {
-            let stored = self.bytes(at, len, what, &mut worker.stored)?;
-            self.decode_with(&mut worker.decoder, stored, out, at, what)
+            let Worker { decoder, stored } = worker;
+            self.with_bytes(at, len, what, stored, |stored| {
+                self.decode_with(decoder, stored, out, at, what)
+            })
         })
     }
 

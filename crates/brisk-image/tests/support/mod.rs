@@ -9,7 +9,7 @@ mod tools;
 mod tree;
 
 pub use pairs::all_pairs;
-pub use reader::{check_access, check_reader};
+pub use reader::{check_access, check_reader, open_mapped};
 pub use snapshot::{Content, Node, Snapshot};
 pub use tools::{
     NOBODY, alone_in_namespace, as_nobody, brisk_extract, expect_root, in_own_process, mounted,

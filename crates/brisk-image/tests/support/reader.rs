@@ -2,11 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use brisk_image::{FileReader, Image};
+use brisk_image::{FileReader, Image, OpenOptions, Result};
+use brisk_io::ImmutableFile;
 
 use super::{Content, Random, Snapshot};
+
+/// Opens the image in a file of the test's own, which nobody writes to but a test that says so, and maps it.
+pub fn open_mapped(path: &Path, options: &OpenOptions) -> Result<Image> {
+    let file = File::open(path).expect("the file is there");
+    // SAFETY: the file is in a directory of the test's own, and is written to no more. Tests that cut it look only whether
+    // that is told.
+    let file = unsafe { ImmutableFile::new(file) };
+    Image::open_mapped(path, &file, options)
+}
 
 /// Reads all of `image` in every way there is.
 #[track_caller]
