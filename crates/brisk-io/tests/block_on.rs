@@ -1,6 +1,10 @@
 //! A future whose thread reads for itself. It is alone in its process, whose threads are looked at, and which is
 //! forked.
 
+#![cfg(feature = "io-uring")]
+
+mod machine;
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 
@@ -8,7 +12,7 @@ use brisk_io::{AsyncFile, block_on, try_io_uring};
 
 #[test]
 fn no_other_thread_reads() {
-    if try_io_uring().is_err() || cfg!(not(feature = "io-uring")) {
+    if !machine::has("io_uring", try_io_uring()) {
         return;
     }
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();

@@ -3,14 +3,24 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The lines of all `sh` blocks of a page.
+/// Says of a command, in its comment, that the answer is no.
+const ANSWERS_NO: &str = "# exits with 1";
+
+/// The lines of all `sh` blocks of a page. A command that answers no must exit with 1, all others with 0.
 fn commands(page: &str) -> String {
-    let mut script = String::new();
+    let mut script = "set -eu\n".to_owned();
     let mut inside = false;
     for line in page.lines() {
         match line {
             "```sh" => inside = true,
             "```" => inside = false,
+            _ if inside && line.contains(ANSWERS_NO) => {
+                let code = "code=0; ";
+                let test =
+                    "[ $code -eq 1 ] || { echo \"exit code $code, expected 1\" >&2; exit 9; }";
+                let (command, _) = line.split_once('#').unwrap_or((line, ""));
+                script.push_str(&format!("{code}{command} || code=$?\n{test}\n"));
+            }
             _ if inside => {
                 script.push_str(line);
                 script.push('\n');
@@ -24,11 +34,8 @@ fn commands(page: &str) -> String {
 fn run(page: &str) {
     let script = commands(page);
     assert!(script.contains("brisk pack"), "the page has commands");
-    // What differs says so with exit code 1, and the guide shows that too.
-    let script = format!(
-        "set -eu\nbrisk() {{ command brisk \"$@\" || [ $? -eq 1 ]; }}\n\
-         trap 'for i in *.img; do brisk umount $i 2>/dev/null || :; done' EXIT\n{script}"
-    );
+    let script =
+        format!("trap 'for i in *.img; do brisk umount $i 2>/dev/null || :; done' EXIT\n{script}");
     let directory = tempfile::tempdir().unwrap();
     let built = Path::new(env!("CARGO_BIN_EXE_brisk")).parent().unwrap();
     let path = format!("{}:{}", built.display(), std::env::var("PATH").unwrap());
@@ -50,6 +57,21 @@ fn run(page: &str) {
     );
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(stdout.contains("hello from "), "{stdout}");
+}
+
+#[test]
+fn a_command_that_fails_ends_the_script() {
+    let page = "```sh\ntrue\nfalse # exits with 1\necho last\n```\n";
+    let ran = |page: &str| Command::new("sh").args(["-c", &commands(page)]).output();
+    let output = ran(page).unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout),
+        (Some(0), b"last\n".to_vec())
+    );
+    let code = |page: &str| ran(page).unwrap().status.code();
+    assert_eq!(code(&page.replace("true", "false")), Some(1));
+    assert_eq!(code(&page.replace("false", "true")), Some(9));
+    assert_eq!(code(&page.replace("false", "(exit 2)")), Some(9));
 }
 
 #[test]
