@@ -20,6 +20,10 @@ Each rule is a function of plain values in a file of its own, with a table of ca
 | when | file |
 |---|---|
 | a replay goes on, pauses or is given up, and a learned profile is recorded again | `replay/verdict.rs` |
+| a server is restarted, or its connection aborted | `session/guardian/supervisor.rs` |
+| a session ends, and what keeps it | `session/guardian/lifetime.rs` |
+| a run may join, a request to end is refused, and what is lost with a peer | `session/guardian/request.rs` |
+| the watchdog is replaced | `session/guardian/watchdog.rs` |
 | what a disk is taken to charge | `replay/disk.rs` |
 | how much is read ahead at most | `replay/budget.rs` |
 

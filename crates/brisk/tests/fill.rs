@@ -565,11 +565,11 @@ fn no_thread_is_left_though_guardian_and_server_are_killed_in_the_middle_of_a_fi
             let all = prepare_to_meet(stage);
             make_pack(stage, "app.img", &all, "app.img.hot");
             for round in 0..24u64 {
-                // Names alone: where there is no warden, a page that is asked for and stored at
+                // Names alone: where there is no watchdog, a page that is asked for and stored at
                 // once can hang.
                 let loads = start_two(stage, "ls -lR $BRISK_TREE; sleep 0.3");
                 thread::sleep(Duration::from_micros(round * 7919 % 31_000));
-                let servers = kill_guardian_and_server(stage, "mount-warden");
+                let servers = kill_guardian_and_server(stage, "mount-watchdog");
                 for load in loads {
                     // It ends, if only with errors.
                     load.wait_with_output().unwrap();

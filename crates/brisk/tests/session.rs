@@ -581,11 +581,11 @@ fn a_run_that_comes_while_the_guardian_has_no_descriptor_left_joins_when_there_a
 fn when_all_of_a_session_is_asked_to_end_readers_get_errors() {
     each_user(|stage| {
         let child = reader(stage);
-        stage.wait_for_program("mount-warden");
-        let wardens = stage.processes("mount-warden");
+        stage.wait_for_program("mount-watchdog");
+        let watchdogs = stage.processes("mount-watchdog");
         let guardians = stage.processes("brisk-guardian");
         kill(&guardians, Signal::STOP);
-        kill(&wardens, Signal::TERM);
+        kill(&watchdogs, Signal::TERM);
         kill(&stage.processes("brisk-server"), Signal::TERM);
         kill(&guardians, Signal::TERM);
         kill(&guardians, Signal::CONT);
@@ -597,18 +597,18 @@ fn when_all_of_a_session_is_asked_to_end_readers_get_errors() {
 }
 
 #[test]
-fn a_killed_warden_is_replaced() {
+fn a_killed_watchdog_is_replaced() {
     each_user(|stage| {
         let child = reader(stage);
         for _ in 0..3 {
-            stage.wait_for_program("mount-warden");
+            stage.wait_for_program("mount-watchdog");
             // One that ends as it begins is taken to fail.
             thread::sleep(Duration::from_millis(300));
-            let wardens = stage.processes("mount-warden");
-            assert_eq!(wardens.len(), 1);
-            kill(&wardens, Signal::KILL);
+            let watchdogs = stage.processes("mount-watchdog");
+            assert_eq!(watchdogs.len(), 1);
+            kill(&watchdogs, Signal::KILL);
             let deadline = Instant::now() + Duration::from_secs(10);
-            while stage.processes("mount-warden") == wardens {
+            while stage.processes("mount-watchdog") == watchdogs {
                 assert!(Instant::now() < deadline, "{}", stage.log());
                 thread::sleep(Duration::from_millis(5));
             }

@@ -20,7 +20,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{PidfdFlags, getpid, nice, pidfd_open};
 
 use super::learned::LearnedPacks;
-use super::say;
+use super::log::say;
 use super::wire::send;
 use crate::error::with_reasons;
 use crate::{Recorder, Recording, ServeOptions};

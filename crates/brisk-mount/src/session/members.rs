@@ -9,7 +9,7 @@ use std::{fs, io};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use super::say;
+use super::log::say;
 use crate::syscalls::process_session;
 
 /// What tells the processes of a session from others.

@@ -11,8 +11,8 @@ The program takes the place of the process that the user started, in the first r
 of a session is an ancestor of a program, and nothing of it is in the way of signals, job control,
 descriptors or the exit status.
 
-A third process, the *warden* ([`warden`]), waits for the death of both, and ends the connection if
-something keeps it open then. Another, the *learner* ([`learn`]), is there for a moment where a session
+A third process, the *watchdog* ([`guardian::watchdog`]), waits for the death of both, and aborts the
+connection if something keeps it open then. Another, the *learner* ([`learn`]), is there for a moment where a session
 learns what its launch asks for.
 
 A session ends some time after its last program ([`members`] says which processes count).
@@ -29,15 +29,16 @@ mod key;
 mod layout;
 mod learn;
 mod learned;
+mod log;
 mod members;
+mod mount_handle;
 mod open;
 mod overlay;
 mod root;
 mod server;
 mod set_up;
 mod shared;
-mod shared_place;
-mod warden;
+mod shared_mount_point;
 mod wire;
 
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
@@ -54,14 +55,12 @@ use std::convert::Infallible;
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brisk_image::{Image, OpenOptions};
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::fchdir;
 
 use self::directory::Directory;
@@ -76,8 +75,8 @@ const TRIES: u32 = 10;
 ///
 /// The first run of an image makes the session: a mount namespace with a FUSE mount of the image, and three
 /// processes that are nobody's children. The *guardian* holds the connection to the kernel and lets later
-/// runs in, the *server* answers the kernel, and is replaced if it dies, and the *warden* ends the
-/// connection if both die. Later runs join the namespace, and find in memory what the kernel has of the
+/// runs in, the *server* answers the kernel, and is replaced if it dies, and the *watchdog* aborts
+/// the connection if both die. Later runs join the namespace, and find in memory what the kernel has of the
 /// image. The program takes the place of the calling process in each of them.
 ///
 /// An ordinary user can do this where the system allows user namespaces; root needs none.
@@ -365,22 +364,4 @@ impl WorkingDirectory {
             }),
         }
     }
-}
-
-/// Ends the connection to the kernel of the mount with this root: whoever waits for an answer gets
-/// an error, now and later.
-fn abort(root: &OwnedFd) {
-    let path = format!("/proc/self/fd/{}", root.as_raw_fd());
-    match unmount(path, UnmountFlags::FORCE) {
-        // Busy with `root` at least: the mount stays, so that what it covers does not appear.
-        Ok(()) | Err(rustix::io::Errno::BUSY) => {}
-        Err(e) => say(&format!("a connection cannot be aborted: {e}")),
-    }
-}
-
-/// Writes a line to the session's log.
-fn say(text: &str) {
-    let line = format!("brisk[{}]: {text}\n", std::process::id());
-    // There is nobody to tell that the log is full.
-    std::io::stderr().write_all(line.as_bytes()).ok();
 }

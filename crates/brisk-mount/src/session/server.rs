@@ -13,9 +13,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::gettid;
 
 use super::learn::Lesson;
+use super::log::say;
 use super::members::Members;
-use super::say;
-use super::shared_place::Handle;
+use super::mount_handle::MountHandle;
 use super::wire::{receive, send};
 use crate::fuse::server::serve_image;
 use crate::syscalls::start_child;
@@ -83,7 +83,7 @@ pub(super) struct Task {
     pub(super) image: Image,
     pub(super) options: ServeOptions,
     pub(super) lesson: Option<Lesson>,
-    pub(super) handle: Handle,
+    pub(super) handle: MountHandle,
     pub(super) members: Members,
 }
 
@@ -104,7 +104,7 @@ impl Task {
                 // Nobody takes what is recorded any more.
                 image.set_block_cache(options.block_cache);
                 // A mount that all programs see stays until it is unmounted.
-                if let Handle::Root(_) = self.handle {
+                if let MountHandle::Root(_) = self.handle {
                     wait_for_programs(&self.members);
                     self.handle.abort();
                 }

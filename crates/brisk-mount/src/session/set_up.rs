@@ -17,14 +17,15 @@ use rustix::process::{getegid, geteuid};
 
 use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock};
-use super::guardian::{Guardian, Served, Watch};
+use super::guardian::{GuardedImage, Guardian, Servers};
 use super::hot::Packs;
 use super::layout::Layout;
+use super::log::say;
 use super::members::Members;
+use super::mount_handle::MountHandle;
 use super::open::open_directory;
-use super::shared_place::Handle;
 use super::wire::{FAILED, failure, send, send_now};
-use super::{Entered, OpenImage, Session, say};
+use super::{Entered, OpenImage, Session};
 use crate::error::{Cause, Error};
 use crate::fuse::fill::FillRoot;
 use crate::namespace::{Entry, enter_session};
@@ -216,7 +217,7 @@ fn guard(
 }
 
 impl Mounted {
-    fn serve_as(self, owners: Owners) -> Result<Served, String> {
+    fn serve_as(self, owners: Owners) -> Result<GuardedImage, String> {
         let root = self.root.try_clone().map_err(|e| e.to_string())?;
         let root = FillRoot::Held(root);
         let mut options = ServeOptions {
@@ -235,15 +236,15 @@ impl Mounted {
                 ..brisk_image::Limits::default()
             });
         let image = Image::from_source(self.image.file, &how).map_err(|e| e.to_string())?;
-        Ok(Served {
+        Ok(GuardedImage {
             path: self.image.path,
             place: self.place,
             image,
             connection,
             options,
             lesson,
-            handle: Handle::Root(self.root),
-            watch: Watch::default(),
+            handle: MountHandle::Root(self.root),
+            servers: Servers::default(),
         })
     }
 }

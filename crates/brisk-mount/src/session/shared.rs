@@ -19,13 +19,15 @@ use rustix::process::{getegid, geteuid};
 
 use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock};
-use super::guardian::{Guardian, Served, Watch};
+use super::guardian::{GuardedImage, Guardian, Servers};
 use super::hot::Packs;
 use super::key::Key;
+use super::log::say;
 use super::members::Members;
-use super::shared_place::{Handle, SharedPlace};
+use super::mount_handle::MountHandle;
+use super::shared_mount_point::SharedMountPoint;
 use super::wire::{FAILED, receive, send_now};
-use super::{Entered, OpenImage, Session, SessionImage, TRIES, join, say};
+use super::{Entered, OpenImage, Session, SessionImage, TRIES, join};
 use crate::error::{Action, Cause, Error, Result};
 use crate::fuse::connection::{FS_TYPE, FuseConnection};
 use crate::fuse::fill::FillRoot;
@@ -280,7 +282,7 @@ impl Keep {
         )
         .map_err(|e| Cause::io("make sockets", e))?;
         let channel = self.mount()?;
-        let place = SharedPlace::of(self.target.clone());
+        let place = SharedMountPoint::of(self.target.clone());
         let mut kept = vec![
             theirs.as_raw_fd(),
             listener.as_raw_fd(),
@@ -337,7 +339,7 @@ impl Keep {
     /// What the guardian's process does.
     fn guard(
         self,
-        place: SharedPlace,
+        place: SharedMountPoint,
         channel: OwnedFd,
         directory: Directory,
         key: String,
@@ -382,15 +384,15 @@ impl Keep {
             directory,
             key,
             listener,
-            images: vec![Served {
+            images: vec![GuardedImage {
                 path: self.path,
                 place: self.target.clone(),
                 image,
                 connection,
                 options,
                 lesson,
-                handle: Handle::Shared(place.clone()),
-                watch: Watch::default(),
+                handle: MountHandle::Shared(place.clone()),
+                servers: Servers::default(),
             }],
             place: self.target,
             linger,

@@ -1,51 +1,32 @@
-//! How a guardian reaches its mounts to end them, in a namespace of their own or seen by all programs.
+//! Where an image is mounted for all programs.
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::say;
+use super::log::say;
 use crate::error::Cause;
 use crate::fuse::connection::FS_TYPE;
 use crate::fusermount;
 use crate::mount_table::{MountEntry, mounted_on};
 use crate::namespace::is_privileged;
 
-/// How a guardian reaches a mount to end it.
-pub(super) enum Handle {
-    /// The root of the mount, as a path only, which keeps the mount but no file open. It is in a
-    /// namespace in which the guardian may do everything.
-    Root(OwnedFd),
-    Shared(SharedPlace),
-}
-
-impl Handle {
-    /// Ends the connection to the kernel: whoever waits for an answer gets an error, now and later.
-    pub(super) fn abort(&self) {
-        match self {
-            Self::Root(root) => super::abort(root),
-            Self::Shared(place) => place.abort(),
-        }
-    }
-}
-
 /// Where an image is mounted for all programs.
 #[derive(Debug, Clone)]
-pub(super) struct SharedPlace {
+pub(super) struct SharedMountPoint {
     pub(super) target: PathBuf,
-    /// The mount's device, as `/proc/PID/mountinfo` has it: another on top of it, or in its place, has
-    /// another. None if the system did not tell.
+    /// The mount's device, as `/proc/PID/mountinfo` writes it. It tells the mount from another on top of it
+    /// or in its place. None if the system did not tell.
     device: Option<String>,
     /// Whether this process mounts and unmounts by itself.
     pub(super) privileged: bool,
 }
 
-impl SharedPlace {
-    /// That of what is mounted on `target` now.
+impl SharedMountPoint {
+    /// The mount that is on `target` now.
     pub(super) fn of(target: PathBuf) -> Self {
         let mounted = mounted_on(&target).ok().flatten();
         Self {
@@ -55,7 +36,7 @@ impl SharedPlace {
         }
     }
 
-    /// Whether programs do not see the mount there any more.
+    /// Whether programs no longer see the mount there.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.mounted(), Ok(None))
     }
@@ -74,12 +55,12 @@ impl SharedPlace {
         self.unmount_by(UnmountFlags::empty(), false)
     }
 
-    /// Takes the mount out of the tree of directories, though it be in use.
+    /// Takes the mount out of the tree of directories, even if it is in use.
     pub(super) fn take_out(&self) -> Result<(), Cause> {
         self.unmount_by(UnmountFlags::DETACH, true)
     }
 
-    /// The same, where nobody can be told but the log.
+    /// The same. An error goes to the log.
     pub(super) fn detach(&self) {
         if let Err(cause) = self.take_out() {
             say(&format!(
@@ -90,7 +71,7 @@ impl SharedPlace {
     }
 
     fn unmount_by(&self, flags: UnmountFlags, lazy: bool) -> Result<(), Cause> {
-        // Somebody may have been quicker, and what it covered is not ours.
+        // Somebody may have unmounted it before, and what it covered is not ours.
         match self.mounted() {
             Ok(Some(_)) => {}
             Ok(None) => return Ok(()),
@@ -105,15 +86,15 @@ impl SharedPlace {
         })
     }
 
-    /// Ends the connection. Without root that takes the control files of FUSE, which belong to who
-    /// mounted; where they are missing, the connection ends with the last process that has it.
-    fn abort(&self) {
+    /// Aborts the connection. Without root that takes the control files of FUSE, which belong to the user
+    /// who mounted; where they are missing, the connection ends with the last process that has it.
+    pub(super) fn abort(&self) {
         if self.privileged {
             match self.unmount_by(UnmountFlags::FORCE, false) {
                 Ok(()) | Err(Cause::MountBusy) => {}
                 Err(cause) => say(&format!("a connection cannot be aborted: {cause}")),
             }
-            // What is in use is left there by that.
+            // A mount in use stays after that.
             return self.detach();
         }
         let entry = self.mounted().ok().flatten();

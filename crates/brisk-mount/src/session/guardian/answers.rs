@@ -1,0 +1,200 @@
+//! What peers are answered.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, getpid};
+
+use super::guarded_image::{Counted, GuardedImage};
+use super::request::{EndAnswer, JoinAnswer, Joinable, Role};
+use super::state::{NamespaceHandles, State};
+use crate::session::log::say;
+use crate::session::members::name_of;
+use crate::session::shared_mount_point::SharedMountPoint;
+use crate::session::wire::{FAILED, Message, receive, send_now};
+
+/// Programs that are named, at most: an answer is one packet.
+const MOST_LISTED: usize = 256;
+
+impl State {
+    /// Tells the process that made a mount for all programs that it is served, or any that it is not.
+    pub(super) fn tell_maker(&self, failed: Option<&io::Error>) {
+        let Some(maker) = self.peers.first() else {
+            return;
+        };
+        let sent = match failed {
+            Some(e) => send_now(&maker.socket, &[FAILED, e.to_string().as_bytes()], &[]),
+            None if self.shared.is_some() => send_now(&maker.socket, &["serving"], &[]),
+            None => Ok(()),
+        };
+        if let Err(e) = sent {
+            say(&format!("the process that made the session is gone: {e}"));
+        }
+    }
+
+    /// Deals with what a peer says. False if it has gone, or is to go.
+    pub(super) fn hear(&mut self, index: usize, now: Instant) -> bool {
+        let Some(peer) = self.peers.get(index) else {
+            return true;
+        };
+        let Ok(Some(message)) = receive(&peer.socket) else {
+            return false;
+        };
+        let answer = match message.verb() {
+            b"ready" => match NamespaceHandles::of_this_process() {
+                Ok(namespaces) => {
+                    self.namespaces = Some(namespaces);
+                    return true;
+                }
+                Err(e) => {
+                    say(&format!("the session cannot be joined: {e}"));
+                    return false;
+                }
+            },
+            b"join" => return self.let_in(index, &message),
+            b"stat" => self.describe(now),
+            b"end" => self.ask_to_end(message.field(1) == Some(b"lazy")),
+            _ => return false,
+        };
+        let sent = match (answer, self.peers.get(index)) {
+            (Ok(answer), Some(peer)) => send_now(&peer.socket, &answer, &[]).map_err(Into::into),
+            (Ok(_), None) => Ok(()),
+            (Err(e), _) => Err(e),
+        };
+        sent.is_ok()
+    }
+
+    /// Lets a run join. False if it cannot.
+    fn let_in(&mut self, index: usize, message: &Message) -> bool {
+        let linger = message.field(1).and_then(|ms| str::from_utf8(ms).ok());
+        let linger = linger.and_then(|ms| ms.parse().ok());
+        let joinable = match &self.shared {
+            Some(shared) => Joinable::Mount {
+                gone: shared.is_gone(),
+            },
+            None => self.joinable(),
+        };
+        let Some(peer) = self.peers.get_mut(index) else {
+            return true;
+        };
+        let place = self.place.as_os_str().as_bytes();
+        let sent = match (joinable.answer(), &self.namespaces) {
+            (JoinAnswer::Mount, _) => {
+                if let Ok(credentials) = socket_peercred(&peer.socket) {
+                    self.members.add(credentials.pid);
+                }
+                send_now(&peer.socket, &[b"shared", place], &[])
+            }
+            (JoinAnswer::Namespaces, Some(namespaces)) => {
+                let fds = [&namespaces.mounts, &namespaces.root, &namespaces.user];
+                send_now(&peer.socket, &[b"joined", place], &fds.map(AsFd::as_fd))
+            }
+            (JoinAnswer::RefuseAll, _) => {
+                self.listener.unlist();
+                return false;
+            }
+            (JoinAnswer::Namespaces | JoinAnswer::Refuse, _) => return false,
+        };
+        peer.role = Role::Starts;
+        self.lifetime.joined(linger.map(Duration::from_millis));
+        sent.is_ok()
+    }
+
+    /// The session in words: fields of the form `name=value`.
+    fn describe(&mut self, now: Instant) -> io::Result<Vec<Vec<u8>>> {
+        let since = self.since.duration_since(UNIX_EPOCH);
+        let since = since.map_or(0, |since| since.as_secs());
+        let mut fields = vec![
+            b"session".to_vec(),
+            format!("guardian={}", getpid()).into_bytes(),
+            format!("since={since}").into_bytes(),
+        ];
+        if self.shared.is_some() {
+            fields.push(b"shared=1".to_vec());
+        }
+        if let Some(linger) = self.lifetime.linger() {
+            fields.push(format!("linger={}", linger.as_secs()).into_bytes());
+        }
+        if let Some(left) = self.lifetime.left(now) {
+            fields.push(format!("left={}", left.as_secs()).into_bytes());
+        }
+        for index in 0..self.images.len() {
+            let counts = self.counts(index);
+            let Some(image) = self.images.get(index) else {
+                continue;
+            };
+            let path = image.path.as_os_str().as_bytes();
+            let place = image.place.as_os_str().as_bytes();
+            fields.push([b"image=", path].concat());
+            fields.push([b"place=", place].concat());
+            if let Some(pid) = image.servers.pid() {
+                fields.push(format!("server={pid}").into_bytes());
+            }
+            let restarts = image.servers.supervisor.restarts();
+            fields.push(format!("restarts={restarts}").into_bytes());
+            fields.extend(counts);
+        }
+        for pid in self.members.list()?.into_iter().take(MOST_LISTED) {
+            fields.push(format!("program={pid} {}", name_of(pid)).into_bytes());
+        }
+        Ok(fields)
+    }
+
+    /// The counters of a server; none if it does not answer soon.
+    fn counts(&mut self, index: usize) -> Vec<Vec<u8>> {
+        match self.images.get(index).map(GuardedImage::count) {
+            Some(Counted::Counts(counts)) => counts,
+            Some(Counted::Other(message)) => {
+                self.note(index, message);
+                Vec::new()
+            }
+            Some(Counted::Nothing) | None => Vec::new(),
+        }
+    }
+
+    /// Ends the session as it is asked to, or says which programs use it.
+    fn ask_to_end(&mut self, lazy: bool) -> io::Result<Vec<Vec<u8>>> {
+        let programs = self.members.list()?;
+        let in_use = !programs.is_empty() || self.is_starting();
+        let ended = match EndAnswer::to(in_use, lazy, self.shared.is_some()) {
+            EndAnswer::Busy => return Ok(busy(&programs)),
+            EndAnswer::Unmount => self.shared.as_ref().map(SharedMountPoint::unmount),
+            EndAnswer::TakeOut => self.shared.as_ref().map(SharedMountPoint::take_out),
+            EndAnswer::EndNow => {
+                self.lifetime.asked_to_end();
+                None
+            }
+            EndAnswer::EndWithLast => {
+                self.lifetime.asked_to_end();
+                self.listener.unlist();
+                None
+            }
+        };
+        match ended {
+            Some(Err(cause)) => {
+                return Ok(vec![b"refused".to_vec(), cause.to_string().into_bytes()]);
+            }
+            // What is left of the mount is for the programs in it.
+            Some(Ok(())) => self.listener.unlist(),
+            None => {}
+        }
+        Ok(vec![b"ending".to_vec()])
+    }
+}
+
+/// The programs that use a session, in words.
+fn busy(programs: &[Pid]) -> Vec<Vec<u8>> {
+    let mut fields = vec![b"busy".to_vec()];
+    for pid in programs.iter().take(MOST_LISTED) {
+        fields.push(format!("{pid} {}", name_of(*pid)).into_bytes());
+    }
+    match programs.len().checked_sub(MOST_LISTED) {
+        Some(more @ 1..) => fields.push(format!("and {more} more").into_bytes()),
+        _ if programs.is_empty() => fields.push(b"one that is starting".to_vec()),
+        _ => {}
+    }
+    fields
+}

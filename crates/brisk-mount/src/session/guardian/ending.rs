@@ -1,0 +1,145 @@
+//! Ending a session.
+
+use std::io;
+use std::mem;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
+
+use super::guarded_image::GuardedImage;
+use super::lifetime::{Next, Obstacle, Use};
+use super::shortage::of_shortage;
+use super::state::State;
+use crate::session::log::say;
+use crate::session::shared_mount_point::SharedMountPoint;
+
+/// How long servers may take to notice that their connection has ended, before they are killed.
+const SERVERS_END: Duration = Duration::from_secs(2);
+
+impl State {
+    /// Finds out whether programs are left, and ends the session if it is time. False if it ended.
+    pub(super) fn settle(&mut self, now: Instant) -> io::Result<bool> {
+        loop {
+            let mut images = self.images.iter();
+            let used = Use {
+                unmounted: self.shared.is_some() && images.all(|i| i.servers.is_unmounted()),
+                in_use: self.program.is_some() || self.is_starting(),
+            };
+            match self.lifetime.next(used, now) {
+                Next::Stay => return Ok(true),
+                Next::End => return Ok(false),
+                Next::Look => match self.members.any() {
+                    Ok(program) => {
+                        self.lifetime.looked(program.is_some(), now);
+                        self.program = program;
+                    }
+                    Err(e) if of_shortage(&e) => {
+                        self.shortage.met(now);
+                        return Ok(true);
+                    }
+                    Err(e) => return Err(e),
+                },
+                Next::Close => {
+                    let obstacle = self.close(now)?;
+                    if let Some(obstacle) = obstacle {
+                        self.lifetime.kept_by(obstacle, now);
+                    }
+                    return Ok(obstacle.is_some());
+                }
+            }
+        }
+    }
+
+    /// Ends the session, unless something is in the way.
+    fn close(&mut self, now: Instant) -> io::Result<Option<Obstacle>> {
+        // A program may have entered the namespaces by other ways.
+        match self.members.any() {
+            Ok(None) => {}
+            Ok(program) => {
+                self.program = program;
+                return Ok(Some(Obstacle::Program));
+            }
+            Err(e) if of_shortage(&e) => {
+                self.shortage.met(now);
+                return Ok(Some(Obstacle::Shortage));
+            }
+            Err(e) => return Err(e),
+        }
+        let Some(listener) = self.listener.socket() else {
+            return Ok(None);
+        };
+        let Some(lock) = self.listener.try_lock()? else {
+            return Ok(Some(Obstacle::Lock));
+        };
+        let mut fds: Vec<_> = self
+            .peers
+            .iter()
+            .map(|peer| &peer.socket)
+            .chain([listener])
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        let obstacle = if poll(&mut fds, Some(&Timespec::default()))? > 0 {
+            Some(Obstacle::Peer)
+        } else if let Some(Err(_)) = self.shared.as_ref().map(SharedMountPoint::unmount) {
+            Some(Obstacle::OpenMount)
+        } else {
+            None
+        };
+        match obstacle {
+            Some(_) => lock.release()?,
+            None => {
+                self.listener.stop();
+                self.listener.clear(lock)?;
+            }
+        }
+        Ok(obstacle)
+    }
+
+    /// Ends what is left: nobody waits for an answer after this.
+    pub(super) fn end(&mut self) {
+        // The watchdog is to abort nothing that ends from here on.
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.dismiss();
+        }
+        // The files of a mount for all programs stay until here, though no run finds it any more.
+        let has_files = self.listener.stop() || self.shared.is_some();
+        for image in &self.images {
+            // A mount whose connection has ended may have been unmounted, and its place be another's.
+            if !image.servers.supervisor.has_ended() {
+                image.handle.abort();
+            }
+        }
+        let deadline = Instant::now() + SERVERS_END;
+        let mut killed = false;
+        // Learners go on by themselves.
+        while self.await_servers() {
+            if Instant::now() > deadline && !mem::replace(&mut killed, true) {
+                self.images.iter().for_each(GuardedImage::kill);
+            }
+            if Instant::now() > deadline + SERVERS_END {
+                say("a server does not end");
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        if has_files && let Err(e) = self.listener.lock_and_clear() {
+            say(&format!("the session's files cannot be removed: {e}"));
+        }
+    }
+
+    /// Deals with what servers say at the end. False if none is left.
+    fn await_servers(&mut self) -> bool {
+        let mut left = false;
+        for index in 0..self.images.len() {
+            // What a server said before it ended has arrived when its end is seen.
+            let gone = self.images[index].has_gone();
+            while let Some(message) = self.images[index].heard() {
+                self.note(index, message);
+            }
+            left |= self.images[index].await_servers(gone);
+        }
+        left
+    }
+}

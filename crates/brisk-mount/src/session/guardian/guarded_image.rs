@@ -1,0 +1,187 @@
+//! An image of a session, and the server that answers for it.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use brisk_image::Image;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use super::supervisor::{Reason, Remedy, Supervisor};
+use crate::session::learn::Lesson;
+use crate::session::log::say;
+use crate::session::mount_handle::MountHandle;
+use crate::session::server::Server;
+use crate::session::wire::{Message, receive, send_now};
+use crate::{FuseConnection, ServeOptions};
+
+/// How long a server may take to say what it has counted.
+const COUNTS_WITHIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+
+/// An image that a guardian keeps mounted.
+pub(in crate::session) struct GuardedImage {
+    pub(in crate::session) path: PathBuf,
+    pub(in crate::session) place: PathBuf,
+    pub(in crate::session) image: Image,
+    pub(in crate::session) connection: FuseConnection,
+    pub(in crate::session) options: ServeOptions,
+    /// What is learned from the launch.
+    pub(in crate::session) lesson: Option<Lesson>,
+    pub(in crate::session) handle: MountHandle,
+    pub(in crate::session) servers: Servers,
+}
+
+/// The servers of an image, one after the other.
+#[derive(Default)]
+pub(in crate::session) struct Servers {
+    /// The one that answers now.
+    pub(super) current: Option<Server>,
+    pub(super) supervisor: Supervisor,
+    /// Those that are dead, but whose threads may still hang.
+    dying: Vec<Pid>,
+}
+
+/// What a server says when it is asked for its counters.
+pub(super) enum Counted {
+    /// `count.name=number` and `operation=name number times`.
+    Counts(Vec<Vec<u8>>),
+    /// Something that it had to say by itself.
+    Other(Message),
+    /// Nothing soon enough.
+    Nothing,
+}
+
+impl Servers {
+    pub(super) fn pid(&self) -> Option<Pid> {
+        Some(self.current.as_ref()?.pid)
+    }
+
+    /// The server that answers now, if it is this process.
+    pub(super) fn current_if(&self, pid: Pid) -> Option<&Server> {
+        self.current.as_ref().filter(|server| server.pid == pid)
+    }
+
+    /// Takes note that the server of this process is dead. None if another has taken its place already.
+    pub(super) fn died(&mut self, pid: Pid, can_resend: bool, now: Instant) -> Option<Remedy> {
+        self.current.take_if(|server| server.pid == pid)?;
+        self.dying.push(pid);
+        Some(self.supervisor.died(pid, can_resend, now))
+    }
+
+    pub(super) fn are_dying(&self) -> bool {
+        !self.dying.is_empty()
+    }
+
+    /// Whether nothing is left of the mount: its connection has ended, and its server with it.
+    pub(super) fn is_unmounted(&self) -> bool {
+        self.supervisor.has_ended() && self.current.is_none()
+    }
+
+    /// Collects the status of dead servers that are gone.
+    pub(super) fn reap(&mut self, now: Instant) -> Remedy {
+        let mut remedy = Remedy::Nothing;
+        let supervisor = &mut self.supervisor;
+        self.dying
+            .retain(|pid| match waitpid(Some(*pid), WaitOptions::NOHANG) {
+                Ok(None) => true,
+                Err(e) => e == rustix::io::Errno::INTR,
+                Ok(Some((_, status))) => {
+                    let killed = status.terminating_signal() == Some(Signal::KILL.as_raw());
+                    let found = supervisor.told_status(*pid, !killed, now);
+                    if found != Remedy::Nothing {
+                        remedy = found;
+                    }
+                    false
+                }
+            });
+        remedy
+    }
+}
+
+impl GuardedImage {
+    /// Aborts the connection, so that programs get errors and none waits.
+    pub(super) fn give_up(&self, why: Reason, error: Option<&io::Error>) {
+        let error = error.map_or_else(String::new, |e| format!(": {e}"));
+        say(&format!(
+            "{}: {}{error}; its programs get errors",
+            self.path.display(),
+            why.text()
+        ));
+        self.handle.abort();
+    }
+
+    /// Has unanswered requests sent again, if it is time.
+    pub(super) fn resend(&mut self, now: Instant) {
+        if self.servers.supervisor.resends(now)
+            && let Err(e) = self.connection.resend()
+        {
+            say(&e.to_string());
+        }
+    }
+
+    pub(super) fn count(&self) -> Counted {
+        let Some(server) = &self.servers.current else {
+            return Counted::Nothing;
+        };
+        // A server that is stopped reads nothing.
+        if send_now(&server.socket, &["counts"], &[]).is_err() {
+            return Counted::Nothing;
+        }
+        match hear(server, &COUNTS_WITHIN) {
+            Some(message) if message.verb() == b"counts" => {
+                Counted::Counts(message.fields.into_iter().skip(1).collect())
+            }
+            Some(message) => Counted::Other(message),
+            // The next poll finds out what became of it.
+            None => Counted::Nothing,
+        }
+    }
+
+    /// What the server has said by now, if anything.
+    pub(super) fn heard(&self) -> Option<Message> {
+        hear(self.servers.current.as_ref()?, &Timespec::default())
+    }
+
+    /// Kills the server.
+    pub(super) fn kill(&self) {
+        if let Some(pid) = self.servers.pid()
+            && let Err(e) = kill_process(pid, Signal::KILL)
+        {
+            let pid = pid.as_raw_nonzero();
+            say(&format!("server {pid} cannot be ended: {e}"));
+        }
+    }
+
+    /// Whether the current server has ended. Its status is collected then.
+    pub(super) fn has_gone(&self) -> bool {
+        self.servers.pid().is_some_and(has_ended)
+    }
+
+    /// Forgets servers that are gone. False if none is left.
+    pub(super) fn await_servers(&mut self, current_gone: bool) -> bool {
+        if current_gone {
+            self.servers.current = None;
+        }
+        self.servers.dying.retain(|pid| !has_ended(*pid));
+        self.servers.are_dying() || self.servers.current.is_some()
+    }
+}
+
+fn has_ended(pid: Pid) -> bool {
+    match waitpid(Some(pid), WaitOptions::NOHANG) {
+        Ok(None) | Err(rustix::io::Errno::INTR) => false,
+        Ok(Some(_)) | Err(_) => true,
+    }
+}
+
+fn hear(server: &Server, within: &Timespec) -> Option<Message> {
+    let mut fds = [PollFd::new(&server.socket, PollFlags::IN)];
+    match poll(&mut fds, Some(within)) {
+        Ok(1) => receive(&server.socket).ok().flatten(),
+        _ => None,
+    }
+}

@@ -1,0 +1,375 @@
+//! When a session ends.
+
+use std::time::{Duration, Instant};
+
+/// How soon the end is tried again when something was in the way.
+const SOON: Duration = Duration::from_millis(20);
+
+/// How long after a failed unmount the mount counts as idle again, at the earliest.
+const STILL_OPEN: Duration = Duration::from_secs(1);
+
+/// What the guardian does about the end of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The session goes on.
+    Stay,
+    /// The guardian looks for programs, which may have come or gone: [`Lifetime::looked`].
+    Look,
+    /// The session ends unless there is an [`Obstacle`].
+    Close,
+    /// The session has ended.
+    End,
+}
+
+/// What a session is used for at the moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Use {
+    /// The images were mounted for all programs, and all of them were unmounted.
+    pub(super) unmounted: bool,
+    /// A program of the session is known to live, or is about to start.
+    pub(super) in_use: bool,
+}
+
+/// What keeps a session whose time is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// A program is in it, which may have entered the namespaces by other ways.
+    Program,
+    /// Another run holds the lock: it is about to join.
+    Lock,
+    /// Somebody has connected, or said something.
+    Peer,
+    /// Something in the mount is open, in a program that a run has left behind.
+    OpenMount,
+    /// Descriptors, processes or memory are short.
+    Shortage,
+}
+
+/// How long a session lives.
+#[derive(Debug)]
+pub(super) struct Lifetime {
+    /// How long it stays after its last program. None: until its images are unmounted.
+    linger: Option<Duration>,
+    /// Since when it has no programs.
+    idle_since: Option<Instant>,
+    /// Whether programs may have come or gone since the guardian last looked for them.
+    stale: bool,
+}
+
+impl Lifetime {
+    pub(super) fn new(linger: Option<Duration>) -> Self {
+        Self {
+            linger,
+            idle_since: None,
+            stale: false,
+        }
+    }
+
+    pub(super) fn linger(&self) -> Option<Duration> {
+        self.linger
+    }
+
+    /// | the session | what is done |
+    /// |---|---|
+    /// | was unmounted by somebody | ends |
+    /// | is used | stays |
+    /// | may have other programs than before | is looked at |
+    /// | has had no program for as long as it lingers | ends, unless there is an [`Obstacle`] |
+    /// | anything else | stays |
+    pub(super) fn next(&mut self, used: Use, now: Instant) -> Next {
+        if used.unmounted {
+            return Next::End;
+        }
+        if used.in_use {
+            self.idle_since = None;
+            return Next::Stay;
+        }
+        if self.stale {
+            return Next::Look;
+        }
+        match self.idle_since.zip(self.linger) {
+            Some((since, linger)) if now >= since + linger => Next::Close,
+            _ => Next::Stay,
+        }
+    }
+
+    /// Programs may have come or gone.
+    pub(super) fn programs_changed(&mut self) {
+        self.stale = true;
+    }
+
+    /// The guardian has looked for programs, and `found` one.
+    pub(super) fn looked(&mut self, found: bool, now: Instant) {
+        self.stale = false;
+        match found {
+            true => self.idle_since = None,
+            false => _ = self.idle_since.get_or_insert(now),
+        }
+    }
+
+    /// A run joins, and names how long the session is to linger after it. A session that stays until it
+    /// is unmounted does so whatever a run says.
+    pub(super) fn joined(&mut self, linger: Option<Duration>) {
+        if let (Some(linger), Some(own)) = (linger, &mut self.linger) {
+            *own = linger;
+        }
+        self.idle_since = None;
+    }
+
+    /// Somebody asks for the end: the session is not to linger.
+    pub(super) fn asked_to_end(&mut self) {
+        self.linger = Some(Duration::ZERO);
+        self.stale = true;
+    }
+
+    /// The session could not end.
+    pub(super) fn kept_by(&mut self, obstacle: Obstacle, now: Instant) {
+        match obstacle {
+            Obstacle::Program => self.idle_since = None,
+            Obstacle::OpenMount => self.idle_since = Some(now + STILL_OPEN),
+            // It is tried again soon: see `due`.
+            Obstacle::Lock | Obstacle::Peer | Obstacle::Shortage => {}
+        }
+    }
+
+    /// When the session ends or tries to again, if nothing happens before.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        let (since, linger) = self.idle_since.zip(self.linger)?;
+        Some((since + linger).max(now + SOON))
+    }
+
+    /// How long the session stays if nobody joins it; none while it has programs.
+    pub(super) fn left(&self, now: Instant) -> Option<Duration> {
+        let (since, linger) = self.idle_since.zip(self.linger)?;
+        Some((since + linger).saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Use = Use {
+        unmounted: false,
+        in_use: false,
+    };
+    const IN_USE: Use = Use {
+        unmounted: false,
+        in_use: true,
+    };
+    const UNMOUNTED: Use = Use {
+        unmounted: true,
+        in_use: true,
+    };
+
+    const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
+    const NONE: Option<Duration> = Some(Duration::ZERO);
+
+    /// What happens in a session, or what is asked of its lifetime with the answer.
+    #[derive(Debug, Clone, Copy)]
+    enum Event {
+        ProgramsChange,
+        Looks(bool),
+        Joins(Option<Duration>),
+        AskedToEnd,
+        Kept(Obstacle),
+        Is(Use, Next),
+        /// Milliseconds from the start.
+        Due(Option<u64>),
+        Left(Option<u64>),
+    }
+
+    #[test]
+    fn a_session_ends_when_its_programs_are_gone_and_its_time_is_over() {
+        use Event::{AskedToEnd, Due, Is, Joins, Kept, Left, Looks, ProgramsChange};
+        use Next::{Close, End, Look, Stay};
+        type Story<'a> = &'a [(u64, Event)];
+        let ended: [(u64, Event); 3] =
+            [(0, ProgramsChange), (0, Is(IDLE, Look)), (0, Looks(false))];
+        let idle = |more: &[(u64, Event)]| [&ended, more].concat();
+        let stories: [(&str, Option<Duration>, Story<'_>); 16] = [
+            (
+                "nobody has come",
+                MINUTE,
+                &[(0, Is(IDLE, Stay)), (90_000, Is(IDLE, Stay))],
+            ),
+            (
+                "its program lives",
+                MINUTE,
+                &[(90_000, Is(IN_USE, Stay)), (90_000, Left(None))],
+            ),
+            (
+                "its last program has ended",
+                MINUTE,
+                &idle(&[
+                    (0, Is(IDLE, Stay)),
+                    (1_000, Left(Some(59_000))),
+                    (59_999, Is(IDLE, Stay)),
+                    (60_000, Is(IDLE, Close)),
+                ]),
+            ),
+            (
+                "it does not linger",
+                NONE,
+                &idle(&[(0, Is(IDLE, Close)), (0, Left(Some(0)))]),
+            ),
+            (
+                "its program has ended, and another lives",
+                NONE,
+                &[
+                    (0, ProgramsChange),
+                    (0, Is(IDLE, Look)),
+                    (0, Looks(true)),
+                    (0, Is(IN_USE, Stay)),
+                    (0, Due(None)),
+                ],
+            ),
+            (
+                "programs change while one is known to live",
+                NONE,
+                &[
+                    (0, ProgramsChange),
+                    (0, Is(IN_USE, Stay)),
+                    (5, Is(IDLE, Look)),
+                    (5, Looks(false)),
+                    (5, Is(IDLE, Close)),
+                ],
+            ),
+            (
+                "a look does not start the time again",
+                MINUTE,
+                &idle(&[
+                    (30_000, ProgramsChange),
+                    (30_000, Is(IDLE, Look)),
+                    (30_000, Looks(false)),
+                    (60_000, Is(IDLE, Close)),
+                ]),
+            ),
+            (
+                "a run joins and ends",
+                MINUTE,
+                &idle(&[
+                    (59_000, Joins(MINUTE)),
+                    (59_000, Is(IN_USE, Stay)),
+                    (61_000, ProgramsChange),
+                    (61_000, Is(IDLE, Look)),
+                    (61_000, Looks(false)),
+                    (120_999, Is(IDLE, Stay)),
+                    (121_000, Is(IDLE, Close)),
+                ]),
+            ),
+            (
+                "the latest run says how long it lingers",
+                MINUTE,
+                &[
+                    (0, Joins(NONE)),
+                    (0, ProgramsChange),
+                    (0, Looks(false)),
+                    (0, Is(IDLE, Close)),
+                ],
+            ),
+            (
+                "a run that says nothing changes nothing",
+                MINUTE,
+                &[
+                    (0, Joins(None)),
+                    (0, ProgramsChange),
+                    (0, Looks(false)),
+                    (0, Is(IDLE, Stay)),
+                    (60_000, Is(IDLE, Close)),
+                ],
+            ),
+            (
+                "a mount stays until it is unmounted, whatever a run says",
+                None,
+                &[
+                    (0, Joins(NONE)),
+                    (0, ProgramsChange),
+                    (0, Looks(false)),
+                    (90_000, Is(IDLE, Stay)),
+                    (90_000, Due(None)),
+                    (90_000, Left(None)),
+                    (90_000, Is(UNMOUNTED, End)),
+                ],
+            ),
+            (
+                "it is asked to end",
+                MINUTE,
+                &[
+                    (0, AskedToEnd),
+                    (0, Is(IDLE, Look)),
+                    (0, Looks(false)),
+                    (0, Is(IDLE, Close)),
+                ],
+            ),
+            (
+                "it is asked to end while programs run",
+                MINUTE,
+                &[
+                    (0, AskedToEnd),
+                    (0, Is(IN_USE, Stay)),
+                    (9_000, Is(IDLE, Look)),
+                    (9_000, Looks(false)),
+                    (9_000, Is(IDLE, Close)),
+                ],
+            ),
+            (
+                "a program came by another way",
+                NONE,
+                &idle(&[
+                    (0, Kept(Obstacle::Program)),
+                    (0, Due(None)),
+                    (0, Is(IN_USE, Stay)),
+                ]),
+            ),
+            (
+                "others are in the way for a moment",
+                NONE,
+                &idle(&[
+                    (0, Kept(Obstacle::Lock)),
+                    (0, Due(Some(20))),
+                    (20, Is(IDLE, Close)),
+                    (20, Kept(Obstacle::Peer)),
+                    (20, Due(Some(40))),
+                    (40, Is(IDLE, Close)),
+                    (40, Kept(Obstacle::Shortage)),
+                    (40, Due(Some(60))),
+                    (60, Is(IDLE, Close)),
+                ]),
+            ),
+            (
+                "something in the mount is open",
+                MINUTE,
+                &idle(&[
+                    (60_000, Is(IDLE, Close)),
+                    (60_000, Kept(Obstacle::OpenMount)),
+                    (60_000, Is(IDLE, Stay)),
+                    (60_000, Due(Some(121_000))),
+                    (121_000, Is(IDLE, Close)),
+                ]),
+            ),
+        ];
+        let start = Instant::now();
+        for (what, linger, story) in stories {
+            let mut lifetime = Lifetime::new(linger);
+            for (at, event) in story {
+                let after = Duration::from_millis;
+                let now = start + after(*at);
+                let told = format!("{what}: {event:?} at {at} ms");
+                match *event {
+                    ProgramsChange => lifetime.programs_changed(),
+                    Looks(found) => lifetime.looked(found, now),
+                    Joins(linger) => lifetime.joined(linger),
+                    AskedToEnd => lifetime.asked_to_end(),
+                    Kept(obstacle) => lifetime.kept_by(obstacle, now),
+                    Is(used, next) => assert_eq!(lifetime.next(used, now), next, "{told}"),
+                    Due(ms) => {
+                        let due = ms.map(|ms| start + after(ms));
+                        assert_eq!(lifetime.due(now), due, "{told}");
+                    }
+                    Left(ms) => assert_eq!(lifetime.left(now), ms.map(after), "{told}"),
+                }
+            }
+        }
+    }
+}

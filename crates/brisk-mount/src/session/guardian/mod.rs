@@ -1,0 +1,105 @@
+//! The process that keeps a session: it holds the connections to the kernel, so that a server can
+//! die and another go on, lets later runs in, and ends the session.
+//!
+//! It has one thread, opens nothing in the images, and waits for nothing but the `poll` of its
+//! [`event_loop`], so that nothing which happens to a server or a program holds it up.
+//!
+//! Three files decide, by plain values: [`supervisor`] when a server is restarted or its connection
+//! aborted, [`lifetime`] when the session ends, and [`request`] what peers are answered. The others do it,
+//! with the guardian's [`state`]: [`processes`] starts and buries servers, learners and the watchdog,
+//! [`answers`] talks with peers, and [`ending`] ends the session.
+
+mod answers;
+mod ending;
+mod event_loop;
+mod guarded_image;
+mod learners;
+mod lifetime;
+mod listener;
+mod processes;
+mod request;
+mod shortage;
+mod state;
+mod supervisor;
+mod watchdog;
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use rustix::net::sockopt::socket_peercred;
+
+pub(super) use self::guarded_image::{GuardedImage, Servers};
+use self::learners::Learners;
+use self::lifetime::Lifetime;
+use self::listener::Listener;
+use self::request::Role;
+use self::shortage::Shortage;
+use self::state::{Peer, State};
+use super::directory::Directory;
+use super::log::say;
+use super::members::Members;
+use super::shared_mount_point::SharedMountPoint;
+use crate::syscalls::keep_children;
+
+/// What a guardian begins with.
+pub(super) struct Guardian {
+    pub(super) directory: Directory,
+    pub(super) key: String,
+    pub(super) listener: OwnedFd,
+    pub(super) images: Vec<GuardedImage>,
+    /// The tree that programs are told of.
+    pub(super) place: PathBuf,
+    /// None to stay until the images are unmounted.
+    pub(super) linger: Option<Duration>,
+    pub(super) members: Members,
+    /// Where the image is mounted for all programs, if it is.
+    pub(super) shared: Option<SharedMountPoint>,
+}
+
+impl Guardian {
+    /// Keeps the session until it ends. `first` is the connection of the process that made it;
+    /// `owns` if the mount is to end with that. Returns the exit status.
+    pub(super) fn run(mut self, first: OwnedFd, owns: bool) -> i32 {
+        // The process that started the first run may have chosen that children leave no status.
+        keep_children();
+        if let (Some(_), Ok(credentials)) = (self.linger, socket_peercred(&first)) {
+            self.members.add(credentials.pid);
+        }
+        let mut state = State {
+            listener: Listener::new(self.directory, self.key, self.listener),
+            images: self.images,
+            place: self.place,
+            lifetime: Lifetime::new(self.linger),
+            members: self.members,
+            shared: self.shared,
+            peers: vec![Peer {
+                socket: first,
+                role: if owns { Role::Owns } else { Role::Starts },
+            }],
+            namespaces: None,
+            program: None,
+            shortage: Shortage::default(),
+            since: SystemTime::now(),
+            learners: Learners::default(),
+            lifelines: Vec::new(),
+            watchdog: None,
+        };
+        state.hold_lifelines();
+        let started = (0..state.images.len()).try_for_each(|index| state.start_server(index));
+        state.tell_maker(started.as_ref().err());
+        let result = started.and_then(|()| {
+            // After the servers, for which the launch waits.
+            state.start_watchdog();
+            state.keep()
+        });
+        state.end();
+        match result {
+            Ok(()) => 0,
+            Err(e) => {
+                say(&format!("the guardian failed: {e}"));
+                1
+            }
+        }
+    }
+}

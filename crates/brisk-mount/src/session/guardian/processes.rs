@@ -1,0 +1,224 @@
+//! The processes that a guardian starts: servers, learners and the watchdog.
+
+use std::io;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+use super::guarded_image::GuardedImage;
+use super::shortage::of_shortage;
+use super::state::State;
+use super::supervisor::{Reason, Remedy};
+use super::watchdog::{self, AfterEnd, Watchdog};
+use crate::session::learn::Lesson;
+use crate::session::log::say;
+use crate::session::server::{Server, Task};
+use crate::session::wire::{Message, receive};
+use crate::syscalls::start_child;
+
+impl State {
+    pub(super) fn hear_server(&mut self, index: usize, pid: Pid, now: Instant) {
+        let image = self.images.get(index);
+        let Some(server) = image.and_then(|image| image.servers.current_if(pid)) else {
+            return;
+        };
+        match receive(&server.socket) {
+            Ok(Some(message)) => self.note(index, message),
+            _ => self.bury_server(index, pid, now),
+        }
+    }
+
+    /// Deals with what the server of an image says by itself.
+    pub(super) fn note(&mut self, index: usize, mut message: Message) {
+        let recorded = message.descriptors.pop();
+        let (verb, field) = (message.verb(), message.field(1));
+        if let (b"recorded", Some(recorded)) = (verb, recorded) {
+            return self.start_learner(index, recorded);
+        }
+        let Some(servers) = self.images.get_mut(index).map(|image| &mut image.servers) else {
+            return;
+        };
+        match (verb, field, &mut servers.current) {
+            (b"started", Some(thread), Some(server)) => server.watch(thread),
+            (b"ended", ..) => {
+                servers.supervisor.connection_ended();
+                self.listener.unlist();
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn start_server(&mut self, index: usize) -> io::Result<()> {
+        let server = Server::start(|socket| self.become_server(index, socket))?;
+        if let Some(image) = self.images.get_mut(index) {
+            image.servers.current = Some(server);
+        }
+        Ok(())
+    }
+
+    /// In a new process: keeps nothing of the guardian but one image.
+    fn leave_for(&mut self, index: usize) -> GuardedImage {
+        self.leave_post();
+        let image = self.images.swap_remove(index);
+        self.images.clear();
+        image
+    }
+
+    /// In a new process: drops what the guardian alone should have, so that others notice when it is
+    /// gone.
+    fn leave_post(&mut self) {
+        self.peers.clear();
+        self.learners.leave();
+        self.lifelines.clear();
+        self.listener.leave();
+        self.namespaces = None;
+        self.program = None;
+    }
+
+    /// In the new process: serves.
+    fn become_server(&mut self, index: usize, socket: OwnedFd) -> i32 {
+        let image = self.leave_for(index);
+        let (mut options, mut lesson) = (image.options, image.lesson);
+        // The pages that the server before has filled are still there. What it has recorded is lost, and
+        // the launch is under way.
+        if image.servers.supervisor.restarts() > 0 {
+            (options.fill, options.recorder, lesson) = (None, None, None);
+        }
+        drop(image.servers);
+        // The name is for people; a failure changes nothing else.
+        rustix::thread::set_name(c"brisk-server").ok();
+        let task = Task {
+            socket,
+            connection: image.connection,
+            image: image.image,
+            options,
+            lesson,
+            handle: image.handle,
+            members: self.members.clone(),
+        };
+        task.run()
+    }
+
+    /// Starts the process that makes a hot pack of what a server has recorded.
+    fn start_learner(&mut self, index: usize, recorded: OwnedFd) {
+        let mut recorded = Some(recorded);
+        let started = start_child(|| {
+            rustix::thread::set_name(c"brisk-learner").ok();
+            let GuardedImage { image, lesson, .. } = self.leave_for(index);
+            let learn = |(lesson, recorded): (Lesson, OwnedFd)| lesson.learn(&image, recorded);
+            lesson.zip(recorded.take()).map_or(1, learn)
+        });
+        if let Err(e) = started.and_then(|pid| self.learners.add(pid)) {
+            say(&format!("nothing is learned from this launch: {e}"));
+        }
+    }
+
+    /// Gives each connection a pipe to hold. The watchdog sees by it whether any process still has the
+    /// connection.
+    pub(super) fn hold_lifelines(&mut self) {
+        for image in &mut self.images {
+            match pipe_with(PipeFlags::CLOEXEC) {
+                Ok((watched, held)) => {
+                    image.connection.hold(held);
+                    self.lifelines.push(watched);
+                }
+                Err(e) => {
+                    say(&format!("no watchdog is started: {e}"));
+                    return self.lifelines.clear();
+                }
+            }
+        }
+    }
+
+    pub(super) fn start_watchdog(&mut self) {
+        if self.lifelines.is_empty() {
+            return;
+        }
+        let started = start_child(|| {
+            let lifelines = mem::take(&mut self.lifelines);
+            let images = mem::take(&mut self.images).into_iter();
+            self.leave_post();
+            // The connections are dropped with the rest of the images.
+            let handles = images.map(|image| image.handle);
+            watchdog::run(lifelines.into_iter().zip(handles).collect())
+        });
+        match started.and_then(|pid| Ok(Watchdog::of(pid)?)) {
+            Ok(watchdog) => self.watchdog = Some(watchdog),
+            Err(e) => say(&format!("no watchdog is started: {e}")),
+        }
+    }
+
+    pub(super) fn bury_watchdog(&mut self, now: Instant) {
+        match self.watchdog.take().map(|watchdog| watchdog.bury(now)) {
+            None | Some(AfterEnd::Nothing) => {}
+            Some(AfterEnd::Restart) => self.start_watchdog(),
+            Some(AfterEnd::GiveUp) => {
+                say("the watchdog ended at once, and no other one is started");
+            }
+        }
+    }
+
+    /// A server is dead, though threads of it may still hang.
+    pub(super) fn bury_server(&mut self, index: usize, pid: Pid, now: Instant) {
+        let Some(image) = self.images.get_mut(index) else {
+            return;
+        };
+        let can_resend = image.connection.can_resend();
+        if let Some(remedy) = image.servers.died(pid, can_resend, now) {
+            self.help(index, remedy, None, now);
+        }
+    }
+
+    /// Starts a server in the place of one that is dead.
+    fn restart_server(&mut self, index: usize, now: Instant) {
+        let started = self.start_server(index);
+        let Some(image) = self.images.get_mut(index) else {
+            return;
+        };
+        let supervisor = &mut image.servers.supervisor;
+        match started {
+            Ok(()) => supervisor.started(),
+            Err(e) => {
+                let remedy = supervisor.could_not_start(of_shortage(&e));
+                self.help(index, remedy, Some(&e), now);
+            }
+        }
+    }
+
+    /// Does what was decided about an image's server. `error` is the reason, if there is one.
+    fn help(&mut self, index: usize, remedy: Remedy, error: Option<&io::Error>, now: Instant) {
+        match remedy {
+            Remedy::Nothing => {}
+            Remedy::Restart => self.restart_server(index, now),
+            Remedy::TryAgain => self.shortage.met(now),
+            Remedy::GiveUp(why) => self.give_up(index, why, error),
+        }
+    }
+
+    fn give_up(&mut self, index: usize, why: Reason, error: Option<&io::Error>) {
+        if let Some(image) = self.images.get(index) {
+            image.give_up(why, error);
+        }
+        self.listener.unlist();
+    }
+
+    /// Starts the servers that could not be started before.
+    pub(super) fn start_missing_servers(&mut self, now: Instant) {
+        for index in 0..self.images.len() {
+            if self.images[index].servers.supervisor.wants_server() {
+                self.restart_server(index, now);
+            }
+        }
+    }
+
+    /// Collects the status of servers that are gone.
+    pub(super) fn reap(&mut self, now: Instant) {
+        for index in 0..self.images.len() {
+            let remedy = self.images[index].servers.reap(now);
+            self.help(index, remedy, None, now);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! All that a guardian has.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use super::guarded_image::GuardedImage;
+use super::learners::Learners;
+use super::lifetime::Lifetime;
+use super::listener::Listener;
+use super::request::{Joinable, Role};
+use super::shortage::Shortage;
+use super::watchdog::Watchdog;
+use crate::session::members::Members;
+use crate::session::shared_mount_point::SharedMountPoint;
+
+/// A session, as its guardian keeps it.
+pub(super) struct State {
+    pub(super) listener: Listener,
+    pub(super) images: Vec<GuardedImage>,
+    pub(super) place: PathBuf,
+    pub(super) lifetime: Lifetime,
+    pub(super) members: Members,
+    pub(super) shared: Option<SharedMountPoint>,
+    pub(super) peers: Vec<Peer>,
+    /// None while the first run still builds what its program shall see.
+    pub(super) namespaces: Option<NamespaceHandles>,
+    /// A program of the session: while it lives, nobody needs to look for others.
+    pub(super) program: Option<OwnedFd>,
+    pub(super) shortage: Shortage,
+    pub(super) since: SystemTime,
+    pub(super) learners: Learners,
+    /// The reading ends of the lifelines that the images' connections hold.
+    pub(super) lifelines: Vec<OwnedFd>,
+    pub(super) watchdog: Option<Watchdog>,
+}
+
+/// Somebody who is connected.
+pub(super) struct Peer {
+    pub(super) socket: OwnedFd,
+    pub(super) role: Role,
+}
+
+/// What later runs get to enter the session.
+pub(super) struct NamespaceHandles {
+    pub(super) user: OwnedFd,
+    pub(super) mounts: OwnedFd,
+    pub(super) root: OwnedFd,
+}
+
+impl NamespaceHandles {
+    pub(super) fn of_this_process() -> rustix::io::Result<Self> {
+        let open = |path: &str, flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
+        Ok(Self {
+            user: open("/proc/self/ns/user", OFlags::RDONLY)?,
+            mounts: open("/proc/self/ns/mnt", OFlags::RDONLY)?,
+            root: open("/", OFlags::PATH | OFlags::DIRECTORY)?,
+        })
+    }
+}
+
+impl State {
+    /// What runs join, as far as it is known without a look at the mounts.
+    pub(super) fn joinable(&self) -> Joinable {
+        match self.shared {
+            Some(_) => Joinable::Mount { gone: false },
+            None => Joinable::Namespaces {
+                built: self.namespaces.is_some(),
+            },
+        }
+    }
+
+    /// Whether a peer is about to start a program.
+    pub(super) fn is_starting(&self) -> bool {
+        self.peers.iter().any(|peer| peer.role == Role::Starts)
+    }
+}

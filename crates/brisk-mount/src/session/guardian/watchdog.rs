@@ -1,0 +1,143 @@
+//! The process that aborts connections for which nobody can answer any more.
+//!
+//! When guardian and server are killed at once, the kernel ends their connection together with the last
+//! channel that they had. But a thread of the server that stores a page waits, unkillably, for a request
+//! for that page, and by that keeps a channel open. If no server had read the request yet, none ever
+//! will. The watchdog has no channel, so its own death leaves nobody waiting.
+
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
+};
+
+use crate::session::log::say;
+use crate::session::mount_handle::MountHandle;
+use crate::syscalls::ignore_requests_to_end;
+
+/// The name of the process. It does not begin with `brisk`: somebody who kills all of brisk by name is
+/// not to kill this too.
+const NAME: &std::ffi::CStr = c"mount-watchdog";
+
+/// How long to wait where the system is too short of memory to wait for an event.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a watchdog lives at least, unless it fails by itself.
+const LIVES: Duration = Duration::from_millis(100);
+
+/// What is done about a watchdog that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterEnd {
+    /// It had nothing left to watch.
+    Nothing,
+    /// Somebody killed it: another one is started.
+    Restart,
+    /// It seems to fail by itself, as another one would.
+    GiveUp,
+}
+
+/// `done`: it says that it had nothing left to watch.
+fn after_end(done: bool, lived: Duration) -> AfterEnd {
+    match done {
+        true => AfterEnd::Nothing,
+        false if lived < LIVES => AfterEnd::GiveUp,
+        false => AfterEnd::Restart,
+    }
+}
+
+/// A watchdog process, as its guardian sees it.
+pub(super) struct Watchdog {
+    pid: Pid,
+    /// Readable when it has ended.
+    pub(super) process: OwnedFd,
+    since: Instant,
+}
+
+impl Watchdog {
+    pub(super) fn of(pid: Pid) -> rustix::io::Result<Self> {
+        Ok(Self {
+            pid,
+            process: pidfd_open(pid, PidfdFlags::empty())?,
+            since: Instant::now(),
+        })
+    }
+
+    /// Collects its status. It has ended, or is about to.
+    pub(super) fn bury(&self, now: Instant) -> AfterEnd {
+        let done = loop {
+            match waitpid(Some(self.pid), WaitOptions::empty()) {
+                Err(Errno::INTR) => {}
+                Ok(Some((_, status))) => break status.exit_status() == Some(0),
+                // Children leave no status if whoever started this process chose so.
+                Ok(None) | Err(_) => break false,
+            }
+        };
+        after_end(done, now - self.since)
+    }
+
+    /// Ends it.
+    pub(super) fn dismiss(self) {
+        match pidfd_send_signal(&self.process, Signal::KILL) {
+            // It may have been killed before.
+            Ok(()) | Err(Errno::SRCH) => _ = self.bury(Instant::now()),
+            Err(e) => say(&format!("the watchdog cannot be ended: {e}")),
+        }
+    }
+}
+
+/// What the watchdog's process does: aborts the connection of each mount whose lifeline nobody holds any
+/// more, until no mount is left. `watched` are the reading ends of the lifelines, each with its mount.
+/// Returns the exit status.
+pub(super) fn run(mut watched: Vec<(OwnedFd, MountHandle)>) -> i32 {
+    // Without the name all works as well.
+    rustix::thread::set_name(NAME).ok();
+    // Somebody who ends a service asks all its processes to end at once. This one ends when the others
+    // have ended.
+    ignore_requests_to_end();
+    while !watched.is_empty() {
+        let mut fds: Vec<_> = watched
+            .iter()
+            .map(|(lifeline, _)| PollFd::new(lifeline, PollFlags::IN))
+            .collect();
+        if poll(&mut fds, None).is_err() {
+            thread::sleep(AGAIN);
+            continue;
+        }
+        let happened: Vec<_> = fds.iter().map(PollFd::revents).collect();
+        let mut happened = happened.into_iter();
+        watched.retain(|(_, handle)| match happened.next() {
+            // It was unmounted, and its place may be another's by now.
+            Some(said) if said.contains(PollFlags::IN) => false,
+            Some(ended) if !ended.is_empty() => {
+                handle.abort();
+                false
+            }
+            _ => true,
+        });
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watchdog_is_replaced_unless_it_is_done_or_fails_at_once() {
+        for (done, lived, next) in [
+            (true, 0, AfterEnd::Nothing),
+            (true, 1_000, AfterEnd::Nothing),
+            (false, 0, AfterEnd::GiveUp),
+            (false, 99, AfterEnd::GiveUp),
+            (false, 100, AfterEnd::Restart),
+            (false, 90_000, AfterEnd::Restart),
+        ] {
+            let found = after_end(done, Duration::from_millis(lived));
+            assert_eq!(found, next, "done {done}, after {lived} ms");
+        }
+    }
+}
