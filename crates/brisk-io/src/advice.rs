@@ -9,14 +9,14 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::{BlockDevice, ReadAt};
 
-/// What every file system reads for one advice.
+/// Bytes that every file system reads for one advice.
 const LEAST: u64 = 128 << 10;
 
-/// More in one piece would be waited for as a whole.
+/// A larger piece is one request, and its first page comes no sooner than its last.
 const MOST: u64 = 1 << 20;
 
-/// How many bytes of `file` the kernel reads for one advice that they will be needed; the rest of a
-/// larger piece it leaves out without a word. From 128 KiB to 1 MiB.
+/// The most bytes of `file` that the kernel reads for one `POSIX_FADV_WILLNEED`: from 128 KiB to 1 MiB. It drops the
+/// rest of a larger advice without an error.
 ///
 /// It is the larger of the device's read-ahead and its largest request (`force_page_cache_ra` of the
 /// kernel, `mm/readahead.c`). Where no device is known, as on FUSE, NFS and Btrfs, it is 128 KiB.
@@ -24,30 +24,30 @@ pub fn largest_advice(file: &File) -> u64 {
     largest_advice_on(BlockDevice::of_file(file).as_ref())
 }
 
-/// As [`largest_advice`], of files on this device, or on none.
+/// As [`largest_advice`], for files on this device. `None` is for files on no known device.
 pub fn largest_advice_on(device: Option<&BlockDevice>) -> u64 {
     let kib = |file| device.and_then(|device| device.number(file)).unwrap_or(0);
     let kib = kib("queue/read_ahead_kb").max(kib("queue/max_sectors_kb"));
-    // Whole pages of any size.
+    // A multiple of every page size.
     kib.saturating_mul(1024).clamp(LEAST, MOST) / LEAST * LEAST
 }
 
-/// Has the kernel begin to read `bytes` of `file` into the page cache, and waits for nothing but that
-/// they are asked for.
+/// Asks the kernel to read `bytes` of `file` into the page cache, and does not wait for the disk.
 ///
 /// # Errors
 ///
-/// What `posix_fadvise` says, and what asking for the file's length does. It is advice: a reader does without.
+/// Those of `posix_fadvise` and of asking for the file's length. A caller may ignore them: later reads work anyway.
 pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
-    // Of what a file does not have, nothing can be read.
+    // Nothing behind the end of the file can be read.
     let bytes = bytes.start..bytes.end.min(ReadAt::size(file)?);
     advise(file, bytes, largest_advice(file))
 }
 
-/// As [`will_read`], of the whole file, without asking what one advice does on its device: of pieces that are
-/// large for it, the rest is asked for once more in small ones, and what is read already is not read again.
+/// As [`will_read`], for the whole file, without asking the system about the file's device.
 ///
-/// For a program's own code, of which such questions would have some read before.
+/// It asks twice, in large pieces and then in small ones, which bring what a device with small requests left out of the
+/// large ones. The kernel does not read pages again that are there. This is for a program that reads its own code:
+/// asking about the device would execute code that is not read yet.
 ///
 /// # Errors
 ///
@@ -58,7 +58,7 @@ pub fn will_read_all(file: &File) -> io::Result<()> {
     advise(file, bytes, LEAST)
 }
 
-/// Tells the kernel in pieces of so many bytes.
+/// Advises the kernel in pieces of `piece` bytes.
 fn advise(file: &File, bytes: Range<u64>, piece: u64) -> io::Result<()> {
     let starts = iter::successors(Some(bytes.start), |start| start.checked_add(piece));
     for start in starts.take_while(|start| *start < bytes.end) {

@@ -1,4 +1,4 @@
-//! What the kernel says of disks.
+//! What the kernel tells about disks.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
-/// A disk, loop device or the like, as a whole.
+/// A whole disk, loop device or similar, not a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockDevice {
     directory: PathBuf,
 }
 
 impl BlockDevice {
-    /// That with this number (`st_dev` of a file on it), or that which the partition with this number
-    /// is a part of; none of what is in memory, on the network, or on more than one disk, and where
-    /// `/sys` is not to be seen.
+    /// The disk with this number (`st_dev` of a file on it), or the disk of the partition with this number.
+    ///
+    /// None for filesystems in memory, on the network, or on several disks, and where `/sys` is not mounted.
     pub fn of(device: u64) -> Option<Self> {
         let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
         let own = fs::canonicalize(link).ok()?;
-        // A partition is in the directory of its disk, which has the queue.
+        // A partition's directory is inside that of its disk, which has the queue.
         let mut directories = own.ancestors().take(2);
         let directory = directories.find(|directory| directory.join("queue").is_dir())?;
         Some(Self {
@@ -27,23 +27,23 @@ impl BlockDevice {
         })
     }
 
-    /// That which this file is on; none as [`BlockDevice::of`] has none.
+    /// The disk that the file is on; none where [`BlockDevice::of`] has none.
     pub fn of_file(file: &File) -> Option<Self> {
         file.metadata().ok().and_then(|m| Self::of(m.dev()))
     }
 
-    /// Its directory in `/sys`.
+    /// The disk's directory in `/sys`.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What a file of the directory says, such as `dev`.
+    /// The text of a file in that directory, such as `dev`.
     pub fn text(&self, file: &str) -> Option<String> {
         let text = fs::read_to_string(self.directory.join(file)).ok()?;
         Some(text.trim().to_owned())
     }
 
-    /// The number in a file of the directory, such as `queue/rotational`.
+    /// The number in a file of that directory, such as `queue/rotational`.
     pub fn number(&self, file: &str) -> Option<u64> {
         self.text(file)?.parse().ok()
     }

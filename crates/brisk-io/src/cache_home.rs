@@ -1,8 +1,8 @@
 use std::env;
 use std::path::PathBuf;
 
-/// Where this user's programs keep what they can make again: `$XDG_CACHE_HOME`, else `$HOME/.cache`; none if
-/// neither is an absolute path. A home that is not there is not one to make.
+/// The directory of this user's caches: `$XDG_CACHE_HOME`, else `$HOME/.cache`. None if neither is an absolute path, or if
+/// `$HOME` does not exist.
 pub fn cache_home() -> Option<PathBuf> {
     let absolute = |name| {
         let path = env::var_os(name).map(PathBuf::from);

@@ -1,11 +1,10 @@
 use std::sync::OnceLock;
 
-/// What generated code may use of this machine's processor: the architecture and its extensions, those
-/// that the kernel has enabled, such as `x86_64 adx aes avx avx2`. Where two machines have the same text, code
-/// that uses what is in it runs on both.
+/// The processor's architecture and the extensions that the kernel has enabled, such as `x86_64 adx aes avx avx2`. Generated
+/// code that uses only these runs on every machine with the same text.
 ///
-/// On x86-64 the extensions by name, up to AVX-512 with BF16: who generates code for younger ones (AVX-VNNI,
-/// AVX512-FP16, AVX10, AMX, APX) has to say in the key which. Elsewhere the words that the kernel gives each
+/// On x86-64 the text names extensions up to AVX-512 with BF16. A generator that uses younger ones (AVX-VNNI, AVX512-FP16,
+/// AVX10, AMX, APX) has to name them in the key itself. On other architectures the text is what the kernel gives each
 /// program (`AT_HWCAP`, `AT_HWCAP2`), in hexadecimal.
 pub fn cpu_features() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Measuring what a disk charges for reads.
+//! Measures what a disk charges for reads.
 
 use std::fs::File;
 use std::io;
@@ -10,24 +10,23 @@ use std::time::{Duration, Instant};
 use crate::transfer::open_direct;
 use crate::{AlignedBuf, Charge, ReadAt};
 
-/// Reads that are under way at once, in each of the two measurements.
+/// Reads under way at once, in each of the two measurements.
 const LARGE_AT_ONCE: u64 = 4;
 const SMALL_AT_ONCE: u64 = 8;
 
-/// Bytes of a large read and of a small one. Both are multiples of every disk's block.
+/// Bytes of a large and of a small read. Both are multiples of every disk's block.
 const LARGE: usize = 1 << 20;
 const SMALL: usize = 4096;
 
-/// Bytes that a file has at least of which [`measure_charge`] reads: less tells little.
+/// [`measure_charge`] reads only files of at least this many bytes: smaller ones tell little.
 pub const MEASURED_LEN: u64 = 4 << 20;
 
-/// Reads `files`, which are on one disk, past the page cache for `time`, half of it in large pieces and
-/// half in small ones, and tells how fast that was.
+/// Measures a disk: reads `files`, which are all on it, past the page cache for `time`, half of the time in large pieces
+/// and half in small ones.
 ///
 /// # Errors
 ///
-/// `InvalidInput` if none of the files has 4 MiB, and what the system says: `EINVAL` where the file
-/// system reads nothing past the page cache.
+/// `InvalidInput` if no file has 4 MiB, and those of the system: `EINVAL` where the filesystem has no direct reads.
 pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
     let mut direct = Vec::new();
     for file in files {
@@ -51,7 +50,7 @@ pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
     })
 }
 
-/// How many reads of `size` bytes in a second, at scattered places.
+/// Reads of `size` bytes a second, at scattered places.
 fn reads_per_second(
     files: &[(File, u64)],
     size: usize,

@@ -1,9 +1,9 @@
 /*!
 An executor of one thread, which waits for the disk itself.
 
-Whoever runs futures elsewhere has the pool's thread wait for what is not in memory: each read wakes that thread,
-and is woken by it. Here reads go to a ring of `io_uring` of the thread that runs the future, which hands over
-all that have come together, and sleeps until one of them has ended or a waker calls.
+Under another executor, a thread of the pool waits for reads that are not in memory: each read wakes that thread, which
+wakes the executor. Here the thread that runs the future has an `io_uring` of its own. It hands over all reads that have
+come together, and sleeps until one of them has ended or a waker calls.
 */
 
 use std::cell::{Cell, RefCell};
@@ -18,21 +18,23 @@ use std::thread::{self, Thread};
 use crate::hop::{Group, Hop, wake_all};
 use crate::uring::{Alarm, Hops};
 
-/// Runs a future to its end in this thread, which itself waits for what reads of an [`AsyncFile`] do not find in
-/// memory: they take less than with another executor, where a thread of their own waits for them. That takes the
-/// feature `io-uring` and a system that lets this process use it; elsewhere other threads read, and the future sees no
-/// difference.
+/// Runs a future to its end in this thread, and waits here for reads of an [`AsyncFile`] that are not in memory.
 ///
-/// Many reads at once are futures that are joined, as by `FuturesUnordered` of the crate `futures`.
+/// Such a read costs less than under another executor, where a second thread waits for it. This takes the feature
+/// `io-uring` and a system that lets the process use it. Elsewhere other threads read, and the future sees no difference.
 ///
-/// Reads are handed to the kernel, and their ends noticed, whenever the future is pending. So a future must not hold
-/// the thread up until a read has ended that was begun here: by another executor that it runs in itself, or by
-/// joining a thread that waits for it. `block_on` in `block_on` is allowed. Reads that have not ended when the outermost
-/// one ends are begun again by other threads if somebody still waits for them; else their files stay open until the
-/// kernel is done and this thread runs another future or ends.
+/// For many reads at once, join futures, for example with `FuturesUnordered` of the crate `futures`.
 ///
-/// A thread that has read so keeps two descriptors, of the ring and of what wakes it. A process that was forked, and
-/// executed nothing, makes its own; it must not go on with a future that ran when it was forked.
+/// # What it does not do
+///
+/// * Read while the future holds the thread. It hands reads to the kernel, and notices their ends, when the future is
+///   pending. So the future must not block until a read ends that it began here: not by another executor that it runs
+///   inside, and not by joining a thread that waits for that read. A `block_on` inside a `block_on` is allowed.
+/// * Wait for reads that the future leaves behind. When the outermost `block_on` ends, other threads begin a read again if
+///   something still waits for it. The files of other reads stay open until the kernel is done and this thread runs
+///   another future or ends.
+/// * Give back its two descriptors (the ring's, and that of its alarm) before the thread ends.
+/// * Go on in a forked child with a future that ran when the process was forked. New futures in the child get a new ring.
 ///
 /// # Example
 ///

@@ -1,25 +1,25 @@
-//! Which pieces of files to ask the kernel for, so that a list of ranges is in memory soon.
+//! Plans which pieces of files to ask the kernel for, so that a list of ranges is in memory soon.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// What is asked for later than this, in the time that the disk takes, is not read with what is asked
-/// for now. Long, as a disk bound by operations gains more by few of them than by their order: Chromium's
-/// launch has 3832 pieces with 50 ms, 560 with a second, at 2000 operations in a second.
+/// A range joins an extent only if it is wanted within this time of it, counted in the disk's own time. The time is
+/// long, because a disk that is bound by operations gains more from fewer of them than from their order: at 2000
+/// operations a second, a launch of Chromium has 3832 extents with 50 ms, and 560 with a second.
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// What a disk charges for a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Charge {
-    /// Bytes that it reads in a second.
+    /// Bytes a second.
     pub bytes_per_second: NonZeroU64,
-    /// Operations that it does in a second, however small.
+    /// Operations a second, of any size.
     pub operations_per_second: NonZeroU64,
 }
 
 impl Charge {
-    /// The time that one read of `bytes` takes of the disk.
+    /// The time that the disk takes for one read of `bytes`.
     pub fn of(&self, bytes: u64) -> Duration {
         let second = 1_000_000_000;
         let transfer = u128::from(bytes) * second / u128::from(self.bytes_per_second.get());
@@ -27,8 +27,7 @@ impl Charge {
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// The largest gap between two ranges that is read rather than left out: reading it costs no more
-    /// than an operation.
+    /// The largest gap between two ranges that is worth reading: it takes no longer than a second operation would.
     pub fn bridged(&self) -> u64 {
         self.bytes_per_second.get() / self.operations_per_second
     }
@@ -39,32 +38,32 @@ impl Charge {
 pub struct DiskReads {
     /// What the disk charges.
     pub charge: Charge,
-    /// Bytes that the kernel reads for one call, at most: it drops the rest of a larger advice.
+    /// The most bytes that the kernel reads for one call. It drops the rest of a larger advice.
     pub largest: NonZeroU64,
 }
 
-/// Bytes of a file.
+/// A range of bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// The caller's number of the file.
     pub file: u32,
     /// The first byte.
     pub offset: u64,
-    /// How many; at least 1 in what [`plan_extents`] returns.
+    /// How many bytes. [`plan_extents`] returns no empty extent.
     pub len: u64,
 }
 
 impl Extent {
-    /// The byte behind the last.
+    /// The byte after the last.
     fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
 }
 
-/// Extents that cover `ranges`, in the order in which those come.
+/// Plans extents that cover `ranges`, in the order of the ranges.
 ///
-/// A range joins an extent of the same file if what is read between them costs less than an operation,
-/// if both fit into one call, and if it is wanted soon after. What two ranges share is read once.
+/// A range joins an extent of the same file if reading the gap between them takes no longer than another operation, if
+/// both fit into one call, and if the range is wanted soon after the extent. Bytes that two ranges share are read once.
 ///
 /// 1. Each byte of a range is in exactly one extent.
 /// 2. An extent begins and ends with bytes of ranges, and has at most [`DiskReads::largest`].
@@ -82,11 +81,11 @@ pub fn plan_extents(
 
 #[derive(Default)]
 struct Plan {
-    /// With the time of the disk at which each begins. One that became a part of another is empty.
+    /// Each with the time, on the disk's clock, at which its read begins. An extent that joined another is empty.
     extents: Vec<(Extent, Duration)>,
-    /// Those that are not empty, by file and first byte.
+    /// The extents that are not empty, by file and first byte.
     places: BTreeMap<(u32, u64), usize>,
-    /// The time of the disk that all of them take.
+    /// The disk's time for all of them.
     time: Duration,
 }
 
@@ -109,14 +108,14 @@ impl Plan {
             let after = after
                 .map(|(_, &number)| number)
                 .filter(|&number| self.extents[number].0.file == range.file);
-            // Up to here nobody reads it yet.
+            // No extent reads the range up to here.
             let free = after.map_or(u64::MAX, |number| self.extents[number].0.offset);
             let stop = range.end().min(free);
             let reach = |number: usize| self.extents[number].0.offset.saturating_add(largest);
             if let Some(number) = before
                 && self.is_near(number, at - self.extents[number].0.end(), disk)
                 && reach(number) > at
-                // A gap that is read for a part of it saves nothing.
+                // Joining a part of the range saves no operation.
                 && (stop <= reach(number) || at == self.extents[number].0.end())
             {
                 let end = stop.min(reach(number));
@@ -151,7 +150,7 @@ impl Plan {
         }
     }
 
-    /// Whether what comes now may be read with this extent, across a gap of so many bytes.
+    /// Whether a range that comes now may join this extent across a gap of so many bytes.
     fn is_near(&self, number: usize, gap: u64, disk: DiskReads) -> bool {
         gap <= disk.charge.bridged() && self.time.saturating_sub(self.extents[number].1) <= WINDOW
     }
@@ -163,7 +162,7 @@ impl Plan {
         self.time += disk.charge.of(more) - disk.charge.of(0);
     }
 
-    /// Makes one of an extent and the one behind it, if that saves an operation.
+    /// Joins an extent and the one behind it, if that saves an operation.
     fn join(&mut self, number: usize, after: Option<usize>, disk: DiskReads) {
         let Some(after) = after else { return };
         let (one, other) = (self.extents[number].0, self.extents[after].0);

@@ -1,7 +1,7 @@
-//! Which of the calls that make reading faster this process may do.
+//! Which of the system calls that make reading faster this process may use.
 //!
-//! A release of Linux does not say it: a container's seccomp filter refuses calls one by one, and file
-//! systems differ. So each is tried once, in a way that changes nothing.
+//! The release of Linux does not tell: a container's seccomp filter refuses single calls, and filesystems differ. So these
+//! functions try each call once, in a way that changes nothing.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -15,13 +15,12 @@ use crate::page_cache::cached_pages;
 /// `struct io_uring_params`, which has 120 bytes since Linux 5.1, as numbers of 32 bits.
 type RingParams = [u32; 30];
 
-/// Tries whether the file system of `file`, which is not empty, can say that a read would wait
-/// (`RWF_NOWAIT`, Linux 4.14).
+/// Tries whether a read of `file`, which must not be empty, can fail instead of waiting (`RWF_NOWAIT`, Linux 4.14).
 ///
 /// # Errors
 ///
-/// What the kernel says: `Unsupported` if the file system cannot, and `UnexpectedEof` where it finds
-/// nothing in a file that is not empty (Linux 5.9 and 5.10).
+/// Those of the kernel: `Unsupported` where the filesystem cannot, and `UnexpectedEof` where the kernel reads nothing from a
+/// file that is not empty (a fault of Linux 5.9 and 5.10).
 pub fn try_nowait(file: &File) -> io::Result<()> {
     let mut byte = [0];
     match preadv2(
@@ -31,14 +30,14 @@ pub fn try_nowait(file: &File) -> io::Result<()> {
         ReadWriteFlags::NOWAIT,
     ) {
         Ok(0) if ReadAt::size(file)? > 0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        // That it is not in memory is an answer, too.
+        // "Not in memory" is an answer, too.
         Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),
     }
 }
 
-/// Tries whether the kernel says what of `file` is in memory (`cachestat`, Linux 6.5). Since Linux 6.14 it
-/// says so to those alone who own the file or may write it.
+/// Tries whether the kernel tells how much of `file` is in memory (`cachestat`, Linux 6.5). Since Linux 6.14 it tells only a
+/// caller that owns the file or may write it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What of a file is in the page cache, and taking it out of there.
+//! How much of a file is in the page cache, and how to remove it.
 
 use std::fs::File;
 use std::io;
@@ -20,13 +20,12 @@ pub enum Residency {
     Pages {
         /// Pages in the page cache.
         resident: u64,
-        /// Pages the file has.
+        /// Pages of the file.
         total: u64,
     },
     /// The kernel does not tell this caller.
     ///
-    /// `mincore(2)` answers "resident" for every page of a file that the caller neither owns nor
-    /// may write (since Linux 5.2), so its answer is not asked for there.
+    /// Since Linux 5.2, `mincore(2)` says "resident" of every page of a file that the caller neither owns nor may write.
     Unknown,
 }
 
@@ -51,7 +50,7 @@ pub fn residency(file: &File) -> io::Result<Residency> {
     if !kernel_tells_the_truth(file)? {
         return Ok(Residency::Unknown);
     }
-    // A file may be larger than what one wants to map at once; 1 GiB is 256 KiB of answer.
+    // 1 GiB at a time: the answer for that takes 256 KiB.
     const CHUNK: u64 = 1 << 30;
     let mut resident = 0;
     let mut at = 0;
@@ -111,19 +110,17 @@ struct CacheStat {
 /// The number is the same on all architectures of Linux but Alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Whether all of `len` bytes at `offset` are in the page cache or being read into it; none where the
-/// kernel does not tell. Nothing is mapped or read for it.
+/// Whether all of `len` bytes at `offset` are in the page cache or being read into it. It maps and reads nothing.
 ///
-/// The call is of Linux 6.5, and of files that the caller neither owns nor may write it tells nothing
-/// since 6.14.
+/// None where the kernel does not tell: before Linux 6.5, and, since 6.14, for a file that the caller neither owns nor
+/// may write.
 pub(crate) fn is_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
     let page = page_size() as u64;
     let pages = offset.checked_add(len)?.div_ceil(page) - offset / page;
     Some(cached_pages(file, offset, len).ok()? >= pages)
 }
 
-/// How many pages of `len` bytes at `offset` are in the page cache, or on the way there. Nothing is mapped or
-/// read for it.
+/// How many pages of `len` bytes at `offset` are in the page cache or being read into it. It maps and reads nothing.
 ///
 /// # Errors
 ///
@@ -148,24 +145,24 @@ pub fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     }
 }
 
-/// True if `mincore` answers this process truly (`can_do_mincore` of the kernel): it owns the file, may write
-/// it, or may do as its owner does.
+/// True if `mincore` tells this process the truth (`can_do_mincore` in the kernel): it owns the file, may write it, or has
+/// `CAP_FOWNER` over it.
 fn kernel_tells_the_truth(file: &File) -> io::Result<bool> {
     let owner = file.metadata()?.uid();
     let uid = rustix::process::geteuid();
-    // Root of a namespace is nobody to files of users that it does not have.
+    // Root of a user namespace has no capability over files whose owner the namespace does not map.
     if owner == uid.as_raw() || (acts_as_owner() && owner != *NOBODY) {
         return Ok(true);
     }
     match rustix::fs::access(descriptor_path(file), rustix::fs::Access::WRITE_OK) {
         Ok(()) => Ok(true),
-        // Of a file that cannot be changed it is said that this is not permitted.
+        // An immutable file (`chattr +i`) answers EPERM.
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT) => Ok(false),
         Err(e) => Err(e.into()),
     }
 }
 
-/// A path to the open `file`. A thread may have descriptors of its own, which `/proc/self` does not know.
+/// A path to the open `file`. `/proc/thread-self`, because a thread can have a table of descriptors of its own.
 pub(crate) fn descriptor_path(file: &File) -> String {
     let fd = std::os::fd::AsRawFd::as_raw_fd(file);
     format!("/proc/thread-self/fd/{fd}")
@@ -177,7 +174,7 @@ fn acts_as_owner() -> bool {
     own.is_ok_and(|own| own.effective.contains(CapabilitySet::FOWNER))
 }
 
-/// Who the owner is said to be of a file whose owner this namespace does not have.
+/// The user that owns a file here if this namespace does not map its owner.
 static NOBODY: LazyLock<u32> = LazyLock::new(|| {
     let told = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
     // The kernel's default.
@@ -187,9 +184,8 @@ static NOBODY: LazyLock<u32> = LazyLock::new(|| {
 
 /// Lets the kernel start to write `len` bytes of `file` at `offset` to the disk, without waiting.
 ///
-/// For a writer of large files that ends with `fsync`: what is on the disk already is not waited
-/// for then. It is no promise about the data, and no call fails for lack of it: filesystems that do
-/// not know the call write when they please.
+/// A writer of large files calls this on the way, so that its final `fsync` has less to wait for. It promises nothing about
+/// the data; a filesystem without the call writes when it likes.
 pub fn start_writeback(file: &File, offset: u64, len: u64) {
     let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
         return;
@@ -203,17 +199,16 @@ pub fn start_writeback(file: &File, offset: u64, len: u64) {
             libc::SYNC_FILE_RANGE_WRITE,
         )
     };
-    // Only a hint: `fsync` reports what goes wrong with the data.
+    // Only a hint: `fsync` reports errors.
     debug_assert!(answer == 0 || answer == -1);
 }
 
 /// Writes `file` back and asks the kernel to drop its pages.
 ///
-/// The kernel keeps pages that somebody has mapped or that are being written:
-/// [`evict_and_prove`] tells.
+/// The kernel keeps pages that a process has mapped or that are being written. [`evict_and_prove`] reports them.
 pub fn evict(file: &File) -> io::Result<()> {
     match fdatasync(file) {
-        // Nothing can be dirty in a file on a read-only filesystem.
+        // On a read-only filesystem nothing is dirty.
         Ok(()) | Err(rustix::io::Errno::ROFS | rustix::io::Errno::INVAL) => {}
         Err(e) => return Err(e.into()),
     }

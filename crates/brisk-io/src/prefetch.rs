@@ -1,10 +1,9 @@
 /*!
-Asking the kernel for parts of files before somebody needs them.
+Asks the kernel to read parts of files before a program needs them.
 
-`POSIX_FADV_WILLNEED` starts a read and mostly does not wait for it, but it does wait where the disk's
-queue is full, and for what tells where a file's blocks are. So several threads ask. None asks for more
-than the disk does in [`IN_FLIGHT`] before it has come: what somebody reads who is not in the list waits
-behind no more than that.
+`POSIX_FADV_WILLNEED` starts a read and usually returns at once. It waits where the disk's queue is full, and where the
+filesystem has to read the places of the file's blocks. So several threads ask. A thread that has asked for more than the
+disk reads in [`IN_FLIGHT`] waits for its oldest extent. Other readers of the disk then wait behind no more than that.
 */
 
 use std::collections::VecDeque;
@@ -21,68 +20,67 @@ use rustix::fs::{Advice, fadvise};
 use crate::page_cache::is_cached;
 use crate::{Charge, Extent, ReadAt};
 
-/// What is asked of a disk before the first of it has come, in the time that the disk takes for it.
-/// Python's launch, which reads much that is no file's contents, took 0.96 of the plain one's time with
-/// 25 ms at 2000 operations in a second, and 0.89 with 8 ms.
+/// How much may be under way, in the disk's own time. At 2000 operations a second, a launch of Python, which also reads
+/// much metadata, took 0.96 of the plain launch with 25 ms, and 0.89 with 8 ms.
 const IN_FLIGHT: Duration = Duration::from_millis(8);
 
-/// Extents that a thread has under way: each may hold a file open.
+/// The most extents that a thread has under way. Each may hold a file open.
 const MOST_IN_FLIGHT: usize = 64;
 
-/// How often it is seen whether a pause is over.
+/// How often a paused thread looks whether the pause is over.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Extents that are looked at, spread over all, to find out that nothing needs to be read.
+/// If this many extents, spread over all, are resident, nothing needs to be read.
 const SAMPLES: usize = 16;
 
-/// Extents one after the other that somebody else has asked for, after which some are passed over.
+/// After this many resident extents in a row, the prefetch is late and skips some.
 const LATE: usize = 8;
 
 /// How to prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrefetchOptions {
-    /// Threads that ask, at least 1.
+    /// Threads that ask; 0 counts as 1.
     pub threads: usize,
-    /// Bytes that are asked for at most.
+    /// The most bytes to ask for.
     pub budget: u64,
-    /// Passes over what comes too late, and gives up where all is in memory: for who runs beside the
-    /// program that needs it.
+    /// Skips extents that come too late, and gives up if everything is in memory. This is for a prefetch that runs
+    /// while the program does.
     pub race: bool,
 }
 
-/// What became of a [`Prefetch`].
+/// What a [`Prefetch`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrefetchCounts {
     /// Bytes that the kernel was asked for.
     pub asked: u64,
-    /// The extents that they are in.
+    /// The extents of those bytes.
     pub extents: u64,
-    /// Bytes that were in memory, or being read, before they were asked for.
+    /// Bytes that were in memory, or being read, already.
     pub resident: u64,
-    /// Bytes that were passed over: those after many that were resident.
+    /// Bytes that were skipped, because many before them were resident.
     pub passed: u64,
-    /// Bytes in files that could not be had.
+    /// Bytes of files that [`PrefetchFiles::open`] did not give.
     pub missing: u64,
-    /// Bytes that were not asked for, as the budget was used up.
+    /// Bytes that were over the budget.
     pub over_budget: u64,
     /// Bytes that the system refused to read.
     pub failed: u64,
 }
 
-/// The files that a [`Prefetch`] reads parts of. Several threads call it.
+/// Gives a [`Prefetch`] its files. Several threads call it at once.
 pub trait PrefetchFiles: Send + Sync + 'static {
-    /// The file that `extent` is of, which is asked for each extent; none if it is not to be read.
+    /// The file of `extent`, or `None` to leave the extent out. Called once for each extent.
     fn open(&self, extent: &Extent) -> Option<Arc<File>>;
 
     /// What the disk of the file with this number charges.
     fn charge(&self, file: u32) -> Charge;
 
-    /// Takes note that the kernel was asked for `extent`.
+    /// Called after the kernel was asked for `extent`.
     fn asked(&self, _extent: &Extent) {}
 }
 
-/// Threads that have the kernel read extents, in order.
+/// Threads that ask the kernel to read extents, in order.
 ///
 /// Dropping it cancels it; [`Prefetch::wait`] waits for its end.
 #[derive(Debug)]
@@ -100,27 +98,28 @@ struct Shared {
     course: Mutex<Course>,
 }
 
-/// How far it is.
+/// How far a prefetch has come.
 #[derive(Debug)]
 struct Course {
     next: usize,
-    /// Extents one after the other that were resident.
+    /// Resident extents in a row.
     run: usize,
-    /// How many are passed over next.
+    /// How many extents to skip next.
     leap: usize,
-    /// Nobody has looked yet whether all is resident.
+    /// No thread has looked yet whether everything is resident.
     unseen: bool,
     counts: PrefetchCounts,
 }
 
 impl Prefetch {
-    /// Starts to ask for `extents`, which are of `files`. Of one that is longer than
-    /// [`largest_advice`](crate::largest_advice) of its file the kernel reads the beginning alone:
-    /// [`plan_extents`](crate::plan_extents) makes none.
+    /// Starts to ask for `extents` of `files`.
+    ///
+    /// The kernel reads only the first [`largest_advice`](crate::largest_advice) bytes of a longer extent.
+    /// [`plan_extents`](crate::plan_extents) makes none that is longer.
     ///
     /// # Errors
     ///
-    /// What starting a thread says; those that were started are told to end then.
+    /// If a thread cannot be started. Threads that were started before end.
     pub fn start(
         extents: Vec<Extent>,
         options: PrefetchOptions,
@@ -129,7 +128,7 @@ impl Prefetch {
         Self::begin(extents, options, files, false)
     }
 
-    /// The same, asking for nothing until it is told to go on: [`Prefetch::pause`].
+    /// As [`Prefetch::start`], but paused: [`Prefetch::pause`] lets it go on.
     ///
     /// # Errors
     ///
@@ -149,7 +148,7 @@ impl Prefetch {
         paused: bool,
     ) -> io::Result<Self> {
         let leap = 1;
-        // Advice about no bytes would be about all up to the end of the file.
+        // The kernel takes a length of 0 for everything up to the end of the file.
         let extents = extents
             .into_iter()
             .filter(|extent| extent.len > 0)
@@ -181,30 +180,30 @@ impl Prefetch {
         Ok(this)
     }
 
-    /// Asks for nothing more. Threads that wait for the disk end when it has answered.
+    /// Asks for nothing more. A thread that waits for the disk ends after that.
     pub fn cancel(&self) {
         self.shared.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Asks for nothing more while it is `paused`, but for what threads are at, and then goes on.
+    /// Pauses, or goes on. Each thread finishes the extent that it has begun.
     pub fn pause(&self, paused: bool) {
         self.shared.paused.store(paused, Ordering::Relaxed);
     }
 
-    /// What was done until now.
+    /// What it has done so far.
     pub fn counts(&self) -> PrefetchCounts {
         self.shared.course().counts
     }
 
-    /// Whether all is in memory that was asked for, and nothing more is.
+    /// Whether all threads have ended: everything that they asked for is in memory.
     pub fn is_over(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits until all is in memory that was asked for, and tells what was done.
+    /// Waits until everything that was asked for is in memory, and returns what was done.
     pub fn wait(mut self) -> PrefetchCounts {
         for thread in self.threads.drain(..) {
-            // A thread that panicked has asked for what it has counted.
+            // The counts of a thread that panicked are right so far.
             thread.join().ok();
         }
         self.counts()
@@ -271,7 +270,7 @@ impl Shared {
         self.course().counts.failed += failed;
     }
 
-    /// Waits for the end of a pause. False if it is cancelled.
+    /// Waits for the end of a pause. False if the prefetch is cancelled.
     fn goes_on(&self) -> bool {
         loop {
             match (
@@ -285,14 +284,14 @@ impl Shared {
         }
     }
 
-    /// Whether all extents seem to be resident. The first that is not ends the search, so that this
-    /// costs nothing where something is to be done.
+    /// Whether all extents seem to be resident. The search ends at the first that is not, so it costs little where there
+    /// is work to do.
     fn all_resident(&self, files: &impl PrefetchFiles) -> bool {
         let count = self.extents.len();
         let samples = SAMPLES.min(count);
         let mut known = 0;
         for sample in 0..samples {
-            // The middle first: the launch begins with what it was loaded from.
+            // The middle first: the first extents are those that the program itself was loaded from.
             let at = (count / 2 + sample * count / samples) % count;
             let Some(extent) = self.extents.get(at) else {
                 continue;
@@ -310,7 +309,7 @@ impl Shared {
 }
 
 impl Course {
-    /// Passes over the next extents.
+    /// Skips the next extents.
     fn pass(&mut self, count: usize, shared: &Shared) {
         let rest = shared.extents.get(self.next..).unwrap_or_default();
         let passed = rest.get(..count).unwrap_or(rest);
@@ -324,7 +323,7 @@ impl Course {
             self.run += 1;
             if shared.options.race && self.run >= LATE {
                 self.pass(self.leap, shared);
-                // Whoever is ahead by so much stays ahead.
+                // A program that is so far ahead stays ahead.
                 self.leap = self.leap.saturating_mul(2);
             }
             return false;
@@ -343,10 +342,10 @@ impl Course {
     }
 }
 
-/// What a thread has asked for and not seen.
+/// What a thread has asked for and has not seen arrive.
 struct Flight {
     extents: VecDeque<(Arc<File>, Extent, Duration)>,
-    // What all of them take.
+    // The disk's time for all of it.
     time: Duration,
     most: Duration,
 }
@@ -367,8 +366,7 @@ impl Flight {
         self.extents.push_back((file, extent, time));
     }
 
-    /// Waits until no more is under way than may be, or nothing. Returns the bytes that could not be
-    /// read.
+    /// Waits until no more than the limit is under way, or nothing at all. Returns the bytes that could not be read.
     fn land(&mut self, all: bool, cancelled: &AtomicBool) -> u64 {
         let mut failed = 0;
         while (all
@@ -381,7 +379,7 @@ impl Flight {
             };
             self.time = self.time.saturating_sub(time);
             let last = extent.offset.saturating_add(extent.len - 1);
-            // It may have been cut off meanwhile.
+            // The file may have been cut meanwhile.
             if ReadAt::read_at(&*file, last, &mut [0]).is_err() {
                 failed += extent.len;
             }

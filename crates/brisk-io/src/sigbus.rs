@@ -1,11 +1,10 @@
 /*!
-What happens when a page of a mapped file is not to be had.
+Handles pages of a mapped file that cannot be read.
 
-The kernel says so by SIGBUS: the file was cut behind the page, or its disk, or the server of its
-filesystem, failed. The guard puts a page of zeros where the fault was and marks the mapping as torn;
-who copies out of it looks at the mark *after* the copy, and gives an error instead of zeros. Faults
-anywhere else go to the handler that was there before: a virtual machine's, or the default, which ends
-the process.
+The kernel raises SIGBUS where the file was cut before the page, or where its disk or the server of its filesystem failed.
+The guard puts a page of zeros there and marks the mapping as torn. A copying read looks at the mark *after* the copy, and
+returns an error instead of zeros. Faults anywhere else go to the handler that was installed before: a virtual machine's,
+or the default, which ends the process.
 */
 
 use std::ffi::c_void;
@@ -17,12 +16,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::page_size;
 
-/// The addresses of one mapping, where the handler finds them.
+/// The addresses of one mapping, in a list that the handler reads.
 ///
 /// 1. Slots are never freed, and `next` does not change once a slot can be reached from [`FIRST`].
-/// 2. `generation` is odd while `start`, `end` and `writable` change. What was read of them is of one
-///    mapping if `generation` was the same even number before and after.
-/// 3. Only who took a slot from [`FREE`], or made it, changes it, until it is back there.
+/// 2. `generation` is odd while `start`, `end` and `writable` change. A reader that finds the same even number before and
+///    after has read the values of one mapping.
+/// 3. Only the thread that took a slot from [`FREE`], or made it, changes it, until it is back in `FREE`.
 #[derive(Debug, Default)]
 struct Slot {
     generation: AtomicUsize,
@@ -35,7 +34,7 @@ struct Slot {
     next: AtomicPtr<Slot>,
 }
 
-/// How often a handler looks whether another one has done its two system calls: about a second.
+/// How often a handler looks whether another one has finished its two system calls: for about a second.
 const SPINS: u32 = 1 << 24;
 
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
@@ -52,7 +51,7 @@ impl Slot {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether `address` is in this mapping, and if so, whether that is writable.
+    /// If `address` is in this mapping: whether the mapping is writable.
     fn covers(&self, address: usize) -> Option<bool> {
         let before = self.generation.load(Ordering::Acquire);
         let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
@@ -76,12 +75,12 @@ impl Slot {
     }
 }
 
-/// Has the guard look after a mapping as long as this lives.
+/// Puts a mapping under the guard as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Watch(&'static Slot);
 
 impl Watch {
-    /// Of `len` mapped bytes at `start`.
+    /// Guards `len` mapped bytes at `start`.
     pub(crate) fn new(start: usize, len: usize, writable: bool) -> Self {
         let known = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(slot) = known {
@@ -101,10 +100,10 @@ impl Watch {
         }
     }
 
-    /// Whether a page of the mapping was missing when somebody touched it, at any time before.
+    /// Whether any touched page of the mapping could not be read so far.
     #[inline]
     pub(crate) fn is_torn(&self) -> bool {
-        // What was copied before this call was copied before the mark is looked at.
+        // Copies before this call happen before the mark is read.
         fence(Ordering::Acquire);
         self.0.torn.load(Ordering::Relaxed)
     }
@@ -121,26 +120,24 @@ impl Drop for Watch {
 /// The handler that was there before ours.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Switches on, for the life of the process, that a page which cannot be had of a [`Mapping`] or of what
-/// was [loaded](crate::Loaded) is an error to who reads it, and not the end of the process.
+/// Turns a page that cannot be read into an error, where it would end the process: in every [`Mapping`] and in all that was
+/// [loaded](crate::Loaded), for the rest of the process's life.
 ///
-/// It concerns all mappings of this crate, also those made before. To call it again does nothing.
+/// It covers mappings that were made before, too. Calling it again does nothing.
 ///
 /// # What it does not do
 ///
-/// * Borrowed slices read zeros where a page is missing, until somebody asks
-///   [`Mapping::check`](crate::Mapping::check).
-/// * A system call that is given a slice of such a page fails with `EFAULT`.
-/// * Somebody who installs a handler of SIGBUS after this one has to call the one that was there before,
-///   as this one does.
-/// * A thread that blocks SIGBUS is ended by it.
-/// * Each missing page that a borrowed slice touches takes the process one or two mappings, until the file's is
-///   dropped. The kernel allows some ten thousand (`vm.max_map_count`), and ends the process at the next one.
-///   Copying reads stop at the first.
+/// * A borrowed slice reads zeros where a page is missing; [`Mapping::check`](crate::Mapping::check) tells afterwards.
+/// * A system call that gets a slice with such a page fails with `EFAULT`.
+/// * A handler of SIGBUS that is installed later has to call this one for faults that are not its own.
+/// * SIGBUS ends the process if the thread that faults blocks the signal.
+/// * Each missing page that a borrowed slice touches costs one or two mappings until the file's mapping is dropped. A
+///   process may have 65,530 (`vm.max_map_count`); at the next one the kernel ends it. Copying reads stop at the first
+///   missing page.
 ///
 /// # Errors
 ///
-/// What `sigaction` says; there is no known reason.
+/// Those of `sigaction`. None is known to happen.
 ///
 /// [`Mapping`]: crate::Mapping
 pub fn guard_mappings() -> io::Result<()> {
@@ -157,11 +154,11 @@ pub fn guard_mappings() -> io::Result<()> {
     }
     // SAFETY: the call above has written it, and all bytes were zero before, which is valid too.
     let before = unsafe { before.assume_init() };
-    // Ours may be called at once, so it has to know whom to chain to.
+    // Our handler may be called at once, and has to know which one to call next.
     BEFORE.get_or_init(|| before);
     let mut ours = before;
     ours.sa_sigaction = on_sigbus as *const () as usize;
-    // A thread without a second stack is given the handler on its own, which is there.
+    // On a thread without an alternative stack the handler runs on the thread's own.
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: `ours` is a whole action: the one that was there, with a handler of the type that
     // SA_SIGINFO asks for. The handler only makes calls that a signal allows.
@@ -177,9 +174,8 @@ pub fn guard_mappings() -> io::Result<()> {
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a pointer to a whole `siginfo_t`.
     let info_there = unsafe { &*info };
-    // What this thread touched is not to be had. Sent by `kill` and the like it is nobody's fault and tells no
-    // address; told early of bad memory (BUS_MCEERR_AO) it is another thread's, or nobody's yet; and no page
-    // cures an address that is not aligned.
+    // Only BUS_ADRERR and BUS_MCEERR_AR say that this thread touched a missing page. A signal from `kill` has no address,
+    // BUS_MCEERR_AO warns of bad memory that another thread may touch, and no page cures an unaligned address.
     let missing = [libc::BUS_ADRERR, libc::BUS_OBJERR, libc::BUS_MCEERR_AR];
     if missing.contains(&info_there.si_code) {
         // SAFETY: of a SIGBUS with one of these codes, which the kernel itself raises, `si_addr` is set.
@@ -198,13 +194,13 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     chain(signal, info, context);
 }
 
-/// Marks the mapping that `address` is in, if it is ours, and puts a page of zeros there.
+/// If `address` is in one of our mappings, marks that as torn and puts a page of zeros there.
 fn put_zeros(address: usize) -> bool {
     let mut slot = FIRST.load(Ordering::Acquire);
     // SAFETY: invariant 1: what `FIRST` and `next` point to is never freed.
     while let Some(known) = unsafe { slot.as_ref() } {
         if let Some(writable) = known.covers(address) {
-            // Before the zeros can be seen.
+            // The mark comes before the zeros can be read.
             known.torn.store(true, Ordering::SeqCst);
             return match writable {
                 true => known.alone(|| is_there(address) || put_page(address, writable)),
@@ -216,9 +212,9 @@ fn put_zeros(address: usize) -> bool {
     false
 }
 
-/// Whether the page at `address` is there: since Linux 5.14, before which nobody tells.
+/// Whether the page at `address` can be read now. Before Linux 5.14 the kernel does not tell.
 ///
-/// Another thread may have faulted on it too, been given the page of zeros, and written to it.
+/// Another thread may have faulted on the page too, got the page of zeros, and written to it.
 fn is_there(address: usize) -> bool {
     let page = page_size();
     let start = (address & !(page - 1)) as *mut c_void;
@@ -226,7 +222,7 @@ fn is_there(address: usize) -> bool {
     unsafe { libc::madvise(start, page, libc::MADV_POPULATE_READ) == 0 }
 }
 
-/// Puts a page of zeros where `address` is, in a mapping of this crate that this thread has faulted in.
+/// Puts a page of zeros at `address`, where this thread has faulted in a mapping of this crate.
 fn put_page(address: usize, writable: bool) -> bool {
     let page = page_size();
     let mut protection = libc::PROT_READ;
@@ -250,14 +246,14 @@ fn put_page(address: usize, writable: bool) -> bool {
     mapped != libc::MAP_FAILED
 }
 
-/// Does what would have been done without us.
+/// Does what would have happened without the guard.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(before) = BEFORE.get() else { return };
     // SAFETY: the kernel gives a handler with SA_SIGINFO a pointer to a whole `siginfo_t`.
     let was_sent = unsafe { (*info).si_code } <= 0;
     match before.sa_sigaction {
         libc::SIG_IGN if was_sent => {}
-        // The kernel ignores no fault of a program.
+        // The kernel never ignores a real fault.
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: all zero is a whole action: the default, without flags.
             let default = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };

@@ -1,4 +1,4 @@
-//! Copying a large part of a file into memory with several reads at once.
+//! Copies a large part of a file into memory with several reads at once.
 
 use std::fs::File;
 use std::io;
@@ -15,18 +15,17 @@ use crate::region::Region;
 /// Bytes of one read.
 pub(crate) const PIECE: usize = 1 << 20;
 
-/// What the blocks of disks and the pages of memory divide, or are: of the place, the length and the buffer of
-/// reads past the page cache ([`open_direct`]).
+/// The alignment of reads past the page cache ([`open_direct`]): of their offset, length and buffer. It is a multiple of
+/// every disk's block.
 pub const DIRECT_ALIGNMENT: u64 = 4096;
 
-/// How a transfer goes about it.
+/// How to copy.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     /// Reads under way at once.
     pub(crate) threads: usize,
-    /// A mapping of what is read, through which it is brought into the page cache before it is copied. The
-    /// kernel reads through a mapping with large pages in pieces of 2 MiB, each a page of its own; for
-    /// `read`, and for advice, it makes many small ones, which takes longer than the disk.
+    /// A mapping that brings the file into the page cache before it is copied. Through a mapping the kernel reads in
+    /// large pages of 2 MiB; for `read` and for advice it makes many small pages, which takes longer than the disk.
     pub(crate) ahead: Option<Region>,
 }
 
@@ -49,12 +48,12 @@ impl Transfer {
             while let Some((number, piece)) = next() {
                 let at = number * PIECE;
                 if let Some(ahead) = &self.ahead {
-                    // The read behind it reports what is wrong.
+                    // An error is reported by the read that follows.
                     ahead.populate(at..at + piece.len()).ok();
                 }
                 let needed = needed.saturating_sub(at).min(piece.len());
                 if let Err(e) = read_at_least(file, start + at as u64, piece, needed) {
-                    // The others have nothing to read any more.
+                    // Leave nothing for the other threads.
                     while next().is_some() {}
                     return Err(e);
                 }
@@ -63,7 +62,7 @@ impl Transfer {
         };
         let others = self.threads.min(len.div_ceil(PIECE)).saturating_sub(1);
         thread::scope(|scope| {
-            // One that cannot be started is done without.
+            // Fewer threads do as well.
             let started: Vec<_> = (0..others)
                 .filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
@@ -73,13 +72,13 @@ impl Transfer {
                     .join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             });
-            // All are waited for, and the first error is told.
+            // Waits for all, and returns the first error.
             theirs.fold(own, Result::and)
         })
     }
 }
 
-/// Reads `file` from byte `at` until `buf` is full or the file ends, which it may after `needed` bytes.
+/// Reads `file` from byte `at` until `buf` is full, or until the file ends and `needed` bytes were read.
 ///
 /// # Errors
 ///
@@ -90,7 +89,7 @@ pub fn read_at_least(file: &File, at: u64, buf: &mut [u8], needed: usize) -> io:
         match ReadAt::read_at(file, at + done as u64, &mut buf[done..]) {
             Ok(0) if done >= needed => return Ok(()),
             Ok(0) => return Err(ended_early(at + done as u64, at + needed as u64)),
-            // What is past the end is not asked for again: direct reads begin at blocks.
+            // Does not read again behind the end: a direct read has to begin at a block.
             Ok(n) if done + n >= needed => return Ok(()),
             Ok(n) => done += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -107,20 +106,20 @@ pub(crate) fn ended_early(at: u64, wanted: u64) -> io::Error {
     )
 }
 
-/// Reads that are under way at once from the page cache: copying keeps the processors busy.
+/// Threads that copy from the page cache at once: as many as there are processors, and at most 8.
 pub(crate) fn copying_threads() -> usize {
     thread::available_parallelism()
         .map_or(1, NonZeroUsize::get)
         .min(8)
 }
 
-/// `file` once more, to be read past the page cache (`O_DIRECT`): into a buffer, from an offset and in a length
-/// that [`DIRECT_ALIGNMENT`] divides.
+/// Opens `file` again, to read it past the page cache (`O_DIRECT`). Buffer, offset and length of each read have to be
+/// multiples of [`DIRECT_ALIGNMENT`].
 ///
 /// # Errors
 ///
-/// What `open` says of `/proc/thread-self/fd`, such as `EINVAL` where the file system has no such reads. One that
-/// refuses the reads themselves says so then.
+/// Those of opening `/proc/thread-self/fd`, such as `EINVAL` where the filesystem has no direct reads. Some filesystems
+/// refuse only the reads.
 pub fn open_direct(file: &File) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     Ok(File::from(open(
