@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use crate::executor;
 use crate::hop::{Hop, LARGEST};
 use crate::read_at::within_files;
 use crate::{Mapping, ReadAt};
@@ -331,7 +332,8 @@ impl AsyncFile {
                 Some(hop) => hop,
                 None => {
                     let at = offset.saturating_add(detour.done as u64);
-                    let hop = Hop::start(file, at, buf.len() - detour.done)?;
+                    let hop = Hop::new(file, at, buf.len() - detour.done);
+                    executor::start(&hop)?;
                     self.hopped.fetch_add(1, Ordering::Relaxed);
                     detour.hop.insert(hop)
                 }

@@ -15,7 +15,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use crate::hop::{Group, Hop, wake_all};
+use crate::hop::{Hop, wake_all};
+use crate::hop_group::Group;
+use crate::hop_pool::{submit, submit_again};
 use crate::uring::{Alarm, Hops};
 
 /// Runs a future to its end in this thread, and waits here for reads of an [`AsyncFile`] that are not in memory.
@@ -62,8 +64,20 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     OWN.with(|own| own.run(future))
 }
 
-/// Takes a read that this thread waits for itself: where it runs a future of [`block_on`].
-pub(crate) fn take(hop: &Arc<Hop>) -> bool {
+/// Begins a read: in this thread, if it runs a future of [`block_on`], else in another one.
+///
+/// # Errors
+///
+/// If no other thread can be started and none is there.
+pub(crate) fn start(hop: &Arc<Hop>) -> io::Result<()> {
+    match take(hop) {
+        true => Ok(()),
+        false => submit(Arc::clone(hop)),
+    }
+}
+
+/// Takes the read if this thread runs a future of [`block_on`], and so can wait for it.
+fn take(hop: &Arc<Hop>) -> bool {
     let taken = OWN.try_with(|own| {
         let takes = own.futures.get() > 0 && !matches!(*own.ring.borrow(), Ring::Refused);
         if takes {
@@ -191,7 +205,7 @@ impl Own {
             left.extend(hops.give_up().into_iter().flat_map(Group::into_hops));
         }
         drop(ring);
-        left.into_iter().for_each(Hop::start_again);
+        left.into_iter().for_each(submit_again);
     }
 }
 
@@ -210,7 +224,7 @@ impl Drop for Running<'_> {
         if let Ring::Reads(hops) = &mut *own.ring.borrow_mut() {
             left.extend(hops.leave());
         }
-        left.into_iter().for_each(Hop::start_again);
+        left.into_iter().for_each(submit_again);
     }
 }
 

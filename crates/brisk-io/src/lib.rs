@@ -70,6 +70,8 @@ mod executor;
 mod extents;
 mod figures;
 mod hop;
+mod hop_group;
+mod hop_pool;
 mod immutable_file;
 mod kernel_calls;
 mod load;

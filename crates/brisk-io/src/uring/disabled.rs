@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::hop::{Group, Hop};
+use crate::hop::Hop;
+use crate::hop_group::Group;
 
 /// Says that this build cannot.
 pub(crate) fn transfer(_: &File, _: u64, _: &mut [u8], _: usize) -> io::Result<()> {

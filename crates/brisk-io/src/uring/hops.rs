@@ -7,7 +7,8 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::ring;
-use crate::hop::{Group, Hop};
+use crate::hop::Hop;
+use crate::hop_group::Group;
 
 /// Reads under way at once.
 const DEPTH: usize = 64;

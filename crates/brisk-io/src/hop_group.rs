@@ -1,0 +1,231 @@
+//! Reads that are near each other in one file, done as one.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::ReadAt;
+use crate::hop::{Hop, LARGEST, wake_all};
+
+/// Two waiting reads with at most this many bytes between them are done as one: to read those bytes too costs less
+/// than another operation of the disk.
+const GAP: u64 = 16 << 10;
+
+/// How many waiting reads a search for near ones looks at. Without a bound, ten thousand reads that are not near each
+/// other would each be looked at ten thousand times.
+const LOOKED_AT: usize = 256;
+
+/// Reads of one file that are near each other, and done as one.
+pub(crate) struct Group {
+    /// 1. There is at least one, and all are of the same file.
+    hops: Vec<Arc<Hop>>,
+    /// From the first byte of any to the last one, at most [`LARGEST`].
+    bytes: Range<u64>,
+}
+
+impl Group {
+    /// Takes the first read that somebody wants, and all that are near it.
+    pub(crate) fn take(hops: &mut VecDeque<Arc<Hop>>) -> Option<Self> {
+        let first = loop {
+            match hops.pop_front()? {
+                hop if hop.is_wanted() => break hop,
+                _ => {}
+            }
+        };
+        let mut group = Self::of(first);
+        // What joins may bring others near.
+        loop {
+            let mut next = hops.iter().take(LOOKED_AT);
+            let near = next.position(|hop| group.is_near(hop));
+            let Some(hop) = near.and_then(|number| hops.remove(number)) else {
+                return Some(group);
+            };
+            if hop.is_wanted() {
+                group.bytes = group.with(&hop);
+                group.hops.push(hop);
+            }
+        }
+    }
+
+    /// Takes as many as there are, and at most `most`.
+    pub(crate) fn take_some(hops: &mut VecDeque<Arc<Hop>>, most: usize) -> Vec<Self> {
+        let groups = std::iter::from_fn(|| Self::take(hops));
+        groups.take(most).collect()
+    }
+
+    /// The reads that it is of.
+    pub(crate) fn into_hops(self) -> Vec<Arc<Hop>> {
+        self.hops
+    }
+
+    fn of(hop: Arc<Hop>) -> Self {
+        Self {
+            bytes: hop.bytes.clone(),
+            hops: vec![hop],
+        }
+    }
+
+    fn with(&self, hop: &Hop) -> Range<u64> {
+        self.bytes.start.min(hop.bytes.start)..self.bytes.end.max(hop.bytes.end)
+    }
+
+    fn is_near(&self, hop: &Hop) -> bool {
+        let joined = self.with(hop);
+        Arc::ptr_eq(&hop.file, &self.hops[0].file)
+            && hop.bytes.start <= self.bytes.end.saturating_add(GAP)
+            && self.bytes.start <= hop.bytes.end.saturating_add(GAP)
+            && joined.end - joined.start <= LARGEST as u64
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        // Invariant 1.
+        &self.hops[0].file
+    }
+
+    /// Where it starts in the file.
+    pub(crate) fn start(&self) -> u64 {
+        self.bytes.start
+    }
+
+    /// Bytes, if the file does not end before.
+    pub(crate) fn len(&self) -> usize {
+        // At most `LARGEST`.
+        (self.bytes.end - self.bytes.start) as usize
+    }
+
+    /// Reads it, in this thread.
+    pub(crate) fn read(self) {
+        let mut woken = Vec::new();
+        let bytes = read(self.file(), self.start(), self.len());
+        for single in self.finish(bytes, &mut woken) {
+            let bytes = read(single.file(), single.start(), single.len());
+            single.finish(bytes, &mut woken);
+        }
+        wake_all(woken);
+    }
+
+    /// Gives each read its part of the bytes, and adds the wakers to call to `woken`. There are fewer bytes where the
+    /// file ends. Returns what has to be read again alone: if several reads were done as one and that failed, one of
+    /// them may be at fault and the others not.
+    pub(crate) fn finish(self, bytes: io::Result<Vec<u8>>, woken: &mut Vec<Waker>) -> Vec<Self> {
+        match (bytes, self.hops.as_slice()) {
+            (bytes, [hop]) => woken.extend(hop.finish(bytes)),
+            (Ok(bytes), hops) => {
+                for hop in hops {
+                    // At most `len`.
+                    let at = |place: u64| ((place - self.bytes.start) as usize).min(bytes.len());
+                    let part = &bytes[at(hop.bytes.start)..at(hop.bytes.end)];
+                    woken.extend(hop.finish(Ok(part.to_vec())));
+                }
+            }
+            (Err(_), _) => return self.hops.into_iter().map(Self::of).collect(),
+        }
+        Vec::new()
+    }
+}
+
+#[cfg(feature = "io-uring")]
+impl Group {
+    /// Whether somebody waits for one of its reads.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.hops.iter().any(|hop| hop.is_wanted())
+    }
+
+    pub(crate) fn hops(&self) -> &[Arc<Hop>] {
+        &self.hops
+    }
+}
+
+/// The bytes; fewer where the file ends.
+fn read(file: &File, start: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut buf = vec![0; len];
+    let mut done = 0;
+    while done < len {
+        match ReadAt::read_at(file, start + done as u64, &mut buf[done..]) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    buf.truncate(done);
+    Ok(buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::iter;
+    use std::os::unix::fs::FileExt;
+    use std::task::{Context, Poll};
+
+    fn hop(file: &Arc<File>, bytes: Range<u64>) -> Arc<Hop> {
+        Hop::new(file, bytes.start, (bytes.end - bytes.start) as usize)
+    }
+
+    fn taken(hop: &Hop) -> Vec<u8> {
+        match hop.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result.unwrap(),
+            Poll::Pending => panic!("it was not read"),
+        }
+    }
+
+    #[test]
+    fn reads_that_are_near_are_done_as_one() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let other = Arc::new(tempfile::tempfile().unwrap());
+        let bytes: Vec<u8> = (0..100_000u32).map(|n| (n % 251) as u8).collect();
+        file.write_all_at(&bytes, 0).unwrap();
+        let near = [0..10, 30_000..30_010, 15_000..15_010, 99_990..100_100];
+        let near = near.map(|bytes| hop(&file, bytes));
+        let foreign = hop(&other, 5..6);
+        let gone = hop(&file, 10..20);
+        gone.cancel();
+        let [first, second, third, far] = near.clone();
+        let mut queue = VecDeque::from([first, foreign, second, gone, third, far]);
+        // 30000 is near only when 15000 has joined, and 99990 never is.
+        let together = Group::take(&mut queue).unwrap();
+        assert_eq!(together.hops.len(), 3);
+        together.read();
+        assert_eq!(taken(&near[0]), bytes[..10]);
+        assert_eq!(taken(&near[1]), bytes[30_000..30_010]);
+        assert_eq!(taken(&near[2]), bytes[15_000..15_010]);
+        let rest: Vec<_> = queue.iter().map(|hop| hop.bytes.start).collect();
+        assert_eq!(rest, [5, 99_990]);
+        while let Some(group) = Group::take(&mut queue) {
+            group.read();
+        }
+        // Where the file ends, there is less.
+        assert_eq!(taken(&near[3]), bytes[99_990..]);
+    }
+
+    #[test]
+    fn no_more_than_some_are_looked_at() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let far = (1..LOOKED_AT as u64 + 2).map(|n| n << 30..(n << 30) + 1);
+        let places = iter::once(0..1).chain(far).chain(iter::once(1..2));
+        let mut queue: VecDeque<_> = places.map(|bytes| hop(&file, bytes)).collect();
+        let len = queue.len();
+        assert_eq!(Group::take(&mut queue).unwrap().len(), 1);
+        assert_eq!(queue.len(), len - 1);
+    }
+
+    #[test]
+    fn a_read_that_fails_takes_no_other_with_it() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        file.write_all_at(&[7; 100], 0).unwrap();
+        let hops = [hop(&file, 0..10), hop(&file, 20..30)];
+        let mut queue = hops.iter().cloned().collect();
+        let group = Group::take(&mut queue).unwrap();
+        assert_eq!((group.start(), group.len()), (0, 30));
+        let single = group.finish(Err(io::ErrorKind::Other.into()), &mut Vec::new());
+        let single: Vec<_> = single
+            .into_iter()
+            .map(|group| group.bytes.clone())
+            .collect();
+        assert_eq!(single, [0..10, 20..30]);
+    }
+}

@@ -1,0 +1,246 @@
+/*!
+The threads of the process that do reads which have to wait for a disk.
+
+Where the system allows it, one thread hands all reads to the kernel by `io_uring`. Elsewhere a read that finds all
+threads busy starts another one, up to [`MOST_THREADS`]. A thread ends when it had nothing to do for [`IDLE`].
+*/
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::hop::{Hop, wake_all};
+use crate::hop_group::Group;
+use crate::uring::{Alarm, Hops};
+
+/// Reads that a disk gets at once. Disks of servers take more, but few programs have more to give.
+const MOST_THREADS: usize = 64;
+
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Has a thread do the read.
+///
+/// # Errors
+///
+/// If no thread can be started and none is there.
+pub(crate) fn submit(hop: Arc<Hop>) -> io::Result<()> {
+    POOL.submit(hop)
+}
+
+/// Has a thread do a read that another one began and left. If no thread can be had, the read fails.
+pub(crate) fn submit_again(hop: Arc<Hop>) {
+    if hop.is_wanted()
+        && let Err(e) = POOL.submit(Arc::clone(&hop))
+    {
+        wake_all(hop.finish(Err(e)));
+    }
+}
+
+static POOL: Pool = Pool {
+    queue: Mutex::new(Queue {
+        hops: VecDeque::new(),
+        ring: Ring::Untried,
+        threads: 0,
+        idle: 0,
+    }),
+    work: Condvar::new(),
+};
+
+struct Pool {
+    queue: Mutex<Queue>,
+    work: Condvar,
+}
+
+struct Queue {
+    hops: VecDeque<Arc<Hop>>,
+    ring: Ring,
+    threads: usize,
+    /// Threads that wait for work, or were woken for some and have not taken it yet.
+    idle: usize,
+}
+
+/// The thread that reads by `io_uring`.
+enum Ring {
+    Untried,
+    /// It was started, and looks at the queue when the kernel lets it.
+    Starting,
+    /// It reads, and has to be woken to look at the queue if it sleeps.
+    Reads {
+        alarm: Alarm,
+        sleeps: bool,
+    },
+    /// Threads read.
+    Refused,
+}
+
+impl Pool {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn submit(&'static self, hop: Arc<Hop>) -> io::Result<()> {
+        let mut queue = self.queue();
+        queue.hops.push_back(hop);
+        if let Ring::Untried = queue.ring {
+            let name = "brisk-io-ring".to_owned();
+            let started = thread::Builder::new().name(name).spawn(|| self.run_ring());
+            queue.ring = match started {
+                Ok(_) => Ring::Starting,
+                Err(_) => Ring::Refused,
+            };
+        }
+        match &mut queue.ring {
+            Ring::Untried | Ring::Starting => Ok(()),
+            Ring::Reads { alarm, sleeps } => {
+                let alarm = std::mem::take(sleeps).then(|| alarm.clone());
+                drop(queue);
+                if let Some(alarm) = alarm {
+                    alarm.ring();
+                }
+                Ok(())
+            }
+            Ring::Refused => {
+                let started = self.start_thread(&mut queue);
+                if started.is_err() {
+                    queue.hops.pop_back();
+                }
+                started
+            }
+        }
+    }
+
+    /// Has a thread look at the queue: one more, if there are too few.
+    ///
+    /// # Errors
+    ///
+    /// If none can be started, and there is none.
+    fn start_thread(&'static self, queue: &mut Queue) -> io::Result<()> {
+        if queue.hops.len() > queue.idle && queue.threads < MOST_THREADS {
+            let started = thread::Builder::new()
+                .name("brisk-io".to_owned())
+                .spawn(move || self.run());
+            match started {
+                Ok(_) => queue.threads += 1,
+                // The others come to it.
+                Err(_) if queue.threads > 0 => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Reads by `io_uring`; where that is refused, as one of the threads.
+    fn run_ring(&'static self) {
+        let Ok(mut hops) = Hops::new() else {
+            return self.run_without_ring(Vec::new());
+        };
+        // Everybody would wait for ever for what this thread does not read.
+        let guard = NeverUnwinds;
+        self.queue().ring = Ring::Reads {
+            alarm: hops.alarm(),
+            sleeps: false,
+        };
+        loop {
+            hops.begin(self.take(hops.room()));
+            if hops.enter(true).is_err() {
+                break;
+            }
+            wake_all(hops.finish());
+        }
+        std::mem::forget(guard);
+        self.run_without_ring(hops.give_up());
+    }
+
+    /// What the thread that reads by `io_uring` reads next: at most `room` groups.
+    fn take(&self, room: usize) -> Vec<Group> {
+        let mut queue = self.queue();
+        let groups = Group::take_some(&mut queue.hops, room);
+        let all = queue.hops.is_empty();
+        if let Ring::Reads { sleeps, .. } = &mut queue.ring {
+            // With reads in the queue for which there is no room, it looks again when others end.
+            *sleeps = all;
+        }
+        groups
+    }
+
+    /// Reads as one of the threads, which read from here on. `left` was taken from the queue and not read.
+    fn run_without_ring(&'static self, left: Vec<Group>) {
+        let mut queue = self.queue();
+        queue.ring = Ring::Refused;
+        queue
+            .hops
+            .extend(left.into_iter().flat_map(Group::into_hops));
+        // What came meanwhile has threads, as if it came now.
+        queue.threads += 1;
+        for _ in 1..queue.hops.len() {
+            // This one is there.
+            self.start_thread(&mut queue).ok();
+        }
+        drop(queue);
+        self.run();
+    }
+
+    fn run(&self) {
+        let mut queue = self.queue();
+        loop {
+            if let Some(group) = Group::take(&mut queue.hops) {
+                drop(queue);
+                group.read();
+                queue = self.queue();
+                continue;
+            }
+            queue.idle += 1;
+            let (woken, waited) = self
+                .work
+                .wait_timeout(queue, IDLE)
+                .unwrap_or_else(PoisonError::into_inner);
+            queue = woken;
+            queue.idle -= 1;
+            if waited.timed_out() && queue.hops.is_empty() {
+                queue.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+/// Ends the process where a thread unwinds.
+struct NeverUnwinds;
+
+impl Drop for NeverUnwinds {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error_for_each() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let written = std::fs::File::options()
+            .write(true)
+            .open(path.path())
+            .unwrap();
+        let written = Arc::new(written);
+        let hops = [0, 50, 1 << 20].map(|offset| Hop::new(&written, offset, 10));
+        for hop in &hops {
+            submit(Arc::clone(hop)).unwrap();
+        }
+        for hop in hops {
+            let result = loop {
+                match hop.poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(result) => break result,
+                    Poll::Pending => thread::yield_now(),
+                }
+            };
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EBADF));
+        }
+    }
+}
