@@ -345,7 +345,7 @@ fuzz_target!(|case: Case| -> Corpus {
     let packed = directory.path().join("first.img");
     let writer = case.first.writer();
     writer
-        .write(&tree, &packed, &|_| {})
+        .write(&tree, &packed)
         .expect("it can be packed");
     let image = compare(&packed, &root);
     assert_eq!(
@@ -360,7 +360,7 @@ fuzz_target!(|case: Case| -> Corpus {
     let threads = if case.first.threads { 1 } else { 3 };
     let writer = writer.threads(threads);
     writer
-        .write(&tree, &again, &|_| {})
+        .write(&tree, &again)
         .expect("it can be packed");
     assert!(fs::read(&packed).ok() == fs::read(&again).ok());
 
@@ -368,7 +368,7 @@ fuzz_target!(|case: Case| -> Corpus {
     let packed = directory.path().join("second.img");
     let writer = case.second.writer();
     writer
-        .write(&tree, &packed, &|_| {})
+        .write(&tree, &packed)
         .expect("it can be packed");
     compare(&packed, &root);
     Corpus::Keep

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 /// | [`Limit`](ErrorKind::Limit) | `QuotaExceeded` |
 /// | [`SymlinkLoop`](ErrorKind::SymlinkLoop) | the kind of `ELOOP` |
 /// | [`Input`](ErrorKind::Input) | `InvalidInput` |
+/// | [`Cancelled`](ErrorKind::Cancelled) | `Other` |
 ///
 /// The `Error` stays inside: [`io::Error::downcast`] gives it back.
 ///
@@ -38,7 +39,7 @@ use std::path::{Path, PathBuf};
 /// # let dir = tempfile::tempdir()?;
 /// # let tree = brisk_image::Tree::from_directory(dir.path(), &Default::default())?;
 /// # let path = dir.path().join("app.img");
-/// # brisk_image::ImageWriter::new().write(&tree, &path, &|_| {})?;
+/// # brisk_image::ImageWriter::new().write(&tree, &path)?;
 /// let image = Image::open(&path)?;
 /// let e = len_of(&image, "no/such/file").unwrap_err();
 /// assert_eq!(e.kind(), io::ErrorKind::NotFound);
@@ -72,6 +73,8 @@ pub enum ErrorKind {
     SymlinkLoop,
     /// What was given to be packed, or an option, cannot be used. Change it.
     Input,
+    /// The callback that [`Work::progress`](crate::Work::progress) was given asked for the end.
+    Cancelled,
 }
 
 struct Repr {
@@ -99,6 +102,7 @@ enum Cause {
         most: usize,
     },
     Input(Input),
+    Cancelled,
 }
 
 /// Where in an image a fault was found.
@@ -382,6 +386,10 @@ impl Error {
         Self::new(Cause::Input(Input::Other(text.into())))
     }
 
+    pub(crate) fn cancelled() -> Self {
+        Self::new(Cause::Cancelled)
+    }
+
     /// The image has no entry at `path`.
     pub(crate) fn missing(path: impl Into<PathBuf>) -> Self {
         Self::new(Cause::Missing(path.into()))
@@ -405,6 +413,7 @@ impl Error {
             Cause::Unsupported(_) => ErrorKind::Unsupported,
             Cause::Limit(_) => ErrorKind::Limit,
             Cause::Input(_) => ErrorKind::Input,
+            Cause::Cancelled => ErrorKind::Cancelled,
         }
     }
 
@@ -461,6 +470,7 @@ impl fmt::Display for Error {
                  are followed; look for links that lead to each other"
             ),
             Cause::Input(what) => what.fmt(f),
+            Cause::Cancelled => f.write_str("cancelled by the caller"),
         }
     }
 }
@@ -498,6 +508,8 @@ impl From<Error> for io::Error {
             // The standard library gives this kind, and has no stable name for it.
             Cause::SymlinkLoop { .. } => io::Error::from(rustix::io::Errno::LOOP).kind(),
             Cause::Input(_) => io::ErrorKind::InvalidInput,
+            // Not `Interrupted`: readers and writers try again after that.
+            Cause::Cancelled => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }
@@ -577,6 +589,7 @@ mod tests {
             ),
             (Error::limit("a", 2, 1), io::ErrorKind::QuotaExceeded),
             (Error::input("a"), io::ErrorKind::InvalidInput),
+            (Error::cancelled(), io::ErrorKind::Other),
         ];
         for (error, kind) in table {
             let text = error.to_string();

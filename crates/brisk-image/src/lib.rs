@@ -18,7 +18,7 @@ std::fs::write(dir.path().join("app/hello"), "hello, world")?;
 
 let tree = Tree::from_directory(dir.path().join("app"), &TreeRules::default())?;
 let path = dir.path().join("app.img");
-ImageWriter::new().write(&tree, &path, &|_| {})?;
+ImageWriter::new().write(&tree, &path)?;
 
 let image = Image::open(&path)?;
 assert_eq!(image.read("hello")?, b"hello, world");
@@ -48,6 +48,7 @@ mod plan;
 mod profile;
 mod read;
 mod tree;
+mod work;
 mod write;
 
 pub use brisk_io::ReadAt;
@@ -81,6 +82,7 @@ pub use tree::Tree;
 pub use tree::compare::{Aspect, Change, Difference};
 pub use tree::mode_change::ModeChange;
 pub use tree::rules::{Times, TreeRules};
+pub use work::Work;
 pub use write::data_writer::Tally;
 pub use write::hot_pack_writer::{HotPackWriter, HotSummary, Prefer};
 pub use write::image_writer::{ImageWriter, Summary};

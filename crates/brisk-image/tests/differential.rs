@@ -299,7 +299,7 @@ impl Packing {
         let tree = Tree::from_directory(source.root(), &rules).expect("the tree can be listed");
         assert_eq!(tree.warnings(), [""; 0], "{context}");
         let image = source.path("ours");
-        let summary = self.writer.write(&tree, &image, &|_| {});
+        let summary = self.writer.write(&tree, &image);
         let summary = summary.unwrap_or_else(|e| panic!("{context}: {e}"));
         let expected = match self.xattrs {
             true => source.snapshot.clone(),
@@ -381,9 +381,7 @@ fn an_image_packed_again_is_the_same() {
         let writer = ImageWriter::new()
             .block_size(8192)
             .compression("zstd".parse().expect("a codec"));
-        writer
-            .write(&tree, &image, &|_| {})
-            .expect("the tree can be packed");
+        writer.write(&tree, &image).expect("the tree can be packed");
         let opened = Image::open(&image).expect("it is an image");
         Snapshot::of_image(&opened).assert_is(&source.snapshot, name);
         (opened, fs::read(image).expect("it was written"))
@@ -496,9 +494,7 @@ fn an_image_behind_a_program_is_found() {
     let tree =
         Tree::from_directory(source.root(), &TreeRules::default()).expect("it can be listed");
     let writer = ImageWriter::new().block_size(4096).place("/opt/app".into());
-    writer
-        .write(&tree, &image, &|_| {})
-        .expect("the tree can be packed");
+    writer.write(&tree, &image).expect("the tree can be packed");
     let image = fs::read(&image).expect("it was written");
     let program = fs::read("/bin/true").expect("there is a program");
     let app = source.path("app");
@@ -575,9 +571,7 @@ fn a_hundred_thousand_names_are_read_by_everybody() {
     let ours = dir.path().join("ours");
     let tree = Tree::from_directory(&root, &TreeRules::default()).expect("it can be listed");
     let writer = ImageWriter::new().compression("lz4".parse().expect("a codec"));
-    writer
-        .write(&tree, &ours, &|_| {})
-        .expect("the tree can be packed");
+    writer.write(&tree, &ours).expect("the tree can be packed");
     check_wide(&Image::open(&ours).expect("it is an image"), &names);
     let listing = run_quiet("unsquashfs", ["-l".as_ref(), ours.as_os_str()]);
     let lines = listing
@@ -630,9 +624,7 @@ fn a_long_xattr_value_is_stored_once() {
     let image = source.path("image");
     let tree = Tree::from_directory(source.root(), &TreeRules::default()).expect("a tree");
     let writer = ImageWriter::new().compression(Compression::None);
-    writer
-        .write(&tree, &image, &|_| {})
-        .expect("the tree can be packed");
+    writer.write(&tree, &image).expect("the tree can be packed");
     let bytes = fs::read(&image).expect("it was written");
     // The values of `xattrs/long-1` to `long-3`.
     let value = support::noise(5, 16);

@@ -51,9 +51,7 @@ fn pack(root: &Path, image: &Path, block: usize) {
     let writer = ImageWriter::new()
         .block_size(block as u32)
         .compression("lz4".parse().expect("a codec"));
-    writer
-        .write(&tree, image, &|_| {})
-        .expect("the tree can be packed");
+    writer.write(&tree, image).expect("the tree can be packed");
 }
 
 fn count(snapshot: &Snapshot, is: fn(&Content) -> bool) -> u64 {
@@ -186,7 +184,7 @@ fn owners_and_attributes_can_be_left_out() {
     let target = packed.path("out");
     let extractor = Extractor::new().owners(false).xattrs(false);
     let summary = extractor
-        .extract(&packed.image(), &target, &|_| {})
+        .extract(&packed.image(), &target)
         .expect("the image is whole");
     assert_eq!(summary.warnings, [""; 0]);
     let expected = packed
@@ -205,7 +203,7 @@ fn patterns_choose_what_is_extracted() {
         .expect("the patterns are right");
     let target = packed.path("out");
     extractor
-        .extract(&packed.image(), &target, &|_| {})
+        .extract(&packed.image(), &target)
         .expect("the image is whole");
     let deep = packed
         .snapshot
@@ -270,7 +268,7 @@ fn a_target_that_cannot_be_is_refused_and_left_alone() {
     ];
     for (target, message, kind) in table {
         let e = Extractor::new()
-            .extract(&packed.image(), &target, &|_| {})
+            .extract(&packed.image(), &target)
             .expect_err("it is refused");
         assert_eq!(e.to_string(), format!("{}: {message}", target.display()));
         assert_eq!(e.kind(), kind);
@@ -289,9 +287,7 @@ fn forged(dir: &Path, outside: &Path, change: impl Fn(&mut Vec<u8>)) -> PathBuf 
     let tree = Tree::from_directory(&root, &TreeRules::default()).expect("it can be listed");
     let path = dir.join("image");
     let writer = ImageWriter::new().compression("none".parse().expect("a codec"));
-    writer
-        .write(&tree, &path, &|_| {})
-        .expect("the tree can be packed");
+    writer.write(&tree, &path).expect("the tree can be packed");
     let mut bytes = fs::read(&path).expect("it was written");
     change(&mut bytes);
     fs::write(&path, bytes).expect("the directory is ours");
@@ -336,7 +332,7 @@ fn no_link_leads_out_of_the_target() {
         let image = forged(dir.path(), &outside, change);
         let target = dir.path().join("target");
         let image = Image::open(image).expect("the superblock is whole");
-        let extracted = Extractor::new().extract(&image, &target, &|_| {});
+        let extracted = Extractor::new().extract(&image, &target);
         match (extracted, message) {
             (Ok(summary), None) => assert_eq!((summary.files, summary.symlinks), (1, 1)),
             (Err(e), Some(message)) => {

@@ -221,7 +221,7 @@ fn image(codec: Option<Codec>) -> Arc<Vec<u8>> {
         .compression(codec.map_or(Compression::None, Compression::default_for))
         .block_size(4096)
         .place("/opt/app".into())
-        .write(&tree, &path, &|_| {})
+        .write(&tree, &path)
         .unwrap();
     Arc::new(std::fs::read(path).unwrap())
 }

@@ -69,7 +69,7 @@ fn packed(root: &Path, image: &Path, compression: Compression, threads: usize) -
     let rules = rules().threads(threads);
     let tree = Tree::from_directory(root, &rules).expect("the tree can be listed");
     writer(compression, threads)
-        .write(&tree, image, &|_| {})
+        .write(&tree, image)
         .expect("the tree can be packed");
     let sum = run("sha256sum", [image]).stdout;
     String::from_utf8_lossy(&sum[..64]).into_owned()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use brisk_image::{
     Codec, Compression, ErrorKind, HotPack, HotPackWriter, HotSummary, Image, ImageWriter, Limits,
     Named, OpenOptions, Origin, PAGE, Prefer, Profile, ProfileBuilder, RootKind, Times, Touch,
-    Tree, TreeRules,
+    Tree, TreeRules, Work,
 };
 use support::{Random, noise, run, text};
 
@@ -98,15 +98,13 @@ impl Place {
             .times(Times::All(1_700_000_000))
             .xattrs(false);
         let tree = Tree::from_directory(self.path("tree"), &rules).unwrap();
-        writer.write(&tree, self.path(name), &|_| {}).unwrap();
+        writer.write(&tree, self.path(name)).unwrap();
         Image::open(self.path(name)).unwrap()
     }
 
     fn hot(&self, origin: &Origin, prefer: Prefer, name: &str) -> (HotPack, HotSummary) {
         let writer = HotPackWriter::new().prefer(prefer).threads(2);
-        let summary = writer
-            .write(&profile(), origin, self.path(name), &|_| {})
-            .unwrap();
+        let summary = writer.write(&profile(), origin, self.path(name)).unwrap();
         (open(&self.path(name)).unwrap(), summary)
     }
 }
@@ -265,7 +263,7 @@ fn a_pack_has_the_pages_of_the_profile_in_their_order() {
         check_contents(&pack, &summary, prefer.name());
         assert_eq!(pack.current_files(&place.tree()).unwrap(), [true; 5]);
         let checked = pack
-            .verify(&place.tree(), 2, &|_| {}, &mut |e| panic!("{e}"))
+            .verify(&place.tree(), &Work::new().threads(2), |e| panic!("{e}"))
             .unwrap();
         assert_eq!(
             (checked.frames, checked.faults),
@@ -291,7 +289,7 @@ fn a_pack_without_digests_has_the_same_pages() {
     });
     unread = Profile::from_text(without.as_bytes(), &Limits::default()).unwrap();
     let writer = HotPackWriter::new().digests(false);
-    let written = writer.write(&unread, &place.tree(), place.path("unread"), &|_| {});
+    let written = writer.write(&unread, &place.tree(), place.path("unread"));
     let pages = |summary: &HotSummary| (summary.pages, summary.bytes, summary.frames);
     assert_eq!(pages(&written.unwrap()), pages(&summary));
     let pack = HotPack::open(place.path("unread"), &Limits::default()).unwrap();
@@ -363,7 +361,7 @@ fn a_pack_behind_an_image_changes_nothing_before_it() {
         assert!(pack.is_of(&image).unwrap() && pack.is_of(&plain).unwrap());
         let mut faults = Vec::new();
         image
-            .check(2, &|_| {}, &mut |_, e| faults.push(e.to_string()))
+            .check(&Work::new().threads(2), |_, e| faults.push(e.to_string()))
             .unwrap();
         assert_eq!(faults, [""; 0]);
         // The bytes of the section are those of a file beside the image.
@@ -433,7 +431,7 @@ fn the_same_at_any_number_of_threads() {
                 .threads(threads)
                 .frame_size(16 << 10);
             writer
-                .write(&profile(), &place.tree(), place.path("hot"), &|_| {})
+                .write(&profile(), &place.tree(), place.path("hot"))
                 .unwrap();
             fs::read(place.path("hot")).unwrap()
         });
@@ -508,7 +506,7 @@ fn what_changed_is_left_out_and_said() {
         fs::remove_file(tree.join(path)).ok();
     }
     let e = HotPackWriter::new()
-        .write(&profile(), &place.tree(), place.path("none"), &|_| {})
+        .write(&profile(), &place.tree(), place.path("none"))
         .unwrap_err();
     assert_eq!(
         e.to_string(),
@@ -576,7 +574,7 @@ fn a_pack_is_not_taken_for_that_of_another_tree_or_image() {
     assert!(!of_image.is_of(&other).unwrap());
     let mut faults = Vec::new();
     of_image
-        .verify(&Origin::image(&other), 1, &|_| {}, &mut |e| {
+        .verify(&Origin::image(&other), &Work::new().threads(1), |e| {
             faults.push(e.to_string());
         })
         .unwrap();
@@ -620,9 +618,7 @@ fn small(dir: &Path) -> (Vec<u8>, Vec<Page>) {
     let profile = builder.finish(Vec::new(), None, name).unwrap().profile;
     let origin = Origin::directory(dir.join("tree")).unwrap();
     let writer = HotPackWriter::new().prefer(Prefer::Size).frame_size(4096);
-    writer
-        .write(&profile, &origin, dir.join("hot"), &|_| {})
-        .unwrap();
+    writer.write(&profile, &origin, dir.join("hot")).unwrap();
     let pack = open(&dir.join("hot")).unwrap();
     assert_eq!(pack.frame_count(), 3);
     (fs::read(dir.join("hot")).unwrap(), pages(&pack))
@@ -749,7 +745,7 @@ fn options_that_cannot_be_are_said() {
     for bytes in [0, 4095, 5000, 2 << 20] {
         let writer = HotPackWriter::new().frame_size(bytes);
         let e = writer
-            .write(&profile(), &place.tree(), place.path("hot"), &|_| {})
+            .write(&profile(), &place.tree(), place.path("hot"))
             .unwrap_err();
         assert_eq!(
             e.to_string(),
@@ -855,7 +851,9 @@ fn the_first_version_is_read() {
         [("app", "bin", true, 0), ("app/bin", "run.cfg", false, 1)]
     );
     let checked = pack
-        .verify(&Origin::image(&image), 1, &|_| {}, &mut |e| panic!("{e}"))
+        .verify(&Origin::image(&image), &Work::new().threads(1), |e| {
+            panic!("{e}")
+        })
         .unwrap();
     assert_eq!((checked.frames, checked.bytes), (1, 9000 + 4096));
 }
@@ -865,7 +863,7 @@ fn threads_decode_from_windows() {
     let place = Place::new();
     let writer = HotPackWriter::new().frame_size(16 << 10);
     writer
-        .write(&profile(), &place.tree(), place.path("hot"), &|_| {})
+        .write(&profile(), &place.tree(), place.path("hot"))
         .unwrap();
     let pack = open(&place.path("hot")).unwrap();
     let frames = pack.frame_count();

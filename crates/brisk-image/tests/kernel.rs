@@ -74,9 +74,7 @@ fn the_kernel_reads_our_images() {
                     .threads(if on(7) { 2 } else { 1 });
                 let rules = TreeRules::default().xattrs(!on(4));
                 let tree = Tree::from_directory(dir.path(), &rules).expect("it can be listed");
-                writer
-                    .write(&tree, &image, &|_| {})
-                    .expect("the tree can be packed");
+                writer.write(&tree, &image).expect("the tree can be packed");
                 let expected = if on(4) {
                     snapshot.without_xattrs()
                 } else {
@@ -118,9 +116,7 @@ fn the_kernel_finds_each_of_a_hundred_thousand_names() {
         for codec in ["lz4", "none"] {
             let image = dir.path().join("image");
             let writer = ImageWriter::new().compression(codec.parse().expect("a codec"));
-            writer
-                .write(&tree, &image, &|_| {})
-                .expect("the tree can be packed");
+            writer.write(&tree, &image).expect("the tree can be packed");
             mounted(&image, |root| {
                 // Names are looked up while the kernel knows none of them, the last first.
                 for name in names.iter().rev().step_by(97).chain(names.first()) {

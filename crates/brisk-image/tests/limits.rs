@@ -5,8 +5,10 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt, PermissionsExt, lchown};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use brisk_image::{Error, ErrorKind, Image, ImageWriter, Tree, TreeRules};
@@ -29,16 +31,9 @@ fn list(root: &Path) -> Tree {
 }
 
 /// Packs into `image`, which is there, fails, and must be as it was, alone in its directory.
-fn fails(
-    tree: &Tree,
-    image: &Path,
-    writer: &ImageWriter,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Error {
+fn fails(tree: &Tree, image: &Path, writer: &ImageWriter) -> Error {
     fs::write(image, "the older image").expect("the directory is ours");
-    let e = writer
-        .write(tree, image, progress)
-        .expect_err("it cannot be packed");
+    let e = writer.write(tree, image).expect_err("it cannot be packed");
     assert_eq!(fs::read(image).expect("it is there"), b"the older image");
     let directory = image.parent().expect("it has a directory");
     assert_eq!(
@@ -85,7 +80,7 @@ fn a_full_disk_leaves_the_older_image() {
         let out = one.0.path().join("out");
         let args = ["-t", "tmpfs", "-o", "size=200k", "none"].map(std::ffi::OsStr::new);
         run("mount", args.into_iter().chain([out.as_os_str()]));
-        let e = fails(&one.tree(), &one.image(), &writer(), &|_| {});
+        let e = fails(&one.tree(), &one.image(), &writer());
         let message = format!("{}: cannot write the output file", one.image().display());
         assert_eq!((e.kind(), e.to_string()), (ErrorKind::Io, message));
         let cause = std::error::Error::source(&e).map(ToString::to_string);
@@ -102,28 +97,25 @@ fn a_file_that_went_away_is_named() {
     let one = OneFile::new(100 * 4096);
     let tree = one.tree();
     fs::remove_file(one.file()).expect("it is ours");
-    let e = fails(&tree, &one.image(), &writer(), &|_| {});
+    let e = fails(&tree, &one.image(), &writer());
     let message = format!("{}: cannot open the file", one.file().display());
     assert_eq!((e.kind(), e.to_string()), (ErrorKind::NotFound, message));
 }
 
 /// Packs while `change` is made after the first block was written.
-fn changed_meanwhile(change: impl Fn(&File) + Sync) -> String {
+fn changed_meanwhile(change: impl Fn(&File) + Send + Sync + 'static) -> String {
     let one = OneFile::new(LONG);
     let tree = one.tree();
-    let done = AtomicBool::new(false);
-    let e = fails(&tree, &one.image(), &writer(), &|_| {
-        if !done.swap(true, Ordering::SeqCst) {
+    let (file, done) = (one.file(), AtomicBool::new(false));
+    let writer = writer().progress(move |bytes| {
+        if bytes > 0 && !done.swap(true, Ordering::SeqCst) {
             // A filesystem may have a clock that ticks only every 10 ms.
             std::thread::sleep(std::time::Duration::from_millis(30));
-            change(
-                &File::options()
-                    .write(true)
-                    .open(one.file())
-                    .expect("it is ours"),
-            );
+            change(&File::options().write(true).open(&file).expect("it is ours"));
         }
+        ControlFlow::Continue(())
     });
+    let e = fails(&tree, &one.image(), &writer);
     assert_eq!(e.kind(), ErrorKind::Input);
     assert_eq!(e.path(), Some(one.file().as_path()));
     e.to_string()
@@ -164,7 +156,7 @@ fn a_file_that_changes_is_an_error() {
 #[test]
 fn a_file_that_grows_all_the_time_is_an_error() {
     let one = OneFile::new(LONG);
-    let (begin, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (begin, stop) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut file = File::options()
@@ -177,14 +169,19 @@ fn a_file_that_grows_all_the_time_is_an_error() {
                 }
             }
         });
-        let e = fails(&one.tree(), &one.image(), &writer().threads(3), &|_| {
+        let (file, may_grow) = (one.file(), Arc::clone(&begin));
+        let writer = writer().threads(3).progress(move |bytes| {
             // Once the first block is written, nothing goes on until it has grown.
-            begin.store(true, Ordering::SeqCst);
-            let len = || fs::metadata(one.file()).expect("it is there").len();
-            while len() == LONG as u64 {
-                std::thread::yield_now();
+            if bytes > 0 {
+                may_grow.store(true, Ordering::SeqCst);
+                let len = || fs::metadata(&file).expect("it is there").len();
+                while len() == LONG as u64 {
+                    std::thread::yield_now();
+                }
             }
+            ControlFlow::Continue(())
         });
+        let e = fails(&one.tree(), &one.image(), &writer);
         stop.store(true, Ordering::SeqCst);
         assert_eq!(e.kind(), ErrorKind::Input);
         assert!(
@@ -208,7 +205,7 @@ fn what_an_ordinary_user_cannot_read_is_named() {
     };
     let test = |own: &Path| {
         let tree = list(&own.join("tree"));
-        let e = fails(&tree, &own.join("out/image"), &writer(), &|_| {});
+        let e = fails(&tree, &own.join("out/image"), &writer());
         let message = format!(
             "{}: cannot open the file",
             own.join("tree/secret").display()
@@ -225,7 +222,7 @@ fn what_an_ordinary_user_cannot_read_is_named() {
         let rules = rules.expect("the patterns are right");
         let tree = Tree::from_directory(own.join("tree"), &rules).expect("the rest can be listed");
         writer()
-            .write(&tree, own.join("out/image"), &|_| {})
+            .write(&tree, own.join("out/image"))
             .expect("the rest can be packed");
     };
     as_nobody(
@@ -270,7 +267,7 @@ fn two_hundred_thousand_files_are_packed_in_bounded_memory() {
             let summary = ImageWriter::new()
                 .threads(2)
                 .compression("zstd".parse().expect("a codec"))
-                .write(&list(&root), dir.path().join("image"), &|_| {})
+                .write(&list(&root), dir.path().join("image"))
                 .expect("the tree can be packed");
             assert_eq!(summary.files, 200_000);
             check_memory("200,000 files", 2, 128 << 10);
@@ -295,7 +292,7 @@ fn ten_gigabytes_of_holes_are_packed_in_bounded_memory() {
             }
             let writer = ImageWriter::new().threads(2);
             let summary = writer
-                .write(&list(&root), &image, &|_| {})
+                .write(&list(&root), &image)
                 .expect("it can be packed");
             assert_eq!(summary.data.bytes, 10 << 30);
             check_memory("10 GB of holes", 2, 128 << 10);
@@ -344,7 +341,7 @@ fn a_file_of_more_than_four_gibibytes_goes_both_ways() {
         let source = root.join("long");
         let len = long_file(&source);
         ImageWriter::new()
-            .write(&list(&root), &ours, &|_| {})
+            .write(&list(&root), &ours)
             .expect("it can be packed");
         let theirs = dir.path().join("theirs");
         let args = ["-noappend", "-quiet", "-no-progress"].map(std::ffi::OsStr::new);
@@ -395,7 +392,7 @@ fn more_users_than_an_image_can_hold_are_an_error() {
         File::create(&path).expect("the directory is ours");
         lchown(path, Some(uid), Some(0)).expect("root may");
     }
-    let e = fails(&list(&root), &out.join("image"), &writer(), &|_| {});
+    let e = fails(&list(&root), &out.join("image"), &writer());
     assert_eq!(e.kind(), ErrorKind::Limit);
     assert_eq!(
         e.to_string(),
@@ -407,7 +404,7 @@ fn more_users_than_an_image_can_hold_are_an_error() {
     }
     let image = out.join("image");
     writer()
-        .write(&list(&root), &image, &|_| {})
+        .write(&list(&root), &image)
         .expect("65,535 users are none too many");
     let opened = Image::open(&image).expect("it is an image");
     for uid in [0, 1, 40_000, 65_534] {

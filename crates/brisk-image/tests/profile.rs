@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use brisk_image::{
     ErrorKind, FileState, Image, ImageWriter, Limits, Named, Origin, PAGE, Profile, ProfileBuilder,
-    RootKind, Tree, TreeRules,
+    RootKind, Tree, TreeRules, Work,
 };
 use proptest::prelude::*;
 
@@ -355,7 +355,7 @@ fn one_changed_package_leaves_nine_tenths_of_the_ranges() {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
     let profile = packages(&tree);
-    let check = |origin: &Origin| profile.check(origin, 2, &|_| {}).unwrap();
+    let check = |origin: &Origin| profile.check(origin, &Work::new().threads(2)).unwrap();
     let pages = |s: &brisk_image::Staleness| {
         (
             s.pages.same,
@@ -367,7 +367,7 @@ fn one_changed_package_leaves_nine_tenths_of_the_ranges() {
     let pack = |name: &str| {
         let tree = Tree::from_directory(&tree, &TreeRules::default()).unwrap();
         let path = dir.path().join(name);
-        ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
+        ImageWriter::new().write(&tree, &path).unwrap();
         Image::open(path).unwrap()
     };
     let same = check(&Origin::directory(&tree).unwrap());
@@ -403,7 +403,7 @@ fn links_lead_nowhere() {
     fs::remove_file(tree.join("package-1/file-10")).unwrap();
     std::os::unix::fs::symlink("file-11", tree.join("package-1/file-10")).unwrap();
     let stale = profile
-        .check(&Origin::directory(&tree).unwrap(), 1, &|_| {})
+        .check(&Origin::directory(&tree).unwrap(), &Work::new().threads(1))
         .unwrap();
     assert_eq!((stale.pages.same, stale.pages.missing), (890, 110));
     // The name itself is still found.
@@ -480,7 +480,7 @@ fn a_directory_of_the_system_gets_a_root_of_its_own() {
         parse(&String::from_utf8(narrowed.to_text()).unwrap()).unwrap(),
         *narrowed
     );
-    let state = system.check(&app, 1, &|_| {}).unwrap();
+    let state = system.check(&app, &Work::new().threads(1)).unwrap();
     assert_eq!(
         (state.pages.same, state.pages.outside, state.look_ups),
         (1, 1, 1)

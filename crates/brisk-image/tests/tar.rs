@@ -27,7 +27,7 @@ fn image(tree: &Tree) -> Vec<u8> {
     let dir = temporary();
     let path = dir.path().join("image");
     let writer = ImageWriter::new().recipe(false).threads(2);
-    writer.write(tree, &path, &|_| {}).unwrap();
+    writer.write(tree, &path).unwrap();
     fs::read(path).unwrap()
 }
 
@@ -961,7 +961,7 @@ fn an_archive_that_changes_before_it_is_packed_is_told() {
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(600).unwrap();
     let e = ImageWriter::new()
-        .write(&tree, dir.path().join("image"), &|_| {})
+        .write(&tree, dir.path().join("image"))
         .unwrap_err();
     assert_eq!(
         e.to_string(),

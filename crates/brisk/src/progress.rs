@@ -1,7 +1,8 @@
 //! A bar on the terminal, for work that takes longer than a second.
 
 use std::io::IsTerminal;
-use std::sync::OnceLock;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -12,8 +13,11 @@ const WITHOUT_TOTAL: &str = "{spinner} {bytes}, {binary_bytes_per_sec}";
 /// Work that is shorter than this shows no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far the work is, in bytes. It is shown on stderr, if that is a terminal.
-pub struct Progress {
+/// How far the work is, in bytes. It is shown on stderr, if that is a terminal, until this is
+/// dropped.
+pub struct Progress(Arc<Shown>);
+
+struct Shown {
     bar: ProgressBar,
     started: Instant,
     may_show: bool,
@@ -32,16 +36,26 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        Self {
+        Self(Arc::new(Shown {
             bar,
             started: Instant::now(),
             may_show: !quiet && std::io::stderr().is_terminal(),
             shown: OnceLock::new(),
-        }
+        }))
     }
 
-    /// `bytes` more are done.
-    pub fn add(&self, bytes: u64) {
+    /// What work calls with the bytes that are done. The work goes on.
+    pub fn callback(&self) -> impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static {
+        let shown = Arc::clone(&self.0);
+        move |bytes| {
+            shown.add(bytes);
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+impl Shown {
+    fn add(&self, bytes: u64) {
         if !self.may_show {
             return;
         }
@@ -56,7 +70,7 @@ impl Progress {
 /// The bar goes away when the work ends, and when it fails.
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        self.0.bar.finish_and_clear();
     }
 }
 

@@ -451,7 +451,6 @@ fn an_image_made_again_with_the_same_times_and_lengths_is_another_one() {
                 .write(
                     &Tree::from_directory(stage.path("tree"), &rules).unwrap(),
                     stage.path("app.img"),
-                    &|_| {},
                 )
                 .unwrap();
         };

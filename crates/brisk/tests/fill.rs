@@ -116,7 +116,7 @@ fn make_pack(stage: &Stage, image: &str, files: &[String], hot: &str) -> HotPack
     let image = Image::open(stage.path(image)).unwrap();
     let writer = HotPackWriter::new().threads(1);
     let origin = Origin::image(&image);
-    let summary = writer.write(&profile(stage, files), &origin, stage.path(hot), &|_| {});
+    let summary = writer.write(&profile(stage, files), &origin, stage.path(hot));
     assert_eq!(summary.unwrap().left_out(), None);
     HotPack::open(stage.path(hot), &Limits::default()).unwrap()
 }
@@ -231,7 +231,7 @@ fn the_pack_behind_an_image_is_filled() {
         let tree = Tree::from_directory(stage.path("tree"), &TreeRules::default());
         ImageWriter::new()
             .hot_pack(profile(stage, &files(stage)), Prefer::Size)
-            .write(&tree.unwrap(), stage.path("app.img"), &|_| {})
+            .write(&tree.unwrap(), stage.path("app.img"))
             .unwrap();
         let image = fs::File::open(stage.path("app.img")).unwrap();
         let cold = Cell::new(false);

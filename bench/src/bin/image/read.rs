@@ -36,7 +36,7 @@ pub(crate) fn measure(bench: &mut Bench, setup: &Setup) -> Result<()> {
     let source = Tree::from_directory(&tree, &TreeRules::default())?;
     ImageWriter::new()
         .rules(rules)
-        .write(&source, &image, &|_| {})?;
+        .write(&source, &image)?;
     rustix::fs::sync();
     let work = Work::over(&contents);
     drop(contents);

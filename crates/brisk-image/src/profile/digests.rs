@@ -4,28 +4,21 @@ use super::Profile;
 use super::origin::Origin;
 use crate::error::Result;
 use crate::ordered;
+use crate::work::Work;
 
 impl Profile {
-    /// Adds the digests of the files of the root `root` as they are in `origin`, reading all of each
-    /// on `threads` threads. Returns how many files are left without one: they cannot be read, or
+    /// Adds the digests of the files of the root `root` as they are in `origin`, reading all of each.
+    /// Returns how many files are left without one: they cannot be read, or
     /// are not as long as they were.
-    ///
-    /// `progress` is told the bytes of files that were dealt with.
     ///
     /// # Errors
     ///
     /// `Io` and `Corrupt` if a file that could be opened cannot be read.
-    pub fn add_digests(
-        &mut self,
-        root: u32,
-        origin: &Origin,
-        threads: usize,
-        progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<u64> {
+    pub fn add_digests(&mut self, root: u32, origin: &Origin, work: &Work) -> Result<u64> {
         let mut digests = Vec::with_capacity(self.files.len());
         ordered::for_each(
-            threads,
-            threads.saturating_mul(8),
+            work.thread_count(),
+            work.thread_count().saturating_mul(8),
             self.files.iter(),
             || (),
             |(), file| {
@@ -37,7 +30,7 @@ impl Profile {
                     Ok(Some(found)) if found.len() == file.len => Some(found.digest()?),
                     Ok(_) | Err(_) => None,
                 };
-                progress(file.len);
+                work.tell(file.len)?;
                 Ok(digest)
             },
             |digest: Result<_>| {

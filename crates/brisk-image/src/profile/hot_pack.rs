@@ -22,6 +22,7 @@ use crate::read::image::Image;
 use crate::read::inode_reader::InodeRef;
 use crate::read::limits::Limits;
 use crate::read::sections::Section;
+use crate::work::Work;
 
 /// The pages that a launch asks for, in about the order in which it does, with its look-ups: beside the
 /// tree or image that they were taken from, or behind the image.
@@ -409,7 +410,7 @@ impl HotPack {
     }
 
     /// Compares an image with the identity, and then decodes every frame, and compares it with the files
-    /// of `origin`, on `threads` threads.
+    /// of `origin`.
     ///
     /// Each fault goes to `on_fault`, in order; damage does not end the check, but the identity of
     /// another image does.
@@ -420,9 +421,8 @@ impl HotPack {
     pub fn verify(
         &self,
         origin: &Origin,
-        threads: usize,
-        progress: &(dyn Fn(u64) + Sync),
-        on_fault: &mut dyn FnMut(Error),
+        work: &Work,
+        mut on_fault: impl FnMut(Error),
     ) -> Result<HotChecked> {
         let mut checked = HotChecked::default();
         if let Some(image) = origin.as_image()
@@ -438,26 +438,25 @@ impl HotPack {
             return Ok(checked);
         }
         ordered::for_each(
-            threads,
-            threads.saturating_mul(4),
+            work.thread_count(),
+            work.thread_count().saturating_mul(4),
             0..self.frame_count(),
             || (self.frame_reader(), Vec::new()),
             |(reader, contents), number| {
                 let result = reader.compare(number, origin, contents);
                 let len = self.table().frames[number].len as u64;
-                progress(len);
-                (result, len)
+                (result, len, work.tell(len))
             },
-            |(result, len)| match result {
+            |(result, len, goes_on)| match result {
                 Ok(()) => {
                     checked.frames += 1;
                     checked.bytes += len;
-                    Ok(())
+                    goes_on
                 }
                 Err(e) if e.kind() == ErrorKind::Corrupt => {
                     checked.faults += 1;
                     on_fault(self.name(e));
-                    Ok(())
+                    goes_on
                 }
                 Err(e) => Err(e),
             },

@@ -4,6 +4,7 @@ use super::origin::Origin;
 use super::{Profile, Touch};
 use crate::error::Result;
 use crate::ordered;
+use crate::work::Work;
 
 /// What a tree still has of what a profile asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,19 +62,12 @@ impl Staleness {
 
 impl Profile {
     /// Compares the files of one root with those of `origin`, reading all of each file whose digest
-    /// the profile has, on `threads` threads.
-    ///
-    /// `progress` is told the bytes of files that were dealt with.
+    /// the profile has.
     ///
     /// # Errors
     ///
     /// `Io` for what cannot be read. What is not the same is no error.
-    pub fn check(
-        &self,
-        origin: &Origin,
-        threads: usize,
-        progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Staleness> {
+    pub fn check(&self, origin: &Origin, work: &Work) -> Result<Staleness> {
         let profile = &*origin.narrow(self)?;
         let root = origin.root_of(profile)?;
         let mut staleness = Staleness {
@@ -85,8 +79,8 @@ impl Profile {
         };
         let mut demand = profile.demand_by_file().into_iter();
         ordered::for_each(
-            threads,
-            threads.saturating_mul(8),
+            work.thread_count(),
+            work.thread_count().saturating_mul(8),
             profile.files.iter(),
             || (),
             |(), file| {
@@ -101,7 +95,7 @@ impl Profile {
                     (true, Some(digest)) if digest != found.digest()? => FileState::Contents,
                     (true, _) => FileState::Same,
                 };
-                progress(file.len);
+                work.tell(file.len)?;
                 Ok(state)
             },
             |state| {

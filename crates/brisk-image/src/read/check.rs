@@ -14,6 +14,7 @@ use super::walk::{Walk, WalkEntry};
 use crate::error::{Allowed, Corrupt, Error, ErrorKind, Place, Result};
 use crate::format::section::HEADER;
 use crate::ordered;
+use crate::work::Work;
 
 /// Bytes of a section that are hashed at once.
 const CHUNK: usize = 256 << 10;
@@ -56,8 +57,7 @@ impl Image {
     /// SquashFS has no checksums: what still decodes, such as a block stored raw, passes whatever
     /// its bytes are.
     ///
-    /// Blocks are decoded on `threads` threads, which hold one decoded block each. `progress` is
-    /// told, from any thread, the bytes of files that were dealt with since it was last told.
+    /// Each thread of `work` holds one decoded block.
     ///
     /// # Errors
     ///
@@ -66,9 +66,8 @@ impl Image {
     /// error but a fault.
     pub fn check(
         &self,
-        threads: usize,
-        progress: &(dyn Fn(u64) + Sync),
-        on_fault: &mut dyn FnMut(Option<&Path>, Error),
+        work: &Work,
+        mut on_fault: impl FnMut(Option<&Path>, Error),
     ) -> Result<Checked> {
         let mut faults = 0;
         let mut sort = |path: Option<&Path>, result: Result<()>| match result {
@@ -79,19 +78,21 @@ impl Image {
             }
             result => result.map_err(|e| self.name(e)),
         };
-        let mut jobs = Jobs::new(self, progress);
+        let mut jobs = Jobs::new(self, work);
         ordered::for_each(
-            threads,
-            threads.saturating_mul(8),
+            work.thread_count(),
+            work.thread_count().saturating_mul(8),
             &mut jobs,
             || vec![0; self.block_size() as usize],
             |buf, job| {
                 let Job { path, part, bytes } = job;
                 let result = self.check_part(part, buf);
-                progress(bytes);
-                (path, result)
+                (path, result, work.tell(bytes))
             },
-            |(path, result)| sort(path.as_deref(), result),
+            |(path, result, goes_on)| {
+                sort(path.as_deref(), result)?;
+                goes_on
+            },
         )?;
         let mut checked = jobs.checked;
         let count = u64::from(self.inode_count());
@@ -188,7 +189,7 @@ enum Part {
 struct Jobs<'a> {
     image: &'a Image,
     walk: Option<Walk<'a>>,
-    progress: &'a (dyn Fn(u64) + Sync),
+    work: &'a Work,
     /// The file whose blocks are given out, and the next of them.
     current: Option<(Arc<Path>, FileReader, usize)>,
     /// Inodes with several names that were met.
@@ -203,7 +204,7 @@ struct Jobs<'a> {
 }
 
 impl<'a> Jobs<'a> {
-    fn new(image: &'a Image, progress: &'a (dyn Fn(u64) + Sync)) -> Self {
+    fn new(image: &'a Image, work: &'a Work) -> Self {
         let (walk, failed) = match image.walk() {
             Ok(walk) => (Some(walk), None),
             Err(e) => (None, Some(e)),
@@ -211,7 +212,7 @@ impl<'a> Jobs<'a> {
         Self {
             image,
             walk,
-            progress,
+            work,
             current: None,
             linked: HashSet::new(),
             xattrs: HashSet::new(),
@@ -230,8 +231,16 @@ impl<'a> Jobs<'a> {
             *next += 1;
             let bytes = reader.block_len(i) as u64;
             if block.stored.is_sparse() {
-                (self.progress)(bytes);
-                continue;
+                match self.work.tell(bytes) {
+                    Ok(()) => continue,
+                    Err(e) => {
+                        return Some(Job {
+                            path: None,
+                            part: Part::Failed(e),
+                            bytes: 0,
+                        });
+                    }
+                }
             }
             self.checked.blocks += 1;
             return Some(Job {
@@ -375,7 +384,7 @@ mod tests {
         std::fs::hard_link(tree.join("one"), tree.join("uno")).unwrap();
         let tree = Tree::from_directory(&tree, &TreeRules::default()).unwrap();
         let path = dir.path().join("image");
-        ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
+        ImageWriter::new().write(&tree, &path).unwrap();
         std::fs::read(&path).unwrap()
     }
 
@@ -383,7 +392,7 @@ mod tests {
         let image = Image::from_source(bytes, &OpenOptions::new()).unwrap();
         let mut faults = Vec::new();
         let checked = image
-            .check(threads, &|_| {}, &mut |path, e| {
+            .check(&Work::new().threads(threads), |path, e| {
                 faults.push((path.map(|p| p.display().to_string()), e.to_string()));
             })
             .unwrap();

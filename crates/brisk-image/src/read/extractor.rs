@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::format::path_rules::PATH_MAX;
 use crate::ordered;
 use crate::plan::patterns;
+use crate::work::Work;
 
 /// Blocks of one file that one thread writes in one go; a longer file is shared among threads.
 const SEGMENT_BLOCKS: usize = 32;
@@ -38,7 +40,7 @@ const SEGMENT_BLOCKS: usize = 32;
 /// Writes the tree of an image into a directory.
 #[derive(Debug, Clone)]
 pub struct Extractor {
-    threads: usize,
+    work: Work,
     select: Option<Gitignore>,
     owners: bool,
     xattrs: bool,
@@ -67,7 +69,7 @@ pub struct ExtractSummary {
 impl Default for Extractor {
     fn default() -> Self {
         Self {
-            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            work: Work::default(),
             select: None,
             owners: rustix::process::geteuid().is_root(),
             xattrs: true,
@@ -84,7 +86,18 @@ impl Extractor {
     /// Threads that decode and write.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads.max(1);
+        self.work = self.work.threads(threads);
+        self
+    }
+
+    /// Calls `progress` with the bytes of files that were written since the last call, and cancels
+    /// the extraction when it returns [`ControlFlow::Break`]; see [`Work::progress`].
+    #[must_use]
+    pub fn progress(
+        mut self,
+        progress: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.work = self.work.progress(progress);
         self
     }
 
@@ -115,26 +128,20 @@ impl Extractor {
     /// Extracts `image` into the directory `target`, which is made if it is not there, and must be
     /// empty.
     ///
-    /// `progress` is told, from any thread, the bytes of files that were written since it was last
-    /// told. After an error the target holds a part of the tree.
+    /// After an error the target holds a part of the tree.
     ///
     /// # Errors
     ///
-    /// Those of reading, with the path of the image, and `Io` with the path of the file that the
-    /// system refused.
-    pub fn extract(
-        &self,
-        image: &Image,
-        target: impl AsRef<Path>,
-        progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<ExtractSummary> {
+    /// Those of reading, with the path of the image, `Io` with the path of the file that the system
+    /// refused, and `Cancelled`.
+    pub fn extract(&self, image: &Image, target: impl AsRef<Path>) -> Result<ExtractSummary> {
         let target = target.as_ref();
         let root = open_target(target)?;
         let mut listing = Listing::default();
         listing.collect(image, self.select.as_ref())?;
         close(&root)
             .map_err(|e| Error::io("close the target directory to others", e).with_path(target))?;
-        let work = Work {
+        let work = Extraction {
             image,
             target,
             new_file: NewFile::probe(&root),
@@ -145,7 +152,7 @@ impl Extractor {
         };
         let mut summary = ExtractSummary::default();
         work.make_directories()?;
-        work.write_files(&mut listing.files, progress)?;
+        work.write_files(&mut listing.files)?;
         for file in &listing.files {
             summary.files += 1;
             summary.bytes += file.inode.len();
@@ -341,7 +348,7 @@ enum Made {
 }
 
 /// What all threads share.
-struct Work<'a> {
+struct Extraction<'a> {
     image: &'a Image,
     target: &'a Path,
     root: OwnedFd,
@@ -385,7 +392,7 @@ struct Writer {
     block: Vec<u8>,
 }
 
-impl Work<'_> {
+impl Extraction<'_> {
     fn fault(
         &self,
         directory: usize,
@@ -481,19 +488,19 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn write_files(&self, files: &mut [NamedEntry], progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
+    fn write_files(&self, files: &mut [NamedEntry]) -> Result<()> {
         let units = self.units(files)?;
         let files = &*files;
         let block_size = self.image.block_size() as usize;
         ordered::for_each(
-            self.options.threads,
-            self.options.threads * 64,
+            self.options.work.thread_count(),
+            self.options.work.thread_count().saturating_mul(64),
             units.into_iter(),
             || Writer {
                 last: LastDirectory::default(),
                 block: vec![0; block_size],
             },
-            |writer, unit| self.write_unit(files, writer, unit, progress),
+            |writer, unit| self.write_unit(files, writer, unit),
             |written| written,
         )
     }
@@ -567,13 +574,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn write_unit(
-        &self,
-        files: &[NamedEntry],
-        writer: &mut Writer,
-        unit: Unit,
-        progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<()> {
+    fn write_unit(&self, files: &[NamedEntry], writer: &mut Writer, unit: Unit) -> Result<()> {
         match unit {
             Unit::Shared { number, places } => {
                 let have = self.image.read_fragment(number, &mut writer.block)?;
@@ -593,7 +594,7 @@ impl Work<'_> {
                     let made = self.create(entry, &mut writer.last)?;
                     self.put(&made, entry, 0, bytes)?;
                     self.finish_file(&made, entry)?;
-                    progress(file.len());
+                    self.options.work.tell(file.len())?;
                 }
                 Ok(())
             }
@@ -603,14 +604,7 @@ impl Work<'_> {
                 let file = self.create(entry, &mut writer.last)?;
                 let blocks = reader.len().div_ceil(self.image.block_size().into());
                 let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
-                self.copy(
-                    &reader,
-                    &file,
-                    entry,
-                    0..blocks,
-                    &mut writer.block,
-                    progress,
-                )?;
+                self.copy(&reader, &file, entry, 0..blocks, &mut writer.block)?;
                 self.complete(&reader, &file, entry)
             }
             Unit::Segment {
@@ -635,7 +629,7 @@ impl Work<'_> {
                         long.reader.get_or_init(|| reader)
                     }
                 };
-                self.copy(reader, &file, entry, from..to, &mut writer.block, progress)?;
+                self.copy(reader, &file, entry, from..to, &mut writer.block)?;
                 if long.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                     *long.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     self.complete(reader, &file, entry)?;
@@ -673,7 +667,6 @@ impl Work<'_> {
         entry: &NamedEntry,
         blocks: std::ops::Range<usize>,
         buf: &mut [u8],
-        progress: &(dyn Fn(u64) + Sync),
     ) -> Result<()> {
         for i in blocks {
             let at = i as u64 * u64::from(self.image.block_size());
@@ -682,7 +675,7 @@ impl Work<'_> {
                 reader.read_at(at, bytes)?;
                 self.put(file, entry, at, bytes)?;
             }
-            progress(bytes.len() as u64);
+            self.options.work.tell(bytes.len() as u64)?;
         }
         Ok(())
     }

@@ -596,7 +596,7 @@ impl FileReader {
 /// #         Some(from) => std::fs::rename(from, dir.path().join(name).join(name))?,
 /// #     }
 /// #     let tree = brisk_image::Tree::from_directory(dir.path().join(name), &Default::default())?;
-/// #     brisk_image::ImageWriter::new().write(&tree, &path, &|_| {})?;
+/// #     brisk_image::ImageWriter::new().write(&tree, &path)?;
 /// # }
 /// let outer = Image::open(&path)?;
 /// let inner = Image::from_source(outer.file_at("inner.img")?, &OpenOptions::new())?;
@@ -655,7 +655,7 @@ pub(in crate::read) mod tests {
         std::fs::write(tree.join("two"), "two").unwrap();
         let tree = Tree::from_directory(&tree, &TreeRules::default()).unwrap();
         let path = dir.path().join("image");
-        ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
+        ImageWriter::new().write(&tree, &path).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         Image::from_source(bytes, &OpenOptions::new().limits(limits)).unwrap()
     }
@@ -715,7 +715,7 @@ pub(in crate::read) mod tests {
         std::fs::write(tree.join("text"), "brisk ".repeat(16 * BLOCK / 6)).unwrap();
         let tree = Tree::from_directory(&tree, &TreeRules::default()).unwrap();
         let path = dir.path().join("image");
-        ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
+        ImageWriter::new().write(&tree, &path).unwrap();
         let limits = crate::Limits {
             block_cache: 8 * (BLOCK as u64 + 1024),
             ..crate::Limits::default()

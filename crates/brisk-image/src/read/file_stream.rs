@@ -31,7 +31,7 @@ static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
 /// # std::fs::write(dir.path().join("etc/hosts"), "127.0.0.1 localhost\n::1 localhost\n")?;
 /// # let tree = brisk_image::Tree::from_directory(dir.path(), &Default::default())?;
 /// # let path = dir.path().join("app.img");
-/// # brisk_image::ImageWriter::new().write(&tree, &path, &|_| {})?;
+/// # brisk_image::ImageWriter::new().write(&tree, &path)?;
 /// let hosts = Image::open(&path)?.file_at("etc/hosts")?.stream();
 /// let lines: Vec<String> = hosts.lines().collect::<std::io::Result<_>>()?;
 /// assert_eq!(lines, ["127.0.0.1 localhost", "::1 localhost"]);

@@ -141,7 +141,7 @@ impl Image {
     /// # std::fs::write(dir.path().join("version"), "1.2\n")?;
     /// # let tree = brisk_image::Tree::from_directory(dir.path(), &Default::default())?;
     /// # let path = dir.path().join("app.img");
-    /// # brisk_image::ImageWriter::new().write(&tree, &path, &|_| {})?;
+    /// # brisk_image::ImageWriter::new().write(&tree, &path)?;
     /// let image = Image::open(&path)?;
     /// assert_eq!(image.read("version")?, b"1.2\n");
     /// assert_eq!(image.read("licence").unwrap_err().kind(), ErrorKind::NotFound);
@@ -174,7 +174,7 @@ mod tests {
         }
         let tree = Tree::from_directory(&root, &TreeRules::default()).unwrap();
         let path = dir.path().join("image");
-        ImageWriter::new().write(&tree, &path, &|_| {}).unwrap();
+        ImageWriter::new().write(&tree, &path).unwrap();
         let bytes = std::fs::read(path).unwrap();
         Image::from_source(bytes, &crate::read::image::OpenOptions::new()).unwrap()
     }

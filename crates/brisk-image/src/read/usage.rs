@@ -338,7 +338,7 @@ mod tests {
         }
         let tree = Tree::from_directory(&tree, &TreeRules::default()).unwrap();
         let path = dir.path().join("image");
-        writer.write(&tree, &path, &|_| {}).unwrap();
+        writer.write(&tree, &path).unwrap();
         let image = Image::open_with(&path, &OpenOptions::new()).unwrap();
         (image.usage(top).unwrap(), image.bytes_used())
     }

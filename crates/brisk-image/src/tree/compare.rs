@@ -13,6 +13,7 @@ use crate::ordered;
 use crate::read::inode_reader::Device;
 use crate::read::xattr_reader::Xattr;
 use crate::tree::{InodeId, SourceFile, SourceId, Tree, TreeInode, TreeKind};
+use crate::work::Work;
 
 /// Bytes of each file that are compared at once: the largest block of an image, so that blocks are
 /// decoded whole and once.
@@ -123,9 +124,8 @@ impl Tree {
     /// What makes `other` differ from `self`, but for `ignored`: each directory before what is in
     /// it, names in the order of their bytes.
     ///
-    /// Contents are compared on `threads` threads that hold at most 1 MiB of each file at a time;
-    /// of a file with several names, once. `progress` is told, from any thread, the bytes that were
-    /// compared since it was last told.
+    /// Each thread of `work` holds at most 1 MiB of each of two files at a time. The contents of a
+    /// file with several names are compared once.
     ///
     /// # Errors
     ///
@@ -134,10 +134,9 @@ impl Tree {
         &self,
         other: &Self,
         ignored: &[Aspect],
-        threads: usize,
-        progress: &(dyn Fn(u64) + Sync),
+        work: &Work,
     ) -> Result<Vec<Difference>> {
-        let contents = compare_contents(self, other, threads, progress)?;
+        let contents = compare_contents(self, other, work)?;
         let mut comparison = Comparison {
             was: self,
             is: other,
@@ -243,12 +242,7 @@ impl Pair {
     }
 }
 
-fn compare_contents(
-    was: &Tree,
-    is: &Tree,
-    threads: usize,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Contents> {
+fn compare_contents(was: &Tree, is: &Tree, work: &Work) -> Result<Contents> {
     let mut known = HashSet::new();
     let mut pairs = Vec::new();
     for (_, a, b) in Both::new(was, is) {
@@ -279,14 +273,14 @@ fn compare_contents(
             .map(move |offset| (pair, offset))
     });
     ordered::for_each(
-        threads,
-        threads.saturating_mul(4),
+        work.thread_count(),
+        work.thread_count().saturating_mul(4),
         chunks,
         || (Opened::new(was), Opened::new(is)),
         |(a, b), (pair, offset)| {
             // At most `CHUNK`.
             let len = (pair.common() - offset).min(CHUNK as u64) as usize;
-            progress(len as u64);
+            work.tell(len as u64)?;
             if pair.differs.load(Ordering::Relaxed) {
                 return Ok((pair.inodes, None));
             }
@@ -509,7 +503,9 @@ mod tests {
     }
 
     fn changes(was: &Tree, is: &Tree) -> Vec<(String, Change)> {
-        let differences = was.compare(is, &[Aspect::Mtime], 3, &|_| {}).unwrap();
+        let differences = was
+            .compare(is, &[Aspect::Mtime], &Work::new().threads(3))
+            .unwrap();
         differences
             .into_iter()
             .map(|d| (d.path.display().to_string(), d.change))

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::output::OutputFile;
+use super::output::Output;
 use crate::codec::{Compression, Encoder};
 use crate::error::{Error, Result};
 use crate::format::data_block::StoredLen;
 use crate::ordered;
 use crate::plan::{Placement, Plan, Storage};
 use crate::tree::{InodeId, SourceFile, SourceId, Tree, TreeKind};
+use crate::work::Work;
 
 /// Where raw files start.
 const RAW_ALIGN: u64 = 4096;
@@ -69,7 +70,6 @@ pub(crate) struct DataOptions {
     pub(crate) fragments: bool,
     /// Whether the ends of larger files share blocks, too.
     pub(crate) tails: bool,
-    pub(crate) threads: usize,
 }
 
 /// A file that is stored.
@@ -359,14 +359,14 @@ fn is_zero(bytes: &[u8]) -> bool {
 
 /// Writes the contents of all files of `plan`, but for `duplicates`, to the end of `out`.
 ///
-/// `progress` is told the bytes that were read, block by block.
+/// `work` is told the bytes that were read, block by block.
 pub(crate) fn write(
     tree: &Tree,
     plan: &Plan,
     duplicates: &HashMap<InodeId, InodeId>,
     options: DataOptions,
-    out: &mut OutputFile,
-    progress: &(dyn Fn(u64) + Sync),
+    out: &mut dyn Output,
+    work: &Work,
 ) -> Result<Data> {
     let pool = Pool {
         block_size: options.block_size as usize,
@@ -378,7 +378,7 @@ pub(crate) fn write(
             data.tally.duplicate_files += 1;
             data.tally.duplicate_bytes += len;
             data.tally.bytes += len;
-            progress(len);
+            work.tell(len)?;
         }
     }
     // An encoder that cannot be made is an error now, not on a thread.
@@ -395,10 +395,11 @@ pub(crate) fn write(
         shared: (Vec::new(), 0, 0),
         full: None,
     };
+    let threads = work.thread_count();
     ordered::for_each(
-        options.threads,
+        threads,
         // Some per thread at least, where blocks are large and threads many.
-        (AHEAD / options.block_size as usize).max(options.threads * 3),
+        (AHEAD / options.block_size as usize).max(threads * 3),
         layout,
         || {
             Encoder::new(&options.compression, options.block_size).map(|encoder| Worker {
@@ -415,7 +416,7 @@ pub(crate) fn write(
         },
         |made| {
             let made = made?;
-            data.store(&made, options.block_size, out, progress)?;
+            data.store(&made, options.block_size, out, work)?;
             if made.form != Form::Sparse {
                 pool.give(made.buffer);
             }
@@ -435,8 +436,8 @@ impl Data {
         &mut self,
         made: &Made,
         block_size: u32,
-        out: &mut OutputFile,
-        progress: &(dyn Fn(u64) + Sync),
+        out: &mut dyn Output,
+        work: &Work,
     ) -> Result<()> {
         if let Job::Block {
             item: Item {
@@ -501,8 +502,7 @@ impl Data {
             }
         };
         self.tally.bytes += bytes;
-        progress(bytes);
-        Ok(())
+        work.tell(bytes)
     }
 }
 

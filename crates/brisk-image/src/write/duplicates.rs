@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::error::Result;
 use crate::ordered;
 use crate::tree::{InodeId, SourceId, Tree, TreeKind};
+use crate::work::Work;
 
 /// Bytes of a file that are hashed first: most files of one length already differ there.
 const PREFIX: u64 = 4096;
@@ -24,20 +25,20 @@ pub(crate) fn find(
     tree: &Tree,
     files: &[InodeId],
     preferred: impl Fn(InodeId) -> bool,
-    threads: usize,
+    work: &Work,
 ) -> Result<HashMap<InodeId, InodeId>> {
     let file = |&inode: &InodeId| match tree.inodes[inode].kind {
         TreeKind::File { len, source } => Some(Candidate { inode, source, len }),
         _ => None,
     };
     let by_len = groups(files.iter().filter_map(file), |c| c.len);
-    let prefixes = hashed(tree, &by_len, PREFIX, threads)?;
+    let prefixes = hashed(tree, &by_len, PREFIX, work)?;
     let by_prefix = groups(prefixes, |(c, digest)| (c.len, *digest));
     // A file that is its prefix was read whole.
     let (whole, longer): (Vec<_>, Vec<_>) =
         by_prefix.into_iter().partition(|(c, _)| c.len <= PREFIX);
     let longer: Vec<_> = longer.into_iter().map(|(c, _)| c).collect();
-    let longer = hashed(tree, &longer, u64::MAX, threads)?;
+    let longer = hashed(tree, &longer, u64::MAX, work)?;
     let mut first = HashMap::new();
     let mut duplicates = HashMap::new();
     let position: HashMap<InodeId, usize> = files.iter().copied().zip(0..).collect();
@@ -90,18 +91,18 @@ fn hashed(
     tree: &Tree,
     candidates: &[Candidate],
     most: u64,
-    threads: usize,
+    work: &Work,
 ) -> Result<Vec<(Candidate, Digest)>> {
     let mut digests = Vec::with_capacity(candidates.len());
     ordered::for_each(
-        threads,
-        threads * 64,
+        work.thread_count(),
+        work.thread_count().saturating_mul(64),
         batches(candidates, most),
         || vec![0; CHUNK],
         |buf, batch| {
             let hashed = batch
                 .iter()
-                .map(|&candidate| Ok((candidate, digest(tree, candidate, most, buf)?)));
+                .map(|&candidate| Ok((candidate, digest(tree, candidate, most, work, buf)?)));
             hashed.collect()
         },
         |hashed: Result<Vec<_>>| {
@@ -129,12 +130,19 @@ fn batches(mut candidates: &[Candidate], most: u64) -> impl Iterator<Item = &[Ca
     })
 }
 
-fn digest(tree: &Tree, candidate: Candidate, most: u64, buf: &mut [u8]) -> Result<Digest> {
+fn digest(
+    tree: &Tree,
+    candidate: Candidate,
+    most: u64,
+    work: &Work,
+    buf: &mut [u8],
+) -> Result<Digest> {
     let mut file = tree.source.open(candidate.source)?;
     let mut hasher = blake3::Hasher::new();
     let end = candidate.len.min(most);
     let mut at = 0;
     while at < end {
+        work.ask()?;
         let n = usize::try_from(end - at)
             .unwrap_or(usize::MAX)
             .min(buf.len());

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use serde::Serialize;
 use twox_hash::XxHash3_64;
 use zerocopy::IntoBytes;
 
-use super::output::{OutputFile, directory_of};
+use super::output::{Output, OutputFile, directory_of};
 use crate::codec::{Codec, Compression, Encoder};
 use crate::error::{Error, Result};
 use crate::format::hot_pack::{
@@ -24,6 +25,7 @@ use crate::ordered;
 use crate::profile::origin::{Origin, OriginFile, Stamp};
 use crate::profile::{PAGE, PageRange, Profile, Touch};
 use crate::read::inode_reader::InodeRef;
+use crate::work::Work;
 
 /// The level of zstd for the table: it is small, and read at every launch.
 const TABLE_LEVEL: u8 = 19;
@@ -88,7 +90,7 @@ impl FromStr for Prefer {
 #[derive(Debug, Clone)]
 pub struct HotPackWriter {
     prefer: Prefer,
-    threads: usize,
+    work: Work,
     frame: Option<usize>,
     digests: bool,
 }
@@ -158,7 +160,7 @@ impl Default for HotPackWriter {
     fn default() -> Self {
         Self {
             prefer: Prefer::default(),
-            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            work: Work::default(),
             frame: None,
             digests: true,
         }
@@ -181,7 +183,18 @@ impl HotPackWriter {
     /// Threads that read and compress.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads.max(1);
+        self.work = self.work.threads(threads);
+        self
+    }
+
+    /// Calls `progress` with the bytes that were dealt with since the last call, and cancels the
+    /// write when it returns [`ControlFlow::Break`]; see [`Work::progress`].
+    #[must_use]
+    pub fn progress(
+        mut self,
+        progress: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.work = self.work.progress(progress);
         self
     }
 
@@ -206,23 +219,23 @@ impl HotPackWriter {
     /// replaces a file of that name when it is complete.
     ///
     /// Files that are not what they were when the profile was recorded are left out, and counted.
-    /// `progress` is told, from any thread, the bytes that were dealt with.
     ///
     /// # Errors
     ///
-    /// `Input` if nothing is left or the profile has no such root, and `Io` for what cannot be
-    /// read or written.
+    /// `Input` if nothing is left or the profile has no such root, `Io` for what cannot be read or
+    /// written, and `Cancelled`.
     pub fn write(
         &self,
         profile: &Profile,
         origin: &Origin,
         path: impl AsRef<Path>,
-        progress: &(dyn Fn(u64) + Sync),
     ) -> Result<HotSummary> {
         let path = path.as_ref();
-        let built = self.build(profile, origin, directory_of(path), progress)?;
+        let built = self.build(profile, origin, directory_of(path), &self.work)?;
         let mut out = OutputFile::create(path)?;
         built.copy_to(|bytes| out.append(bytes))?;
+        // The last time to say no.
+        self.work.ask()?;
         out.finish()?;
         Ok(built.summary)
     }
@@ -233,7 +246,7 @@ impl HotPackWriter {
         profile: &Profile,
         origin: &Origin,
         spool: &Path,
-        progress: &(dyn Fn(u64) + Sync),
+        work: &Work,
     ) -> Result<Built> {
         let frame = self.frame.unwrap_or(self.prefer.frame()) as u64;
         if !(PAGE..=format::MAX_FRAME).contains(&frame) || !frame.is_multiple_of(PAGE) {
@@ -243,7 +256,7 @@ impl HotPackWriter {
         }
         let profile = &*origin.narrow(profile)?;
         let root = origin.root_of(profile)?;
-        let mut contents = Contents::find(self, profile, origin, root, progress)?;
+        let mut contents = Contents::find(self, profile, origin, root, work)?;
         contents.lay_out(profile, origin, root, frame)?;
         if contents.summary.pages == 0 {
             let stale = contents.summary.stale_pages;
@@ -256,7 +269,7 @@ impl HotPackWriter {
             };
             return Err(origin.name(Error::input(text)));
         }
-        self.encode(contents, origin, spool, progress)
+        self.encode(contents, origin, spool, work)
     }
 
     fn encode(
@@ -264,7 +277,7 @@ impl HotPackWriter {
         mut contents: Contents,
         origin: &Origin,
         spool: &Path,
-        progress: &(dyn Fn(u64) + Sync),
+        work: &Work,
     ) -> Result<Built> {
         let compression = self.prefer.compression();
         let named =
@@ -278,8 +291,8 @@ impl HotPackWriter {
             .windows(2)
             .map(|pair| &ranges[pair[0]..pair[1]]);
         ordered::for_each(
-            self.threads,
-            self.threads.saturating_mul(4),
+            work.thread_count(),
+            work.thread_count().saturating_mul(4),
             jobs,
             || (None, Vec::new()),
             |(encoder, decoded), ranges| {
@@ -293,7 +306,7 @@ impl HotPackWriter {
                 if is_raw {
                     stored.extend_from_slice(decoded);
                 }
-                progress(decoded.len() as u64);
+                work.tell(decoded.len() as u64)?;
                 Ok((ranges.len(), stored, is_raw))
             },
             |result: Result<(usize, Vec<u8>, bool)>| {
@@ -375,7 +388,7 @@ impl Built {
     }
 
     /// Appends the pack as a section behind an image.
-    pub(crate) fn append_section(&self, out: &mut OutputFile) -> Result<()> {
+    pub(crate) fn append_section(&self, out: &mut dyn Output) -> Result<()> {
         out.pad_to(section::ALIGN)?;
         let at = out.len();
         // The digest is known when all of it was written.
@@ -470,7 +483,7 @@ impl Contents {
         profile: &Profile,
         origin: &Origin,
         root: u32,
-        progress: &(dyn Fn(u64) + Sync),
+        work: &Work,
     ) -> Result<Self> {
         let mut contents = Self {
             files: Vec::new(),
@@ -496,8 +509,8 @@ impl Contents {
         let demand = profile.demand_by_file();
         let mut pages = demand.iter().map(|(pages, _)| *pages);
         ordered::for_each(
-            writer.threads,
-            writer.threads.saturating_mul(8),
+            work.thread_count(),
+            work.thread_count().saturating_mul(8),
             profile.files().iter().zip(&demand),
             || (),
             |(), (file, (pages, _))| {
@@ -514,7 +527,7 @@ impl Contents {
                     true => found.digest()?,
                     false => file.digest.unwrap_or_default(),
                 };
-                progress(file.len);
+                work.tell(file.len)?;
                 let (path, len, stamp) = (file.path.clone(), file.len, found.stamp());
                 let same = file.digest.is_none_or(|known| known == digest);
                 Ok(same.then_some(HotFile {

@@ -1,15 +1,20 @@
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brisk_io::ReadAt;
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
 use super::data_writer::{self, DataOptions, Tally};
 use super::hot_pack_writer::{HotPackWriter, HotSummary, Prefer};
 use super::metadata_writer::MetadataWriter;
-use super::output::{OutputFile, directory_of};
+use super::output::{Output, OutputFile, directory_of};
 use super::recipe::Recipe;
+use super::stream_output::StreamOutput;
 use super::{duplicates, inode_writer, xattr_writer};
 use crate::codec::{Codec, Compression, library_version};
 use crate::error::{Error, Result};
@@ -25,6 +30,7 @@ use crate::read::file_reader::BLOCK_IN_MEMORY;
 use crate::read::image::{Image, OpenOptions};
 use crate::read::limits::Limits;
 use crate::tree::{InodeId, Tree, TreeInode, TreeKind};
+use crate::work::Work;
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
 const PADDING: u64 = 4096;
@@ -40,7 +46,7 @@ pub struct ImageWriter {
     tails: bool,
     deduplicate: bool,
     export: bool,
-    threads: usize,
+    work: Work,
     time: Option<u32>,
     place: Option<PathBuf>,
     recipe: bool,
@@ -80,7 +86,7 @@ impl Default for ImageWriter {
             tails: false,
             deduplicate: true,
             export: true,
-            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            work: Work::default(),
             time: None,
             place: None,
             recipe: true,
@@ -142,7 +148,18 @@ impl ImageWriter {
     /// Threads that read and compress.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads.max(1);
+        self.work = self.work.threads(threads);
+        self
+    }
+
+    /// Calls `progress` with the bytes of files that were dealt with since the last call, and
+    /// cancels the write when it returns [`ControlFlow::Break`]; see [`Work::progress`].
+    #[must_use]
+    pub fn progress(
+        mut self,
+        progress: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.work = self.work.progress(progress);
         self
     }
 
@@ -233,23 +250,127 @@ impl ImageWriter {
     /// Writes `tree` to a new image at `path`, which replaces a file of that name when it is
     /// complete; until then, and after an error, that file is as it was.
     ///
-    /// `progress` is told, from any thread, the bytes of files that were dealt with since it was
-    /// last told.
-    ///
     /// # Errors
     ///
     /// `Input` for options that cannot be and files that changed, `Limit` for what SquashFS cannot
-    /// hold, and `Io` for what the system refuses; the path is that of the file at fault.
-    pub fn write(
+    /// hold, `Io` for what the system refuses, and `Cancelled`; the path is that of the file at
+    /// fault.
+    pub fn write(&self, tree: &Tree, path: impl AsRef<Path>) -> Result<Summary> {
+        let path = path.as_ref();
+        self.check()?;
+        self.check_profile(tree).map_err(|e| e.with_path(path))?;
+        let mut out = OutputFile::create(path)?;
+        let read_back = self.hot_pack.is_some().then(|| out.reader()).transpose()?;
+        let summary = self.write_all(tree, &mut out, read_back, directory_of(path))?;
+        out.finish()?;
+        Ok(summary)
+    }
+
+    /// Writes `tree` as an image to `out`, from where `out` is: the same bytes as
+    /// [`ImageWriter::write`], to a buffer in memory, or behind the program that mounts the image.
+    ///
+    /// The superblock is written last. So after an error `out` has a part of an image, but none that
+    /// a reader takes for whole. What `out` had behind the image before is still there: give an
+    /// empty file, or one that ends where the image starts.
+    ///
+    /// With a [hot pack](ImageWriter::hot_pack) the image is first written to a file without a name
+    /// in the directory for temporary files, as its contents are read once more.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ImageWriter::write`].
+    ///
+    /// ```
+    /// use std::io::Cursor;
+    ///
+    /// use brisk_image::{Image, ImageWriter, OpenOptions, Tree, TreeRules};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("hello"), "hello, world")?;
+    /// let tree = Tree::from_directory(dir.path(), &TreeRules::default())?;
+    /// let mut bytes = Vec::new();
+    /// ImageWriter::new().write_to(&tree, Cursor::new(&mut bytes))?;
+    ///
+    /// let image = Image::from_source(bytes, &OpenOptions::new())?;
+    /// assert_eq!(image.read("hello")?, b"hello, world");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write_to(&self, tree: &Tree, out: impl Write + Seek) -> Result<Summary> {
+        self.check()?;
+        self.check_profile(tree)?;
+        let mut out = StreamOutput::new(out)?;
+        let summary = match self.hot_pack {
+            None => self.write_all(tree, &mut out, None, Path::new(""))?,
+            Some(_) => self.write_by_way_of_file(tree, &mut out)?,
+        };
+        out.finish()?;
+        Ok(summary)
+    }
+
+    /// Writes all to a temporary file first, which can be read back, and copies that.
+    fn write_by_way_of_file(&self, tree: &Tree, out: &mut dyn Output) -> Result<Summary> {
+        let directory = std::env::temp_dir();
+        let spool = || {
+            let file = tempfile::tempfile_in(&directory)?;
+            Ok((file.try_clone()?, file.try_clone()?, file))
+        };
+        let (written, read_back, file) =
+            spool().map_err(|e| Error::io("make a temporary file", e).with_path(&directory))?;
+        let mut spooled = StreamOutput::new(written)?;
+        let summary = self.write_all(tree, &mut spooled, Some(read_back), &directory)?;
+        let mut buf = vec![0; 1 << 20];
+        let (mut at, end) = (Superblock::LEN as u64, spooled.len());
+        out.append(&[0; Superblock::LEN])?;
+        while at < end {
+            self.work.ask()?;
+            let n = usize::try_from(end - at).unwrap_or(usize::MAX);
+            let part = n.min(buf.len());
+            let part = &mut buf[..part];
+            ReadAt::read_exact_at(&file, at, part)
+                .map_err(|e| Error::io("read the image from a temporary file", e))?;
+            out.append(part)?;
+            at += part.len() as u64;
+        }
+        let mut superblock = [0; Superblock::LEN];
+        ReadAt::read_exact_at(&file, 0, &mut superblock)
+            .map_err(|e| Error::io("read the image from a temporary file", e))?;
+        out.write_at(0, &superblock)?;
+        Ok(summary)
+    }
+
+    /// Writes the image, with its sections, hot pack and padding. With a hot pack `read_back` reads
+    /// what `out` was given, and `spool` is where temporary files go.
+    fn write_all(
         &self,
         tree: &Tree,
-        path: impl AsRef<Path>,
-        progress: &(dyn Fn(u64) + Sync),
+        out: &mut dyn Output,
+        read_back: Option<File>,
+        spool: &Path,
     ) -> Result<Summary> {
-        self.check()?;
+        let (mut summary, superblock) = self.write_image(tree, out)?;
+        if let (Some((profile, prefer)), Some(read_back)) = (&self.hot_pack, read_back) {
+            // It is read as an image now.
+            out.write_at(0, superblock.as_bytes())?;
+            summary.hot_pack = Some(self.append_hot_pack(out, read_back, spool, profile, *prefer)?);
+        }
+        out.pad_to(PADDING)?;
+        summary.file_bytes = out.len();
+        // The last time to say no: with the superblock it is an image.
+        self.work.ask()?;
+        out.write_at(0, superblock.as_bytes())?;
+        Ok(summary)
+    }
+
+    /// Writes all of the image but its superblock, which is returned, and the sections but for the
+    /// hot pack.
+    fn write_image(
+        &self,
+        tree: &Tree,
+        out: &mut dyn Output,
+    ) -> Result<(Summary, superblock::Wire)> {
         let log = self.block_log()?;
-        let path = path.as_ref();
-        let mut out = OutputFile::create(path)?;
         let options = codec_options::encode(&self.compression, self.block_size);
         out.append(&[0; Superblock::LEN])?;
         if let Some(options) = &options {
@@ -261,7 +382,6 @@ impl ImageWriter {
 
         let files = tree.files();
         self.check_lengths(&files, tree)?;
-        self.check_profile(tree).map_err(|e| e.with_path(path))?;
         let plan = self.rules.plan(
             files
                 .iter()
@@ -280,7 +400,7 @@ impl ImageWriter {
             .collect();
         let duplicates = match self.deduplicate {
             // What is to be mapped is stored raw, and the others follow it.
-            true => duplicates::find(tree, &order, |file| raw.contains(&file), self.threads)?,
+            true => duplicates::find(tree, &order, |file| raw.contains(&file), &self.work)?,
             false => Default::default(),
         };
         let data_options = DataOptions {
@@ -288,9 +408,8 @@ impl ImageWriter {
             block_size: self.block_size,
             fragments: self.fragments,
             tails: self.tails,
-            threads: self.threads,
         };
-        let data = data_writer::write(tree, &plan, &duplicates, data_options, &mut out, progress)?;
+        let data = data_writer::write(tree, &plan, &duplicates, data_options, out, &self.work)?;
 
         let tables = inode_writer::write(tree, &data.contents, &self.compression)?;
         let inode_table = out.len();
@@ -303,19 +422,18 @@ impl ImageWriter {
             unused: 0.into(),
         });
         let fragments: Vec<_> = fragments.collect();
-        let fragment_table =
-            self.append_table(&mut out, fragments.iter().map(IntoBytes::as_bytes))?;
+        let fragment_table = self.append_table(out, fragments.iter().map(IntoBytes::as_bytes))?;
         let references: Vec<_> = tables
             .references
             .iter()
             .map(|at| at.encode().to_le_bytes())
             .collect();
         let export_table = match self.export {
-            true => self.append_table(&mut out, references.iter().map(<[u8; 8]>::as_slice))?,
+            true => self.append_table(out, references.iter().map(<[u8; 8]>::as_slice))?,
             false => NO_TABLE,
         };
         let ids: Vec<_> = tables.ids.iter().map(|id| id.to_le_bytes()).collect();
-        let id_table = self.append_table(&mut out, ids.iter().map(<[u8; 4]>::as_slice))?;
+        let id_table = self.append_table(out, ids.iter().map(<[u8; 4]>::as_slice))?;
         let xattr_table = match xattr_writer::table(&tree.xattr_sets, &self.compression, out.len())?
         {
             Some((bytes, header)) => {
@@ -355,29 +473,20 @@ impl ImageWriter {
             fragment_table: fragment_table.into(),
             export_table: export_table.into(),
         };
-        out.write_at(0, wire.as_bytes())?;
-        self.append_sections(&mut out)?;
-        let hot_pack = match &self.hot_pack {
-            Some((profile, prefer)) => {
-                Some(self.append_hot_pack(&mut out, path, profile, *prefer)?)
-            }
-            None => None,
-        };
-        out.pad_to(PADDING)?;
-        let file_bytes = out.len();
-        out.finish()?;
+        self.append_sections(out)?;
         let count =
             |is: fn(&TreeKind) -> bool| tree.inodes.iter().filter(|i| is(&i.kind)).count() as u64;
-        Ok(Summary {
+        let summary = Summary {
             inodes: tree.inodes.len() as u64,
             files: count(|kind| matches!(kind, TreeKind::File { .. })),
             directories: count(|kind| matches!(kind, TreeKind::Directory(_))),
             data: data.tally,
             bytes_used,
-            file_bytes,
-            threads: self.threads,
-            hot_pack,
-        })
+            file_bytes: out.len(),
+            threads: self.work.thread_count(),
+            hot_pack: None,
+        };
+        Ok((summary, wire))
     }
 
     /// Checks that readers can hold the list of each file's blocks: brisk's own, by default.
@@ -423,17 +532,16 @@ impl ImageWriter {
     /// It comes last, so that all before it is what an image without a hot pack has.
     fn append_hot_pack(
         &self,
-        out: &mut OutputFile,
-        path: &Path,
+        out: &mut dyn Output,
+        read_back: File,
+        spool: &Path,
         profile: &Profile,
         prefer: Prefer,
     ) -> Result<HotSummary> {
-        let image = Image::from_source(out.reader()?, &OpenOptions::new().offset(0))?;
-        let writer = HotPackWriter::new().prefer(prefer).threads(self.threads);
+        let image = Image::from_source(read_back, &OpenOptions::new().offset(0))?;
+        let writer = HotPackWriter::new().prefer(prefer);
         let origin = Origin::image(&image);
-        let built = writer
-            .build(profile, &origin, directory_of(path), &|_| {})
-            .map_err(|e| e.with_path(path))?;
+        let built = writer.build(profile, &origin, spool, &self.work.uncounted())?;
         built.append_section(out)?;
         Ok(built.summary)
     }
@@ -473,7 +581,7 @@ impl ImageWriter {
     /// Appends a look-up table of `entries`, and returns where its list stands.
     fn append_table<'a>(
         &self,
-        out: &mut OutputFile,
+        out: &mut dyn Output,
         entries: impl Iterator<Item = &'a [u8]>,
     ) -> Result<u64> {
         let mut table = MetadataWriter::new(&self.compression)?;
@@ -485,7 +593,7 @@ impl ImageWriter {
         Ok(list)
     }
 
-    fn append_sections(&self, out: &mut OutputFile) -> Result<()> {
+    fn append_sections(&self, out: &mut dyn Output) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
         if self.recipe {
             append_section(out, SectionKind::RECIPE, &self.to_recipe().encode()?)?;
@@ -497,7 +605,7 @@ impl ImageWriter {
     }
 }
 
-fn append_section(out: &mut OutputFile, kind: SectionKind, contents: &[u8]) -> Result<()> {
+fn append_section(out: &mut dyn Output, kind: SectionKind, contents: &[u8]) -> Result<()> {
     out.pad_to(section::ALIGN)?;
     out.append(section::Wire::new(kind, contents).as_bytes())?;
     out.append(contents)

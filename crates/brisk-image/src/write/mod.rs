@@ -9,4 +9,5 @@ pub(crate) mod metadata_writer;
 pub(crate) mod output;
 pub(crate) mod profile_writer;
 pub(crate) mod recipe;
+pub(crate) mod stream_output;
 pub(crate) mod xattr_writer;

@@ -11,6 +11,20 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchown, linkat, openat};
 
 use crate::error::{Error, Result};
 
+/// Where an image is written to.
+pub(crate) trait Output {
+    /// Bytes written so far.
+    fn len(&self) -> u64;
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Makes the length a multiple of `align`, with zeros.
+    fn pad_to(&mut self, align: u64) -> Result<()>;
+
+    /// Writes over bytes that were appended before.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
+}
+
 /// A file that gets its name only when it is complete.
 ///
 /// The file has no name while it is written, where the filesystem can do that: whatever happens to
@@ -75,40 +89,10 @@ impl OutputFile {
         create().map_err(|e| e.with_path(path))
     }
 
-    /// Bytes written so far.
-    pub(crate) fn len(&self) -> u64 {
-        self.len
-    }
-
     /// Another handle on the file, to read what was written.
     pub(crate) fn reader(&self) -> Result<File> {
         let error = |e| Error::io("read the output file", e).with_path(&self.path);
         self.file.try_clone().map_err(error)
-    }
-
-    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.write_at(self.len, bytes)?;
-        self.len += bytes.len() as u64;
-        if self.len - self.started >= WRITEBACK {
-            start_writeback(&self.file, self.started, self.len - self.started);
-            self.started = self.len;
-        }
-        Ok(())
-    }
-
-    /// Makes the length a multiple of `align`, with zeros.
-    pub(crate) fn pad_to(&mut self, align: u64) -> Result<()> {
-        self.len = self.len.next_multiple_of(align);
-        self.file
-            .set_len(self.len)
-            .map_err(|e| Error::io("write the output file", e).with_path(&self.path))
-    }
-
-    /// Writes over bytes that were appended before.
-    pub(crate) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file
-            .write_all_at(bytes, offset)
-            .map_err(|e| Error::io("write the output file", e).with_path(&self.path))
     }
 
     /// Puts everything on the disk, and then the name: of an older file with this name either all
@@ -140,6 +124,35 @@ impl OutputFile {
             }
         }
         File::open(directory)?.sync_all()
+    }
+}
+
+impl Output for OutputFile {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.write_at(self.len, bytes)?;
+        self.len += bytes.len() as u64;
+        if self.len - self.started >= WRITEBACK {
+            start_writeback(&self.file, self.started, self.len - self.started);
+            self.started = self.len;
+        }
+        Ok(())
+    }
+
+    fn pad_to(&mut self, align: u64) -> Result<()> {
+        self.len = self.len.next_multiple_of(align);
+        self.file
+            .set_len(self.len)
+            .map_err(|e| Error::io("write the output file", e).with_path(&self.path))
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|e| Error::io("write the output file", e).with_path(&self.path))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::output::OutputFile;
+use super::output::{Output, OutputFile};
 use crate::error::Result;
 use crate::profile::Profile;
 use crate::profile::text::check_len;

@@ -173,6 +173,6 @@ pub fn brisk_extract(image: &Path, target: &Path, threads: usize) -> ExtractSumm
     let image = Image::open(image).expect("it is an image");
     let extractor = Extractor::new().threads(threads);
     extractor
-        .extract(&image, target, &|_| {})
+        .extract(&image, target)
         .expect("the image is whole")
 }

@@ -307,7 +307,7 @@ mod tests {
         let origin = Origin::directory(&tree).expect("it is there");
         let writer = HotPackWriter::new().frame_size(64 << 10);
         writer
-            .write(&profile, &origin, &hot, &|_| {})
+            .write(&profile, &origin, &hot)
             .expect("there is room");
         let bytes = std::fs::read(&hot).expect("written");
         let file = tempfile::tempfile().expect("a place for files");

@@ -218,7 +218,6 @@ impl Lesson {
             &profile,
             &Origin::image(image),
             self.packs.reach(&format!("{}.hot", self.key)),
-            &|_| {},
         )?;
         // By itself, or it would be the last of all to go.
         if summary.file_bytes > self.limit {

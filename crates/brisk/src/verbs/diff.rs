@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use brisk_image::{Aspect, Change, Difference, Image, Tree, TreeRules};
+use brisk_image::{Aspect, Change, Difference, Image, Tree, TreeRules, Work};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
@@ -80,9 +80,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             warn(warning);
         }
     }
-    let threads = std::thread::available_parallelism().map_or(1, Into::into);
     let progress = Progress::new(Some(was.bytes().min(is.bytes())), args.quiet);
-    let differences = was.compare(&is, &ignored, threads, &|bytes| progress.add(bytes))?;
+    let work = Work::new().progress(progress.callback());
+    let differences = was.compare(&is, &ignored, &work)?;
     drop(progress);
     if args.json {
         json::print(&json!({

@@ -75,7 +75,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let image = args.image.open()?;
     let summary = {
         let progress = Progress::new(None, args.quiet);
-        extractor.extract(&image, &args.target, &|bytes| progress.add(bytes))?
+        let extractor = extractor.progress(progress.callback());
+        extractor.extract(&image, &args.target)?
     };
     summary.warnings.iter().for_each(|text| warn(text));
     let others = summary.files + summary.symlinks + summary.specials;

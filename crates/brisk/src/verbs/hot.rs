@@ -81,8 +81,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         writer = writer.threads(threads.get());
     }
     let progress = Progress::new(None, args.quiet);
-    let add = |bytes| progress.add(bytes);
-    let summary = writer.write(&profile, &origin, &args.output, &add)?;
+    let writer = writer.progress(progress.callback());
+    let summary = writer.write(&profile, &origin, &args.output)?;
     drop(progress);
     if let Some(text) = summary.left_out() {
         warn(&text);

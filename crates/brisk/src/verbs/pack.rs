@@ -275,7 +275,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
     let summary = {
         let progress = Progress::new(Some(tree.bytes()), args.quiet);
-        writer.write(&tree, &args.output, &|bytes| progress.add(bytes))?
+        let writer = writer.progress(progress.callback());
+        writer.write(&tree, &args.output)?
     };
 
     report(&Written {

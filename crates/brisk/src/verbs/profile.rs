@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::{
     Demand, FileState, Image, Limits, Origin, PAGE, PagesOfBoth, Profile, ProfileFile, Tree,
-    TreeRules,
+    TreeRules, Work,
 };
 use clap::Subcommand;
 use indicatif::BinaryBytes;
@@ -369,9 +369,8 @@ fn show_json(
 fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
     let profile = open(&args.profile)?;
     let origin = origin(&args.tree)?;
-    let threads = std::thread::available_parallelism().map_or(1, Into::into);
     let progress = Progress::new(None, args.quiet);
-    let staleness = profile.check(&origin, threads, &|bytes| progress.add(bytes))?;
+    let staleness = profile.check(&origin, &Work::new().progress(progress.callback()))?;
     drop(progress);
     let changed: Vec<_> = profile
         .files()

@@ -81,7 +81,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let tree = Tree::from_image(&image, &TreeRules::default())?;
     tree.warnings().iter().for_each(|text| warn(text));
     let progress = Progress::new(Some(tree.bytes()), args.quiet);
-    let summary = writer.write(&tree, &args.output, &|bytes| progress.add(bytes))?;
+    writer = writer.progress(progress.callback());
+    let summary = writer.write(&tree, &args.output)?;
     drop(progress);
     report(&Written {
         output: &args.output,

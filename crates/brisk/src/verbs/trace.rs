@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use brisk_image::{Origin, Profile, Tree, TreeRules};
+use brisk_image::{Origin, Profile, Tree, TreeRules, Work};
 use brisk_mount::{
     DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
 };
@@ -296,12 +296,12 @@ fn origin(source: &TraceSource) -> anyhow::Result<Origin> {
 /// Adds the digests of what was read; the files are asked for what they are now. `origins` are those
 /// of the profile's roots.
 fn add_digests(profile: &mut Profile, origins: &[Origin], quiet: bool) -> anyhow::Result<()> {
-    let threads = std::thread::available_parallelism().map_or(1, Into::into);
     let bytes = profile.files().iter().map(|file| file.len).sum();
     let progress = Progress::new(Some(bytes), quiet);
+    let work = Work::new().progress(progress.callback());
     let mut without = 0;
     for (number, origin) in (0u32..).zip(origins) {
-        without += profile.add_digests(number, origin, threads, &|bytes| progress.add(bytes))?;
+        without += profile.add_digests(number, origin, &work)?;
     }
     drop(progress);
     if without > 0 {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use brisk_image::{
     Checked, ErrorKind, HotChecked, HotPack, Image, ImageWriter, Limits, Origin, Recipe, Tree,
-    TreeRules,
+    TreeRules, Work,
 };
 use brisk_io::ReadAt;
 use serde::Serialize;
@@ -156,11 +156,11 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
         },
         false => None,
     };
-    let threads = std::thread::available_parallelism().map_or(1, Into::into);
+    let work = Work::new();
     let mut faults = Vec::new();
     let mut written = Ok(());
     let progress = Progress::new(None, args.quiet);
-    let checked = image.check(threads, &|bytes| progress.add(bytes), &mut |path, e| {
+    let checked = image.check(&work.clone().progress(progress.callback()), |path, e| {
         if !args.json && written.is_ok() {
             let place = path.map(|path| format!(" (in {})", shown(path)));
             let line = format!("{}{}", printable(&e.to_string()), place.unwrap_or_default());
@@ -174,9 +174,9 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
         }
         faults.push(Fault::new(None, &e));
     };
-    let hot_pack = check_hot_pack(image, threads, &mut |e| on_fault(&mut faults, e))?;
+    let hot_pack = check_hot_pack(image, &work, &mut |e| on_fault(&mut faults, e))?;
     let hot_pack_beside = match hot_pack_beside(args) {
-        Some(path) => match check_beside(image, &path, threads, &mut on_fault) {
+        Some(path) => match check_beside(image, &path, &work, &mut on_fault) {
             // A launch does without it, too.
             Err(e) if args.hot.is_none() => {
                 warn(&format!("not compared: {e:#}"));
@@ -207,7 +207,7 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
 /// Compares the hot pack behind the image, if there is one, with the contents of the image.
 fn check_hot_pack(
     image: &Image,
-    threads: usize,
+    work: &Work,
     on_fault: &mut dyn FnMut(brisk_image::Error),
 ) -> anyhow::Result<Option<HotChecked>> {
     let pack = match image.hot_pack() {
@@ -220,7 +220,7 @@ fn check_hot_pack(
         Err(e) => return Err(e.into()),
     };
     let origin = Origin::image(image);
-    Ok(Some(pack.verify(&origin, threads, &|_| {}, on_fault)?))
+    Ok(Some(pack.verify(&origin, work, on_fault)?))
 }
 
 /// The hot pack that was named, or else the one beside the image, if there is one.
@@ -236,16 +236,14 @@ fn hot_pack_beside(args: &Args) -> Option<PathBuf> {
 fn check_beside(
     image: &Image,
     path: &Path,
-    threads: usize,
+    work: &Work,
     on_fault: &mut dyn FnMut(&mut Vec<Fault>, brisk_image::Error),
 ) -> anyhow::Result<Beside> {
     let mut faults = Vec::new();
     let checked = match HotPack::open(path, &Limits::default()) {
-        Ok(pack) => Some(
-            pack.verify(&Origin::image(image), threads, &|_| {}, &mut |e| {
-                on_fault(&mut faults, e);
-            })?,
-        ),
+        Ok(pack) => Some(pack.verify(&Origin::image(image), work, |e| {
+            on_fault(&mut faults, e);
+        })?),
         Err(e) if e.kind() == ErrorKind::Corrupt => {
             on_fault(&mut faults, e);
             None
@@ -361,8 +359,8 @@ impl<'a> Rebuild<'a> {
         let directory = temporary_directory(self.path)?;
         let path = directory.path().join("image");
         let progress = Progress::new(Some(tree.bytes()), quiet);
-        self.writer
-            .write(&tree, &path, &|bytes| progress.add(bytes))?;
+        let writer = self.writer.clone().progress(progress.callback());
+        writer.write(&tree, &path)?;
         drop(progress);
         let open = |path: &Path| {
             File::open(path).with_context(|| format!("{}: cannot open it", path.display()))

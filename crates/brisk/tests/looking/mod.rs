@@ -92,7 +92,7 @@ impl Place {
         let tree = Tree::from_directory(self.path(tree), &TreeRules::default());
         let tree = tree.expect("the tree can be read");
         writer
-            .write(&tree, self.path(image), &|_| {})
+            .write(&tree, self.path(image))
             .expect("the tree can be packed");
     }
 

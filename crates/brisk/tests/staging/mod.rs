@@ -174,7 +174,7 @@ impl Stage {
     pub fn pack_tree(&self, tree: &str, image: &str) {
         let tree = Tree::from_directory(self.path(tree), &TreeRules::default());
         ImageWriter::new()
-            .write(&tree.unwrap(), self.path(image), &|_| {})
+            .write(&tree.unwrap(), self.path(image))
             .unwrap();
     }
 

@@ -1,0 +1,117 @@
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// How long work is done: on how many threads, who is told of its progress, and whether it goes on.
+///
+/// The work reports from any of its threads, so the callback must allow several calls at once. It
+/// returns [`ControlFlow::Break`] to cancel: the work then ends with an error of the kind
+/// [`Cancelled`](crate::ErrorKind::Cancelled). Until all threads have noticed, the callback may be
+/// called again.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+///
+/// use brisk_image::Work;
+///
+/// let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+/// let work = Work::new().threads(2).progress({
+///     let (done, stop) = (Arc::clone(&done), Arc::clone(&stop));
+///     move |bytes| {
+///         done.fetch_add(bytes, Ordering::Relaxed);
+///         match stop.load(Ordering::Relaxed) {
+///             true => ControlFlow::Break(()),
+///             false => ControlFlow::Continue(()),
+///         }
+///     }
+/// });
+/// # let _ = work;
+/// ```
+#[derive(Clone)]
+pub struct Work {
+    threads: usize,
+    progress: Option<Arc<Callback>>,
+}
+
+type Callback = dyn Fn(u64) -> ControlFlow<()> + Send + Sync;
+
+impl Work {
+    /// On all processors, and nobody is told.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Threads that work; at least one does.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Calls `progress` with the bytes of files that were dealt with since the last call.
+    ///
+    /// The bytes are 0 where the work only asks whether to go on.
+    #[must_use]
+    pub fn progress(
+        mut self,
+        progress: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.progress = Some(Arc::new(progress));
+        self
+    }
+
+    pub(crate) fn thread_count(&self) -> usize {
+        self.threads
+    }
+
+    /// Tells that `bytes` more were dealt with.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled` if the work is to end.
+    pub(crate) fn tell(&self, bytes: u64) -> Result<()> {
+        match self.progress.as_ref().map(|progress| progress(bytes)) {
+            Some(ControlFlow::Break(())) => Err(Error::cancelled()),
+            Some(ControlFlow::Continue(())) | None => Ok(()),
+        }
+    }
+
+    /// Asks whether to go on, in work whose bytes are not counted.
+    pub(crate) fn ask(&self) -> Result<()> {
+        self.tell(0)
+    }
+
+    /// The same for a part of the work whose bytes are not counted.
+    pub(crate) fn uncounted(&self) -> Self {
+        let progress = self.progress.clone().map(|progress| {
+            let uncounted: Arc<Callback> = Arc::new(move |_| progress(0));
+            uncounted
+        });
+        Self {
+            threads: self.threads,
+            progress,
+        }
+    }
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            progress: None,
+        }
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work")
+            .field("threads", &self.threads)
+            .field("progress", &self.progress.is_some())
+            .finish()
+    }
+}
