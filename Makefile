@@ -12,7 +12,7 @@ BRISK = target/release/brisk
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),-C target-feature=+crt-static)
 all: compiler
-	$(CARGO) build --release --locked -p brisk --bin brisk-tools --bin brisk-reads
+	$(CARGO) build --release --locked -p brisk -p brisk-lab --bin brisk-tools --bin brisk-lab --bin brisk-reads
 	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC)
 
 # Starts programs with what was built.
@@ -68,10 +68,11 @@ sanitize:
 		CARGO_TARGET_DIR=target/sanitize \
 		$(CARGO) +nightly test --locked -p brisk-io --features io-uring --tests --target $(TARGET)
 
-# What `make` has built: nothing is built here, as root may have no toolchain.
+# What `make` has built: nothing is built here, as root may have no toolchain. brisk works without brisk-lab, which
+# measures: a package may leave it out.
 install:
 	@test -x $(BRISK) || { echo "there is no $(BRISK); run make first" >&2; exit 1; }
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools $(BRISK)-lab
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions

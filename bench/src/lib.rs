@@ -12,21 +12,16 @@ how each result is checked before its time counts, stands with each binary.
 */
 
 mod bench;
-// Those of `brisk lab`, so that a figure means the same in both.
-#[path = "../../crates/brisk/src/lab/machine.rs"]
-mod machine;
 mod processors;
-#[path = "../../crates/brisk/src/lab/statistics.rs"]
-mod statistics;
 mod superblock;
 mod table;
 mod tool;
 mod tree;
 
 pub use bench::{Bench, Row, Run, Timed};
-pub use machine::Machine;
+// Those of `brisk lab`, so that a figure means the same in both.
+pub use brisk_lab::{Machine, Ratio, Spread};
 pub use processors::give_processors;
-pub use statistics::{Ratio, Spread};
 pub use superblock::Superblock;
 pub use tool::Tool;
 pub use tree::{Tree, warm_file};

@@ -1,7 +1,10 @@
 //! The command line: help, man pages and completions all come from here.
 
+use std::ffi::OsString;
+
 use clap::{Parser, Subcommand};
 
+use crate::manual::Manual;
 use crate::verbs;
 
 /// Packs programs into small SquashFS images and starts them from there.
@@ -57,13 +60,21 @@ pub enum Verb {
     /// Unmounts an image, or ends its sessions.
     Umount(verbs::umount::Args),
     /// Measures how fast a program starts from its directory and from images.
-    Lab(verbs::lab::Args),
+    ///
+    /// This is the program brisk-lab, which is installed beside brisk. `brisk lab --help` says what it
+    /// measures.
+    #[command(disable_help_flag = true)]
+    Lab(LabArgs),
     /// Says what this system allows, and what to do where it does not.
     Doctor(verbs::doctor::Args),
-    /// Prints a script that makes a shell complete brisk's arguments.
-    #[command(hide = true)]
-    Completions(verbs::completions::Args),
-    /// Writes brisk's man pages.
-    #[command(hide = true)]
-    Man(verbs::man::Args),
+    #[command(flatten)]
+    Manual(Manual),
+}
+
+/// What `brisk-lab` is told.
+#[derive(Debug, clap::Args)]
+pub struct LabArgs {
+    /// What to measure, and how.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
 }

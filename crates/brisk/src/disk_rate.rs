@@ -13,7 +13,9 @@ use crate::size::parse_size;
 /// What can be read from a disk in a second: `bps=SIZE` or `iops=N`, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
+    /// So many bytes.
     Bytes(u64),
+    /// So many operations.
     Operations(u64),
 }
 

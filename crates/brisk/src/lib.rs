@@ -4,8 +4,16 @@ The `brisk` command: packs programs into small SquashFS images and starts them f
 Each verb has a file of its own in `verbs`: its arguments, and a `run` that gives an `Answer`.
 Data goes to stdout, messages to stderr.
 
-There are two programs. A launch from cold reads brisk's own code first, so `brisk` holds only what
-a launch needs ([`launch`]); for all else it becomes `brisk-tools` ([`all_verbs`]).
+There are two programs. A cold launch reads brisk's own code first, so `brisk` holds only what a
+launch needs ([`launch`]). For everything else it becomes `brisk-tools` ([`all_verbs`]).
+
+# For `brisk-lab`
+
+`brisk lab` becomes a third program, which measures and has a crate of its own. The rest of the
+public names is what it shares with the command: how options are read ([`parse_size`], [`Rate`]),
+how messages and exit codes look ([`say`], [`end`]), the manual ([`Manual`]), and pages with
+pictures ([`page`], [`timeline`]), which `brisk profile show --html` makes too. Nothing here is
+meant for other crates.
 */
 
 mod answer;
@@ -15,26 +23,36 @@ mod hot_pack_args;
 mod image_args;
 mod json;
 mod kernel_feature;
-mod lab;
 mod launcher;
+mod manual;
 mod messages;
 mod names;
 mod output_file;
-mod page;
+pub mod page;
 mod progress;
 mod readiness;
 mod size;
 mod surroundings;
-mod timeline;
+pub mod timeline;
 mod verbs;
 mod whole_file;
+
+pub use answer::Answer;
+pub use disk_rate::{Rate, one_of_each_kind};
+pub use launcher::{PROGRAMS, TOOLS, beside};
+pub use manual::Manual;
+pub use messages::{say, warn};
+pub use names::printable;
+pub use readiness::parse_readiness;
+pub use size::{parse_size, parse_size_u32};
+pub use surroundings::parse_bind;
+pub use whole_file::write_whole;
 
 use std::io;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
-use crate::answer::Answer;
 use crate::args::{Brisk, Verb};
 use crate::launcher::Start;
 
@@ -43,6 +61,9 @@ const FAILED: u8 = 2;
 
 /// What `brisk-tools` does: any verb.
 pub fn all_verbs() -> ExitCode {
+    if let Some(arguments) = launcher::for_lab() {
+        return end(launcher::become_lab(arguments));
+    }
     let verb = Brisk::parse().verb;
     let code_of = match &verb {
         Verb::Run(_) | Verb::Trace(_) => verbs::run::exit_code,
@@ -57,16 +78,14 @@ pub fn launch() -> ExitCode {
     let answer = match launcher::start_of_arguments() {
         Some(Start::Run(args)) => verbs::run::start(&args, |_, _| launcher::become_tools()),
         Some(Start::Replay(args)) => verbs::replay::run(&args),
-        None => return exit_code(launcher::become_tools(), |_| FAILED),
+        None => return end(launcher::become_tools()),
     };
     exit_code(answer, verbs::run::exit_code)
 }
 
-/// What `brisk-reads` does: prints how often each read of a job, its argument, allocates.
-pub fn count_allocations(allocations: fn() -> usize) -> ExitCode {
-    let job = std::env::args().nth(1).unwrap_or_default();
-    let counted = lab::reads::count_allocations(&job, allocations);
-    exit_code(counted.map(|()| Answer::Yes), |_| FAILED)
+/// Ends a verb other than `run`: says what failed, if something did, and gives the exit code.
+pub fn end(answer: anyhow::Result<Answer>) -> ExitCode {
+    exit_code(answer, |_| FAILED)
 }
 
 /// Says what failed, if something did.
@@ -89,8 +108,6 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Ls(args) => verbs::ls::run(&args),
         Verb::Cat(args) => verbs::cat::run(&args),
         Verb::Extract(args) => verbs::extract::run(&args),
-        Verb::Completions(args) => verbs::completions::run(&args, Brisk::command()),
-        Verb::Man(args) => verbs::man::run(&args, Brisk::command()),
         Verb::Info(args) => verbs::info::run(&args),
         Verb::Diff(args) => verbs::diff::run(&args),
         Verb::Repack(args) => verbs::repack::run(&args),
@@ -105,8 +122,11 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Stat(args) => verbs::stat::run(&args),
         Verb::Umount(args) => verbs::umount::run(&args),
-        Verb::Lab(args) => verbs::lab::run(&args),
+        Verb::Lab(args) => launcher::become_lab(args.arguments),
         Verb::Doctor(args) => verbs::doctor::run(&args),
+        // The lab alone knows its own options.
+        Verb::Manual(_) if launcher::has_lab() => launcher::become_lab(launcher::own_arguments()),
+        Verb::Manual(manual) => manual.write(None),
     }
 }
 

@@ -18,7 +18,7 @@ pub struct SurroundingsArgs {
 
     /// Shows a file or directory of the system at another place, for the program only; with :ro at
     /// the end, nothing can be written there. May be repeated.
-    #[arg(long, value_name = "SRC:DST[:ro]", value_parser = bind)]
+    #[arg(long, value_name = "SRC:DST[:ro]", value_parser = parse_bind)]
     pub bind: Vec<Bind>,
 
     /// Mounts another image too, on the directory that it records, or on DIR. May be repeated.
@@ -61,8 +61,12 @@ fn with(text: &OsString) -> anyhow::Result<SessionImage> {
     })
 }
 
-/// `SRC:DST` or `SRC:DST:ro`.
-pub fn bind(text: &str) -> Result<Bind, String> {
+/// Reads what is shown where: `SRC:DST` or `SRC:DST:ro`.
+///
+/// # Errors
+///
+/// What is allowed.
+pub fn parse_bind(text: &str) -> Result<Bind, String> {
     let (text, read_only) = match text.strip_suffix(":ro") {
         Some(text) => (text, true),
         None => (text, false),

@@ -14,10 +14,11 @@ const MARKS: usize = 4000;
 /// The ranges of a profile, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// All of them, in the order of their first touch.
+    /// All files of the profile, in the order of their first touch.
     pub files: Vec<TouchedFile>,
+    /// The first ranges, in the order of their first touch.
     pub touches: Vec<TouchedRange>,
-    /// Ranges behind the last that is kept.
+    /// How many ranges come after the last in `touches`.
     pub left_out: usize,
 }
 
@@ -111,6 +112,7 @@ fn coarse(ranges: Vec<TouchedRange>) -> Vec<TouchedRange> {
 /// A file of which something was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TouchedFile {
+    /// Its path as people read it.
     pub path: String,
     /// Bytes.
     pub len: u64,
@@ -122,7 +124,9 @@ pub struct TouchedFile {
 pub struct TouchedRange {
     /// The number of the file.
     pub file: u32,
+    /// The first page.
     pub first: u64,
+    /// How many pages.
     pub count: u64,
     /// Microseconds since the start of the recording, which takes longer than a launch.
     pub at: u64,

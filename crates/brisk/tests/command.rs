@@ -3,7 +3,8 @@
 mod sandbox;
 
 use std::io::Read;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use sandbox::{Sandbox, noise};
 
@@ -60,27 +61,34 @@ fn what_is_no_image_is_said_by_name() {
     assert!(!sandbox.path("out").exists());
 }
 
-/// A copy of the small program, without the one that knows all verbs.
+/// Copies of these programs in a directory where no others are.
+fn alone(sandbox: &Sandbox, programs: &[&str]) -> PathBuf {
+    let alone = sandbox.path("alone");
+    std::fs::create_dir(&alone).unwrap();
+    for name in programs {
+        let built = Path::new(env!("CARGO_BIN_EXE_brisk")).with_file_name(name);
+        // By another process: a file that a thread of this one writes may be open in the child of another.
+        let copied = Command::new("cp")
+            .args([&built, &alone.join(name)])
+            .status();
+        assert!(copied.unwrap().success());
+    }
+    alone
+}
+
 #[test]
 fn without_its_tools_brisk_runs_programs_and_says_what_is_missing() {
     let sandbox = Sandbox::empty();
-    let alone = sandbox.path("alone");
-    std::fs::create_dir(&alone).unwrap();
-    let brisk = alone.join("brisk");
-    // By another process: a file that a thread of this one writes may be open in the child of another.
-    let copied = std::process::Command::new("cp")
-        .args([env!("CARGO_BIN_EXE_brisk").as_ref(), brisk.as_os_str()])
-        .status();
-    assert!(copied.unwrap().success());
+    let alone = alone(&sandbox, &["brisk"]);
     let said = |args: &[&str]| {
-        let output = std::process::Command::new(&brisk).args(args).output();
+        let output = Command::new(alone.join("brisk")).args(args).output();
         sandbox::outcome(output.unwrap())
     };
     let listed = said(&["ls", "app.img"]);
     assert_eq!(listed.code, 2);
     let expected = format!(
-        "brisk: {}: cannot be started, and does all but start programs; install it again beside brisk: No such \
-         file or directory (os error 2)\n",
+        "brisk: {}: cannot be started; it does everything but start programs; install it again beside brisk: \
+         No such file or directory (os error 2)\n",
         alone.join("brisk-tools").display()
     );
     assert_eq!(listed.stderr, expected);
@@ -92,6 +100,37 @@ fn without_its_tools_brisk_runs_programs_and_says_what_is_missing() {
         run.stderr.contains("none.img: cannot open the image"),
         "{run:?}"
     );
+}
+
+#[test]
+fn without_the_lab_brisk_says_how_to_get_it() {
+    let sandbox = Sandbox::empty();
+    let alone = alone(&sandbox, &["brisk", "brisk-tools"]);
+    let said = |args: &[&str]| {
+        let output = Command::new(alone.join("brisk")).args(args).output();
+        sandbox::outcome(output.unwrap())
+    };
+    let expected = format!(
+        "brisk: {}: cannot be started; it does what brisk lab is asked for; install it beside brisk, as make \
+         install does: No such file or directory (os error 2)\n",
+        alone.join("brisk-lab").display()
+    );
+    for args in [
+        &["lab"][..],
+        &["lab", "--help"],
+        &["lab", "launch", "--quick", "--", "true"],
+        &["help", "lab", "launch"],
+    ] {
+        let lab = said(args);
+        assert_eq!((lab.code, &lab.stderr), (2, &expected), "{args:?}");
+    }
+    // The verb is listed, and has a page that says where it is done.
+    let help = said(&["--help"]).stdout;
+    assert!(help.contains("\n  lab      Measures how fast "), "{help}");
+    let pages = sandbox.path("pages");
+    assert_eq!(said(&["man", pages.to_str().unwrap()]).code, 0);
+    let page = std::fs::read_to_string(pages.join("brisk-lab.1")).unwrap();
+    assert!(page.contains("This is the program brisk\\-lab"), "{page}");
 }
 
 #[test]

@@ -22,7 +22,8 @@ fn verbs(help: &str) -> BTreeSet<String> {
         .skip(1)
         .take_while(|line| !line.is_empty())
         .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
-        .filter(|verb| !verb.is_empty() && *verb != "help");
+        // That of the lab is its own.
+        .filter(|verb| !verb.is_empty() && !["help", "lab"].contains(verb));
     listed
         .chain(["completions", "man"])
         .map(str::to_owned)

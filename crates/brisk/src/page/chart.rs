@@ -8,12 +8,14 @@ use std::fmt::Write;
 
 use super::{CHART_STYLE, escaped};
 
-/// Whose figures these are, which says their colour.
+/// Whose figures these are. Each has a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
+    /// brisk's.
     Brisk,
+    /// Those of other tools.
     Rival,
-    /// What others are compared with.
+    /// Those that all others are compared with.
     Own,
 }
 
@@ -27,13 +29,16 @@ impl Whose {
     }
 }
 
-/// What is measured of one of several.
+/// One of several that are compared, with its figures.
 #[derive(Debug, Clone)]
 pub struct Row {
+    /// What stands at the start of the line.
     pub name: String,
     /// What stands at the end of the line.
     pub figure: String,
+    /// Whose figures they are.
     pub whose: Whose,
+    /// The figures.
     pub values: Vec<f64>,
 }
 
@@ -224,8 +229,11 @@ fn height_of(rows: &[Row]) -> f64 {
 /// Box plots that are shown together, below their heading.
 #[derive(Debug)]
 pub struct Plots {
+    /// What stands above them.
     pub heading: String,
+    /// A box plot for each.
     pub rows: Vec<Row>,
+    /// Where a dashed line is.
     pub reference: Option<f64>,
 }
 
@@ -338,6 +346,7 @@ pub fn bars(title: &str, rows: &[Row], unit: &str) -> String {
 /// A line through points.
 #[derive(Debug, Clone)]
 pub struct Curve {
+    /// Across and up, in the units of the axes.
     pub points: Vec<(f64, f64)>,
     /// In another colour, and dashed.
     pub is_second: bool,
@@ -348,6 +357,7 @@ pub struct Curve {
 pub struct Scale<'a> {
     /// Where ticks are, and what they say.
     pub ticks: &'a [(f64, String)],
+    /// The value at the end of the axis.
     pub max: f64,
 }
 

@@ -36,6 +36,7 @@ impl Page {
         self.html(&format!("<h{level} id=\"{id}\">{text}</h{level}>\n"))
     }
 
+    /// A paragraph of text.
     pub fn paragraph(&mut self, text: &str) -> &mut Self {
         self.html(&format!("<p>{}</p>\n", escaped(text)))
     }
@@ -50,6 +51,7 @@ impl Page {
         self.html(&format!("<p><code>{}</code></p>\n", escaped(text)))
     }
 
+    /// A list with a dot before each item; nothing if there are none.
     pub fn list(&mut self, items: &[String]) -> &mut Self {
         if items.is_empty() {
             return self;

@@ -8,7 +8,6 @@ pub mod doctor;
 pub mod extract;
 pub mod hot;
 pub mod info;
-pub mod lab;
 pub mod ls;
 pub mod man;
 pub mod mount;

@@ -8,6 +8,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Once;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -133,10 +134,14 @@ impl Stage {
         }
         symlink("bin/app", stage.path("tree/link")).unwrap();
         stage.pack("app.img");
-        let built = Path::new(env!("CARGO_BIN_EXE_brisk"));
-        if !everybody_reaches(built) {
-            for name in ["brisk", "brisk-tools", "brisk-reads"] {
+        let built = built();
+        if !everybody_reaches(&built) {
+            for name in ["brisk", "brisk-tools", "brisk-lab", "brisk-reads"] {
                 let built = built.with_file_name(name);
+                // The tests of brisk do without the lab.
+                if !built.exists() {
+                    continue;
+                }
                 if fs::hard_link(&built, stage.path(name)).is_err() {
                     // By another process: a file that a thread of this one writes may be open in the
                     // child of another, which keeps it from being executed.
@@ -162,7 +167,7 @@ impl Stage {
         let own = self.path("brisk");
         match own.exists() {
             true => own,
-            false => env!("CARGO_BIN_EXE_brisk").into(),
+            false => built(),
         }
     }
 
@@ -345,6 +350,44 @@ impl Stage {
         entries
             .filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok())
             .collect()
+    }
+}
+
+/// The command that is tested. Cargo names it to the tests of its own package. Those of `brisk-lab`
+/// find it beside their own program, and make sure that it was built from the sources that are there.
+pub fn built() -> PathBuf {
+    if let Some(brisk) = option_env!("CARGO_BIN_EXE_brisk") {
+        return brisk.into();
+    }
+    let Some(lab) = option_env!("CARGO_BIN_EXE_brisk-lab") else {
+        panic!("these are tests of brisk or of brisk-lab");
+    };
+    static CHECKED: Once = Once::new();
+    CHECKED.call_once(|| {
+        for name in ["brisk", "brisk-tools"] {
+            assert_newer_than_sources(&Path::new(lab).with_file_name(name));
+        }
+    });
+    Path::new(lab).with_file_name("brisk")
+}
+
+fn assert_newer_than_sources(program: &Path) {
+    let build = "run cargo build -p brisk with the options of these tests";
+    let time = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
+    let Ok(built) = time(program) else {
+        panic!("{} is not built; {build}", program.display());
+    };
+    // Cargo writes there what it was made of: `program: source source …`.
+    let list = fs::read_to_string(program.with_extension("d")).expect("cargo writes a list");
+    let (_, sources) = list.split_once(": ").expect("a list of sources");
+    for source in sources.replace("\\ ", "\0").split_whitespace() {
+        let source = source.replace('\0', " ");
+        let is_older = time(Path::new(&source)).is_ok_and(|time| time <= built);
+        assert!(
+            is_older,
+            "{} is older than {source}; {build}",
+            program.display()
+        );
     }
 }
 

@@ -1,0 +1,344 @@
+//! A program to launch: what a spec says, and where its files are.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use brisk_mount::{Bind, Readiness};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use brisk::parse_bind;
+use brisk::parse_readiness;
+use brisk::say;
+
+/// What a program finds in its home directory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Home {
+    /// Nothing.
+    #[default]
+    Fresh,
+    /// What its launches before have left there.
+    Kept,
+}
+
+/// A program and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Words {
+    pub program: OsString,
+    pub arguments: Vec<OsString>,
+}
+
+impl Words {
+    /// None if there is no program.
+    pub fn new(words: impl IntoIterator<Item = impl Into<OsString>>) -> Option<Self> {
+        let mut words = words.into_iter().map(Into::into);
+        Some(Self {
+            program: words.next()?,
+            arguments: words.collect(),
+        })
+    }
+
+    /// As people read them.
+    pub fn shown(&self) -> Vec<String> {
+        std::iter::once(&self.program)
+            .chain(&self.arguments)
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+impl Serialize for Words {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.shown())
+    }
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let words = Vec::<String>::deserialize(deserializer)?;
+        Self::new(words).ok_or_else(|| D::Error::custom("there is no program"))
+    }
+}
+
+/// A program to launch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct App {
+    /// What tables and results call it.
+    pub name: String,
+    /// Canonical.
+    pub tree: PathBuf,
+    /// Where the program expects its tree: the tree is its root directory if that is `/`.
+    pub at: PathBuf,
+    /// What is measured.
+    pub command: Words,
+    /// The same program on other inputs.
+    pub train: Vec<Words>,
+    /// Beside `PATH`, `HOME` and `LC_ALL`.
+    pub env: BTreeMap<String, String>,
+    /// `SRC:DST` or `SRC:DST:ro`.
+    pub binds: Vec<String>,
+    /// When a launch is over, as [`ready`] reads it.
+    pub ready: String,
+    /// What every launch prints, somewhere on standard output.
+    pub prints: Option<String>,
+    /// All that every launch prints on standard output.
+    pub prints_exactly: Option<String>,
+    /// What is in the home directory.
+    pub home: Home,
+    /// Whether the lab starts an X server for it.
+    #[serde(default)]
+    pub display: bool,
+}
+
+/// A spec as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Spec {
+    name: String,
+    tree: PathBuf,
+    /// The program that makes the tree, and its arguments; the tree's path comes after them.
+    #[serde(default)]
+    build: Vec<String>,
+    #[serde(default)]
+    root: bool,
+    at: Option<PathBuf>,
+    command: Vec<String>,
+    #[serde(default)]
+    train: Vec<Vec<String>>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    binds: Vec<String>,
+    ready: Option<String>,
+    prints: Option<String>,
+    prints_exactly: Option<String>,
+    #[serde(default)]
+    home: Home,
+    #[serde(default)]
+    display: bool,
+}
+
+impl App {
+    /// The app that the spec at `path` describes. Its tree is looked for in `trees`, or beside the
+    /// spec, and built there by the spec's program if it is not there.
+    pub fn open(path: &Path, trees: Option<&Path>) -> Result<Self> {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read the spec {}", path.display()))?;
+        let spec: Spec = toml::from_str(&text).map_err(|e| {
+            let at = e.span().map_or(0, |span| span.start);
+            let before = text.get(..at).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().len() + 1;
+            let what = e.message().replace('\n', ", ");
+            anyhow::anyhow!("{}, line {line}, column {column}: {what}", path.display())
+        })?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let tree = trees.unwrap_or(folder).join(&spec.tree);
+        if !tree.exists() {
+            build(&spec.build, folder, &tree)
+                .with_context(|| format!("{}, field tree", path.display()))?;
+        }
+        let words = |field: &str, words: Vec<String>| {
+            let no_program = || format!("{}, field {field}: there is no program", path.display());
+            Words::new(words).with_context(no_program)
+        };
+        let train = spec.train.into_iter().map(|train| words("train", train));
+        let at = match (spec.root, spec.at) {
+            (true, Some(_)) => bail!(
+                "{}: root and at are both given, allowed is one: a root directory has no place",
+                path.display()
+            ),
+            (true, None) => Some(PathBuf::from("/")),
+            (false, at) => at,
+        };
+        let app = Self {
+            name: spec.name,
+            env: spec.env,
+            binds: spec.binds,
+            ready: spec.ready.unwrap_or_else(|| "exit".to_owned()),
+            prints: spec.prints,
+            prints_exactly: spec.prints_exactly,
+            home: spec.home,
+            display: spec.display,
+            train: train.collect::<Result<_>>()?,
+            ..Self::new(&tree, at.as_deref(), words("command", spec.command)?)?
+        };
+        app.check()
+            .with_context(|| path.display().to_string())
+            .map(|()| app)
+    }
+
+    /// The program `command` in `tree`, which it expects `at` a place, or where it is.
+    pub fn new(tree: &Path, at: Option<&Path>, command: Words) -> Result<Self> {
+        let tree = tree
+            .canonicalize()
+            .with_context(|| format!("cannot find the tree {}", tree.display()))?;
+        ensure!(tree.is_dir(), "{} is no directory", tree.display());
+        let at = match at {
+            Some(at) => at
+                .canonicalize()
+                .with_context(|| format!("cannot find the place {}", at.display()))?,
+            None => tree.clone(),
+        };
+        let name = tree.file_name().unwrap_or(OsStr::new("/"));
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            tree,
+            at,
+            command,
+            train: Vec::new(),
+            env: BTreeMap::new(),
+            binds: Vec::new(),
+            ready: "exit".to_owned(),
+            prints: None,
+            prints_exactly: None,
+            home: Home::Fresh,
+            display: false,
+        })
+    }
+
+    /// Whether the tree is the program's root directory.
+    pub fn is_root(&self) -> bool {
+        self.at == Path::new("/")
+    }
+
+    /// What is bound where.
+    pub fn binds(&self) -> Result<Vec<Bind>> {
+        let bind = |text: &String| {
+            parse_bind(text).map_err(|e| anyhow::anyhow!("field binds: found {text}, {e}"))
+        };
+        self.binds.iter().map(bind).collect()
+    }
+
+    /// Finds out before anything is built what can be known.
+    fn check(&self) -> Result<()> {
+        ready(&self.ready).with_context(|| format!("field ready: found {}", self.ready))?;
+        self.binds()?;
+        let commands = [("command", &self.command)]
+            .into_iter()
+            .chain(self.train.iter().map(|command| ("train", command)));
+        for (field, command) in commands {
+            let program = Path::new(&command.program);
+            ensure!(
+                !self.is_root() || program.is_absolute(),
+                "field {field}: found {}, allowed is an absolute path in the tree",
+                program.display()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// When a launch is over. The clock stops there, so a time that is given says nothing, and what is
+/// looked for by polling is found late.
+pub fn ready(text: &str) -> Result<Readiness> {
+    match parse_readiness(text.into()) {
+        Ok(ready @ (Readiness::Exit | Readiness::Line(_) | Readiness::Window(_))) => Ok(ready),
+        _ => bail!("allowed are exit, line:TEXT, window and window:TITLE"),
+    }
+}
+
+fn build(program: &[String], folder: &Path, tree: &Path) -> Result<()> {
+    let Some((program, arguments)) = program.split_first() else {
+        bail!(
+            "there is no {}, and no field build that says how to make it; name the folder that has it with --trees",
+            tree.display()
+        );
+    };
+    // Beside the spec, whatever the working directory is.
+    let program = match program.contains('/') {
+        true => folder.join(program),
+        false => program.into(),
+    };
+    say(&format!("{}: is built first", tree.display()));
+    let status = Command::new(&program)
+        .args(arguments)
+        .arg(tree)
+        // stdout is the table's.
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    ensure!(
+        status.success() && tree.is_dir(),
+        "{} did not make {}: it ended with {status}",
+        program.display(),
+        tree.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> Result<App> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("tree")).unwrap();
+        fs::write(dir.path().join("app.toml"), text).unwrap();
+        App::open(&dir.path().join("app.toml"), None)
+    }
+
+    fn refusal(text: &str) -> String {
+        let text = format!("{:#}", spec(text).unwrap_err());
+        text.split_once("app.toml").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn a_spec_is_read() {
+        let app = spec(
+            "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['/bin/a', 'x']\n\
+             train = [['/bin/a', 'y']]\nhome = 'kept'\nprints-exactly = \"x\\n\"\n",
+        )
+        .unwrap();
+        assert!(app.is_root() && app.tree.ends_with("tree"));
+        assert_eq!(app.command.shown(), ["/bin/a", "x"]);
+        assert_eq!(app.train, [Words::new(["/bin/a", "y"]).unwrap()]);
+        assert_eq!(
+            (app.home, app.prints_exactly.as_deref()),
+            (Home::Kept, Some("x\n"))
+        );
+    }
+
+    #[test]
+    fn each_fault_of_a_spec_says_its_place() {
+        let table = [
+            (
+                "name = 'a'\ntree = 'tree'\n  trees = 'x'\n",
+                ", line 3, column 3: unknown field `trees`, expected one of",
+            ),
+            (
+                "name = 'a'\ntree = 'tree'\n",
+                ", line 1, column 1: missing field `command`",
+            ),
+            (
+                "name = 'a'\ntree = 'none'\ncommand = ['a']\n",
+                ", field tree: there is no ",
+            ),
+            (
+                "name = 'a'\ntree = 'tree'\ncommand = ['a']\nready = 'after:1'\n",
+                ": field ready: found after:1: allowed are exit, line:TEXT, window and window:TITLE",
+            ),
+            (
+                "name = 'a'\ntree = 'tree'\ncommand = ['a']\nbinds = ['a']\n",
+                ": field binds: found a, allowed is SRC:DST or SRC:DST:ro",
+            ),
+            (
+                "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['a']\n",
+                ": field command: found a, allowed is an absolute path in the tree",
+            ),
+            (
+                "name = 'a'\ntree = 'tree'\ncommand = ['a']\ntrain = [[]]\n",
+                ", field train: there is no program",
+            ),
+        ];
+        for (text, message) in table {
+            let found = refusal(text);
+            assert!(found.starts_with(message), "{found}");
+        }
+    }
+}

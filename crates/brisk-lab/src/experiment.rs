@@ -1,0 +1,985 @@
+//! Measuring apps in formats, interleaved.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::iter::repeat_n;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use brisk_image::{Limits, PAGE, Profile};
+use brisk_mount::PageEvent;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::ablation::Change;
+use super::app::{App, Home, Words};
+use super::cold::Chill;
+use super::contender::{Contender, Replay, Start};
+use super::file_sizes::up_to;
+use super::format::Format;
+use super::machine::Machine;
+use super::probe::reason_against;
+use super::program;
+use super::proof::{self, Proven};
+use super::read_ahead::{ReadAhead, device_of};
+use super::reclaim;
+use super::results::{AppResults, Cannot, Kind, Measured, Recorded, Results, Run, Settings};
+use super::rival::{Order, Rival, version};
+use super::sample;
+use super::stage::{Stage, runtime, shown, work_off};
+use super::throttle::{Lift, Throttle, allows};
+use super::training::Training;
+use super::undo::Undo;
+use super::walk::{Walked, walk};
+use super::wrong;
+use super::x_server::XServer;
+use brisk::say;
+use brisk::timeline::{Filling, Timeline};
+use brisk::{Rate, one_of_each_kind};
+
+/// How many bytes a warm launch may read from the disk: a file of the system or two, one
+/// read-ahead each, or a share of what the cold one read. The kernel's SquashFS keeps no listings
+/// of directories, and reads those that a program lists again each time.
+const WARM: u64 = 256 << 10;
+const WARM_SHARE: u64 = 50;
+
+/// How many launches may come between a cold one and one that reads next to nothing from the disk.
+const UNTIL_WARM: u32 = 5;
+
+/// How long a server may take to write what it has filled.
+const LOGGING: Duration = Duration::from_secs(30);
+
+/// How many ranges of a profile results have: more than a picture shows. Of files they have all.
+const TOUCHES: usize = 10_000;
+
+/// What is to be measured, and how.
+#[derive(Debug)]
+pub struct Experiment {
+    pub apps: Vec<App>,
+    pub formats: Vec<Format>,
+    pub runs: u32,
+    /// Recordings of each command that a profile is made of.
+    pub recordings: u32,
+    /// Where results go. Images are made below it, and removed.
+    pub out: PathBuf,
+    pub read_ahead_kib: u32,
+    pub chill: Chill,
+    /// Of the disks that hold trees and images, while launches are measured.
+    pub limits: Vec<Rate>,
+    /// Decides the orders.
+    pub seed: u64,
+    /// Measures walks alone, of about so many bytes of each tree.
+    pub sample: Option<u64>,
+    /// Says nothing about how far it is.
+    pub quiet: bool,
+}
+
+/// The measuring of one app.
+struct Measuring<'a> {
+    experiment: &'a Experiment,
+    app: &'a App,
+    /// Those that can run here.
+    formats: &'a [Format],
+    stage: &'a mut Stage,
+    undo: &'a mut Undo,
+    /// The tree as it was at the beginning.
+    tree: Walked,
+    /// Bytes of the tree that it is a sample of.
+    sample_of: Option<u64>,
+    recorded: Vec<Recorded>,
+    /// Of the launch that is measured.
+    timeline: Option<Timeline>,
+    demanded: Option<u64>,
+    /// Of the disk, once it was measured; none in it if it cannot be.
+    charge: Option<Option<String>>,
+}
+
+impl Experiment {
+    /// Finds out what can be known before anything is done.
+    pub fn check(&self) -> Result<()> {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "brisk lab needs root, to mount images and to empty the page cache; run it as \
+             root, for example with sudo"
+        );
+        for (at, format) in self.formats.iter().enumerate() {
+            ensure!(
+                !self.formats[..at].contains(format),
+                "--formats has {format} twice, allowed is once"
+            );
+            let same = |other: &&Format| {
+                other
+                    .image_name()
+                    .is_some_and(|name| format.image_name() == Some(name))
+            };
+            if let Some(other) = self.formats[..at].iter().find(same) {
+                bail!(
+                    "--formats has {other} and {format}, whose rows would have the same name; allowed are images \
+                     with different file names: link one"
+                );
+            }
+        }
+        one_of_each_kind(&self.limits).context("--disk")
+    }
+
+    /// Finds out whether trees and results can be where they are.
+    fn check_places(&self) -> Result<()> {
+        for path in self
+            .apps
+            .iter()
+            .flat_map(|app| [&app.tree, &app.at])
+            .chain([&self.out])
+        {
+            ensure!(
+                path.to_str().is_some(),
+                "the path {} is no UTF-8, which results are written in; give the directory another \
+                 name",
+                path.display()
+            );
+        }
+        // As far as it is there already.
+        let out = std::path::absolute(&self.out)?;
+        let out = out.ancestors().find_map(|path| path.canonicalize().ok());
+        let around = |app: &&App| out.as_ref().is_some_and(|out| out.starts_with(&app.tree));
+        if let Some(app) = self.apps.iter().find(around) {
+            bail!(
+                "--out is {}, which is in the tree {}: images and results would be a part of it; allowed is a \
+                 directory outside",
+                self.out.display(),
+                app.tree.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Measures. What is known so far is in `raw.json` after every repetition.
+    ///
+    /// The process enters a mount namespace of its own, and must have one thread.
+    pub fn run(&self) -> Result<Results> {
+        self.check_places()?;
+        let made = || {
+            fs::create_dir_all(&self.out)?;
+            let out = self.out.canonicalize()?;
+            let work = tempfile::Builder::new().prefix("work-").tempdir_in(&out)?;
+            let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
+            fs::create_dir(runtime(ground.path()))?;
+            fs::set_permissions(
+                runtime(ground.path()),
+                std::os::unix::fs::PermissionsExt::from_mode(0o700),
+            )?;
+            Ok::<_, std::io::Error>((out, work, ground))
+        };
+        let (out, work, ground) =
+            made().with_context(|| format!("cannot make {}", self.out.display()))?;
+        let mut undo = Undo::start(&runtime(ground.path()))?;
+        // From here on, they are the other process's to remove: in this one's namespace things will
+        // be mounted in them.
+        undo.remove(work.path())?;
+        undo.remove(ground.path())?;
+        let (work, ground) = (work.keep(), ground.keep());
+        let measured = self.measure(&out, &work, &ground, &mut undo);
+        let undone = undo.finish();
+        let results = measured?;
+        undone.map(|()| results)
+    }
+
+    fn measure(&self, out: &Path, work: &Path, ground: &Path, undo: &mut Undo) -> Result<Results> {
+        brisk_mount::enter_private()?;
+        let processors = std::thread::available_parallelism().map_or(1, Into::into);
+        let disk = device_of(work)?;
+        let mut results = Results {
+            brisk_lab: 1,
+            brisk: env!("CARGO_PKG_VERSION").to_owned(),
+            mksquashfs: None,
+            tools: Vec::new(),
+            started: jiff::Timestamp::now().to_string(),
+            machine: Machine::describe(work, processors)?,
+            disk: disk
+                .as_deref()
+                .and_then(Path::file_name)
+                .map(|name| name.to_string_lossy().into_owned()),
+            read_ahead: Vec::new(),
+            stopped: Vec::new(),
+            settings: Settings {
+                runs: self.runs,
+                recordings: self.recordings,
+                seed: self.seed,
+                read_ahead_kib: self.read_ahead_kib,
+                bytes_per_second: self.limits.iter().find_map(|limit| match limit {
+                    Rate::Bytes(bytes) => Some(*bytes),
+                    Rate::Operations(_) => None,
+                }),
+                operations_per_second: self.limits.iter().find_map(|limit| match limit {
+                    Rate::Bytes(_) => None,
+                    Rate::Operations(number) => Some(*number),
+                }),
+                proven: Vec::new(),
+                cold: match self.chill {
+                    Chill::System => "system",
+                    Chill::Files => "files",
+                }
+                .to_owned(),
+            },
+            cannot: Vec::new(),
+            apps: Vec::new(),
+        };
+        let mut stage = Stage::new(work, ground, ReadAhead::new(self.read_ahead_kib))?;
+        let formats = self.probe(&mut stage, undo, &mut results)?;
+        results.stopped = reclaim::stop(undo)?;
+        for app in &self.apps {
+            let mut app = app.clone();
+            for path in [work, &app.tree] {
+                stage.read_ahead().set(path, undo)?;
+            }
+            stage.uncover(&app.tree)?;
+            let mut tree = walk(&app.tree)?;
+            let sample_of = self.sample.map(|_| tree.bytes);
+            if let Some(size) = self.sample.filter(|size| *size < tree.bytes) {
+                let sample = stage.path("sample");
+                sample::take(&app.tree, &tree.files, size, &sample)?;
+                tree = walk(&sample)?;
+                app.tree = sample;
+            }
+            let x_server = match app.display {
+                true => Some(XServer::start(undo)?),
+                false => None,
+            };
+            if let Some(server) = &x_server {
+                app.env.insert("DISPLAY".to_owned(), server.name.clone());
+            }
+            let app = &app;
+            let mut measuring = Measuring {
+                experiment: self,
+                app,
+                formats: &formats,
+                stage: &mut stage,
+                undo: &mut *undo,
+                tree,
+                sample_of,
+                recorded: Vec::new(),
+                timeline: None,
+                demanded: None,
+                charge: None,
+            };
+            measuring
+                .run(out, &mut results)
+                .with_context(|| app.name.clone())?;
+            if let Some(server) = x_server {
+                server.end(undo)?;
+            }
+        }
+        Ok(results)
+    }
+
+    /// Finds out which formats can run here, and notes why others cannot.
+    fn probe(
+        &self,
+        stage: &mut Stage,
+        undo: &mut Undo,
+        results: &mut Results,
+    ) -> Result<Vec<Format>> {
+        let mut formats = Vec::new();
+        for format in &self.formats {
+            match reason_against(format, stage, undo) {
+                None => formats.push(format.clone()),
+                Some(reason) => {
+                    if !self.quiet {
+                        say(&format!("{format} cannot run here: {reason}"));
+                    }
+                    results.cannot.push(Cannot {
+                        name: format.to_string(),
+                        reason,
+                    });
+                }
+            }
+        }
+        if let [Cannot { name, reason }, others @ ..] = &*results.cannot
+            && formats.is_empty()
+        {
+            bail!(
+                "no format can run here: {name} because {reason}; {} others neither",
+                others.len()
+            );
+        }
+        let tools = [
+            ("mksquashfs", "-version"),
+            ("mkfs.erofs", "--version"),
+            ("squashfuse", "--help"),
+        ];
+        let uses = |tool: &str, format: &Format| match tool {
+            "squashfuse" => *format == Format::Squashfuse,
+            _ => format.rival().is_some_and(|rival| rival.tool() == tool),
+        };
+        for (tool, argument) in tools {
+            if formats.iter().any(|format| uses(tool, format)) {
+                results.tools.extend(version(tool, argument));
+            }
+        }
+        results.mksquashfs = results
+            .tools
+            .iter()
+            .find(|t| t.starts_with("mksq"))
+            .cloned();
+        Ok(formats)
+    }
+}
+
+impl Measuring<'_> {
+    fn run(&mut self, out: &Path, results: &mut Results) -> Result<()> {
+        // What another app has left.
+        self.stage.prepare_home(Home::Fresh)?;
+        let launches = self.experiment.sample.is_none();
+        if launches {
+            self.try_all()?;
+            // A first launch may leave caches in the tree, which images of it then have.
+            self.tree = walk(&self.app.tree)?;
+        }
+        let index = results.apps.len();
+        results.apps.push(AppResults {
+            app: self.app.clone(),
+            tree_files: self.tree.files.len(),
+            tree_bytes: self.tree.bytes,
+            sample_of: self.sample_of,
+            file_sizes: up_to(self.tree.files.iter().map(|file| file.len)),
+            timeline: None,
+            filling: None,
+            replaying: None,
+            demanded_bytes: None,
+            recorded: Vec::new(),
+            rows: Vec::new(),
+            runs: Vec::new(),
+        });
+        let contenders = self.build()?;
+        results.apps[index].recorded = std::mem::take(&mut self.recorded);
+        results.apps[index].timeline = self.timeline.take();
+        results.apps[index].demanded_bytes = self.demanded;
+        let commands: Vec<_> = contenders
+            .iter()
+            .map(|c| shown(&self.launch_of(c)))
+            .collect();
+        // Not while images are made.
+        let (lifts, proven) = self.throttle(out)?;
+        for proof in proven {
+            let known = &mut results.settings.proven;
+            if !known
+                .iter()
+                .any(|p| (&p.disk, &p.of) == (&proof.disk, &proof.of))
+            {
+                known.push(proof);
+            }
+        }
+        let mut tasks = Vec::new();
+        if launches {
+            tasks.extend((0..contenders.len()).map(|who| (who, Kind::Cold)));
+        }
+        let walks = (0..contenders.len()).filter(|who| contenders[*who].walks());
+        tasks.extend(walks.map(|who| (who, Kind::Walk)));
+        let mut rng = fastrand::Rng::with_seed(self.experiment.seed);
+        for repetition in 0..self.experiment.runs {
+            rng.shuffle(&mut tasks);
+            for (place, &(who, kind)) in tasks.iter().enumerate() {
+                let contender = &contenders[who];
+                let name = contender.name();
+                let measured = match kind {
+                    Kind::Walk => self.walk(contender),
+                    Kind::Cold | Kind::Warm => self.launch(contender),
+                };
+                for measured in measured.with_context(|| name.clone())? {
+                    self.say(&format!(
+                        "{} {}/{}: {name}, {measured}",
+                        self.app.name,
+                        repetition + 1,
+                        self.experiment.runs,
+                    ));
+                    results.apps[index].runs.push(Run {
+                        contender: who,
+                        name: name.clone(),
+                        repetition,
+                        place,
+                        measured,
+                    });
+                }
+            }
+            results.apps[index].tally(&contenders, &commands, self.experiment.seed);
+            results.read_ahead = self.stage.read_ahead().devices();
+            results.write(out)?;
+        }
+        // Not one of those that are timed: taking note of all takes time.
+        if let Some(timeline) = results.apps[index].timeline.clone().filter(|_| launches) {
+            let mut watch = |is_one: fn(&Format) -> bool| -> Result<Option<Filling>> {
+                let same = |c: &&Contender| c.training == Some(Training::Same) && is_one(&c.format);
+                let Some(contender) = contenders.iter().find(same) else {
+                    return Ok(None);
+                };
+                self.watch(contender, &timeline).context("watched")
+            };
+            let app = &mut results.apps[index];
+            app.filling = watch(|format| matches!(format, Format::Filled(_)))?;
+            app.replaying = watch(|format| matches!(format, Format::DirectoryReplayed))?;
+            results.write(out)?;
+        }
+        lifts.into_iter().rev().try_for_each(Lift::lift)
+    }
+
+    /// Bounds what can be read from the disks of the tree and of what is made in `out`, and proves
+    /// that it is.
+    fn throttle(&mut self, out: &Path) -> Result<(Vec<Lift>, Vec<Proven>)> {
+        let limits = &self.experiment.limits;
+        let mut disks = Vec::new();
+        let (mut lifts, mut proven) = (Vec::new(), Vec::new());
+        if limits.is_empty() {
+            return Ok((lifts, proven));
+        }
+        let throttle = Throttle::find()?;
+        let largest = self.tree.files.iter().max_by_key(|file| file.len);
+        let made = proof::make_file(&self.stage.path("."))?;
+        let files = [
+            (out, Some(&*made)),
+            (&*self.app.tree, largest.map(|file| &*file.path)),
+        ];
+        for (path, file) in files {
+            let disk = device_of(path)?.with_context(|| {
+                format!(
+                    "{} is on no disk that the system names, which --disk needs",
+                    path.display()
+                )
+            })?;
+            if !disks.contains(&disk) {
+                lifts.extend(throttle.set(limits, &disk, self.undo)?);
+                let file = file.context("the tree has no file to prove with that --disk binds")?;
+                for proof in proof::prove(limits, &disk, file)? {
+                    self.say(&format!(
+                        "{}: {:.0} {}/s are asked for, {:.0} are got by direct reads",
+                        proof.disk, proof.asked_per_second, proof.of, proof.got_per_second
+                    ));
+                    proven.push(proof);
+                }
+                disks.push(disk);
+            }
+        }
+        Ok((lifts, proven))
+    }
+
+    fn say(&self, text: &str) {
+        if !self.experiment.quiet {
+            say(text);
+        }
+    }
+
+    /// Tries every command from the tree, so that nothing is built for one that fails.
+    fn try_all(&mut self) -> Result<()> {
+        let commands = std::iter::once(&self.app.command).chain(&self.app.train);
+        for words in commands {
+            self.stage.prepare_home(self.app.home)?;
+            self.stage.set_up(self.app, &Start::Directory, self.undo)?;
+            let command = self.stage.launch(self.app, &Start::Directory, None, words);
+            let shown = shown(&command).join(" ");
+            // What other inputs print is not known.
+            let app = match words == &self.app.command {
+                true => self.app.clone(),
+                false => App {
+                    prints: None,
+                    prints_exactly: None,
+                    ..self.app.clone()
+                },
+            };
+            let tried = program::time(command, &app, Instant::now(), self.undo);
+            self.stage.tear_down(self.undo)?;
+            tried.with_context(|| format!("from the directory: {shown}"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes images, profiles and hot packs. Those that contenders share are made once, and each
+    /// contender's time has them.
+    fn build(&mut self) -> Result<Vec<Contender>> {
+        let mut own = None;
+        let mut images: BTreeMap<Rival, Built> = BTreeMap::new();
+        let mut contenders = Vec::new();
+        let formats = self.formats;
+        let trains = formats.iter().any(Format::is_trained);
+        let image = self.stage.path("brisk.img");
+        if trains || formats.contains(&Format::Brisk) {
+            let mut pack = self
+                .stage
+                .brisk(&["pack", "-q", "--codec", "zstd", "--level", "15"]);
+            pack.arg(&self.app.tree).arg("-o").arg(&image);
+            own = Some(self.make(image.clone(), pack, work_off)?);
+        }
+        let profiles = match trains {
+            true => self.record(&image)?,
+            false => Vec::new(),
+        };
+        for format in formats {
+            if let Some(rival) = format.rival()
+                && !images.contains_key(&rival)
+            {
+                let image = self.stage.path(&rival.file_name());
+                let order = match (rival, &*profiles) {
+                    (Rival::SquashfsSorted, [(_, profile), ..]) => {
+                        let profile = Profile::open(profile, &Limits::of_profiles())?;
+                        Some(Order::write(
+                            &profile,
+                            &self.app.tree,
+                            &self.stage.path("."),
+                        )?)
+                    }
+                    _ => None,
+                };
+                let command = rival.command(&self.app.tree, &image, order.as_ref())?;
+                images.insert(
+                    rival,
+                    self.make(image, command, |pack, undo| rival.make(pack, undo))?,
+                );
+            }
+            let image = match format {
+                Format::Directory
+                | Format::DirectoryReplayed
+                | Format::DirectoryWrong
+                | Format::ReplayedBut(_) => None,
+                Format::Kernel(_)
+                | Format::KernelReplayed(_)
+                | Format::Squashfuse
+                | Format::Beside(_) => format.rival().and_then(|rival| images.get(&rival)),
+                Format::Brisk | Format::Filled(_) | Format::FilledBut(_) | Format::Wrong => {
+                    own.as_ref()
+                }
+                Format::BesideImage(path) => Some(&Built::given(path)?),
+            };
+            let Some(image) = image.cloned() else {
+                contenders.extend(self.replayed(
+                    &Contender {
+                        format: format.clone(),
+                        training: None,
+                        start: Start::Directory,
+                        replay: None,
+                        bytes: self.tree.bytes,
+                        build_seconds: 0.0,
+                        built_by: Vec::new(),
+                    },
+                    &profiles,
+                )?);
+                continue;
+            };
+            let Some(prefer) = format.hot_pack() else {
+                let path = image.path.clone();
+                let contender = Contender {
+                    format: format.clone(),
+                    training: None,
+                    start: match format {
+                        Format::Kernel(rival) | Format::KernelReplayed(rival) => Start::Kernel {
+                            image: path,
+                            filesystem: rival.filesystem(),
+                        },
+                        Format::Squashfuse => Start::Squashfuse { image: path },
+                        _ => Start::Session {
+                            image: path,
+                            hot: None,
+                            threads: None,
+                            log: None,
+                        },
+                    },
+                    replay: None,
+                    bytes: image.bytes,
+                    build_seconds: image.seconds,
+                    built_by: image.by,
+                };
+                contenders.extend(self.replayed(&contender, &profiles)?);
+                continue;
+            };
+            for (training, profile) in &profiles {
+                if !format.takes(*training) {
+                    continue;
+                }
+                let number = contenders.len();
+                let profile = &self.changed(format, profile)?;
+                let hot = self.stage.path(&format!("{number}.hot"));
+                let mut make = self.stage.brisk(&["hot", "-q", "--prefer"]);
+                make.arg(prefer);
+                make.arg(&image.path).arg("--profile").arg(profile);
+                make.arg("-o").arg(&hot);
+                let built = self.make(hot, make, work_off)?;
+                contenders.push(Contender {
+                    format: format.clone(),
+                    training: Some(*training),
+                    start: Start::Session {
+                        image: image.path.clone(),
+                        hot: Some(built.path.clone()),
+                        threads: format.change().and_then(Change::threads),
+                        log: None,
+                    },
+                    replay: None,
+                    bytes: image.bytes + built.bytes,
+                    build_seconds: image.seconds + built.seconds,
+                    built_by: image.by.iter().cloned().chain(built.by).collect(),
+                });
+            }
+        }
+        Ok(contenders)
+    }
+
+    /// A contender, or if its format replays, one for each profile.
+    fn replayed(
+        &mut self,
+        contender: &Contender,
+        profiles: &[(Training, PathBuf)],
+    ) -> Result<Vec<Contender>> {
+        if !contender.format.is_replayed() {
+            return Ok(vec![contender.clone()]);
+        }
+        let mut contenders = Vec::new();
+        for (training, profile) in profiles {
+            if contender.format.takes(*training) {
+                contenders.push(Contender {
+                    training: Some(*training),
+                    replay: Some(Replay {
+                        disk: self.charge(profile)?,
+                        profile: self.changed(&contender.format, profile)?,
+                        threads: contender.format.change().and_then(Change::threads),
+                        log: None,
+                    }),
+                    ..contender.clone()
+                });
+            }
+        }
+        Ok(contenders)
+    }
+
+    /// The profile, or what is made of it for a format that changes it.
+    fn changed(&self, format: &Format, profile: &Path) -> Result<PathBuf> {
+        let Some(change) = format.change() else {
+            return Ok(profile.to_owned());
+        };
+        let whole = Profile::open(profile, &Limits::of_profiles())?;
+        let Some(changed) = change.of(&whole, !format.is_replayed())? else {
+            return Ok(profile.to_owned());
+        };
+        let path = self.stage.path(&format!("{format}.profile"));
+        changed.write(&path)?;
+        Ok(path)
+    }
+
+    /// What the disk of the tree charges, with the limits that are set for it; none if that cannot be
+    /// measured and there are none.
+    fn charge(&mut self, profile: &Path) -> Result<Option<String>> {
+        if let Some(known) = &self.charge {
+            return Ok(known.clone());
+        }
+        let measured = self.stage.charge(self.app, profile, self.undo)?;
+        let (mut bytes, mut operations) = measured.unzip();
+        for limit in &self.experiment.limits {
+            let (known, most) = match limit {
+                Rate::Bytes(most) => (&mut bytes, *most),
+                Rate::Operations(most) => (&mut operations, *most),
+            };
+            *known = Some(known.map_or(most, |known| known.min(most)));
+        }
+        let bytes = bytes.map(|number| format!("bps={number}"));
+        let operations = operations.map(|number| format!("iops={number}"));
+        let charge: Vec<_> = bytes.into_iter().chain(operations).collect();
+        let charge = (!charge.is_empty()).then(|| charge.join(","));
+        Ok(self.charge.insert(charge).clone())
+    }
+
+    fn make(
+        &mut self,
+        path: PathBuf,
+        mut command: Command,
+        make: impl FnOnce(&mut Command, &mut Undo) -> Result<()>,
+    ) -> Result<Built> {
+        let words = shown(&command);
+        let clock = Instant::now();
+        make(&mut command, self.undo)?;
+        let seconds = clock.elapsed().as_secs_f64();
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        self.say(&format!(
+            "{}: {} made in {seconds:.1} s",
+            self.app.name,
+            name.display()
+        ));
+        Ok(Built {
+            bytes: bytes_of(&path)?,
+            path,
+            seconds,
+            by: vec![words],
+        })
+    }
+
+    /// Makes the profiles that hot packs are made of.
+    fn record(&mut self, image: &Path) -> Result<Vec<(Training, PathBuf)>> {
+        let command = std::slice::from_ref(&self.app.command);
+        let same = self.record_all(image, Training::Same, command)?;
+        let right = Profile::open(&same, &Limits::of_profiles())?;
+        self.timeline = Some(Timeline::of(&right, TOUCHES));
+        let demand = right.demand_by_root();
+        self.demanded = Some(demand.iter().map(|root| root.pages * PAGE).sum());
+        let wrong = self.stage.path("wrong.profile");
+        wrong::profile(&right, &self.app.tree, &self.tree.files)?.write(&wrong)?;
+        let mut profiles = vec![(Training::Same, same)];
+        if !self.app.train.is_empty() {
+            let another = self.record_all(image, Training::Another, &self.app.train)?;
+            profiles.push((Training::Another, another));
+        }
+        profiles.push((Training::Wrong, wrong));
+        Ok(profiles)
+    }
+
+    /// Records launches of all `commands`, each as often as is wanted, and makes one profile of them.
+    fn record_all(
+        &mut self,
+        image: &Path,
+        training: Training,
+        commands: &[Words],
+    ) -> Result<PathBuf> {
+        let mut parts = Vec::new();
+        let times = self.experiment.recordings as usize;
+        let launches = commands.iter().flat_map(|words| repeat_n(words, times));
+        for words in launches {
+            let part = self
+                .stage
+                .path(&format!("{training}-{}.profile", parts.len()));
+            self.stage.prepare_home(self.app.home)?;
+            let mut trace = self.stage.trace(self.app, image, &part, words);
+            let clock = Instant::now();
+            work_off(&mut trace, self.undo)?;
+            let seconds = clock.elapsed().as_secs_f64();
+            self.say(&format!(
+                "{}: profile ({training}) recorded in {seconds:.1} s",
+                self.app.name
+            ));
+            self.recorded.push(Recorded {
+                training,
+                command: shown(&trace),
+                seconds,
+            });
+            parts.push(part);
+        }
+        if let [part] = &*parts {
+            return Ok(part.clone());
+        }
+        let merged = self.stage.path(&format!("{training}.profile"));
+        let mut merge = self.stage.brisk(&["profile", "merge"]);
+        work_off(merge.args(parts).arg("-o").arg(&merged), self.undo)?;
+        Ok(merged)
+    }
+
+    /// A cold launch, and a warm one after it.
+    fn launch(&mut self, contender: &Contender) -> Result<Vec<Measured>> {
+        let start = &contender.start;
+        self.chill(contender)?;
+        self.stage.prepare_home(self.app.home)?;
+        self.stage.read_chroot(self.app, start)?;
+        self.stage.read_asker(start)?;
+        let before = self.stage.reads_before()?;
+        let cached = page_cache()?;
+        let command = self.launch_of(contender);
+        let clock = Instant::now();
+        self.stage.set_up(self.app, start, self.undo)?;
+        let cold = program::time(command, self.app, clock, self.undo).context("cold")?;
+        self.stage.await_replay(contender)?;
+        let cached = page_cache()?.saturating_sub(cached);
+        let mut reads = self.stage.reads(self.app, start)?;
+        for limit in &self.experiment.limits {
+            ensure!(
+                allows(*limit, reads.since(&before), cold.as_secs_f64()),
+                "--disk does not bind: {} bytes were read in {:.3} s",
+                reads.since(&before),
+                cold.as_secs_f64()
+            );
+        }
+        let mut found = vec![Measured {
+            kind: Kind::Cold,
+            seconds: cold.as_secs_f64(),
+            read_bytes: Some(reads.since(&before)),
+            cached_bytes: Some(cached),
+            attempt: None,
+        }];
+        let allowed = WARM.max(reads.since(&before) / WARM_SHARE);
+        let mut read = 0;
+        for attempt in 1..=UNTIL_WARM {
+            self.stage.prepare_home(self.app.home)?;
+            let command = self.launch_of(contender);
+            let warm = program::time(command, self.app, Instant::now(), self.undo);
+            let warm = warm.context("warm")?;
+            self.stage.await_replay(contender)?;
+            let after = self.stage.reads(self.app, start)?;
+            read = after.since(&reads);
+            reads = after;
+            if read <= allowed {
+                found.push(Measured {
+                    kind: Kind::Warm,
+                    seconds: warm.as_secs_f64(),
+                    read_bytes: Some(read),
+                    cached_bytes: None,
+                    attempt: Some(attempt),
+                });
+                break;
+            }
+        }
+        ensure!(
+            found.len() == 2,
+            "no launch is warm: launch {} after the cold one read {read} bytes from the disk, \
+             allowed are {allowed}; is there too little memory, or does somebody else empty the page cache?",
+            UNTIL_WARM
+        );
+        self.end(start)?;
+        Ok(found)
+    }
+
+    /// A cold launch of a contender that is filled or replayed: what was stored or asked for when, and
+    /// what was waited for. None if the end of the server or of the replay was not in order.
+    fn watch(&mut self, contender: &Contender, timeline: &Timeline) -> Result<Option<Filling>> {
+        let path = self.stage.path("pages.log");
+        let mut watched = contender.clone();
+        if let Start::Session { log, .. } = &mut watched.start {
+            *log = Some(path.clone());
+        }
+        if let Some(replay) = &mut watched.replay {
+            replay.log = Some(path.clone());
+        }
+        self.chill(&watched)?;
+        self.stage.prepare_home(self.app.home)?;
+        self.stage.read_chroot(self.app, &watched.start)?;
+        let command = self.launch_of(&watched);
+        let (clock, started) = (Instant::now(), clock_gettime(ClockId::Monotonic));
+        self.stage.set_up(self.app, &watched.start, self.undo)?;
+        let time = program::time(command, self.app, clock, self.undo)?;
+        self.stage.await_replay(&watched)?;
+        self.end(&watched.start)?;
+        // The server writes it when it ends, which is after the session's mount has, and a replay when
+        // it has read all, which may be after the launch.
+        let deadline = Instant::now() + LOGGING;
+        let events = loop {
+            let events = PageEvent::list(&fs::read(&path).unwrap_or_default());
+            if events.is_some() || Instant::now() > deadline {
+                break events;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        let Some((events, left_out)) = events else {
+            self.say(&format!(
+                "{}: nobody told what was read ahead",
+                contender.name()
+            ));
+            return Ok(None);
+        };
+        fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        let (name, started) = (
+            contender.name(),
+            Duration::try_from(started).unwrap_or_default(),
+        );
+        let mut filling = Filling::of(name, time, started, &events, left_out, timeline);
+        if watched.replay.is_some() {
+            // What the program reads of a plain directory, nobody sees.
+            filling.waited = None;
+        }
+        Ok(Some(filling))
+    }
+
+    /// The command that launches a contender.
+    fn launch_of(&self, contender: &Contender) -> Command {
+        let Contender { start, replay, .. } = contender;
+        self.stage
+            .launch(self.app, start, replay.as_ref(), &self.app.command)
+    }
+
+    /// Ends what was set up.
+    fn end(&mut self, start: &Start) -> Result<()> {
+        if let Start::Session { image, .. } = start {
+            self.stage.end_session(image)?;
+        }
+        self.stage.tear_down(self.undo)
+    }
+
+    /// Reads every file, with nothing in memory before.
+    fn walk(&mut self, contender: &Contender) -> Result<Vec<Measured>> {
+        let start = &contender.start;
+        self.chill(contender)?;
+        let clock = Instant::now();
+        let root = match start {
+            Start::Directory => self.app.tree.clone(),
+            _ => self.stage.mount_image(start, self.undo)?,
+        };
+        let walked = walk(&root);
+        let seconds = clock.elapsed().as_secs_f64();
+        self.stage.tear_down(self.undo)?;
+        let walked = walked?;
+        ensure!(
+            walked.digest == self.tree.digest,
+            "a walk finds {} files with {} bytes, the tree has {} with {}, and the names or \
+             contents differ",
+            walked.files.len(),
+            walked.bytes,
+            self.tree.files.len(),
+            self.tree.bytes
+        );
+        Ok(vec![Measured {
+            kind: Kind::Walk,
+            seconds,
+            read_bytes: None,
+            cached_bytes: None,
+            attempt: None,
+        }])
+    }
+
+    /// Proves that nothing that a launch reads is in memory.
+    fn chill(&self, contender: &Contender) -> Result<()> {
+        let files = self.stage.files_of(contender);
+        let tree = match contender.start {
+            Start::Directory => &*self.tree.files,
+            _ => &[],
+        };
+        let tree = tree.iter().map(|file| &*file.path);
+        self.experiment
+            .chill
+            .prove(files.iter().map(|path| &**path).chain(tree))
+    }
+}
+
+/// Bytes that are in memory because they are on a disk.
+fn page_cache() -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let kib = |name: &str| -> u64 {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_suffix("kB"));
+        value
+            .and_then(|value| value.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    // What is in memory only counts as cached, too.
+    let kib = (kib("Cached:") + kib("Buffers:")).saturating_sub(kib("Shmem:"));
+    Ok(kib * 1024)
+}
+
+/// A file that was made.
+#[derive(Debug, Clone)]
+struct Built {
+    path: PathBuf,
+    bytes: u64,
+    seconds: f64,
+    by: Vec<Vec<String>>,
+}
+
+impl Built {
+    /// Not by the lab.
+    fn given(path: &Path) -> Result<Self> {
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("cannot find the image {}", path.display()))?;
+        Ok(Self {
+            bytes: bytes_of(&path)?,
+            path,
+            seconds: 0.0,
+            by: Vec::new(),
+        })
+    }
+}
+
+fn bytes_of(path: &Path) -> Result<u64> {
+    let metadata = fs::metadata(path);
+    Ok(metadata
+        .with_context(|| format!("cannot examine {}", path.display()))?
+        .len())
+}

@@ -1,0 +1,160 @@
+//! What experiments have written, and the one page that is made of it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::load::{LoadResults, page as load_page};
+use super::machine::Machine;
+use super::reads::{self, ReadsResults};
+use super::report::{self, Raw};
+use brisk::page::Page;
+use brisk::warn;
+
+/// Files that experiments write in their directory.
+const NAMES: [&str; 3] = ["raw.json", "load.json", "reads.json"];
+
+/// Results of an experiment that starts no program.
+pub struct Part {
+    /// The name of the file.
+    name: String,
+    text: Vec<u8>,
+    what: What,
+}
+
+enum What {
+    Load(LoadResults),
+    Reads(ReadsResults),
+}
+
+/// Results of any experiment.
+enum Kept {
+    Launch(Raw),
+    Part(Part),
+}
+
+impl Kept {
+    fn open(path: &Path) -> Result<Self> {
+        let (name, text) = report::read(path)?;
+        let parsed = || {
+            // What is no JSON is no results of anybody's.
+            let value: serde_json::Value =
+                serde_json::from_slice(&text).context("this is no JSON, which all results are")?;
+            let what = if load_page::is_of_load(&value) {
+                What::Load(load_page::parse(&text)?)
+            } else if reads::is_of_reads(&value) {
+                What::Reads(reads::parse(&text)?)
+            } else {
+                return Ok(Self::Launch(Raw::parse(name, text)?));
+            };
+            // Written again without the white space.
+            let text = serde_json::to_vec(&value)?;
+            Ok(Self::Part(Part { name, text, what }))
+        };
+        let parsed: Result<Self> = parsed();
+        parsed.with_context(|| path.display().to_string())
+    }
+}
+
+impl Part {
+    /// What it is about, as a title says it.
+    pub fn title(&self) -> &'static str {
+        match self.what {
+            What::Load(_) => "Loading a large file",
+            What::Reads(_) => "Small reads of a file",
+        }
+    }
+
+    /// Draws all of it, with a link that saves it.
+    pub fn draw(&self, page: &mut Page) {
+        let machine = match &self.what {
+            What::Load(results) => {
+                load_page::draw(page, results);
+                &results.machine
+            }
+            What::Reads(results) => {
+                reads::draw(page, results);
+                &results.machine
+            }
+        };
+        page.note(&words_of(machine));
+        page.download(&self.name, "application/json", &self.text);
+    }
+}
+
+fn words_of(machine: &Machine) -> String {
+    let processor = machine.processor.as_ref().unwrap_or(&machine.architecture);
+    format!(
+        "Linux {}, {} processors of {processor}, files on {}.",
+        machine.kernel, machine.processors, machine.filesystem
+    )
+}
+
+/// Reads results: those of launches, and others.
+pub fn open(kept: &[PathBuf]) -> Result<(Vec<Raw>, Vec<Part>)> {
+    let (mut raws, mut parts) = (Vec::new(), Vec::new());
+    for path in kept {
+        match Kept::open(path)? {
+            Kept::Launch(raw) => raws.push(raw),
+            Kept::Part(part) => parts.push(part),
+        }
+    }
+    Ok((raws, parts))
+}
+
+/// Writes `report.html` of what experiments have left in `out`. Results there that cannot be read, as
+/// those of another version, are left out with a warning.
+pub fn write_page_in(out: &Path) -> Result<()> {
+    let (mut raws, mut parts) = (Vec::new(), Vec::new());
+    let paths = NAMES.map(|name| out.join(name));
+    for path in paths.iter().filter(|path| path.exists()) {
+        match Kept::open(path) {
+            Ok(Kept::Launch(raw)) => raws.push(raw),
+            Ok(Kept::Part(part)) => parts.push(part),
+            Err(e) => warn(&format!(
+                "report.html leaves these results out: {e:#}; remove the file, or measure again"
+            )),
+        }
+    }
+    report::write(&raws, &parts, &out.join("report.html"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn results_that_cannot_be_read_are_told_as_what_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("load.json");
+        let table = [
+            ("{\"brisk_lab", "this is no JSON, which all results are"),
+            (
+                "{\"brisk_lab_load\": 1}",
+                "this is no load.json of brisk lab load",
+            ),
+            ("{}", "this is no raw.json of brisk lab launch"),
+        ];
+        for (text, why) in table {
+            fs::write(&path, text).unwrap();
+            let e = open(std::slice::from_ref(&path)).err().unwrap();
+            let chain: Vec<_> = e.chain().map(|e| e.to_string()).collect();
+            assert_eq!(chain[..2], [path.display().to_string(), why.to_owned()]);
+        }
+    }
+
+    #[test]
+    fn a_page_is_made_without_the_neighbours_that_cannot_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(
+            directory.path().join("load.json"),
+            "{\"brisk_lab_load\": 2}",
+        )
+        .unwrap();
+        fs::write(directory.path().join("raw.json"), "{").unwrap();
+        write_page_in(directory.path()).unwrap();
+        let page = fs::read_to_string(directory.path().join("report.html")).unwrap();
+        assert!(page.starts_with("<!"), "{page}");
+    }
+}

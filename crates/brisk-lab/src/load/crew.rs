@@ -1,0 +1,201 @@
+//! Processes that load a file at the same time, from when they are let go until their end is seen.
+
+use std::env;
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, pipe};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use nix::sys::resource::UsageWho;
+
+use super::worker::{Cost, Job, Memory, Said, Seen, now};
+
+/// What became of one process.
+#[derive(Debug)]
+pub struct Ended {
+    pub seen: Seen,
+    /// When its end was seen: nanoseconds of the monotonic clock.
+    pub exit: u64,
+}
+
+/// What became of all of them.
+#[derive(Debug)]
+pub struct Run {
+    pub ended: Vec<Ended>,
+    /// From the start of each to its end, of all together.
+    pub cost: Cost,
+}
+
+/// How a crew fared.
+#[derive(Debug)]
+pub enum Outcome<T> {
+    Done(T),
+    /// The way is refused here, and why.
+    Refused(String),
+}
+
+/// A process that is started.
+struct Worker {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// Starts one, which has said that it is ready.
+    fn start(job: &Job, gate: &PipeReader, cache: &Path) -> Result<Self> {
+        let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
+        let mut child = Command::new(lab)
+            .arg("load-worker")
+            .arg(serde_json::to_string(job)?)
+            // Figures of this machine would say what is chosen.
+            .env("XDG_CACHE_HOME", cache)
+            .stdin(Stdio::from(gate.try_clone()?))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start a process that loads")?;
+        let out = child.stdout.take().context("standard output is a pipe")?;
+        let mut worker = Self {
+            child,
+            out: BufReader::new(out),
+        };
+        let line = worker.line()?;
+        if line != "ready\n" {
+            return Err(worker.failure());
+        }
+        Ok(worker)
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.out.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    /// Why it said less than it should.
+    fn failure(&mut self) -> anyhow::Error {
+        let mut said = String::new();
+        if let Some(err) = &mut self.child.stderr {
+            // What cannot be read is not told.
+            err.read_to_string(&mut said).ok();
+        }
+        match self.child.wait() {
+            Ok(status) => anyhow!("a process that loads ended with {status}: {}", said.trim()),
+            Err(e) => e.into(),
+        }
+    }
+
+    fn said(&mut self) -> Result<Said> {
+        let line = self.line()?;
+        if line.is_empty() {
+            return Err(self.failure());
+        }
+        serde_json::from_str(&line).context("a process that loads said something else")
+    }
+
+    /// What it says, and when its end is seen.
+    fn watch(mut self) -> Result<(Said, u64)> {
+        let said = self.said()?;
+        let status = self.child.wait()?;
+        let exit = now();
+        ensure!(status.success(), "a process that loads ended with {status}");
+        Ok((said, exit))
+    }
+}
+
+/// Those that wait until the pipe is dropped.
+fn start(job: &Job, cache: &Path) -> Result<(Vec<Worker>, PipeWriter)> {
+    let (gate, opener) = pipe().context("cannot make a pipe")?;
+    let workers = (0..job.case.processes).map(|_| Worker::start(job, &gate, cache));
+    Ok((workers.collect::<Result<_>>()?, opener))
+}
+
+/// Lets the processes of `job` load at once. Each must find `sum`.
+pub fn run(job: &Job, sum: u64, cache: &Path) -> Result<Outcome<Run>> {
+    let (workers, opener) = start(job, cache)?;
+    let before = Cost::of(UsageWho::RUSAGE_CHILDREN)?;
+    drop(opener);
+    let watched = thread::scope(|scope| -> Result<Vec<_>> {
+        let watch = |worker: Worker| scope.spawn(|| worker.watch());
+        let threads: Vec<_> = workers.into_iter().map(watch).collect();
+        let results = threads.into_iter().map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        results.collect()
+    })?;
+    let mut cost = Cost::of(UsageWho::RUSAGE_CHILDREN)?.since(before);
+    let mut ended = Vec::with_capacity(watched.len());
+    for (said, exit) in watched {
+        match said {
+            Said::Refused(reason) => return Ok(Outcome::Refused(reason)),
+            Said::Seen(seen) => {
+                check(&seen, sum)?;
+                // Starting it is no part of it.
+                cost = cost.since(seen.before);
+                ended.push(Ended { seen: *seen, exit });
+            }
+        }
+    }
+    Ok(Outcome::Done(Run { ended, cost }))
+}
+
+/// Lets the processes of `job` load, and counts the memory while all of them have it.
+pub fn memory(job: &Job, sum: u64, cache: &Path) -> Result<Outcome<Vec<(Seen, Memory)>>> {
+    let (mut workers, opener) = start(job, cache)?;
+    let mut counted = Vec::with_capacity(workers.len());
+    let mut refused = None;
+    for worker in &mut workers {
+        match worker.said()? {
+            Said::Refused(reason) => refused = Some(reason),
+            Said::Seen(seen) => {
+                check(&seen, sum)?;
+                let memory = seen.memory.context("no memory was counted")?;
+                counted.push((*seen, memory));
+            }
+        }
+    }
+    drop(opener);
+    for mut worker in workers {
+        let status = worker.child.wait()?;
+        ensure!(status.success(), "a process that loads ended with {status}");
+    }
+    Ok(match refused {
+        Some(reason) => Outcome::Refused(reason),
+        None => Outcome::Done(counted),
+    })
+}
+
+/// A benchmark that computes something else measures something else.
+fn check(seen: &Seen, sum: u64) -> Result<()> {
+    if seen.sum != sum {
+        bail!(
+            "{}: the sum of what was touched is {:#x}, and that of the file is {sum:#x}",
+            seen.taken.as_deref().unwrap_or("nothing"),
+            seen.sum
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_sum_is_an_error() {
+        let seen: Seen = serde_json::from_value(serde_json::json!({
+            "start": 1, "loaded": 2, "first": 3, "last": 4, "used": 5, "released": 6, "sum": 0x10,
+            "taken": "read", "reason": null, "refused": [], "memory": null,
+            "before": Cost::default(),
+        }))
+        .unwrap();
+        check(&seen, 0x10).unwrap();
+        assert_eq!(
+            check(&seen, 0x11).unwrap_err().to_string(),
+            "read: the sum of what was touched is 0x10, and that of the file is 0x11"
+        );
+    }
+}

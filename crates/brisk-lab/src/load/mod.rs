@@ -1,0 +1,624 @@
+/*!
+What it costs to get a large file into memory, and to use it there: `brisk lab load`.
+
+A [`LoadLab`] measures [`Way`]s to load in [`Case`]s, interleaved in random order. Each measurement is a
+process of its own, or several that start at once (`crew`): its time ends when its parent has seen it end,
+so that what a process leaves to the kernel counts as well. Every process says the sum of what it has
+touched, and a wrong one ends the experiment.
+
+A cold file is proven to have no page in memory before the start; a warm one is proven to have all of
+them there before the start and after the end, and a run that fails that is repeated.
+*/
+
+pub mod answers;
+mod case;
+mod crew;
+mod figures;
+pub mod page;
+pub mod pages;
+pub mod peers;
+mod regret;
+mod results;
+mod room;
+mod text;
+pub mod worker;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use brisk_io::{LoadFigures, prove_warm};
+use rustix::fs::statvfs;
+
+pub use case::{Case, Dimensions, Giving, LeftOut, Shape, State, Touched, Way, Who, processors};
+pub use pages::Grain;
+pub use results::{LoadResults, LoadSettings};
+
+use super::cold::Chill;
+use super::machine::Machine;
+use super::read_ahead::{ReadAhead, device_of};
+use super::reclaim;
+use super::stage::runtime;
+use super::statistics::Spread;
+use super::table::megabytes;
+use super::undo::Undo;
+use brisk::say;
+use brisk::write_whole;
+use crew::Outcome;
+use peers::{Compared, Peers};
+use results::{Counted, LoadRun};
+use room::Room;
+use worker::Job;
+
+/// How often a run with a warm file is made until no page of it leaves the memory meanwhile.
+pub const ATTEMPTS: u32 = 5;
+
+/// What the main thread of a program computes while others use what it has loaded.
+const WORK: Duration = Duration::from_millis(10);
+
+/// Runs of each engine of another tool.
+const PEER_RUNS: u32 = 3;
+
+/// What is loaded.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A file that is there.
+    File(PathBuf),
+    /// Files of random bytes, of these lengths, which are made in a directory.
+    Made {
+        lengths: Vec<u64>,
+        directory: PathBuf,
+    },
+}
+
+/// What is to be measured, and how.
+#[derive(Debug)]
+pub struct LoadLab {
+    pub source: Source,
+    pub ways: Vec<Way>,
+    pub dimensions: Dimensions,
+    pub grain: Grain,
+    pub runs: u32,
+    /// Where results go.
+    pub out: PathBuf,
+    /// Decides orders, and which pages are touched at random.
+    pub seed: u64,
+    /// Says nothing about how far it is.
+    pub quiet: bool,
+}
+
+/// A file that is loaded, by its length.
+type Files = HashMap<u64, PathBuf>;
+
+impl LoadLab {
+    /// Measures. What is known so far is in `load.json` after every repetition.
+    pub fn run(&self) -> Result<LoadResults> {
+        let made = || {
+            fs::create_dir_all(&self.out)?;
+            let out = self.out.canonicalize()?;
+            let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
+            fs::create_dir(runtime(ground.path()))?;
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+            fs::set_permissions(runtime(ground.path()), private)?;
+            Ok::<_, io::Error>((out, ground))
+        };
+        let (out, ground) =
+            made().with_context(|| format!("cannot make {}", self.out.display()))?;
+        let mut undo = Undo::start(&runtime(ground.path()))?;
+        let ground = ground.keep();
+        undo.remove(&ground)?;
+        let measured = self.measure(&out, &ground, &mut undo);
+        let undone = undo.finish();
+        let results = measured?;
+        undone.map(|()| results)
+    }
+
+    fn measure(&self, out: &Path, ground: &Path, undo: &mut Undo) -> Result<LoadResults> {
+        let (files, place) = self.files(undo)?;
+        let disk = device_of(&place)?;
+        let found = disk.as_deref().and_then(|disk| {
+            fs::read_to_string(disk.join("queue/read_ahead_kb"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        });
+        let mut results = LoadResults {
+            brisk_lab_load: 1,
+            brisk: env!("CARGO_PKG_VERSION").to_owned(),
+            started: jiff::Timestamp::now().to_string(),
+            machine: Machine::describe(&place, processors())?,
+            disk: disk
+                .as_deref()
+                .and_then(Path::file_name)
+                .map(|name| name.to_string_lossy().into_owned()),
+            read_ahead_kib: found,
+            read_ahead: Vec::new(),
+            stopped: reclaim::stop(undo)?,
+            settings: LoadSettings {
+                runs: self.runs,
+                seed: self.seed,
+                ways: self.ways.clone(),
+                grain: self.grain,
+                file: match &self.source {
+                    Source::File(file) => Some(file.clone()),
+                    Source::Made { .. } => None,
+                },
+                work: steps_of(WORK),
+            },
+            cases: Vec::new(),
+            counted: Vec::new(),
+            runs: Vec::new(),
+            left_out: Vec::new(),
+            lost: 0,
+            peers: Peers::default(),
+        };
+        let mut bytes: Vec<_> = files.keys().copied().collect();
+        bytes.sort_unstable();
+        for bytes in bytes {
+            let (cases, left_out) = self.dimensions.cases(bytes);
+            results.cases.extend(cases);
+            results.left_out.extend(left_out);
+        }
+        if results.machine.filesystem == "tmpfs" {
+            results.leave_out_cold(&place);
+        }
+        let cache = ground.join("cache");
+        fs::create_dir(&cache)?;
+        let mut measuring = Measuring {
+            lab: self,
+            files,
+            cache,
+            sums: HashMap::new(),
+            undo,
+            read_ahead: HashMap::new(),
+            results,
+        };
+        measuring.all(out)?;
+        let mut results = measuring.results;
+        results.write(out)?;
+        if results.runs.is_empty() {
+            let reason = results.left_out.pop();
+            let reason = reason.map_or(String::new(), |left| {
+                format!(": {}: {}", left.what, left.reason)
+            });
+            bail!("nothing could be measured{reason}");
+        }
+        Ok(results)
+    }
+
+    /// The files, by their lengths, and where they are.
+    fn files(&self, undo: &mut Undo) -> Result<(Files, PathBuf)> {
+        let (lengths, directory) = match &self.source {
+            Source::File(file) => {
+                let file = file
+                    .canonicalize()
+                    .with_context(|| format!("cannot open {}", file.display()))?;
+                let metadata = fs::metadata(&file)?;
+                ensure!(metadata.is_file(), "{} is not a file", file.display());
+                ensure!(
+                    file.to_str().is_some(),
+                    "the path {} is no UTF-8, which results are written in; give the file another name",
+                    file.display()
+                );
+                ensure!(
+                    metadata.len() > 0,
+                    "{} is empty, and nothing can be loaded of it",
+                    file.display()
+                );
+                return Ok((Files::from([(metadata.len(), file.clone())]), file));
+            }
+            Source::Made { lengths, directory } => (lengths, directory),
+        };
+        let work = directory_on_disk(directory, "load-")?;
+        undo.remove(&work)?;
+        let needed = lengths
+            .iter()
+            .fold(0_u64, |sum, &len| sum.saturating_add(len));
+        ensure_room(&work, needed)?;
+        let mut files = Files::new();
+        for &length in lengths {
+            let path = work.join(length.to_string());
+            fill(&path, length, self.seed)
+                .with_context(|| format!("cannot make {}", path.display()))?;
+            files.insert(length, path);
+        }
+        Ok((files, work))
+    }
+}
+
+/// Makes a directory in another one, which must not be in memory.
+pub fn directory_on_disk(parent: &Path, prefix: &str) -> Result<PathBuf> {
+    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    let parent = parent.canonicalize()?;
+    ensure!(
+        Machine::describe(&parent, 1)?.filesystem != "tmpfs",
+        "{} is in memory (tmpfs), where no file is ever cold; name a directory on a disk with --dir, or a \
+         file",
+        parent.display()
+    );
+    let made = tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir_in(&parent)?;
+    Ok(made.keep())
+}
+
+/// That there is room for so many bytes in a directory of [`directory_on_disk`].
+pub fn ensure_room(work: &Path, needed: u64) -> Result<()> {
+    let space = statvfs(work)?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    ensure!(
+        needed <= free,
+        "the files need {} MB, and {} has {} MB; choose smaller ones, or another directory with --dir",
+        megabytes(needed),
+        work.parent().unwrap_or(work).display(),
+        megabytes(free)
+    );
+    Ok(())
+}
+
+/// Makes a file of random bytes, which is on the disk then.
+pub fn fill(path: &Path, length: u64, seed: u64) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut piece = vec![0; 1 << 20];
+    let mut left = length;
+    while left > 0 {
+        rng.fill(&mut piece);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+        file.write_all(&piece[..len])?;
+        left -= len as u64;
+    }
+    file.sync_all()
+}
+
+/// How many steps of work this processor does in `time`, when nothing else is done.
+fn steps_of(time: Duration) -> u64 {
+    const STEPS: u64 = 1_000_000;
+    let fastest = (0..5).map(|_| {
+        let start = Instant::now();
+        std::hint::black_box(worker::work(STEPS));
+        start.elapsed()
+    });
+    let fastest = fastest.min().unwrap_or(time).max(Duration::from_micros(1));
+    // Seconds over seconds, of which neither is long.
+    (time.as_secs_f64() / fastest.as_secs_f64() * STEPS as f64) as u64
+}
+
+struct Measuring<'a> {
+    lab: &'a LoadLab,
+    files: Files,
+    /// An empty directory, in the place of the user's cache.
+    cache: PathBuf,
+    /// What is found in the pages that are touched.
+    sums: HashMap<(u64, String), u64>,
+    undo: &'a mut Undo,
+    /// By KiB.
+    read_ahead: HashMap<u32, ReadAhead>,
+    results: LoadResults,
+}
+
+impl Measuring<'_> {
+    fn all(&mut self, out: &Path) -> Result<()> {
+        let mut tasks = self.tasks()?;
+        let mut rng = fastrand::Rng::with_seed(self.lab.seed);
+        for repetition in 0..self.lab.runs {
+            // Files that are large take long to be made warm, so what is warm is measured together.
+            rng.shuffle(&mut tasks);
+            for tasks in &mut tasks {
+                rng.shuffle(tasks);
+                if let Some(&(first, _)) = tasks.first() {
+                    let (bytes, state) = self.results.cases[first].block();
+                    let state = if state == State::Cold { "cold" } else { "warm" };
+                    self.say(&format!(
+                        "{}/{}: {} MB {state}, {} runs",
+                        repetition + 1,
+                        self.lab.runs,
+                        megabytes(bytes),
+                        tasks.len()
+                    ));
+                    let on_disk = self.results.machine.filesystem != "tmpfs";
+                    if self.results.cases[first].state == State::Warm && on_disk {
+                        // In pages of the same sizes each time, whoever has read it before.
+                        let file = self.file(&self.results.cases[first])?;
+                        prepare(file, State::Cold)?;
+                        prepare(file, State::Warm)?;
+                    }
+                }
+                for (place, &(case, way)) in tasks.iter().enumerate() {
+                    self.run(case, way, repetition, place)
+                        .with_context(|| format!("{}: {way}", self.results.cases[case]))?;
+                }
+            }
+            self.results.read_ahead = self
+                .read_ahead
+                .values()
+                .flat_map(ReadAhead::devices)
+                .collect();
+            self.results.write(out)?;
+        }
+        self.compare()
+    }
+
+    /// What can be measured, in blocks, after one run of each that counts its memory.
+    fn tasks(&mut self) -> Result<Vec<Vec<(usize, Way)>>> {
+        let mut blocks = BTreeMap::new();
+        let room = Room::of_this_process();
+        self.say("one run of each to see what is refused, and to count memory");
+        for number in 0..self.results.cases.len() {
+            let case = self.results.cases[number].clone();
+            for &way in &self.lab.ways {
+                let needed = case.memory(way);
+                let full = room.as_ref().and_then(|room| room.reason_against(needed));
+                if let Some(reason) = full {
+                    self.leave_out(&case, way, reason);
+                    continue;
+                }
+                if case.read_ahead_kib.is_some() && self.results.disk.is_none() {
+                    let reason = "it is on no disk whose read-ahead could be set".to_owned();
+                    self.leave_out(&case, way, reason);
+                    continue;
+                }
+                self.set_read_ahead(&case)?;
+                let (job, sum) = self.job(&case, way, true)?;
+                prepare(&job.file, case.state)?;
+                let counted = crew::memory(&job, sum, &self.cache);
+                match counted.with_context(|| format!("{case}: {way}"))? {
+                    Outcome::Refused(reason) => self.leave_out(&case, way, reason),
+                    Outcome::Done(counted) => {
+                        let seen = counted.first().map(|(seen, _)| seen.clone());
+                        self.results.counted.push(Counted {
+                            case: number,
+                            way,
+                            taken: seen.as_ref().and_then(|seen| seen.taken.clone()),
+                            reason: seen.as_ref().and_then(|seen| seen.reason.clone()),
+                            refused: seen.map_or_else(Vec::new, |seen| seen.refused),
+                            memory: counted.into_iter().map(|(_, memory)| memory).collect(),
+                        });
+                        let block: &mut Vec<_> = blocks.entry(case.block()).or_default();
+                        block.push((number, way));
+                    }
+                }
+            }
+        }
+        Ok(blocks.into_values().collect())
+    }
+
+    fn leave_out(&mut self, case: &Case, way: Way, reason: String) {
+        let what = format!("{case}: {way}");
+        self.results.left_out.push(LeftOut { what, reason });
+    }
+
+    /// What a process is to do, and what it has to find.
+    fn job(&mut self, case: &Case, way: Way, counts_memory: bool) -> Result<(Job, u64)> {
+        let file = self.file(case)?.to_owned();
+        let key = (case.bytes, case.touched.to_string());
+        let sum = match (way, self.sums.get(&key)) {
+            (Way::Nothing, _) => 0,
+            (_, Some(sum)) => *sum,
+            (_, None) => {
+                let pages = pages::of(case.bytes, case.touched, self.lab.seed);
+                let sum = pages::expected(&File::open(&file)?, &pages, self.lab.grain)?;
+                self.sums.insert(key, sum);
+                sum
+            }
+        };
+        let job = Job {
+            file,
+            case: case.clone(),
+            way,
+            grain: self.lab.grain,
+            seed: self.lab.seed,
+            work: self.results.settings.work,
+            counts_memory,
+        };
+        Ok((job, sum))
+    }
+
+    fn file(&self, case: &Case) -> Result<&Path> {
+        let file = self
+            .files
+            .get(&case.bytes)
+            .context("no file has this length")?;
+        Ok(file)
+    }
+
+    fn set_read_ahead(&mut self, case: &Case) -> Result<()> {
+        let Some(kib) = case.read_ahead_kib else {
+            return Ok(());
+        };
+        let file = self.file(case)?.to_owned();
+        let ahead = self
+            .read_ahead
+            .entry(kib)
+            .or_insert_with(|| ReadAhead::new(kib));
+        ahead.set(&file, self.undo)
+    }
+
+    fn run(&mut self, number: usize, way: Way, repetition: u32, place: usize) -> Result<()> {
+        let case = self.results.cases[number].clone();
+        self.set_read_ahead(&case)?;
+        let (job, sum) = self.job(&case, way, false)?;
+        for attempt in 1..=ATTEMPTS {
+            prepare(&job.file, case.state)?;
+            let run = match crew::run(&job, sum, &self.cache)? {
+                Outcome::Done(run) => run,
+                Outcome::Refused(reason) => bail!("it is refused, and was not before: {reason}"),
+            };
+            if case.state == State::Warm && !is_warm(&job.file)? {
+                continue;
+            }
+            let start = run
+                .ended
+                .iter()
+                .map(|ended| ended.seen.start)
+                .min()
+                .unwrap_or(0);
+            let seconds = |at: u64| Duration::from_nanos(at.saturating_sub(start)).as_secs_f64();
+            let last = |value: fn(&crew::Ended) -> u64| {
+                seconds(run.ended.iter().map(value).max().unwrap_or(start))
+            };
+            self.results.runs.push(LoadRun {
+                case: number,
+                way,
+                repetition,
+                place,
+                attempt,
+                taken: run.ended.first().and_then(|ended| ended.seen.taken.clone()),
+                loaded_seconds: last(|ended| ended.seen.loaded),
+                first_seconds: last(|ended| ended.seen.first),
+                last_seconds: last(|ended| ended.seen.last),
+                used_seconds: last(|ended| ended.seen.used),
+                released_seconds: last(|ended| ended.seen.released),
+                exit_seconds: last(|ended| ended.exit),
+                cost: run.cost,
+                each: run.ended.iter().map(|ended| seconds(ended.exit)).collect(),
+            });
+            return Ok(());
+        }
+        self.results.lost += 1;
+        Ok(())
+    }
+
+    /// Other tools on the same files.
+    fn compare(&mut self) -> Result<()> {
+        let cases: Vec<_> = self.results.cases.iter().cloned().enumerate().collect();
+        let base = cases
+            .into_iter()
+            .filter(|(_, case)| self.results.is_base(case));
+        let base: Vec<_> = base.collect();
+        let [fio, fincore] = ["fio", "fincore"].map(peers::missing);
+        for (number, case) in base {
+            self.set_read_ahead(&case)?;
+            let file = self.file(&case)?.to_owned();
+            prepare(&file, case.state)?;
+            if fincore.is_none() {
+                match peers::count(&file, case.bytes, case.state) {
+                    Ok(counted) => self.results.peers.counted.push(counted),
+                    Err(e) => self.results.left_out.push(LeftOut {
+                        what: format!("{case}: fincore"),
+                        reason: format!("{e:#}"),
+                    }),
+                }
+            }
+            if fio.is_some() {
+                continue;
+            }
+            self.say(&format!("{case}: fio"));
+            for (engine, ours) in peers::engines(case.state) {
+                let mut seconds = Vec::new();
+                for _ in 0..PEER_RUNS.min(self.lab.runs) {
+                    prepare(&file, case.state)?;
+                    match peers::fio(&file, &peers::words(case.bytes, engine), case.bytes) {
+                        Ok(time) => seconds.push(time),
+                        Err(e) => {
+                            let what = format!("{case}: fio {}", engine.join(" "));
+                            let reason = format!("{e:#}");
+                            self.results.left_out.push(LeftOut { what, reason });
+                            break;
+                        }
+                    }
+                }
+                if seconds.is_empty() {
+                    continue;
+                }
+                let own = self.results.values(number, ours, |run| run.last_seconds);
+                self.results.peers.compared.push(Compared {
+                    bytes: case.bytes,
+                    state: case.state,
+                    engine: engine.iter().map(|word| (*word).to_owned()).collect(),
+                    seconds,
+                    ours,
+                    ours_seconds: Spread::of(&own).map(|spread| spread.median),
+                });
+            }
+        }
+        self.results.peers.missing = [fio, fincore].into_iter().flatten().collect();
+        Ok(())
+    }
+
+    fn say(&self, text: &str) {
+        if !self.lab.quiet {
+            say(text);
+        }
+    }
+}
+
+/// Sees to it that no page of a file is in memory, or that every page is.
+pub fn prepare(file: &Path, state: State) -> Result<()> {
+    if state == State::Cold {
+        return Chill::Files.prove([file]);
+    }
+    for _ in 0..ATTEMPTS {
+        if is_warm(file)? {
+            return Ok(());
+        }
+        let mut reader = File::open(file)?;
+        let mut piece = vec![0; 1 << 20];
+        while reader.read(&mut piece)? > 0 {}
+    }
+    bail!(
+        "{} cannot be made warm: pages of it leave the memory as it is read; is there too little?",
+        file.display()
+    )
+}
+
+pub fn is_warm(file: &Path) -> Result<bool> {
+    match prove_warm(&File::open(file)?) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e).with_context(|| format!("{} cannot be proven warm", file.display())),
+    }
+}
+
+impl LoadResults {
+    /// The tables, for people.
+    pub fn text(&self) -> String {
+        text::of(self)
+    }
+
+    /// What these runs tell a program that loads files.
+    pub fn figures(&self) -> LoadFigures {
+        figures::of(self, |_| true)
+    }
+
+    /// Keeps the figures for this user's programs, and says where.
+    pub fn save(&self) -> Result<PathBuf> {
+        let path = LoadFigures::path()
+            .context("neither XDG_CACHE_HOME nor HOME names a directory to keep figures in")?;
+        let figures = self.figures();
+        ensure!(
+            !figures.is_empty(),
+            "no strategy was measured as programs load files, so there is nothing to keep: that takes \
+             --release unmap, --faulting 0, and the read-ahead as it is"
+        );
+        figures::save(&figures, &path)?;
+        Ok(path)
+    }
+
+    /// Writes `load.json` in `out`, whole or not at all.
+    pub fn write(&self, out: &Path) -> Result<()> {
+        let mut text = serde_json::to_string(self)?;
+        text.push('\n');
+        write_whole(&text, &out.join("load.json"))
+    }
+
+    fn leave_out_cold(&mut self, place: &Path) {
+        let cold = self.cases.iter().filter(|case| case.state == State::Cold);
+        let reason = format!(
+            "{} is in memory (tmpfs), where no file is ever cold",
+            place.display()
+        );
+        let left_out: Vec<_> = cold
+            .map(|case| LeftOut {
+                what: case.to_string(),
+                reason: reason.clone(),
+            })
+            .collect();
+        self.left_out.extend(left_out);
+        self.cases.retain(|case| case.state != State::Cold);
+    }
+}

@@ -1,0 +1,678 @@
+/*!
+What thousands of small reads of one file cost: `brisk lab reads`.
+
+A [`ReadsLab`] has processes of its own read a file in each way ([`Reader`]), interleaved in random order,
+with no page of it in memory before, or all. Each process sums what it has read; a wrong sum ends the
+experiment. What a read allocates and which system calls it makes is counted in runs that are not timed,
+as counting costs more than a read does.
+*/
+
+mod reader;
+mod results;
+mod text;
+
+use std::env;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::thread;
+
+use anyhow::{Context, Result, bail, ensure};
+use brisk_io::{ReadAt, Residency, UringReader, page_size, residency};
+use rustix::fs::{Advice, fadvise};
+use serde::{Deserialize, Serialize};
+
+pub use results::{ReadsResults, is_of_reads, parse};
+pub use text::draw;
+
+use super::load::{ATTEMPTS, LeftOut, State, is_warm, peers, prepare, processors};
+use super::machine::Machine;
+use super::reclaim;
+use super::stage::runtime;
+use super::undo::Undo;
+use brisk::say;
+use brisk::write_whole;
+use reader::{Places, Reader};
+use results::{Counted, Peer, ReadRun, ReadsSettings, Setting, What};
+
+/// Reads of a run whose system calls are counted: a traced one takes a hundred times as long.
+const TRACED: usize = 500;
+
+/// Of a hundred pages, how many are not in memory in the mixed case.
+const MISSING: usize = 5;
+
+/// What is to be measured, and how.
+#[derive(Debug)]
+pub struct ReadsLab {
+    pub reads: usize,
+    /// Bytes of each.
+    pub size: usize,
+    /// Length of the file whose pages are read at random.
+    pub large: u64,
+    /// Reads under way at once, where several are.
+    pub depth: usize,
+    pub runs: u32,
+    /// Where results go.
+    pub out: PathBuf,
+    /// Where files are made.
+    pub dir: PathBuf,
+    pub seed: u64,
+    /// Says nothing about how far it is.
+    pub quiet: bool,
+}
+
+/// Rounds of reads of which thousands take microseconds, with the first, which is not counted.
+const SHORT_ROUNDS: u64 = 21;
+
+/// What a process is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Job {
+    file: PathBuf,
+    setting: Setting,
+    reads: usize,
+    size: usize,
+    depth: usize,
+    seed: u64,
+    /// The sum that it has to find.
+    sum: u64,
+}
+
+/// What a process says.
+#[derive(Debug, Serialize, Deserialize)]
+struct Seen {
+    nanoseconds: f64,
+    hopped: u64,
+}
+
+impl Job {
+    /// Where is read. A file that is read at random by pages is read once in each.
+    fn offsets(&self, len: u64) -> Vec<u64> {
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        let unit = match self.setting.what {
+            What::Small { .. } => self.size as u64,
+            What::Mixed | What::Deep => page_size() as u64,
+        };
+        let mut slots: Vec<_> = (0..len / unit).collect();
+        if !matches!(self.setting.what, What::Small { random: false }) {
+            rng.shuffle(&mut slots);
+        }
+        let slots = slots.iter().cycle().take(self.reads);
+        slots.map(|slot| slot * unit).collect()
+    }
+}
+
+/// What `brisk-lab reads-worker` does.
+pub fn work(job: &str) -> Result<()> {
+    let job: Job = serde_json::from_str(job).context("this is no job of brisk lab reads")?;
+    let offsets = job.offsets(fs::metadata(&job.file)?.len());
+    let setting = job.setting;
+    let places = Places {
+        offsets: &offsets,
+        size: job.size,
+        rounds: match (setting.what, setting.state) {
+            (What::Small { .. }, State::Warm) if setting.reader.is_short() => SHORT_ROUNDS,
+            (What::Small { .. }, State::Warm) => 2,
+            _ => 1,
+        },
+    };
+    let threads = job.setting.threads;
+    let barrier = Barrier::new(threads);
+    let done = thread::scope(|scope| -> Result<Vec<_>> {
+        let read = || {
+            barrier.wait();
+            reader::run(job.setting.reader, &job.file, places, job.depth)
+        };
+        let started: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
+        let ended = started.into_iter().map(|thread| {
+            let done = thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            done.with_context(|| job.setting.reader.to_string())
+        });
+        ended.collect()
+    })?;
+    let mut seen = Seen {
+        nanoseconds: 0.0,
+        hopped: 0,
+    };
+    for done in done {
+        ensure!(
+            done.sum == job.sum,
+            "{}: the sum of what was read is {:#x}, and that of the file is {:#x}",
+            job.setting.reader,
+            done.sum,
+            job.sum
+        );
+        // What is cold is read as it is mapped, too.
+        let time = match job.setting.state {
+            State::Cold => done.set_up + done.reads,
+            State::Warm => done.reads,
+        };
+        seen.nanoseconds = seen
+            .nanoseconds
+            .max(time.as_secs_f64() * 1e9 / job.reads.max(1) as f64);
+        seen.hopped += done.hopped;
+    }
+    serde_json::to_writer(io::stdout(), &seen)?;
+    Ok(())
+}
+
+/// What `brisk-reads` does: prints how often a read of a job allocates, by the difference to the same
+/// job without reads.
+pub fn count_allocations(job: &str, allocations: fn() -> usize) -> Result<()> {
+    let job: Job = serde_json::from_str(job).context("this is no job of brisk lab reads")?;
+    let offsets = job.offsets(fs::metadata(&job.file)?.len());
+    let count = |offsets: &[u64]| -> Result<usize> {
+        let before = allocations();
+        let places = Places {
+            offsets,
+            size: job.size,
+            rounds: 1,
+        };
+        reader::run(job.setting.reader, &job.file, places, job.depth)?;
+        Ok(allocations() - before)
+    };
+    // The first has the standard library make what it makes once.
+    count(&offsets)?;
+    let (without, with) = (count(&[])?, count(&offsets)?);
+    let each = with.saturating_sub(without) as f64 / job.reads.max(1) as f64;
+    println!("{each}");
+    Ok(())
+}
+
+impl ReadsLab {
+    /// Measures.
+    pub fn run(&self) -> Result<ReadsResults> {
+        let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
+        fs::create_dir(runtime(ground.path()))?;
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(runtime(ground.path()), private)?;
+        let mut undo = Undo::start(&runtime(ground.path()))?;
+        undo.remove(&ground.keep())?;
+        let measured = self.measure(&mut undo);
+        let undone = undo.finish();
+        let results = measured?;
+        undone.map(|()| results)
+    }
+
+    fn measure(&self, undo: &mut Undo) -> Result<ReadsResults> {
+        fs::create_dir_all(&self.out)
+            .with_context(|| format!("cannot make {}", self.out.display()))?;
+        let work = super::load::directory_on_disk(&self.dir, "reads-")?;
+        undo.remove(&work)?;
+        let small = (self.reads * self.size).max(page_size()) as u64;
+        let files = [work.join("small"), work.join("large")];
+        super::load::ensure_room(&work, small.saturating_add(self.large))?;
+        for (file, len) in files.iter().zip([small, self.large]) {
+            super::load::fill(file, len, self.seed)
+                .with_context(|| format!("cannot make {}", file.display()))?;
+        }
+        let no_uring = File::open(&files[0]).and_then(UringReader::new).err();
+        let mut results = ReadsResults {
+            brisk_lab_reads: 1,
+            brisk: env!("CARGO_PKG_VERSION").to_owned(),
+            started: jiff::Timestamp::now().to_string(),
+            machine: Machine::describe(&work, processors())?,
+            stopped: reclaim::stop(undo)?,
+            settings: ReadsSettings {
+                reads: self.reads,
+                size: self.size,
+                large: self.large,
+                depth: self.depth,
+                runs: self.runs,
+                seed: self.seed,
+                short_rounds: SHORT_ROUNDS,
+            },
+            rows: self.settings(no_uring.is_none()),
+            runs: Vec::new(),
+            counted: Vec::new(),
+            peers: Vec::new(),
+            lost: 0,
+            missing: no_uring.map(refused).into_iter().collect(),
+        };
+        let jobs = self.jobs(&files, &results.rows)?;
+        let mut peers = self.peers(&files)?;
+        if let Some(missing) = peers::missing("fio") {
+            results.missing.push(missing);
+            peers.clear();
+        }
+        results.peers = peers.iter().map(PeerJob::without_runs).collect();
+        let mut order: Vec<_> = (0..jobs.len() + peers.len()).collect();
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        for repetition in 0..self.runs {
+            self.say(&format!(
+                "{}/{}: {} rows",
+                repetition + 1,
+                self.runs,
+                order.len()
+            ));
+            rng.shuffle(&mut order);
+            for (place, &row) in order.iter().enumerate() {
+                if let Some(peer) = row.checked_sub(jobs.len()) {
+                    results.add_peer(peer, &mut peers[peer]);
+                    continue;
+                }
+                match time(&jobs[row])? {
+                    Some(seen) => results.runs.push(ReadRun {
+                        row,
+                        repetition,
+                        place,
+                        nanoseconds: seen.nanoseconds,
+                        hopped: seen.hopped,
+                    }),
+                    None => results.lost += 1,
+                }
+            }
+            results.write(&self.out)?;
+        }
+        self.count(&jobs, &mut results)?;
+        results.peers.retain(|peer| !peer.nanoseconds.is_empty());
+        results.write(&self.out)?;
+        Ok(results)
+    }
+
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            say(text);
+        }
+    }
+
+    /// All rows that can be measured; `has_uring`: those of `io_uring` can.
+    fn settings(&self, has_uring: bool) -> Vec<Setting> {
+        let mut threads = vec![1, processors()];
+        threads.dedup();
+        let mut rows = Vec::new();
+        for state in [State::Warm, State::Cold] {
+            for random in [false, true] {
+                for &threads in &threads {
+                    let readers = Reader::IN_TURN.iter().map(|(reader, ..)| *reader);
+                    let readers = readers.filter(|&reader| {
+                        (state == State::Warm || reader.is_of_file())
+                            && (has_uring || reader != Reader::Uring)
+                    });
+                    rows.extend(readers.map(|reader| Setting {
+                        reader,
+                        what: What::Small { random },
+                        state,
+                        threads,
+                    }));
+                }
+            }
+        }
+        let more = [
+            (Reader::AsyncFile, What::Mixed, State::Warm),
+            (Reader::AsyncHop, What::Mixed, State::Warm),
+            (Reader::Pread, What::Mixed, State::Warm),
+            (Reader::Queued, What::Deep, State::Cold),
+            (Reader::QueuedHere, What::Deep, State::Cold),
+            (Reader::Threads, What::Deep, State::Cold),
+        ];
+        rows.extend(more.map(|(reader, what, state)| Setting {
+            reader,
+            what,
+            state,
+            threads: 1,
+        }));
+        rows
+    }
+
+    fn jobs(&self, files: &[PathBuf; 2], rows: &[Setting]) -> Result<Vec<Job>> {
+        let open = [File::open(&files[0])?, File::open(&files[1])?];
+        let job = |setting: &Setting| {
+            let number = usize::from(!matches!(setting.what, What::Small { .. }));
+            let file = &open[number];
+            let len = ReadAt::size(file)?;
+            let pages = usize::try_from(len).unwrap_or(usize::MAX) / page_size();
+            let mut job = Job {
+                file: files[number].clone(),
+                setting: *setting,
+                reads: match setting.what {
+                    What::Small { .. } => self.reads,
+                    What::Mixed | What::Deep => self.reads.min(pages),
+                },
+                size: self.size,
+                depth: self.depth,
+                seed: self.seed,
+                sum: 0,
+            };
+            let places = Places {
+                offsets: &job.offsets(len),
+                size: job.size,
+                rounds: 1,
+            };
+            job.sum = reader::expected(file, places, setting.reader.grain())?;
+            Ok(job)
+        };
+        rows.iter().map(job).collect()
+    }
+
+    /// What reads allocate and which calls they make, of the plainest setting.
+    fn count(&self, jobs: &[Job], results: &mut ReadsResults) -> Result<()> {
+        let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
+        let counter = lab.with_file_name("brisk-reads");
+        let strace = peers::missing("strace");
+        if !counter.exists() {
+            results.missing.push(LeftOut {
+                what: "allocations".to_owned(),
+                reason: format!("{} is not installed", counter.display()),
+            });
+        }
+        results.missing.extend(strace.clone());
+        let plain = |job: &&Job| {
+            job.setting.what == What::Small { random: true }
+                && job.setting.state == State::Warm
+                && job.setting.threads == 1
+        };
+        self.say("counting allocations and system calls");
+        for job in jobs.iter().filter(plain) {
+            let allocations = match counter.exists() {
+                true => Some(counted(Command::new(&counter), job)?),
+                false => None,
+            };
+            let system_calls = match strace {
+                None => traced(&lab, job),
+                Some(_) => None,
+            };
+            if strace.is_none() && system_calls.is_none() {
+                results.missing.push(LeftOut {
+                    what: format!("system calls of {}", job.setting.reader),
+                    reason: "strace cannot trace here".to_owned(),
+                });
+            }
+            results.counted.push(Counted {
+                reader: job.setting.reader,
+                allocations,
+                system_calls,
+            });
+        }
+        Ok(())
+    }
+
+    /// The same reads by `fio`, one at a time and several at once.
+    fn peers(&self, files: &[PathBuf; 2]) -> Result<Vec<PeerJob>> {
+        let depth = format!("--iodepth={}", self.depth);
+        let pages = usize::try_from(self.large).unwrap_or(usize::MAX) / page_size();
+        let warm = |engine: &[&str]| (engine.join(" "), &files[0], State::Warm, self.reads);
+        let all = [
+            warm(&["--ioengine=io_uring", "--rw=read"]),
+            warm(&["--ioengine=io_uring", "--rw=randread"]),
+            warm(&["--ioengine=psync", "--rw=randread"]),
+            (
+                format!("--ioengine=io_uring --rw=randread {depth}"),
+                &files[1],
+                State::Cold,
+                self.reads.min(pages),
+            ),
+        ];
+        let jobs = all.into_iter().map(|(engine, file, state, reads)| {
+            // Of a page that is read from a disk, it does not matter how much is copied, but no page may be
+            // read twice.
+            let unit = match state {
+                State::Cold => page_size(),
+                State::Warm => self.size,
+            };
+            Ok(PeerJob {
+                engine,
+                len: fs::metadata(file)?.len(),
+                file: file.clone(),
+                state,
+                deep: state == State::Cold,
+                reads: reads as u64,
+                unit: unit as u64,
+                fails: false,
+            })
+        });
+        jobs.collect()
+    }
+}
+
+/// Reads of `fio`, as those of a row.
+struct PeerJob {
+    /// Its words for what is read how.
+    engine: String,
+    file: PathBuf,
+    len: u64,
+    state: State,
+    deep: bool,
+    reads: u64,
+    /// Bytes of one.
+    unit: u64,
+    /// What `fio` could not do once, it cannot do.
+    fails: bool,
+}
+
+impl PeerJob {
+    fn without_runs(&self) -> Peer {
+        Peer {
+            engine: self.engine.replace("--", ""),
+            state: self.state,
+            deep: self.deep,
+            nanoseconds: Vec::new(),
+        }
+    }
+
+    /// Nanoseconds of one read.
+    fn time(&self) -> Result<f64> {
+        prepare(&self.file, self.state)?;
+        let Self {
+            len, reads, unit, ..
+        } = *self;
+        let mut words: Vec<String> = self.engine.split(' ').map(str::to_owned).collect();
+        words.extend([
+            format!("--bs={unit}"),
+            format!("--size={}", len / unit * unit),
+            format!("--number_ios={reads}"),
+        ]);
+        words.push(match self.state {
+            State::Warm => "--norandommap=1".to_owned(),
+            // By itself it takes the next block where it has been at a random one before. The kernel takes such
+            // reads for one after the other, and reads ahead: a twelfth fewer reads of the disk.
+            State::Cold => "--random_generator=lfsr".to_owned(),
+        });
+        let seconds = peers::fio(&self.file, &words, reads.saturating_mul(unit))?;
+        Ok(seconds * 1e9 / reads as f64)
+    }
+}
+
+fn refused(e: io::Error) -> LeftOut {
+    LeftOut {
+        what: Reader::Uring.to_string(),
+        reason: e.to_string(),
+    }
+}
+
+/// Runs a job in a process of its own; none if pages of a warm file left the memory each time.
+fn time(job: &Job) -> Result<Option<Seen>> {
+    let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
+    for _ in 0..ATTEMPTS {
+        match job.setting.what {
+            What::Mixed if !mix(job)? => continue,
+            What::Mixed => {}
+            What::Small { .. } | What::Deep => prepare(&job.file, job.setting.state)?,
+        }
+        let seen = worker(&mut Command::new(&lab), job)?;
+        let stayed = match (job.setting.what, job.setting.state) {
+            (What::Small { .. }, State::Warm) => is_warm(&job.file)?,
+            _ => true,
+        };
+        if stayed {
+            return Ok(Some(seen));
+        }
+    }
+    Ok(None)
+}
+
+fn worker(command: &mut Command, job: &Job) -> Result<Seen> {
+    let output = command
+        .arg("reads-worker")
+        .arg(serde_json::to_string(job)?)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start a process that reads")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "a process that reads ended with {}: {}",
+        output.status,
+        said.trim()
+    );
+    serde_json::from_slice(&output.stdout).context("a process that reads said something else")
+}
+
+/// Has all pages in memory that are read, but for [`MISSING`] of a hundred. They are read one by one:
+/// pages that were read together may only be dropped together. Whether that is so: within a hundredth of what
+/// is read, as pages come and go by themselves.
+fn mix(job: &Job) -> Result<bool> {
+    prepare(&job.file, State::Cold)?;
+    let file = File::open(&job.file)?;
+    fadvise(&file, 0, None, Advice::Random)?;
+    let offsets = job.offsets(file.metadata()?.len());
+    let mut page = vec![0; page_size()];
+    for (number, offset) in offsets.iter().enumerate() {
+        if number % (100 / MISSING) != 0 {
+            ReadAt::read_exact_at(&file, *offset, &mut page)?;
+        }
+    }
+    let Residency::Pages { resident, .. } = residency(&file)? else {
+        bail!(
+            "the kernel does not tell what of {} is in memory",
+            job.file.display()
+        );
+    };
+    let read = (offsets.len() - offsets.len().div_ceil(100 / MISSING)) as u64;
+    Ok(resident.abs_diff(read) <= offsets.len() as u64 / 100)
+}
+
+/// The one number that a counter prints.
+fn counted(mut counter: Command, job: &Job) -> Result<f64> {
+    let output = counter
+        .arg(serde_json::to_string(job)?)
+        .stdin(Stdio::null())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "brisk-reads: {}", said.trim());
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().context("brisk-reads prints a number")
+}
+
+/// System calls of one read, by the difference to a process that makes none; none if `strace` cannot
+/// trace here.
+fn traced(tools: &Path, job: &Job) -> Option<f64> {
+    let calls = |reads: usize| -> Option<f64> {
+        let list = tempfile::NamedTempFile::new().ok()?;
+        // The sum is that of all reads.
+        let file = File::open(&job.file).ok()?;
+        let mut job = Job {
+            reads,
+            ..job.clone()
+        };
+        let places = Places {
+            offsets: &job.offsets(ReadAt::size(&file).ok()?),
+            size: job.size,
+            rounds: 1,
+        };
+        job.sum = reader::expected(&file, places, job.setting.reader.grain()).ok()?;
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-c", "-o"]).arg(list.path()).arg(tools);
+        worker(&mut strace, &job).ok()?;
+        total_of(&fs::read_to_string(list.path()).ok()?)
+    };
+    let reads = job.reads.min(TRACED);
+    // What is warm is read twice.
+    Some((calls(reads)? - calls(0)?).max(0.0) / (2 * reads) as f64)
+}
+
+/// The sum of the calls in what `strace -c` has written: between two lines of dashes, the fourth number of
+/// each line. Not all versions write the same into the line of the total.
+fn total_of(table: &str) -> Option<f64> {
+    let is_rule = |line: &&str| line.starts_with("---");
+    let mut lines = table.lines();
+    lines.find(is_rule)?;
+    let calls = lines.take_while(|line| !is_rule(line)).map(|line| {
+        let calls = line.split_ascii_whitespace().nth(3)?;
+        calls.parse::<f64>().ok()
+    });
+    calls.sum()
+}
+
+impl ReadsResults {
+    /// Has `fio` do its job with this number once.
+    fn add_peer(&mut self, number: usize, job: &mut PeerJob) {
+        if job.fails {
+            return;
+        }
+        match job.time() {
+            Ok(nanoseconds) => self.peers[number].nanoseconds.push(nanoseconds),
+            Err(e) => {
+                job.fails = true;
+                self.missing.push(LeftOut {
+                    what: format!("fio {}", self.peers[number].engine),
+                    reason: format!("{e:#}"),
+                });
+            }
+        }
+    }
+
+    /// Writes `reads.json` in `out`, whole or not at all.
+    pub fn write(&self, out: &Path) -> Result<()> {
+        let mut text = serde_json::to_string(self)?;
+        text.push('\n');
+        write_whole(&text, &out.join("reads.json"))
+    }
+
+    /// The tables, for people.
+    pub fn text(&self) -> String {
+        text::of(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_summed() {
+        let table = "% time     seconds  usecs/call     calls    errors syscall\n\
+                     ------ ----------- ----------- --------- --------- ----------------\n \
+                     60.00    0.000003           0        10         1 read\n \
+                     40.00    0.000002           0         7           open\n\
+                     ------ ----------- ----------- --------- --------- ----------------\n\
+                     100.00    0.000005                    17         1 total\n";
+        assert_eq!(total_of(table), Some(17.0));
+        assert_eq!(total_of("no table"), None);
+    }
+
+    #[test]
+    fn places_are_in_the_file() {
+        let job = |what, reads| Job {
+            file: PathBuf::new(),
+            setting: Setting {
+                reader: Reader::Pread,
+                what,
+                state: State::Warm,
+                threads: 1,
+            },
+            reads,
+            size: 100,
+            depth: 1,
+            seed: 1,
+            sum: 0,
+        };
+        assert_eq!(
+            job(What::Small { random: false }, 3).offsets(1000),
+            [0, 100, 200]
+        );
+        let mut random = job(What::Small { random: true }, 10).offsets(1000);
+        assert_ne!(random, (0..10).map(|n| n * 100).collect::<Vec<_>>());
+        random.sort_unstable();
+        assert_eq!(random, (0..10).map(|n| n * 100).collect::<Vec<_>>());
+        let page = page_size() as u64;
+        let pages = job(What::Deep, 4).offsets(4 * page);
+        assert!(
+            pages.iter().all(|at| at % page == 0) && pages.len() == 4,
+            "{pages:?}"
+        );
+    }
+}

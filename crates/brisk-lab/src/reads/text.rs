@@ -1,0 +1,408 @@
+//! Results as people read them, and as a part of a page with pictures.
+
+use super::super::answers::{Answer, Verdict, too_few};
+use super::super::load::State;
+use super::super::load::answers::{digits_of, interval};
+use super::super::reclaim;
+use super::super::statistics::{Ratio, Spread};
+use super::super::table::columns;
+use super::reader::Reader;
+use super::results::{ReadsResults, ReadsSettings, Setting, What};
+use brisk::page::Page;
+use brisk::page::chart::{self, Whose};
+
+/// What stands above the columns of a table.
+const HEAD: [&str; 5] = ["", "ns (from-to)", "/memcpy", "/pread", "/tokio"];
+
+/// What stands above what was counted.
+const COUNTED: [&str; 4] = ["", "allocations", "system calls", "what it does"];
+
+/// What has to be known of the figures.
+fn legend(settings: &ReadsSettings) -> String {
+    let rounds = match settings.short_rounds {
+        0..=2 => String::new(),
+        rounds => format!(
+            ", or, where nothing calls the system, the median of the {} after the first",
+            rounds - 1
+        ),
+    };
+    format!(
+        "Nanoseconds of one read: the median of all runs, of several threads the slowest one's. Cold \
+         ones have the opening, mapping and populating of the file with them; warm ones that \
+         are all in memory are those of a second round{rounds}."
+    )
+}
+
+/// What is read in turn.
+fn groups(results: &ReadsResults) -> Vec<Setting> {
+    let mut groups: Vec<Setting> = Vec::new();
+    for row in &results.rows {
+        let same = |known: &Setting| {
+            Setting {
+                reader: row.reader,
+                ..*known
+            } == *row
+        };
+        if !groups.iter().any(same) {
+            groups.push(*row);
+        }
+    }
+    groups
+}
+
+fn title(results: &ReadsResults, group: Setting) -> String {
+    let state = match group.state {
+        State::Cold => "cold",
+        State::Warm => "warm",
+    };
+    let settings = &results.settings;
+    let what = match group.what {
+        What::Small { random: false } => format!("{state}, in order"),
+        What::Small { random: true } => format!("{state}, at random"),
+        What::Mixed => "pages at random, 5 of 100 not in memory".to_owned(),
+        What::Deep => format!("cold pages at random, {} reads at once", settings.depth),
+    };
+    match group.threads {
+        1 => what,
+        threads => format!("{what}, {threads} threads"),
+    }
+}
+
+fn rows(results: &ReadsResults, group: Setting) -> Vec<(Reader, Vec<f64>)> {
+    let of_group = |row: &&Setting| {
+        Setting {
+            reader: row.reader,
+            ..group
+        } == **row
+    };
+    let rows = results.rows.iter().filter(of_group);
+    let rows = rows.map(|row| (row.reader, results.nanoseconds(*row)));
+    rows.filter(|(_, runs)| !runs.is_empty()).collect()
+}
+
+fn cells(results: &ReadsResults, group: Setting, reader: Reader, runs: &[f64]) -> [String; 5] {
+    let Some(Spread { median, min, max }) = Spread::of(runs) else {
+        return [
+            reader.to_string(),
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+        ];
+    };
+    let to = |other: Reader| {
+        let other = results.nanoseconds(Setting {
+            reader: other,
+            ..group
+        });
+        let ratio = Spread::of(&other).map(|other| median / other.median);
+        ratio.map_or_else(
+            || "-".to_owned(),
+            |ratio| {
+                let digits = digits_of(ratio);
+                format!("{ratio:.digits$}")
+            },
+        )
+    };
+    [
+        reader.to_string(),
+        format!("{median:.0} ({min:.0}-{max:.0})"),
+        to(Reader::Memcpy),
+        to(Reader::Pread),
+        to(Reader::Tokio),
+    ]
+}
+
+fn counted(results: &ReadsResults) -> Vec<[String; 4]> {
+    let number =
+        |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.2}"));
+    let rows = results.counted.iter().map(|row| {
+        let mut known = Reader::IN_TURN.iter();
+        let known = known.find(|(reader, ..)| *reader == row.reader);
+        [
+            row.reader.to_string(),
+            number(row.allocations),
+            number(row.system_calls),
+            known.map_or(String::new(), |(_, _, what)| (*what).to_owned()),
+        ]
+    });
+    rows.collect()
+}
+
+fn peers(results: &ReadsResults) -> Vec<String> {
+    let words = results.peers.iter().filter_map(|peer| {
+        let Spread { median, min, max } = Spread::of(&peer.nanoseconds)?;
+        let state = match (peer.state, peer.deep) {
+            (State::Cold, _) => "cold pages of the larger file",
+            (State::Warm, _) => "warm",
+        };
+        Some(format!(
+            "fio {}, {state}: {median:.0} ns ({min:.0}-{max:.0}).",
+            peer.engine
+        ))
+    });
+    words.collect()
+}
+
+fn conditions(results: &ReadsResults) -> String {
+    let settings = &results.settings;
+    let last = results.runs.iter().map(|run| run.repetition).max();
+    let made = last.map_or(0, |last| last.saturating_add(1));
+    let runs = match settings.runs {
+        asked if asked == made => made.to_string(),
+        asked => format!("{made} of {asked}"),
+    };
+    format!(
+        "{} reads of {} bytes, on {}; {runs} runs of each in turns, every one in a process of its \
+         own.{}{} {}",
+        settings.reads,
+        settings.size,
+        results.machine.filesystem,
+        too_few(made as usize),
+        reclaim::sentence(&results.stopped),
+        legend(settings)
+    )
+}
+
+fn answers(results: &ReadsResults) -> Vec<Answer> {
+    let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
+    let warm = |reader| Setting {
+        reader,
+        what: What::Small { random: true },
+        state: State::Warm,
+        threads: 1,
+    };
+    let mut ratio = |ours: Setting, theirs: Setting| {
+        let [a, b] = [ours, theirs].map(|setting| results.nanoseconds(setting));
+        Ratio::of_medians(&a, &b, rng)
+    };
+    let mut worth = Vec::new();
+    for (ours, theirs) in [
+        (Reader::MappingReadAt, Reader::Memcpy),
+        (Reader::MappingReadAt, Reader::SeekRead),
+        (Reader::AsyncMapping, Reader::MappingReadAt),
+        (Reader::AsyncMemcpy, Reader::Memcpy),
+        (Reader::AsyncMapping, Reader::AsyncMemcpy),
+        (Reader::AsyncMapping, Reader::Tokio),
+        (Reader::AsyncFile, Reader::Pread),
+        (Reader::AsyncFile, Reader::Uring),
+        (Reader::AsyncFile, Reader::Tokio),
+        (Reader::AsyncProgress, Reader::AsyncHop),
+    ] {
+        if let Some(ratio) = ratio(warm(ours), warm(theirs)) {
+            worth.push(format!(
+                "{ours} takes {} of the time of {theirs}.",
+                interval(ratio)
+            ));
+        }
+    }
+    let mixed = |reader| Setting {
+        what: What::Mixed,
+        ..warm(reader)
+    };
+    let inline = ratio(mixed(Reader::AsyncFile), mixed(Reader::AsyncHop));
+    let runs = [Reader::AsyncFile, Reader::AsyncHop]
+        .map(|reader| results.nanoseconds(mixed(reader)).len());
+    let inline = inline.map(|ratio| {
+        let runs = runs[0].min(runs[1]);
+        let verdict = match Verdict::of(ratio, runs) {
+            Verdict::First => "yes",
+            Verdict::Second => "no",
+            Verdict::NotClear => "not clear",
+        };
+        format!(
+            "With 5 of 100 pages not in memory: {verdict}, {} of the time.",
+            interval(ratio)
+        )
+    });
+    let deep = |reader| Setting {
+        what: What::Deep,
+        state: State::Cold,
+        ..warm(reader)
+    };
+    let fio = results.peers.iter().find(|peer| peer.deep);
+    let theirs = [
+        (
+            "pread in threads",
+            results.nanoseconds(deep(Reader::Threads)),
+        ),
+        (
+            "io_uring (fio)",
+            fio.map_or(Vec::new(), |peer| peer.nanoseconds.clone()),
+        ),
+    ];
+    let mut queue = Vec::new();
+    for (reader, name) in [
+        (Reader::Queued, "AsyncFile"),
+        (Reader::QueuedHere, "AsyncFile in block_on"),
+    ] {
+        let ours = results.nanoseconds(deep(reader));
+        for (peer, theirs) in &theirs {
+            if let Some(ratio) = Ratio::of_medians(&ours, theirs, rng) {
+                queue.push(format!(
+                    "{name} takes {} of the time of {peer}.",
+                    interval(ratio)
+                ));
+            }
+        }
+    }
+    let answers = [
+        ("What does a small read of a warm file cost?", worth),
+        (
+            "Is asking for what is in memory first worth it?",
+            inline.into_iter().collect(),
+        ),
+        ("What are several cold reads at once worth?", queue),
+        (
+            "Where does the time of an application go that reads so?",
+            costs(results),
+        ),
+    ];
+    Answer::given(answers)
+}
+
+/// The parts of what the pattern costs, and what heals it.
+fn costs(results: &ReadsResults) -> Vec<String> {
+    let median = |reader| {
+        let runs = results.nanoseconds(Setting {
+            reader,
+            what: What::Small { random: true },
+            state: State::Warm,
+            threads: 1,
+        });
+        Some(Spread::of(&runs)?.median)
+    };
+    let all = || {
+        let plain = median(Reader::Pread)?;
+        let more = |reader| Some(median(reader)? - plain);
+        Some(vec![
+            format!(
+                "A buffer made for each read, a thread that is waited for, with progress, and a copy: {:.0} ns \
+                 in all.",
+                median(Reader::Pattern)?
+            ),
+            format!(
+                "Of that the system call takes {plain:.0} ns; beside it the buffer {:.0}, the copy {:.0}, and \
+                 the thread with its progress {:.0} (medians).",
+                more(Reader::PreadBuffer)?,
+                more(Reader::PreadCopy)?,
+                more(Reader::AsyncProgress)?
+            ),
+            format!(
+                "The synchronous face of the same handle takes {:.0} ns, and that of a mapping {:.0}.",
+                median(Reader::SyncFace)?,
+                median(Reader::MappingReadAt)?
+            ),
+        ])
+    };
+    all().unwrap_or_default()
+}
+
+fn remarks(results: &ReadsResults) -> Vec<String> {
+    let missing = results.missing.iter();
+    let mut remarks: Vec<_> = missing
+        .map(|left| format!("{}: {}.", left.what, left.reason))
+        .collect();
+    if results.lost > 0 {
+        remarks.push(format!(
+            "{} runs are not counted, as pages of the warm file left the memory each time.",
+            results.lost
+        ));
+    }
+    remarks
+}
+
+/// Tables, answers, and what was counted.
+pub fn of(results: &ReadsResults) -> String {
+    let mut text = conditions(results) + "\n";
+    for group in groups(results) {
+        let rows = rows(results, group);
+        let mut lines = vec![HEAD.map(str::to_owned)];
+        lines.extend(
+            rows.iter()
+                .map(|(reader, runs)| cells(results, group, *reader, runs)),
+        );
+        text += &format!("\n{}\n{}", title(results, group), columns(&lines));
+    }
+    let counted = counted(results);
+    if !counted.is_empty() {
+        text += "\nOf each read, warm and at random\n";
+        let mut table = vec![[COUNTED[0], COUNTED[1], COUNTED[2]].map(str::to_owned)];
+        table.extend(
+            counted
+                .iter()
+                .map(|[name, a, b, _]| [name, a, b].map(String::clone)),
+        );
+        text += &columns(&table);
+    }
+    for Answer {
+        question,
+        sentences,
+    } in answers(results)
+    {
+        text += &format!("\n{question}\n");
+        for sentence in sentences {
+            text += &(sentence + "\n");
+        }
+    }
+    for (number, line) in peers(results)
+        .into_iter()
+        .chain(remarks(results))
+        .enumerate()
+    {
+        if number == 0 {
+            text.push('\n');
+        }
+        text += &(brisk::printable(&line).into_owned() + "\n");
+    }
+    text
+}
+
+/// Draws all of it.
+pub fn draw(page: &mut Page, results: &ReadsResults) {
+    page.anchor(2, "reads", "Small reads of a file");
+    page.note(&conditions(results));
+    for Answer {
+        question,
+        sentences,
+    } in answers(results)
+    {
+        page.heading(3, question);
+        page.list(&sentences);
+    }
+    for group in groups(results) {
+        let title = title(results, group);
+        let rows = rows(results, group);
+        let lines = rows.iter().map(|(reader, runs)| chart::Row {
+            name: reader.to_string(),
+            figure: Spread::of(runs).map_or(String::new(), |s| format!("{:.0} ns", s.median)),
+            whose: match reader {
+                Reader::MappingReadAt
+                | Reader::AsyncMapping
+                | Reader::AsyncFile
+                | Reader::SyncFace
+                | Reader::AsyncHopHere
+                | Reader::Queued
+                | Reader::QueuedHere => Whose::Brisk,
+                Reader::Memcpy | Reader::AsyncMemcpy => Whose::Own,
+                _ => Whose::Rival,
+            },
+            values: runs.clone(),
+        });
+        let lines: Vec<_> = lines.collect();
+        let mut caption = legend(&results.settings);
+        if chart::is_log(&lines) {
+            caption += " The axis is of powers: equal steps are equal ratios.";
+        }
+        page.heading(3, &title);
+        page.figure(&chart::box_plots(&title, &lines, None, "ns"), &caption);
+        let table = rows
+            .iter()
+            .map(|(reader, runs)| cells(results, group, *reader, runs));
+        page.table(HEAD, &table.collect::<Vec<_>>(), false);
+    }
+    page.heading(3, "What each read does, warm and at random");
+    page.table(COUNTED, &counted(results), false);
+    let words = peers(results).into_iter().chain(remarks(results));
+    page.list(&words.collect::<Vec<_>>());
+}

@@ -1,0 +1,767 @@
+//! Results of launches as a page with pictures, made of the raw runs alone.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::answers::{self, Answer};
+use super::kept::Part;
+use super::results::{AppResults, Figure, Kind, Results, Row};
+use super::table::{self, disk_of, megabytes};
+use brisk::page::chart::{self, Curve, Plots, Scale, Whose};
+use brisk::page::{Page, touches};
+use brisk::write_whole;
+
+/// Bytes of a file of raw runs: a hundred times what the largest experiment writes.
+const LARGEST: u64 = 64 << 20;
+
+/// Raw runs, as they were kept.
+pub struct Raw {
+    /// The name of the file.
+    name: String,
+    text: Vec<u8>,
+    results: Results,
+}
+
+impl Raw {
+    /// Takes the contents of a file that `brisk lab launch` wrote.
+    pub fn parse(name: String, text: Vec<u8>) -> Result<Self> {
+        let results: Results =
+            serde_json::from_slice(&text).context("this is no raw.json of brisk lab launch")?;
+        ensure!(
+            results.brisk_lab == 1,
+            "field brisk_lab: found {}, allowed is 1: a newer brisk wrote it",
+            results.brisk_lab
+        );
+        // Written again without the white space.
+        let text = serde_json::to_vec(&serde_json::from_slice::<serde_json::Value>(&text)?)?;
+        Ok(Self {
+            name,
+            text,
+            results,
+        })
+    }
+
+    /// The formats that it has figures of.
+    fn formats(&self) -> impl Iterator<Item = &str> {
+        let rows = self.results.apps.iter().flat_map(|app| &app.rows);
+        rows.map(|row| &*row.format)
+    }
+}
+
+/// Leaves out what is not of one of these formats.
+pub fn keep(raws: &mut [Raw], formats: &[String]) -> Result<()> {
+    for format in formats {
+        let known: BTreeSet<_> = raws.iter().flat_map(Raw::formats).collect();
+        ensure!(
+            known.contains(&**format),
+            "--formats: found {format:?}, the runs have {}",
+            known.into_iter().collect::<Vec<_>>().join(", ")
+        );
+    }
+    for app in raws.iter_mut().flat_map(|raw| &mut raw.results.apps) {
+        app.rows.retain(|row| formats.contains(&row.format));
+    }
+    Ok(())
+}
+
+/// Tables in Markdown of all these.
+pub fn markdown(raws: &[Raw]) -> String {
+    let tables = raws.iter().map(|raw| table::markdown(&raw.results));
+    tables.collect::<String>().trim_end().to_owned() + "\n"
+}
+
+/// A picture of all cold launches, as a file of its own.
+pub fn picture(raws: &[Raw]) -> String {
+    let apps = raws
+        .iter()
+        .flat_map(|raw| raw.results.apps.iter().map(move |app| (raw, app)));
+    let plots = apps.map(|(raw, app)| Plots {
+        heading: format!("{}: cold launch", title_of(raw, app, raws)),
+        ..plots_of(app, Kind::Cold)
+    });
+    chart::standalone(&plots.collect::<Vec<_>>(), "ms")
+}
+
+/// Reads a file that an experiment wrote: its name and its bytes.
+pub fn read(path: &Path) -> Result<(String, Vec<u8>)> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text))
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(
+        text.len() as u64 <= LARGEST,
+        "{} has more than {LARGEST} bytes, which no results have",
+        path.display()
+    );
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Ok((name.to_string_lossy().into_owned(), text))
+}
+
+/// Writes the page of all these at `path`, whole or not at all.
+pub fn write(raws: &[Raw], parts: &[Part], path: &Path) -> Result<()> {
+    let text = match raws {
+        [] => page_of_parts(parts),
+        raws => page(raws, parts),
+    };
+    write_whole(&text, path)
+}
+
+/// A page without a launch.
+fn page_of_parts(parts: &[Part]) -> String {
+    let mut page = Page::default();
+    let titles: Vec<_> = parts.iter().map(Part::title).collect();
+    let title = titles.join("; ");
+    page.heading(1, &title);
+    parts.iter().for_each(|part| part.draw(&mut page));
+    page.finish(&title)
+}
+
+fn page(raws: &[Raw], parts: &[Part]) -> String {
+    let mut page = Page::default();
+    let apps = || {
+        raws.iter()
+            .flat_map(|raw| raw.results.apps.iter().map(move |app| (raw, app)))
+    };
+    let names: Vec<_> = apps().map(|(raw, app)| title_of(raw, app, raws)).collect();
+    let answers = apps().all(|(_, app)| answers::is_of_codecs(app));
+    let title = match &*names {
+        names if answers => format!("What codecs cost: {}", names.join("; ")),
+        [name] => format!("How fast {name} starts"),
+        _ => "How fast programs start".to_owned(),
+    };
+    page.heading(1, &title);
+    page.paragraph(match answers {
+        true => {
+            "The same files in images of each codec, which the kernel mounts. A walk reads every file, with \
+             nothing in memory before. Each dot is one run."
+        }
+        false => {
+            "A program is started from its directory and from images of it: cold, with nothing in memory, \
+         and warm, after it. A walk reads every file. Each dot is one run."
+        }
+    });
+    page.html(
+        "<p class=\"keys\"><span><i class=\"k-brisk\"></i>brisk</span>\
+         <span><i class=\"k-rival\"></i>other images</span>\
+         <span><i class=\"k-own\"></i>the plain directory</span></p>\n",
+    );
+    if names.len() > 1 {
+        page.html("<nav>");
+        for (number, name) in names.iter().enumerate() {
+            let name = brisk::page::escaped(name);
+            page.html(&format!("<a href=\"#app-{number}\">{name}</a>"));
+        }
+        page.html("</nav>\n");
+    }
+    for (number, ((raw, app), name)) in apps().zip(&names).enumerate() {
+        page.anchor(2, &format!("app-{number}"), name);
+        draw_app(&mut page, raw, app);
+    }
+    parts.iter().for_each(|part| part.draw(&mut page));
+    cannot(&mut page, raws);
+    machines(&mut page, raws);
+    method(&mut page);
+    page.heading(2, "Every single run");
+    page.paragraph("The page holds what it was made of; brisk lab report makes it again.");
+    for raw in raws {
+        page.download(&raw.name, "application/json", &raw.text);
+    }
+    page.finish(&title)
+}
+
+/// The name of an app; where several results have it, with the disk.
+fn title_of(raw: &Raw, app: &AppResults, raws: &[Raw]) -> String {
+    let name = &app.app.name;
+    let apps = raws.iter().flat_map(|raw| &raw.results.apps);
+    match apps.filter(|other| other.app.name == *name).count() {
+        0 | 1 => name.clone(),
+        _ => format!("{name}, {}", disk_of(&raw.results)),
+    }
+}
+
+fn whose(row: &Row) -> Whose {
+    match &*row.format {
+        "directory" => Whose::Own,
+        format if ["brisk", "beside"].iter().any(|by| format.starts_with(by)) => Whose::Brisk,
+        // Whatever it is replayed beside.
+        format if format.contains("-replay") => Whose::Brisk,
+        _ => Whose::Rival,
+    }
+}
+
+fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
+    if app.sample_of.is_none() {
+        page.code(&app.app.command.shown().join(" "));
+    }
+    if let Some(whole) = app.sample_of {
+        page.note(&format!(
+            "A sample of {} MB, of which nothing is launched.",
+            megabytes(whole)
+        ));
+    }
+    page.note(&table::conditions(&raw.results, app));
+    if !answers::is_of_codecs(app) {
+        page.list(&in_words(app));
+    }
+    for Answer {
+        question,
+        sentences,
+    } in answers::of(app)
+    {
+        page.heading(3, question);
+        page.list(&sentences);
+    }
+    for (kind, heading, caption) in [
+        (
+            Kind::Cold,
+            "Cold launch",
+            "From before the mount until the program is ready.",
+        ),
+        (
+            Kind::Warm,
+            "Warm launch",
+            "The first launch after the cold one that reads next to nothing, in the same mount.",
+        ),
+        (
+            Kind::Walk,
+            "Cold walk",
+            "Every file is read and hashed, from before the mount.",
+        ),
+    ] {
+        draw_times(page, app, kind, heading, caption);
+    }
+    page.heading(3, "Size");
+    let rows = app.rows.iter().map(|row| {
+        let ratio = row
+            .bytes_to_squashfs_zstd
+            .map_or_else(String::new, |ratio| format!(" · {ratio:.2}"));
+        chart::Row {
+            name: row.name.clone(),
+            figure: format!("{} MB{ratio}", megabytes(row.bytes)),
+            whose: whose(row),
+            values: vec![row.bytes as f64 / 1e6],
+        }
+    });
+    let rows: Vec<_> = rows.collect();
+    page.figure(
+        &chart::bars("Sizes", &rows, "MB"),
+        "Of all files of the directory, or of image and hot pack, and the ratio to squashfs-zstd.",
+    );
+    page.heading(3, "All figures");
+    page.table(
+        table::LAUNCHES,
+        &app.rows.iter().map(table::launches).collect::<Vec<_>>(),
+        false,
+    );
+    page.table(
+        table::FILES,
+        &app.rows.iter().map(table::files).collect::<Vec<_>>(),
+        false,
+    );
+    page.note(
+        "Medians with their ranges, and ratios to the directory's median with intervals of 95 %.",
+    );
+    draw_sizes(page, app);
+    if let Some(timeline) = &app.timeline {
+        touches::draw(page, timeline);
+        for filling in app.filling.iter().chain(&app.replaying) {
+            touches::draw_filling(page, timeline, filling);
+        }
+    }
+}
+
+/// What the figures say, if they say something.
+fn in_words(app: &AppResults) -> Vec<String> {
+    let mut words = Vec::new();
+    let cold = |row: &Row| row.cold.map(|figure| figure.seconds.median);
+    let fastest = |of: Whose| {
+        let rows = app.rows.iter().filter(|row| whose(row) == of);
+        rows.filter_map(|row| Some((row, cold(row)?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let beside = |figure: Option<Figure>| match figure.and_then(|figure| figure.to_directory) {
+        Some(ratio) => format!(
+            ", {:.2} of the directory's time (95 %: {:.2} to {:.2})",
+            ratio.value, ratio.low, ratio.high
+        ),
+        None => String::new(),
+    };
+    for (of, who) in [
+        (Whose::Brisk, "of brisk's"),
+        (Whose::Rival, "of the other images"),
+    ] {
+        if let Some((row, seconds)) = fastest(of) {
+            words.push(format!(
+                "Cold, {} is the fastest {who}: {:.0} ms{}.",
+                row.name,
+                seconds * 1e3,
+                beside(row.cold)
+            ));
+        }
+    }
+    // The directory replayed is brisk's, and no image.
+    let images = app.rows.iter();
+    let images = images.filter(|row| !row.format.starts_with("directory"));
+    if let Some(row) = images.min_by_key(|row| row.bytes) {
+        words.push(format!(
+            "{} is the smallest: {} MB, {:.2} of the directory's bytes.",
+            row.name,
+            megabytes(row.bytes),
+            row.bytes as f64 / app.tree_bytes.max(1) as f64
+        ));
+    }
+    words
+}
+
+/// The runs of one kind, beside the directory's.
+fn plots_of(app: &AppResults, kind: Kind) -> Plots {
+    let figure_of = |row: &Row| row.figure(kind);
+    let rows = app.rows.iter().filter_map(|row| {
+        let figure = figure_of(row)?;
+        let ratio = figure
+            .to_directory
+            .map_or_else(String::new, |ratio| format!(" · {:.2}", ratio.value));
+        let runs = app.runs_of(&row.name, kind);
+        Some(chart::Row {
+            name: row.name.clone(),
+            figure: format!("{:.0} ms{ratio}", figure.seconds.median * 1e3),
+            whose: whose(row),
+            values: runs.map(|run| run.seconds * 1e3).collect(),
+        })
+    });
+    let directory = app.rows.iter().find(|row| row.format == "directory");
+    let reference = directory
+        .and_then(figure_of)
+        .map(|figure| figure.seconds.median * 1e3);
+    Plots {
+        heading: String::new(),
+        rows: rows.collect(),
+        reference,
+    }
+}
+
+fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, caption: &str) {
+    let Plots {
+        rows, reference, ..
+    } = plots_of(app, kind);
+    if rows.is_empty() {
+        return;
+    }
+    let mut caption = format!(
+        "{caption} The box holds the middle half of the runs, its gap is the median, the whiskers reach \
+         the extremes."
+    );
+    if reference.is_some() {
+        caption += " At the end of a line are the median and its ratio to the directory's, whose median \
+                    is the dashed line.";
+    }
+    if chart::is_log(&rows) {
+        caption += " The axis is of powers: equal steps are equal ratios.";
+    }
+    page.heading(3, heading);
+    page.figure(&chart::box_plots(heading, &rows, reference, "ms"), &caption);
+}
+
+fn draw_sizes(page: &mut Page, app: &AppResults) {
+    let Some(last) = app.file_sizes.last() else {
+        return;
+    };
+    // One step of the axis for each power of two; empty files stand before the first.
+    let log = |size: u64| match size {
+        0 => 0.0,
+        size => 1.0 + (size as f64).log2(),
+    };
+    let max = log(last.size);
+    let curve = |share: &dyn Fn(&super::file_sizes::UpTo) -> f64, is_second| {
+        let mut points = vec![(0.0, 0.0)];
+        points.extend(
+            app.file_sizes
+                .iter()
+                .map(|step| (log(step.size), share(step))),
+        );
+        Curve { points, is_second }
+    };
+    let (files, bytes) = (last.files.max(1) as f64, last.bytes.max(1) as f64);
+    let ticks: Vec<_> = [
+        (1_u64 << 10, "1K"),
+        (32 << 10, "32K"),
+        (1 << 20, "1M"),
+        (32 << 20, "32M"),
+    ]
+    .into_iter()
+    .map(|(size, text)| (log(size), text.to_owned()))
+    .filter(|(at, _)| *at <= max)
+    .collect();
+    let across = Scale { ticks: &ticks, max };
+    let shares = [25.0, 50.0, 75.0, 100.0].map(|share| (share, format!("{share:.0} %")));
+    let down = Scale {
+        ticks: &shares,
+        max: 100.0,
+    };
+    page.heading(3, "Sizes of files");
+    page.html(
+        "<p class=\"keys\"><span><i class=\"k-brisk\"></i>files, in full</span>\
+         <span><i class=\"k-second\"></i>their bytes, dashed</span></p>\n",
+    );
+    page.figure(
+        &chart::curves(
+            "Cumulative sizes of files",
+            &[
+                curve(&|step| 100.0 * step.files as f64 / files, false),
+                curve(&|step| 100.0 * step.bytes as f64 / bytes, true),
+            ],
+            across,
+            down,
+        ),
+        &format!(
+            "What share of the {} files, and of the {} MB in them, is in files of at most this size.",
+            last.files,
+            megabytes(last.bytes)
+        ),
+    );
+}
+
+fn cannot(page: &mut Page, raws: &[Raw]) {
+    let found: BTreeSet<_> = raws
+        .iter()
+        .flat_map(|raw| &raw.results.cannot)
+        .map(|cannot| [cannot.name.clone(), cannot.reason.clone()])
+        .collect();
+    if !found.is_empty() {
+        let rows: Vec<_> = found.into_iter().collect();
+        page.heading(2, "What could not run, and why");
+        page.table(["format", "reason"], &rows, true);
+    }
+}
+
+fn machines(page: &mut Page, raws: &[Raw]) {
+    page.heading(2, "The machine");
+    let mut said = BTreeSet::new();
+    for raw in raws {
+        let results = &raw.results;
+        let machine = &results.machine;
+        let mut rows = vec![
+            ("kernel", format!("Linux {}", machine.kernel)),
+            (
+                "processor",
+                format!(
+                    "{} of {}",
+                    machine.processors,
+                    machine
+                        .processor
+                        .as_deref()
+                        .unwrap_or(&machine.architecture)
+                ),
+            ),
+            (
+                "disk",
+                format!("{}, {}", machine.filesystem, disk_of(results)),
+            ),
+            ("brisk", results.brisk.clone()),
+            ("tools", results.tools.join("; ")),
+            (
+                "settings",
+                format!(
+                    "{} runs are asked for, seed {}",
+                    results.settings.runs, results.settings.seed
+                ),
+            ),
+        ];
+        if !results.stopped.is_empty() {
+            rows.push(("stopped meanwhile", results.stopped.join(", ")));
+        }
+        if let Some(kib) = machine.memory_kib {
+            rows.push(("memory", format!("{} MiB", kib / 1024)));
+        }
+        if let Some(governor) = &machine.governor {
+            rows.push(("governor", governor.clone()));
+        }
+        for proven in &results.settings.proven {
+            rows.push((
+                "limit",
+                format!(
+                    "{}: {:.0} {}/s are asked for, and {:.0} were got by direct reads before the \
+                     first launch",
+                    proven.disk, proven.asked_per_second, proven.of, proven.got_per_second
+                ),
+            ));
+        }
+        rows.retain(|(_, text)| !text.is_empty());
+        let rows: Vec<_> = rows
+            .into_iter()
+            .map(|(name, text)| [name.to_owned(), text])
+            .collect();
+        if said.insert(rows.clone()) {
+            page.note(&format!("{}, {}", raw.name, results.started));
+            page.table(["", ""], &rows, true);
+        }
+    }
+}
+
+fn method(page: &mut Page) {
+    page.heading(2, "The method");
+    page.list(
+        &[
+            "In each repetition every format is launched cold and then warm, and walked cold, in random \
+             order: what slows the machine down for a while slows all of them.",
+            "Before a cold launch, the files that it reads are proven not to be in memory; a warm one is \
+             proven to have read nothing from the disk, or next to nothing.",
+            "The clock starts before the mount, and stops when the program is ready. Images are mounted by \
+             the kernel through a loop device with direct I/O, by squashfuse, or by brisk run. The \
+             system's chroot is in memory where a launch needs it.",
+            "A launch counts if the program does what it should; another one ends the experiment.",
+            "The ratio is that of the medians. Its interval is a percentile bootstrap: both sides are drawn \
+             again 10,000 times, and 95 % of the ratios are within. Of few runs it is too narrow.",
+            "A profile of the launch itself makes the hot packs, which is the best case; \"trained on \
+             another\" has the profile of other inputs, and brisk-wrong one of pages that the launch never \
+             asks for.",
+        ]
+        .map(str::to_owned),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Results of this many apps, formats and runs, made up.
+    fn made_up(apps: usize, formats: usize, runs: usize) -> Value {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let names: Vec<_> = (0..formats)
+            .map(|n| match n {
+                0 => "directory".to_owned(),
+                1..=4 => format!("brisk-{n}"),
+                _ => format!("squashfs-<{n}>"),
+            })
+            .collect();
+        let figure = || {
+            json!({
+                "seconds": {"median": 1.0, "min": 0.9, "max": 1.2},
+                "to_directory": {"value": 1.0, "low": 0.9, "high": 1.1},
+            })
+        };
+        let app = |number: usize, rng: &mut fastrand::Rng| {
+            let rows = names.iter().map(|name| {
+                json!({
+                    "name": name, "format": name, "training": null, "bytes": 123_456_789,
+                    "bytes_to_squashfs_zstd": 1.0, "build_seconds": 12.5,
+                    "built_by": [["mksquashfs", "/some/path/to/a/tree", "image"]],
+                    "launched_by": ["chroot", "/some/path", "/usr/bin/program", "--option"],
+                    "cold": figure(), "warm": figure(), "walk": figure(),
+                })
+            });
+            let rows: Vec<_> = rows.collect();
+            let mut all = Vec::new();
+            for repetition in 0..runs {
+                for (place, name) in names.iter().enumerate() {
+                    for kind in ["cold", "warm", "walk"] {
+                        all.push(json!({
+                            "name": name, "repetition": repetition, "place": place, "kind": kind,
+                            "seconds": rng.f64() + 0.5, "read_bytes": rng.u32(..),
+                        }));
+                    }
+                }
+            }
+            let files = (0..1500).map(|n| {
+                json!({"path": format!("usr/lib/python3/dist-packages/package/module_{n}.py"), "len": 60_000})
+            });
+            let touches =
+                (0..10_000_u64).map(|n| format!("{} {} 1 {}", n % 1500, rng.u32(..15), n * 100));
+            json!({
+                "app": {
+                    "name": format!("app <{number}>"), "tree": "/trees/app", "at": "/",
+                    "command": ["/usr/bin/<program>", "--dump"], "train": [], "env": {}, "binds": [],
+                    "ready": "exit", "prints": null, "prints_exactly": null, "home": "fresh",
+                },
+                "tree_files": 10_000, "tree_bytes": 600_000_000, "recorded": [], "rows": rows,
+                "runs": all,
+                "file_sizes": (0..30).map(|n| json!({"size": 1_u64 << n, "files": n * 300, "bytes": n * n * 1000})).collect::<Vec<_>>(),
+                "timeline": {
+                    "files": files.collect::<Vec<_>>(), "touches": touches.collect::<Vec<_>>(),
+                    "left_out": 0,
+                },
+            })
+        };
+        json!({
+            "brisk_lab": 1, "brisk": "0.1.0", "mksquashfs": null, "tools": ["mksquashfs 4.5.1"],
+            "started": "2026-01-01T00:00:00Z",
+            "machine": {
+                "kernel": "6.18", "architecture": "x86_64", "processor": "<processor>",
+                "processors": 2, "governor": null, "memory_kib": 1 << 20, "filesystem": "ext4",
+            },
+            "disk": "vda", "read_ahead": [],
+            "settings": {
+                "runs": runs, "seed": 1, "read_ahead_kib": 128, "bytes_per_second": null,
+                "operations_per_second": null, "cold": "system",
+            },
+            "cannot": [{"name": "erofs-zstd", "reason": "<no> codec"}],
+            "apps": (0..apps).map(|n| app(n, &mut rng)).collect::<Vec<_>>(),
+        })
+    }
+
+    fn raw(value: &Value) -> Raw {
+        Raw::parse(
+            "raw.json".to_owned(),
+            serde_json::to_vec_pretty(value).unwrap(),
+        )
+        .unwrap()
+    }
+
+    /// Every element is closed in its order, and what is open is what may be.
+    fn assert_well_formed(html: &str) {
+        let mut open = Vec::new();
+        let mut rest = html.strip_prefix("<!DOCTYPE html>").unwrap();
+        while let Some(at) = rest.find('<') {
+            let text = &rest[..at];
+            assert!(
+                !text.contains('>') || open.last() == Some(&"style"),
+                "{text}"
+            );
+            let end = at + rest[at..].find('>').unwrap();
+            let tag = &rest[at + 1..end];
+            rest = &rest[end + 1..];
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name));
+            } else {
+                assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+                let name = tag.split([' ', '\n', '/']).next().unwrap();
+                if !tag.ends_with('/') {
+                    open.push(name);
+                }
+            }
+        }
+        assert_eq!(open, [""; 0]);
+    }
+
+    #[test]
+    fn a_page_of_twelve_formats_and_four_apps_is_small_and_well_formed() {
+        let html = page(&[raw(&made_up(4, 12, 10))], &[]);
+        assert!(html.len() < 5_000_000, "{} bytes", html.len());
+        assert_well_formed(&html);
+        // Nothing is fetched, and nothing from outside is markup.
+        for absent in [
+            "http:",
+            "https:",
+            "<script",
+            "src=",
+            "<no>",
+            "<program>",
+            "NaN",
+        ] {
+            assert!(!html.contains(absent), "{absent}");
+        }
+        assert!(html.contains("&lt;no&gt; codec") && html.contains("app &lt;3&gt;"));
+        // A dot for each run.
+        assert_eq!(html.matches("<circle").count(), 4 * 12 * 10 * 3);
+        let link = "<a download=\"raw.json\" href=\"data:application/json;base64,";
+        assert_eq!(html.matches(link).count(), 1);
+        assert_eq!(html.matches("<h3>What is read, in order</h3>").count(), 4);
+    }
+
+    #[test]
+    fn results_of_several_files_are_told_apart() {
+        let fast = made_up(1, 3, 1);
+        let mut slow = fast.clone();
+        slow["settings"]["bytes_per_second"] = json!(200_000_000);
+        // As results of before are: without what came later.
+        let fields = slow.as_object_mut().unwrap();
+        fields.remove("cannot");
+        fields.remove("tools");
+        let app = slow["apps"][0].as_object_mut().unwrap();
+        app.remove("file_sizes");
+        app.remove("timeline");
+        let html = page(&[raw(&fast), raw(&slow)], &[]);
+        assert_well_formed(&html);
+        assert!(html.contains(">app &lt;0&gt;, vda, read-ahead 128 KiB</h2>"));
+        assert!(html.contains("at most 200.0 MB/s</h2>"), "{html}");
+        assert_eq!(html.matches("<nav>").count(), 1);
+    }
+
+    #[test]
+    fn tables_and_pictures_are_of_the_formats_that_are_asked_for() {
+        let mut raws = [raw(&made_up(1, 6, 2))];
+        let formats = ["directory", "squashfs-<5>"].map(str::to_owned);
+        keep(&mut raws, &formats).unwrap();
+        assert_eq!(
+            markdown(&raws),
+            "| app &lt;0&gt;, 600.0 MB | cold ms (from-to) | /directory (95 %) | warm ms (from-to) | \
+             /directory (95 %) | cached MB | size MB | /squashfs-zstd |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n\
+             | directory | **1000 (900-1200)** | 1.00 (0.90-1.10) | 1000 (900-1200) | \
+             1.00 (0.90-1.10) | - | 123.5 | 1.00 |\n\
+             | squashfs-&lt;5&gt; | **1000 (900-1200)** | 1.00 (0.90-1.10) | 1000 (900-1200) | \
+             1.00 (0.90-1.10) | - | 123.5 | 1.00 |\n\n\
+             10000 files, 600.0 MB; images on ext4 (vda, read-ahead 128 KiB); 2 runs of each in turns, \
+             with an empty home directory.\n"
+        );
+        let svg = picture(&raws);
+        assert_well_formed(&format!("<!DOCTYPE html>{svg}"));
+        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"800\""));
+        assert_eq!(svg.matches("<circle").count(), 2 * 2);
+        assert!(svg.contains("app &lt;0&gt;: cold launch") && !svg.contains("brisk-1"));
+        let e = keep(&mut raws, &["brisk-9".to_owned()]).unwrap_err();
+        let expected = "--formats: found \"brisk-9\", the runs have directory, squashfs-<5>";
+        assert_eq!(e.to_string(), expected);
+    }
+
+    #[test]
+    fn a_directory_that_is_replayed_is_no_smallest_image() {
+        let words = |formats: [&str; 3]| {
+            let mut results = made_up(1, 3, 1);
+            for (number, format) in formats.into_iter().enumerate() {
+                let row = &mut results["apps"][0]["rows"][number];
+                (row["format"], row["bytes"]) = (json!(format), json!(20_000_000 * (number + 1)));
+                row["name"] = json!(format);
+            }
+            in_words(&raw(&results).results.apps[0])
+        };
+        let smallest = |words: &[String]| {
+            let mut found = words
+                .iter()
+                .filter(|text| text.contains(" is the smallest: "));
+            found.next().cloned()
+        };
+        let found = smallest(&words(["directory", "directory-replay", "brisk"]));
+        let expected = "brisk is the smallest: 60.0 MB, 0.10 of the directory's bytes.";
+        assert_eq!(found.as_deref(), Some(expected));
+        let none = words(["directory", "directory-replay", "directory-replay-wrong"]);
+        assert_eq!(smallest(&none), None);
+    }
+
+    #[test]
+    fn an_interrupted_experiment_has_the_runs_it_has() {
+        let mut interrupted = made_up(1, 2, 3);
+        let html = page(&[raw(&interrupted)], &[]);
+        assert!(html.contains("; 3 runs of each in turns"), "{html}");
+        interrupted["settings"]["runs"] = json!(10);
+        let raw = raw(&interrupted);
+        let table = table::of(&raw.results);
+        assert!(table.contains("; 3 of 10 runs of each in turns"), "{table}");
+        let html = page(&[raw], &[]);
+        assert!(html.contains("; 3 of 10 runs of each in turns"), "{html}");
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused() {
+        let refusal = |text: &[u8]| {
+            let e = Raw::parse("x".to_owned(), text.to_vec()).err().unwrap();
+            format!("{e:#}")
+        };
+        let said = refusal(b"{\n  \"brisk_lab\": 1,\n  x");
+        let expected =
+            "this is no raw.json of brisk lab launch: key must be a string at line 3 column 3";
+        assert_eq!(said, expected);
+        let mut newer = made_up(0, 1, 1);
+        newer["brisk_lab"] = json!(2);
+        let said = refusal(&serde_json::to_vec(&newer).unwrap());
+        assert_eq!(
+            said,
+            "field brisk_lab: found 2, allowed is 1: a newer brisk wrote it"
+        );
+    }
+}

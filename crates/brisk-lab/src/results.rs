@@ -1,0 +1,293 @@
+//! What came out: every single run, and what they amount to.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::app::App;
+use super::contender::Contender;
+use super::file_sizes::UpTo;
+use super::format::Format;
+use super::machine::Machine;
+use super::proof::Proven;
+use super::read_ahead::Device;
+use super::recipe::Recipe;
+use super::rival::Rival;
+use super::statistics::{Ratio, Spread};
+use super::training::Training;
+use brisk::timeline::{Filling, Timeline};
+use brisk::write_whole;
+
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A launch with nothing in memory, from before the mount.
+    Cold,
+    /// The first launch after it that reads next to nothing, in the same mount.
+    Warm,
+    /// Reading every file with nothing in memory, from before the mount.
+    Walk,
+}
+
+/// One single run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// Of no use later: rows have names.
+    #[serde(skip)]
+    pub contender: usize,
+    pub name: String,
+    /// From 0.
+    pub repetition: u32,
+    /// Its place within the repetition, from 0; a warm launch has that of the cold one.
+    pub place: usize,
+    #[serde(flatten)]
+    pub measured: Measured,
+}
+
+/// What was found in a run.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Measured {
+    pub kind: Kind,
+    pub seconds: f64,
+    /// Bytes read from the disk by a launch, as far as the kernel tells whom they were read for.
+    pub read_bytes: Option<u64>,
+    /// Bytes that a launch has added to the page cache, those of images and hot packs too. Results of
+    /// before have none.
+    #[serde(default)]
+    pub cached_bytes: Option<u64>,
+    /// Which launch after the cold one a warm one is, from 1: those before read too much. Results of
+    /// before have none.
+    #[serde(default)]
+    pub attempt: Option<u32>,
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Cold => "cold",
+            Kind::Warm => "warm",
+            Kind::Walk => "walk",
+        };
+        write!(f, "{kind}: {:.3} s", self.seconds)?;
+        match self.read_bytes {
+            Some(bytes) => write!(f, ", {:.1} MB read", bytes as f64 / 1e6),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the runs of a contender amount to.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Row {
+    pub name: String,
+    pub format: String,
+    pub training: Option<Training>,
+    pub bytes: u64,
+    pub bytes_to_squashfs_zstd: Option<f64>,
+    pub build_seconds: f64,
+    pub built_by: Vec<Vec<String>>,
+    pub launched_by: Vec<String>,
+    pub cold: Option<Figure>,
+    pub warm: Option<Figure>,
+    pub walk: Option<Figure>,
+    /// The median of what cold launches have added to the page cache.
+    #[serde(default)]
+    pub cached_bytes: Option<f64>,
+}
+
+/// Seconds, and their ratio to the directory's.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Figure {
+    pub seconds: Spread,
+    pub to_directory: Option<Ratio>,
+}
+
+/// A recording.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Recorded {
+    pub training: Training,
+    pub command: Vec<String>,
+    pub seconds: f64,
+}
+
+/// What is known of one app.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct AppResults {
+    pub app: App,
+    pub tree_files: usize,
+    pub tree_bytes: u64,
+    /// Bytes of the tree that this is a sample of, of which nothing is launched.
+    #[serde(default)]
+    pub sample_of: Option<u64>,
+    /// Results of before have none of these two.
+    #[serde(default)]
+    pub file_sizes: Vec<UpTo>,
+    /// Of the launch that is measured, if a profile of it was recorded.
+    #[serde(default)]
+    pub timeline: Option<Timeline>,
+    /// What became of one launch that was filled, if there is one.
+    #[serde(default)]
+    pub filling: Option<Filling>,
+    /// Of one that was replayed, if there is one.
+    #[serde(default)]
+    pub replaying: Option<Filling>,
+    /// Bytes of the pages that the launch asks for, by its profile.
+    #[serde(default)]
+    pub demanded_bytes: Option<u64>,
+    pub recorded: Vec<Recorded>,
+    pub rows: Vec<Row>,
+    pub runs: Vec<Run>,
+}
+
+/// Everything that is written to `raw.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// The version of this format.
+    pub brisk_lab: u32,
+    pub brisk: String,
+    pub mksquashfs: Option<String>,
+    /// What the tools that were used say of themselves.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    /// RFC 3339.
+    pub started: String,
+    pub machine: Machine,
+    /// The disk that holds the trees and images, if there is one.
+    pub disk: Option<String>,
+    /// Those whose read-ahead was changed.
+    pub read_ahead: Vec<Device>,
+    /// What takes pages out of memory although there is room, which was stopped.
+    #[serde(default)]
+    pub stopped: Vec<String>,
+    pub settings: Settings,
+    /// Formats that were asked for, and cannot run here.
+    #[serde(default)]
+    pub cannot: Vec<Cannot>,
+    pub apps: Vec<AppResults>,
+}
+
+/// A format that cannot run here.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cannot {
+    pub name: String,
+    pub reason: String,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settings {
+    pub runs: u32,
+    /// Recordings of a command that a profile is made of; 1 in results of before.
+    #[serde(default = "one")]
+    pub recordings: u32,
+    pub seed: u64,
+    pub read_ahead_kib: u32,
+    /// That can be read from the disk.
+    pub bytes_per_second: Option<u64>,
+    /// That the disk can be asked for.
+    pub operations_per_second: Option<u64>,
+    /// What was got under those two, before anything was measured.
+    #[serde(default)]
+    pub proven: Vec<Proven>,
+    /// What is emptied before a cold run: `system` or `files`.
+    pub cold: String,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Row {
+    /// What the runs of one kind amount to.
+    pub fn figure(&self, kind: Kind) -> Option<Figure> {
+        match kind {
+            Kind::Cold => self.cold,
+            Kind::Warm => self.warm,
+            Kind::Walk => self.walk,
+        }
+    }
+}
+
+impl AppResults {
+    /// How many runs there are of each, and of how many that were asked for, if it differs.
+    pub fn repetitions(&self, asked: u32) -> String {
+        let last = self.runs.iter().map(|run| run.repetition).max();
+        match last.map_or(0, |last| last.saturating_add(1)) {
+            made if made == asked => asked.to_string(),
+            made => format!("{made} of {asked}"),
+        }
+    }
+
+    /// The runs of one kind of the row of this name.
+    pub fn runs_of<'a>(&'a self, name: &'a str, kind: Kind) -> impl Iterator<Item = &'a Measured> {
+        let all = self.runs.iter();
+        let runs = all.filter(move |run| run.name == name && run.measured.kind == kind);
+        runs.map(|run| &run.measured)
+    }
+
+    /// Computes the rows of what was run so far.
+    pub fn tally(&mut self, contenders: &[Contender], launches: &[Vec<String>], seed: u64) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let seconds = |contender: usize, kind: Kind| -> Vec<f64> {
+            self.runs
+                .iter()
+                .filter(|run| run.contender == contender && run.measured.kind == kind)
+                .map(|run| run.measured.seconds)
+                .collect()
+        };
+        let place = |format: &Format| contenders.iter().position(|c| c.format == *format);
+        let directory = place(&Format::Directory);
+        let same = Format::Kernel(Rival::Packed(Recipe::new("zstd", Some(15))));
+        let zstd = place(&Format::SQUASHFS_ZSTD).or_else(|| place(&same));
+        let zstd = zstd.map(|at| contenders[at].bytes);
+        let mut figure = |contender: usize, kind: Kind| {
+            let ours = seconds(contender, kind);
+            Some(Figure {
+                seconds: Spread::of(&ours)?,
+                to_directory: directory.and_then(|directory| match directory == contender {
+                    true => Some(Ratio::SAME),
+                    false => Ratio::of_medians(&ours, &seconds(directory, kind), &mut rng),
+                }),
+            })
+        };
+        let cached = |contender: usize| {
+            let runs = self.runs.iter();
+            let of = runs.filter(|run| run.contender == contender);
+            let bytes = of.filter_map(|run| run.measured.cached_bytes);
+            let bytes: Vec<_> = bytes.map(|bytes| bytes as f64).collect();
+            Some(Spread::of(&bytes)?.median)
+        };
+        let mut rows = Vec::new();
+        for (index, contender) in contenders.iter().enumerate() {
+            rows.push(Row {
+                name: contender.name(),
+                format: contender.format.to_string(),
+                training: contender.training,
+                bytes: contender.bytes,
+                bytes_to_squashfs_zstd: zstd.map(|zstd| contender.bytes as f64 / zstd as f64),
+                build_seconds: contender.build_seconds,
+                built_by: contender.built_by.clone(),
+                launched_by: launches[index].clone(),
+                cold: figure(index, Kind::Cold),
+                warm: figure(index, Kind::Warm),
+                walk: figure(index, Kind::Walk),
+                cached_bytes: cached(index),
+            });
+        }
+        self.rows = rows;
+    }
+}
+
+impl Results {
+    /// Writes `raw.json` in `out`, whole or not at all.
+    pub fn write(&self, out: &Path) -> Result<()> {
+        let path = out.join("raw.json");
+        let mut text = serde_json::to_string_pretty(self)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        text.push('\n');
+        write_whole(&text, &path)
+    }
+}

@@ -1,0 +1,678 @@
+//! Where launches happen: the directories they see, the commands that start them, and what is
+//! mounted meanwhile.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Permissions};
+use std::io::Seek;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use brisk_mount::{DirectIo, KernelMount, LoopDevice, MountOptions, mount_points};
+use rustix::mount::{
+    MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_remount, unmount,
+};
+
+use super::app::{App, Home, Words};
+use super::contender::{Contender, Replay, Start};
+use super::disk_reads::DiskReads;
+use super::read_ahead::{ReadAhead, device_of};
+use super::undo::Undo;
+use brisk::{PROGRAMS, TOOLS, beside};
+
+/// How long processes that a program leaves behind may take to end.
+const STRAGGLERS: Duration = Duration::from_secs(10);
+
+/// How long squashfuse may take to mount.
+const MOUNTING: Duration = Duration::from_secs(60);
+
+/// How long a replay may take behind the end of its launch.
+const REPLAYING: Duration = Duration::from_secs(60);
+
+/// Of the system's, what a program finds in its root directory.
+const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// Where launches happen.
+pub struct Stage {
+    /// A copy of this command, of which nothing is in memory at first.
+    brisk: PathBuf,
+    /// Images, hot packs and profiles.
+    work: PathBuf,
+    /// For sessions.
+    runtime: PathBuf,
+    /// The home directory of programs, in memory. In a root directory it is `/tmp`.
+    home: PathBuf,
+    /// For what has no place of its own.
+    mount_point: PathBuf,
+    read_ahead: ReadAhead,
+    /// What is mounted for the launch that goes on, the latest last.
+    mounted: Vec<Mounted>,
+    /// The server of what is mounted, if it is squashfuse.
+    squashfuse: Option<Child>,
+}
+
+/// A place on which something is mounted.
+struct Mounted {
+    place: PathBuf,
+    /// Whether it is an image, which must be gone when the next launch is to be cold.
+    is_image: bool,
+}
+
+impl Stage {
+    /// Makes the directories: `work` for what is on the disk, `ground` for what is not. The process
+    /// is in a mount namespace of its own.
+    pub fn new(work: &Path, ground: &Path, read_ahead: ReadAhead) -> Result<Self> {
+        let stage = Self {
+            brisk: work.join("brisk"),
+            work: work.to_owned(),
+            runtime: runtime(ground),
+            home: ground.join("home"),
+            mount_point: ground.join("mnt"),
+            read_ahead,
+            mounted: Vec::new(),
+            squashfuse: None,
+        };
+        let made = || {
+            for name in PROGRAMS {
+                fs::copy(beside(name)?, work.join(name))?;
+            }
+            fs::create_dir(&stage.home)?;
+            fs::create_dir(&stage.mount_point)?;
+            // On a disk, its files would be read from there or not, as the kernel pleases.
+            mount("brisk-lab", &stage.home, "tmpfs", MountFlags::empty(), None)?;
+            fs::set_permissions(&stage.home, Permissions::from_mode(0o1777))
+        };
+        made().context("cannot make the place for launches")?;
+        Ok(stage)
+    }
+
+    /// Takes away, from this namespace alone, what others have mounted in the tree: it is none of
+    /// the tree's files.
+    pub fn uncover(&self, tree: &Path) -> Result<()> {
+        let places = mount_points().context("cannot read /proc/self/mountinfo")?;
+        // Those that were mounted later may be in those before.
+        for place in places.into_iter().rev() {
+            if place != tree && place.starts_with(tree) {
+                unmount(&place, UnmountFlags::DETACH)
+                    .with_context(|| format!("cannot uncover {}", place.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.work.join(name)
+    }
+
+    pub fn read_ahead(&mut self) -> &mut ReadAhead {
+        &mut self.read_ahead
+    }
+
+    /// A command with the environment of launches.
+    fn command(&self, program: &OsStr, app: &App) -> Command {
+        let mut command = Command::new(program);
+        let home = match app.is_root() {
+            true => Path::new("/tmp"),
+            false => &self.home,
+        };
+        command
+            .env_clear()
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
+            .env("HOME", home)
+            .env("LC_ALL", "C.UTF-8")
+            .env("XDG_RUNTIME_DIR", &self.runtime)
+            // As brisk sets it itself.
+            .env("BRISK_TREE", &app.at)
+            .envs(&app.env);
+        command
+    }
+
+    /// `brisk` with `arguments`.
+    pub fn brisk<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Command {
+        let mut command = Command::new(&self.brisk);
+        command
+            .args(arguments)
+            .env("XDG_RUNTIME_DIR", &self.runtime)
+            .env_remove("SOURCE_DATE_EPOCH");
+        command
+    }
+
+    /// What a launch reads besides the files of the tree: images, and the commands that serve them.
+    pub fn files_of(&self, contender: &Contender) -> Vec<PathBuf> {
+        let mut files = match &contender.start {
+            Start::Directory => Vec::new(),
+            Start::Kernel { image, .. } => vec![image.clone()],
+            Start::Squashfuse { image } => {
+                let mut files = vec![image.clone()];
+                files.extend(in_path(SQUASHFUSE));
+                files
+            }
+            Start::Session { image, hot, .. } => {
+                let mut files = vec![self.brisk.clone(), image.clone()];
+                files.extend(hot.clone());
+                files
+            }
+        };
+        if let Some(replay) = &contender.replay {
+            files.extend([self.brisk.clone(), replay.profile.clone()]);
+        }
+        files
+    }
+
+    /// Makes the home directory what a launch finds.
+    pub fn prepare_home(&self, home: Home) -> Result<()> {
+        if home == Home::Kept {
+            return Ok(());
+        }
+        let clear = || {
+            for entry in fs::read_dir(&self.home)? {
+                let entry = entry?;
+                match entry.file_type()?.is_dir() {
+                    true => fs::remove_dir_all(entry.path())?,
+                    false => fs::remove_file(entry.path())?,
+                }
+            }
+            Ok::<_, std::io::Error>(())
+        };
+        clear().with_context(|| format!("cannot empty {}", self.home.display()))
+    }
+
+    /// Mounts what is needed for launches of `app`. A session mounts for itself.
+    pub fn set_up(&mut self, app: &App, start: &Start, undo: &mut Undo) -> Result<()> {
+        let root = match start {
+            Start::Session { .. } => return Ok(()),
+            Start::Directory if app.is_root() => app.tree.clone(),
+            Start::Directory => {
+                if app.at != app.tree {
+                    self.bind(&app.tree, &app.at, false)?;
+                }
+                PathBuf::from("/")
+            }
+            Start::Kernel { .. } | Start::Squashfuse { .. } => {
+                let at = self.place_of(app).to_owned();
+                self.mount_image_at(start, &at, undo)?;
+                match app.is_root() {
+                    true => at,
+                    false => PathBuf::from("/"),
+                }
+            }
+        };
+        let inside = |place: &Path| root.join(place.strip_prefix("/").unwrap_or(place));
+        if app.is_root() {
+            for place in SYSTEM.map(Path::new) {
+                // What the tree has no place for, the program does without.
+                if inside(place).is_dir() {
+                    self.bind(place, &inside(place), true)?;
+                }
+            }
+            let home = self.home.clone();
+            self.bind(&home, &inside(Path::new("/tmp")), false)?;
+        }
+        for bind in app.binds()? {
+            let target = inside(&bind.target);
+            self.bind(&bind.source, &target, true)?;
+            if bind.read_only {
+                mount_remount(&target, MountFlags::BIND | MountFlags::RDONLY, "")
+                    .with_context(|| format!("cannot make {} read-only", target.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, source: &Path, target: &Path, all: bool) -> Result<()> {
+        let bound = match all {
+            true => mount_bind_recursive(source, target),
+            false => mount_bind(source, target),
+        };
+        bound.with_context(|| {
+            format!(
+                "cannot show {} at {}; the tree must have the place",
+                source.display(),
+                target.display()
+            )
+        })?;
+        self.note(target, false);
+        Ok(())
+    }
+
+    /// Where an image of `app` is mounted, by others than brisk.
+    fn place_of<'a>(&'a self, app: &'a App) -> &'a Path {
+        match app.is_root() {
+            true => &self.mount_point,
+            false => &app.at,
+        }
+    }
+
+    fn note(&mut self, place: &Path, is_image: bool) {
+        self.mounted.push(Mounted {
+            place: place.to_owned(),
+            is_image,
+        });
+    }
+
+    fn mount_image_at(&mut self, start: &Start, at: &Path, undo: &mut Undo) -> Result<()> {
+        match start {
+            Start::Directory => bail!("a directory is no image"),
+            Start::Kernel { image, filesystem } => {
+                mount_by_kernel(image, filesystem, at)?;
+                self.note(at, true);
+                self.read_ahead.set(at, undo)
+            }
+            Start::Squashfuse { image } => self.mount_by_squashfuse(image, at, undo),
+            Start::Session { image, .. } => {
+                output_of(self.brisk(&["mount"]).arg(image).arg(at))?;
+                self.note(at, true);
+                Ok(())
+            }
+        }
+    }
+
+    fn mount_by_squashfuse(&mut self, image: &Path, at: &Path, undo: &mut Undo) -> Result<()> {
+        let device = |at: &Path| Ok::<_, std::io::Error>(fs::metadata(at)?.dev());
+        let before = device(at)?;
+        let said = tempfile::tempfile().context("cannot create a file for what squashfuse says")?;
+        let mut server = Command::new(SQUASHFUSE)
+            // As a child, so that it can be ended.
+            .arg("-f")
+            .arg(image)
+            .arg(at)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said.try_clone()?)
+            .process_group(0)
+            .spawn()
+            .context("cannot start squashfuse; install squashfuse")?;
+        undo.server(Some(server.id()))?;
+        let deadline = Instant::now() + MOUNTING;
+        loop {
+            // Its answer comes from the server, so the mount is there.
+            if device(at)? != before {
+                break;
+            }
+            let ended = server.try_wait()?;
+            if ended.is_none() && Instant::now() < deadline {
+                thread::sleep(Duration::from_micros(100));
+                continue;
+            }
+            server.kill().ok();
+            server.wait()?;
+            undo.server(None)?;
+            let said = std::io::read_to_string(rewound(said)?).unwrap_or_default();
+            bail!(
+                "squashfuse does not mount the image: {}",
+                said.trim().replace('\n', " / ")
+            );
+        }
+        self.note(at, true);
+        self.squashfuse = Some(server);
+        Ok(())
+    }
+
+    /// Mounts an image in a place of its own, and says where.
+    pub fn mount_image(&mut self, start: &Start, undo: &mut Undo) -> Result<PathBuf> {
+        let at = self.mount_point.clone();
+        self.mount_image_at(start, &at, undo)?;
+        Ok(at)
+    }
+
+    /// Undoes what was mounted.
+    pub fn tear_down(&mut self, undo: &mut Undo) -> Result<()> {
+        while let Some(Mounted { place, is_image }) = self.mounted.pop() {
+            until_free(|| match is_image {
+                true => unmount(&place, UnmountFlags::empty()),
+                false => unmount(&place, UnmountFlags::DETACH),
+            })
+            .with_context(|| format!("cannot unmount {}", place.display()))?;
+        }
+        if let Some(mut server) = self.squashfuse.take() {
+            // It ends by itself when its mount does.
+            let deadline = Instant::now() + STRAGGLERS;
+            while server.try_wait()?.is_none() {
+                if Instant::now() > deadline {
+                    server.kill()?;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            undo.server(None)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the session of an image.
+    pub fn end_session(&self, image: &Path) -> Result<()> {
+        until_free(|| output_of(self.brisk(&["umount"]).arg(image)).map(drop))
+    }
+
+    /// Reads the system's `chroot` into memory where a launch needs it: it is none of the program's,
+    /// and brisk's launches do without.
+    pub fn read_chroot(&self, app: &App, start: &Start) -> Result<()> {
+        if app.is_root() && !matches!(start, Start::Session { .. }) {
+            output_of(self.command(OsStr::new(CHROOT), app).arg("--version"))?;
+        }
+        Ok(())
+    }
+
+    /// The command that launches `words` of `app`.
+    pub fn launch(
+        &self,
+        app: &App,
+        start: &Start,
+        replay: Option<&Replay>,
+        words: &Words,
+    ) -> Command {
+        let launch = self.plain_launch(app, start, words);
+        let Some(replay) = replay else {
+            return launch;
+        };
+        let mut command = self.command(self.brisk.as_os_str(), app);
+        command.arg("replay").arg(&replay.profile);
+        command.arg("--at").arg(self.seen_at(app, start));
+        if let Some(disk) = &replay.disk {
+            command.args(["--disk", disk]);
+        }
+        if let Some(threads) = replay.threads {
+            command.arg(format!("--threads={threads}"));
+        }
+        if let Some(log) = &replay.log {
+            command.arg("--log").arg(log);
+        }
+        command
+            .arg("--")
+            .arg(launch.get_program())
+            .args(launch.get_args());
+        if let Some(directory) = launch.get_current_dir() {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    /// Where this process sees the tree that `app` is launched from.
+    fn seen_at<'a>(&'a self, app: &'a App, start: &Start) -> &'a Path {
+        match start {
+            _ if !app.is_root() => &app.at,
+            Start::Directory => &app.tree,
+            _ => self.place_of(app),
+        }
+    }
+
+    /// What the disk of the tree charges: bytes and operations in a second. None if no file of the
+    /// profile tells.
+    pub fn charge(&self, app: &App, profile: &Path, undo: &mut Undo) -> Result<Option<(u64, u64)>> {
+        let mut measure = self.brisk(&["replay", "--measure"]);
+        measure.arg(profile).arg("--at").arg(&app.tree);
+        // What is measured here, perhaps of a disk that is made slow, is nobody else's.
+        measure.env("XDG_CACHE_HOME", self.path("cache"));
+        let output = undo.output(&mut measure);
+        let output = output.context("cannot start brisk replay")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "brisk replay --measure: {said}");
+        let number = |word: &str, name: &str| -> Option<u64> {
+            word.strip_prefix(name)?.trim_end_matches(',').parse().ok()
+        };
+        let of_line = |line: &str| {
+            let words = line.strip_prefix("disk ")?.split(' ');
+            let of = |name| words.clone().find_map(|word| number(word, name));
+            Some((of("bps=")?, of("iops=")?))
+        };
+        Ok(said.lines().find_map(of_line))
+    }
+
+    fn plain_launch(&self, app: &App, start: &Start, words: &Words) -> Command {
+        let Words { program, arguments } = words;
+        if let Start::Session {
+            image,
+            hot,
+            threads,
+            log,
+        } = start
+        {
+            let mut command = self.command(self.brisk.as_os_str(), app);
+            command
+                .arg("run")
+                .arg(image)
+                .args(self.place_arguments(app));
+            match hot {
+                Some(hot) => command.arg("--hot").arg(hot),
+                None => command.arg("--no-fill"),
+            };
+            if let Some(threads) = threads {
+                command.arg(format!("--fill-threads={threads}"));
+            }
+            if let Some(log) = log {
+                command.arg("--fill-log").arg(log);
+            }
+            // Longer than any launch: the lab ends it.
+            command.args(["--linger", "3600", "--"]);
+            command.arg(self.program(app, program)).args(arguments);
+            return command;
+        }
+        if app.is_root() {
+            let mut command = self.command(OsStr::new(CHROOT), app);
+            command
+                .arg(self.seen_at(app, start))
+                .arg(program)
+                .args(arguments);
+            return command;
+        }
+        let mut command = self.command(&self.program(app, program), app);
+        command.args(arguments);
+        // By its name, which leads into what is mounted.
+        if let Ok(directory) = std::env::current_dir() {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    /// The command that records a profile of a launch of `words`.
+    pub fn trace(&self, app: &App, image: &Path, profile: &Path, words: &Words) -> Command {
+        let mut command = self.command(self.brisk.as_os_str(), app);
+        command
+            .args(["trace", "-q", "--ready", &app.ready, "-o"])
+            .arg(profile);
+        command.arg(image).args(self.place_arguments(app)).arg("--");
+        command
+            .arg(self.program(app, &words.program))
+            .args(&words.arguments);
+        command
+    }
+
+    /// A program with a slash is the tree's, where it does not start with one.
+    fn program(&self, app: &App, program: &OsStr) -> OsString {
+        match program.as_encoded_bytes().contains(&b'/') {
+            true => app.at.join(program).into(),
+            false => program.to_owned(),
+        }
+    }
+
+    /// Where an image and all else is for `app`, as options of `run` and `trace`.
+    fn place_arguments(&self, app: &App) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        if app.is_root() {
+            let mut home = OsString::from(&self.home);
+            home.push(":/tmp");
+            arguments.extend(["--root".into(), "--bind".into(), home]);
+        } else {
+            arguments.extend(["--at".into(), app.at.clone().into()]);
+        }
+        for bind in &app.binds {
+            arguments.extend(["--bind".into(), bind.into()]);
+        }
+        arguments
+    }
+
+    /// Has in memory who is asked for the session's servers, and takes no part in a launch from one: what is
+    /// read of it would count as the launch's.
+    pub fn read_asker(&self, start: &Start) -> Result<()> {
+        if let Start::Session { .. } = start {
+            let tools = self.brisk.with_file_name(TOOLS);
+            fs::read(&tools).with_context(|| format!("cannot read {}", tools.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody replays any more for this contender: what is read behind the end of its launch would
+    /// be in memory for the next, or hold what is to be unmounted.
+    pub fn await_replay(&self, contender: &Contender) -> Result<()> {
+        let deadline = Instant::now() + REPLAYING;
+        while contender.replay.is_some() && self.is_replaying()? {
+            ensure!(
+                Instant::now() < deadline,
+                "a replay does not end {} s after its launch",
+                REPLAYING.as_secs()
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Whether a process of the lab's brisk replays.
+    fn is_replaying(&self) -> Result<bool> {
+        let processes = fs::read_dir("/proc").context("cannot list processes")?;
+        // Beside it, only sessions have processes of this file, and here is none.
+        let is_one = |entry: fs::DirEntry| {
+            let program = fs::read_link(entry.path().join("exe"));
+            program.is_ok_and(|program| program == self.brisk)
+        };
+        Ok(processes.flatten().any(is_one))
+    }
+
+    /// What has been read from disks so far by those who read for launches, before the first: which
+    /// loop device will be the mount's is not known.
+    pub fn reads_before(&self) -> Result<DiskReads> {
+        let mut reads = DiskReads::default();
+        reads.add_own()?;
+        reads.add_loop_devices()?;
+        Ok(reads)
+    }
+
+    /// The same while the mount or the session is there.
+    pub fn reads(&self, app: &App, start: &Start) -> Result<DiskReads> {
+        let mut reads = DiskReads::default();
+        reads.add_own()?;
+        match start {
+            Start::Directory => {}
+            Start::Kernel { .. } => {
+                let device = device_of(self.place_of(app))?;
+                reads.add_device(&device.context("a mounted image has no device")?)?;
+            }
+            Start::Squashfuse { .. } => {
+                let server = self.squashfuse.as_ref().context("squashfuse has ended")?;
+                reads.add_process(&server.id().to_string())?;
+            }
+            Start::Session { image, .. } => {
+                for server in self.servers(image)? {
+                    reads.add_process(&server.to_string())?;
+                }
+            }
+        }
+        Ok(reads)
+    }
+
+    fn servers(&self, image: &Path) -> Result<Vec<u64>> {
+        let text = output_of(self.brisk(&["stat", "--json"]).arg(image))?;
+        let sessions: serde_json::Value =
+            serde_json::from_slice(&text).context("brisk stat --json prints something else")?;
+        let images = sessions
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|session| session["images"].as_array())
+            .flatten();
+        let servers: Vec<_> = images
+            .filter_map(|image| image["server"].as_u64())
+            .collect();
+        ensure!(
+            !servers.is_empty(),
+            "the session of {} has no server",
+            image.display()
+        );
+        Ok(servers)
+    }
+}
+
+/// The commands of the system.
+const SQUASHFUSE: &str = "squashfuse";
+const CHROOT: &str = "chroot";
+
+/// The file of a command of the system.
+fn in_path(command: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut files = std::env::split_paths(&path).map(|directory| directory.join(command));
+    files.find(|file| file.is_file())
+}
+
+/// Through a loop device with direct I/O, by this process: no command is waited for.
+fn mount_by_kernel(image: &Path, filesystem: &str, at: &Path) -> Result<()> {
+    if filesystem == "squashfs" {
+        KernelMount::new(image, at, &MountOptions::default())?;
+        return Ok(());
+    }
+    let file = File::open(image).with_context(|| format!("cannot open {}", image.display()))?;
+    let device = LoopDevice::attach(&file, 0, None, DirectIo::WhenPossible)?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount(device.path(), at, filesystem, flags, None)
+        .with_context(|| format!("the kernel does not mount {filesystem} (dmesg may say why)"))
+}
+
+fn rewound(mut file: File) -> std::io::Result<File> {
+    file.rewind()?;
+    Ok(file)
+}
+
+/// Where sessions are found.
+pub fn runtime(ground: &Path) -> PathBuf {
+    ground.join("run")
+}
+
+/// Does `end` again for a while if it fails: helpers of a browser outlive it by a moment.
+fn until_free<E>(end: impl Fn() -> Result<(), E>) -> Result<(), E> {
+    let deadline = Instant::now() + STRAGGLERS;
+    loop {
+        match end() {
+            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+            result => return result,
+        }
+    }
+}
+
+/// What `command` prints, which must succeed.
+pub fn output_of(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command.output();
+    checked(command, output.map_err(Into::into))
+}
+
+/// Does `command`, which takes a while, and must succeed.
+pub fn work_off(command: &mut Command, undo: &mut Undo) -> Result<()> {
+    let output = undo.output(command);
+    checked(command, output).map(drop)
+}
+
+fn checked(command: &Command, output: Result<Output>) -> Result<Vec<u8>> {
+    let output =
+        output.with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::bail!(
+            "{} ended with {}: {}",
+            shown(command).join(" "),
+            output.status,
+            said.trim().replace('\n', " / ")
+        );
+    }
+    Ok(output.stdout)
+}
+
+/// The words of a command, for people.
+pub fn shown(command: &Command) -> Vec<String> {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}

@@ -1,0 +1,271 @@
+//! Results as people read them.
+
+use std::fmt::Write;
+
+use super::answers::{self, Answer};
+use super::app::Home;
+use super::reclaim;
+use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row, Settings};
+use super::statistics::{Ratio, Spread};
+use super::training::Training;
+use brisk::page::escaped;
+use brisk::printable;
+
+/// What a table has of a row.
+type Cells<const N: usize> = fn(&Row) -> [String; N];
+
+pub const LAUNCHES: [&str; 6] = [
+    "",
+    "cold ms (from-to)",
+    "/directory (95 %)",
+    "warm ms (from-to)",
+    "/directory (95 %)",
+    "cached MB",
+];
+
+pub const FILES: [&str; 6] = [
+    "",
+    "size MB",
+    "/squashfs-zstd",
+    "build s",
+    "walk ms (from-to)",
+    "/directory (95 %)",
+];
+
+/// Tables of each app, with what a reader must know of it.
+pub fn of(results: &Results) -> String {
+    let mut text = String::new();
+    for app in &results.apps {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&heading(results, app));
+        text.push('\n');
+        if app.sample_of.is_none() {
+            text.push_str(&table(LAUNCHES, &app.rows, launches));
+            text.push('\n');
+        }
+        text.push_str(&table(FILES, &app.rows, files));
+        for Answer {
+            question,
+            sentences,
+        } in answers::of(app)
+        {
+            text.push_str(&format!("\n{question}\n"));
+            for sentence in sentences {
+                text.push_str(&printable(&sentence));
+                text.push('\n');
+            }
+        }
+    }
+    if !results.cannot.is_empty() {
+        text.push_str("\nCould not run here\n");
+        for Cannot { name, reason } in &results.cannot {
+            text.push_str(&printable(&format!("{name}: {reason}")));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn table<const N: usize>(head: [&str; N], rows: &[Row], cells: Cells<N>) -> String {
+    let mut lines = vec![head.map(str::to_owned)];
+    lines.extend(rows.iter().map(cells));
+    columns(&lines)
+}
+
+/// Lines of cells below each other: the first column to the left, and the others to the right.
+pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
+    let mut text = String::new();
+    let width = |column: usize| {
+        let len = |line: &[String; N]| line[column].chars().count();
+        lines.iter().map(len).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..N).map(width).collect();
+    for line in lines {
+        let mut row = format!("{:<1$}", line[0], widths[0]);
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
+            // Writing to a string cannot fail.
+            let written = write!(row, "  {cell:>width$}");
+            debug_assert!(written.is_ok());
+        }
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Tables in Markdown, one for each app: the figures of launches, and sizes. The shortest cold launch
+/// is bold.
+pub fn markdown(results: &Results) -> String {
+    let mut text = String::new();
+    for app in &results.apps {
+        let title = format!("{}, {} MB", app.app.name, megabytes(app.tree_bytes));
+        let mut head = LAUNCHES.map(str::to_owned).to_vec();
+        head[0] = title;
+        head.extend(FILES[1..3].iter().map(|name| (*name).to_owned()));
+        let cold = |row: &Row| row.cold.map_or(f64::INFINITY, |cold| cold.seconds.median);
+        let shortest = app.rows.iter().map(cold).fold(f64::INFINITY, f64::min);
+        let mut lines = vec![head];
+        let mut rule = vec!["---:".to_owned(); lines[0].len()];
+        rule[0] = "---".to_owned();
+        lines.push(rule);
+        for row in &app.rows {
+            let mut cells = launches(row).to_vec();
+            cells.extend_from_slice(&files(row)[1..3]);
+            if cold(row) <= shortest && shortest.is_finite() {
+                cells[1] = format!("**{}**", cells[1]);
+            }
+            lines.push(cells);
+        }
+        for line in lines {
+            let cells: Vec<_> = line
+                .iter()
+                .map(|cell| escaped(cell).replace('|', "&#124;"))
+                .collect();
+            text += &format!("| {} |\n", cells.join(" | "));
+        }
+        text += &format!("\n{}.\n\n", escaped(&conditions(results, app)));
+    }
+    text
+}
+
+/// Of what, where, and how often it was measured.
+pub fn conditions(results: &Results, app: &AppResults) -> String {
+    let home = match app.app.home {
+        Home::Fresh => "an empty home directory",
+        Home::Kept => "a home directory that launches before have used",
+    };
+    format!(
+        "{} files, {} MB; images on {} ({}); {} runs of each in turns, with {home}",
+        app.tree_files,
+        megabytes(app.tree_bytes),
+        results.machine.filesystem,
+        disk_of(results),
+        app.repetitions(results.settings.runs),
+    )
+}
+
+fn heading(results: &Results, app: &AppResults) -> String {
+    let runs = app.repetitions(results.settings.runs);
+    let cold = match &*results.settings.cold {
+        "system" => "nothing in memory",
+        _ => "none of its files in memory, but names and the system's files",
+    };
+    let disk = disk_of(results);
+    let (files, bytes) = (app.tree_files, megabytes(app.tree_bytes));
+    let filesystem = &results.machine.filesystem;
+    let text = match app.sample_of {
+        Some(whole) => format!(
+            "{}: a sample of {files} files, {bytes} MB of {} MB; images on {filesystem} ({disk}); \
+             {runs} walks of each in turns.\n",
+            app.app.name,
+            megabytes(whole),
+        ),
+        None => format!(
+            "{}: {}\n{}.\n\
+             Cold: {cold}, clock from before the mount. Warm: the first launch after it \
+             that reads next to nothing.{}\n{}",
+            app.app.name,
+            app.app.command.shown().join(" "),
+            conditions(results, app),
+            reclaim::sentence(&results.stopped),
+            demand(app, &results.settings),
+        ),
+    };
+    let lines: Vec<_> = text.lines().map(printable).collect();
+    lines.join("\n") + "\n"
+}
+
+/// What the launch asks for, and what it cost to find that out.
+fn demand(app: &AppResults, settings: &Settings) -> String {
+    let Some(bytes) = app.demanded_bytes else {
+        return String::new();
+    };
+    let mut text = format!("It asks for {} MB; cached", megabytes(bytes));
+    text += " is what a cold launch adds to the page cache, with images and hot packs.";
+    let directory = app.rows.iter().find(|row| row.name == "directory");
+    let cold = directory.and_then(|row| row.cold.as_ref());
+    // Profiles are recorded before the disk is made slow.
+    let is_slow = settings.bytes_per_second.is_some() || settings.operations_per_second.is_some();
+    let same = |recorded: &&Recorded| recorded.training == Training::Same && !is_slow;
+    let recorded = app.recorded.iter().filter(same);
+    let seconds: Vec<_> = recorded.map(|recorded| recorded.seconds).collect();
+    if let (Some(cold), Some(recording)) = (cold, Spread::of(&seconds)) {
+        let times = recording.median / cold.seconds.median;
+        text += &match seconds.len() {
+            1 => format!(" Recording took {times:.1} times the directory's cold launch."),
+            count => format!(
+                " Each of {count} recordings took {times:.1} times the directory's cold launch."
+            ),
+        };
+    }
+    text + "\n"
+}
+
+/// The disk, and how slow it was made.
+pub fn disk_of(results: &Results) -> String {
+    let settings = &results.settings;
+    let mut disk = match &results.disk {
+        Some(disk) => format!("{disk}, read-ahead {} KiB", settings.read_ahead_kib),
+        None => "no disk that the system names".to_owned(),
+    };
+    if let Some(bytes) = settings.bytes_per_second {
+        disk += &format!(", at most {} MB/s", megabytes(bytes));
+    }
+    if let Some(number) = settings.operations_per_second {
+        disk += &format!(", at most {number} reads/s");
+    }
+    disk
+}
+
+fn name(row: &Row) -> String {
+    printable(&row.name).into_owned()
+}
+
+pub fn launches(row: &Row) -> [String; 6] {
+    let [cold, cold_ratio] = figure(row.cold.as_ref());
+    let [warm, warm_ratio] = figure(row.warm.as_ref());
+    let cached = row
+        .cached_bytes
+        .map_or("-".to_owned(), |bytes| format!("{:.0}", bytes / 1e6));
+    [name(row), cold, cold_ratio, warm, warm_ratio, cached]
+}
+
+pub fn files(row: &Row) -> [String; 6] {
+    let [walk, walk_ratio] = figure(row.walk.as_ref());
+    let build = match row.built_by.is_empty() {
+        true => "-".to_owned(),
+        false => format!("{:.1}", row.build_seconds),
+    };
+    let size = row.bytes_to_squashfs_zstd;
+    [
+        name(row),
+        megabytes(row.bytes),
+        size.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+        build,
+        walk,
+        walk_ratio,
+    ]
+}
+
+fn figure(figure: Option<&Figure>) -> [String; 2] {
+    let Some(figure) = figure else {
+        return ["-".to_owned(), "-".to_owned()];
+    };
+    let [median, min, max] = [
+        figure.seconds.median,
+        figure.seconds.min,
+        figure.seconds.max,
+    ]
+    .map(|s| s * 1e3);
+    let ratio = |Ratio { value, low, high }| format!("{value:.2} ({low:.2}-{high:.2})");
+    [
+        format!("{median:.0} ({min:.0}-{max:.0})"),
+        figure.to_directory.map_or_else(|| "-".to_owned(), ratio),
+    ]
+}
+
+pub fn megabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e6)
+}

@@ -1,0 +1,420 @@
+//! A slower disk: what programs can read from one in a second, bounded by the kernel.
+//!
+//! Of cgroup v1 the controller blkio bounds the processes of one group and none of the groups in it, so
+//! the group that the lab is in has the limits, with all that the lab starts and with what else is in
+//! it. Of v2 a group of the lab's own has them (`io.max`), which the lab enters while launches are
+//! measured, with all that it starts.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::undo::Undo;
+use brisk::Rate;
+
+/// Where the system has its control groups.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// What the kernel offers to bound reads by.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Throttle {
+    /// The group of cgroup v1 that the lab is in.
+    Shared { group: PathBuf },
+    /// A group of the lab's own, of cgroup v2.
+    Own {
+        /// The group that has all others.
+        root: PathBuf,
+        /// What is made.
+        group: PathBuf,
+        /// That the lab is in.
+        home: PathBuf,
+    },
+}
+
+/// Something that is done to bound reads.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// A group is made, if it is not there.
+    Make(PathBuf),
+    /// Limits are set that stay until they are lifted or undone.
+    Limit(Text),
+    /// The same in a group that is made: they go with it.
+    LimitOwn(Text),
+    /// Something is turned on, until the lab ends: others may use it by then.
+    TurnOn(Text),
+    /// This process, with what it starts, enters a group from another.
+    Enter { group: PathBuf, from: PathBuf },
+}
+
+/// A text for a file of the kernel's, and what was there before.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Text {
+    path: PathBuf,
+    text: String,
+    before: String,
+}
+
+impl Throttle {
+    /// What this system offers.
+    pub fn find() -> Result<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::find_in(Path::new(GROUPS), &own, std::process::id())
+    }
+
+    /// The same with control groups below `groups`, for the process with this number, whose groups
+    /// are those of `own`.
+    fn find_in(groups: &Path, own: &str, process: u32) -> Result<Self> {
+        let blkio = groups.join("blkio");
+        let group = group_within(&blkio, own, "blkio").unwrap_or_else(|| blkio.clone());
+        if knob(&group, Rate::Bytes(0)).exists() {
+            return Ok(Self::Shared { group });
+        }
+        // Beside the controllers of v1, or alone.
+        let mut roots = [groups.to_owned(), groups.join("unified")].into_iter();
+        let has_io = |root: &PathBuf| {
+            let controllers = fs::read_to_string(root.join("cgroup.controllers"));
+            controllers.is_ok_and(|names| names.split_whitespace().any(|name| name == "io"))
+        };
+        let root = roots.find(has_io).with_context(|| {
+            format!(
+                "cannot bound what is read in a second: found neither {} nor io in {}; needed is the \
+                 controller blkio of cgroup v1 with its throttle, or io of cgroup v2",
+                knob(&group, Rate::Bytes(0)).display(),
+                groups.join("cgroup.controllers").display()
+            )
+        })?;
+        let home = group_within(&root, own, "");
+        Ok(Self::Own {
+            group: root.join(format!("brisk-lab-{process}")),
+            home: home.unwrap_or_else(|| root.clone()),
+            root,
+        })
+    }
+
+    /// Bounds reads from the disk with this directory in `/sys`, and returns what lifts the bound.
+    pub fn set(&self, limits: &[Rate], disk: &Path, undo: &mut Undo) -> Result<Vec<Lift>> {
+        let number = fs::read_to_string(disk.join("dev"))
+            .with_context(|| format!("cannot ask for the number of {}", disk.display()))?;
+        let mut lifts = Vec::new();
+        for step in self.steps(limits, number.trim())? {
+            match &step {
+                Step::Make(group) => undo.remove_group(group)?,
+                Step::Limit(text) | Step::TurnOn(text) => undo.write(&text.path, &text.before)?,
+                Step::Enter { from, .. } => undo.leave_for(from)?,
+                Step::LimitOwn(_) => {}
+            }
+            step.work()?;
+            lifts.extend(step.lift());
+        }
+        Ok(lifts)
+    }
+
+    /// What bounds reads from the disk with this number.
+    fn steps(&self, limits: &[Rate], number: &str) -> Result<Vec<Step>> {
+        match self {
+            Self::Shared { group } => {
+                let steps = limits.iter().map(|limit| {
+                    let path = knob(group, *limit);
+                    // 0 is none.
+                    let before = line_of(&path, number)?.unwrap_or_else(|| format!("{number} 0"));
+                    let (Rate::Bytes(most) | Rate::Operations(most)) = limit;
+                    Ok(Step::Limit(Text {
+                        path,
+                        text: format!("{number} {most}"),
+                        before,
+                    }))
+                });
+                steps.collect()
+            }
+            Self::Own { root, group, home } => {
+                let mut steps = Vec::new();
+                let shared = root.join("cgroup.subtree_control");
+                let names = read(&shared)?;
+                if !names.split_whitespace().any(|name| name == "io") {
+                    steps.push(Step::TurnOn(Text {
+                        path: shared,
+                        text: "+io".to_owned(),
+                        before: "-io".to_owned(),
+                    }));
+                }
+                let words = limits.iter().map(|limit| match limit {
+                    Rate::Bytes(bytes) => format!(" rbps={bytes}"),
+                    Rate::Operations(number) => format!(" riops={number}"),
+                });
+                steps.extend([
+                    Step::Make(group.clone()),
+                    Step::LimitOwn(Text {
+                        path: group.join("io.max"),
+                        text: format!("{number}{}", words.collect::<String>()),
+                        before: format!("{number} rbps=max riops=max"),
+                    }),
+                    Step::Enter {
+                        group: group.clone(),
+                        from: home.clone(),
+                    },
+                ]);
+                Ok(steps)
+            }
+        }
+    }
+}
+
+impl Step {
+    fn work(&self) -> Result<()> {
+        match self {
+            Self::Make(group) if group.is_dir() => Ok(()),
+            Self::Make(group) => fs::create_dir(group)
+                .with_context(|| format!("cannot make the control group {}", group.display())),
+            Self::Limit(text) | Self::LimitOwn(text) | Self::TurnOn(text) => {
+                write(&text.path, &text.text)
+            }
+            Self::Enter { group, .. } => enter(group),
+        }
+    }
+
+    /// What undoes it once launches have been measured.
+    fn lift(self) -> Option<Lift> {
+        match self {
+            Self::Make(_) | Self::TurnOn(_) => None,
+            Self::Limit(text) | Self::LimitOwn(text) => Some(Lift::Write(text)),
+            Self::Enter { from, .. } => Some(Lift::Leave { to: from }),
+        }
+    }
+}
+
+/// The group of a hierarchy at `root` that `own` names for this controller, which is none (`""`) for
+/// cgroup v2. In a container it may be beyond what is to be seen: then there is none.
+fn group_within(root: &Path, own: &str, controller: &str) -> Option<PathBuf> {
+    // `hierarchy:controllers:/path`.
+    let path = own.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(":/")?;
+        let mut controllers = controllers.split(',');
+        controllers.any(|name| name == controller).then_some(path)
+    });
+    let group = root.join(path?);
+    let is_plain = !group.components().any(|part| part == Component::ParentDir);
+    (is_plain && group.join("cgroup.procs").exists()).then_some(group)
+}
+
+fn knob(group: &Path, limit: Rate) -> PathBuf {
+    group.join(match limit {
+        Rate::Bytes(_) => "blkio.throttle.read_bps_device",
+        Rate::Operations(_) => "blkio.throttle.read_iops_device",
+    })
+}
+
+/// The line of a file that is about the disk with this number.
+fn line_of(path: &Path, number: &str) -> Result<Option<String>> {
+    let text = read(path)?;
+    let mut lines = text.lines();
+    let found = lines.find(|line| line.split(' ').next() == Some(number));
+    Ok(found.map(str::to_owned))
+}
+
+/// Whether `bytes` can have been read in so many seconds under `limit`. The kernel lets some through at
+/// first.
+pub fn allows(limit: Rate, bytes: u64, seconds: f64) -> bool {
+    match limit {
+        Rate::Bytes(limit) => bytes as f64 <= limit as f64 * (seconds * 1.2 + 0.2),
+        Rate::Operations(_) => true,
+    }
+}
+
+/// What undoes a part of a [`Throttle`].
+#[derive(Debug)]
+pub enum Lift {
+    Write(Text),
+    Leave { to: PathBuf },
+}
+
+impl Lift {
+    pub fn lift(self) -> Result<()> {
+        match self {
+            Self::Write(text) => write(&text.path, &text.before),
+            Self::Leave { to } => enter(&to),
+        }
+    }
+}
+
+/// Moves this process into a group.
+fn enter(group: &Path) -> Result<()> {
+    let members = group.join("cgroup.procs");
+    ensure!(
+        members.exists(),
+        "{} is no control group: it has no cgroup.procs",
+        group.display()
+    );
+    // 0 is who writes.
+    write(&members, "0")
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {text} to {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that stands for that of the control groups, with these files.
+    fn groups(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        directory
+    }
+
+    const LIMITS: [Rate; 2] = [Rate::Bytes(1000), Rate::Operations(20)];
+
+    fn text(path: PathBuf, text: &str, before: &str) -> Text {
+        Text {
+            path,
+            text: text.to_owned(),
+            before: before.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_limit_binds() {
+        assert!(allows(Rate::Bytes(1000), 1000, 1.0));
+        assert!(!allows(Rate::Bytes(1000), 2000, 1.0));
+    }
+
+    #[test]
+    fn of_v1_the_group_of_the_lab_is_bound_and_gets_back_what_it_had() {
+        let knobs = LIMITS.map(|limit| knob(Path::new("blkio/lab"), limit));
+        let all = knob(Path::new("blkio"), LIMITS[0]);
+        let [bytes, operations] = knobs.each_ref().map(|path| path.to_str().unwrap());
+        let found = groups(&[
+            (bytes, "8:16 7\n8:0 5\n"),
+            (operations, "8:1 9\n"),
+            ("blkio/lab/cgroup.procs", "7\n"),
+            (all.to_str().unwrap(), ""),
+            ("unified/cgroup.controllers", "\n"),
+        ]);
+        let own = "4:memory:/a\n3:cpu,blkio:/lab\n0::/\n";
+        let throttle = Throttle::find_in(found.path(), own, 7).unwrap();
+        let at = |name: &str| found.path().join(name);
+        assert_eq!(
+            throttle.steps(&LIMITS, "8:0").unwrap(),
+            [
+                Step::Limit(text(at(bytes), "8:0 1000", "8:0 5")),
+                Step::Limit(text(at(operations), "8:0 20", "8:0 0")),
+            ]
+        );
+        // The mount shows the group itself where the name is that of the host.
+        for own in [
+            "3:blkio:/docker/x\n",
+            "3:blkio:/../lab\n",
+            "3:blkio:/\n",
+            "",
+        ] {
+            let throttle = Throttle::find_in(found.path(), own, 7).unwrap();
+            let group = at("blkio");
+            assert_eq!(throttle, Throttle::Shared { group }, "{own}");
+        }
+    }
+
+    #[test]
+    fn of_v2_a_group_of_its_own_is_entered_and_left() {
+        for unified in ["", "unified/"] {
+            let name = |name: &str| format!("{unified}{name}");
+            let found = groups(&[
+                (&name("cgroup.controllers"), "cpu io memory\n"),
+                (&name("cgroup.subtree_control"), "cpu\n"),
+                (&name("user.slice/cgroup.procs"), "7\n"),
+            ]);
+            let at = |path: &str| found.path().join(name(path));
+            let own = "4:memory:/a\n0::/user.slice\n";
+            let throttle = Throttle::find_in(found.path(), own, 7).unwrap();
+            let steps = throttle.steps(&LIMITS, "8:0").unwrap();
+            let limits = "8:0 rbps=1000 riops=20";
+            assert_eq!(
+                steps,
+                [
+                    Step::TurnOn(text(at("cgroup.subtree_control"), "+io", "-io")),
+                    Step::Make(at("brisk-lab-7")),
+                    Step::LimitOwn(text(
+                        at("brisk-lab-7/io.max"),
+                        limits,
+                        "8:0 rbps=max riops=max"
+                    )),
+                    Step::Enter {
+                        group: at("brisk-lab-7"),
+                        from: at("user.slice"),
+                    },
+                ]
+            );
+            // The kernel makes the files of a group; here somebody else does.
+            let mut lifts = Vec::new();
+            for step in steps {
+                step.work().unwrap();
+                if let Step::Make(group) = &step {
+                    fs::write(group.join("cgroup.procs"), "").unwrap();
+                    step.work().expect("a group that is there is used again");
+                }
+                lifts.extend(step.lift());
+            }
+            let has = |path: &str| fs::read_to_string(at(path)).unwrap();
+            assert_eq!(has("brisk-lab-7/io.max"), limits);
+            assert_eq!(has("brisk-lab-7/cgroup.procs"), "0");
+            lifts
+                .into_iter()
+                .rev()
+                .for_each(|lift| lift.lift().unwrap());
+            assert_eq!(has("brisk-lab-7/io.max"), "8:0 rbps=max riops=max");
+            assert_eq!(has("user.slice/cgroup.procs"), "0");
+            // Until the lab ends.
+            assert_eq!(has("cgroup.subtree_control"), "+io");
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_not_to_be_seen_is_not_gone_back_to() {
+        let found = groups(&[("cgroup.controllers", "io"), ("cgroup.procs", "")]);
+        for own in ["", "0::/docker/x\n", "0::/../x\n", "0::/..\n"] {
+            let throttle = Throttle::find_in(found.path(), own, 7).unwrap();
+            let expected = Throttle::Own {
+                root: found.path().to_owned(),
+                group: found.path().join("brisk-lab-7"),
+                home: found.path().to_owned(),
+            };
+            assert_eq!(throttle, expected, "{own}");
+        }
+    }
+
+    #[test]
+    fn what_is_on_for_all_stays() {
+        let found = groups(&[
+            ("cgroup.controllers", "io"),
+            ("cgroup.subtree_control", "cpu io"),
+        ]);
+        let throttle = Throttle::find_in(found.path(), "", 7).unwrap();
+        let steps = throttle.steps(&LIMITS[..1], "8:0").unwrap();
+        assert_eq!(steps.len(), 3);
+        assert!(matches!(&steps[1], Step::LimitOwn(text) if text.text == "8:0 rbps=1000"));
+        let e = steps[2].work().unwrap_err().to_string();
+        assert!(e.ends_with("brisk-lab-7 is no control group: it has no cgroup.procs"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let found = groups(&[("cgroup.controllers", "cpu memory")]);
+        let e = Throttle::find_in(found.path(), "", 7).unwrap_err();
+        let expected = format!(
+            "cannot bound what is read in a second: found neither {0}/blkio/blkio.throttle.read_bps_device \
+             nor io in {0}/cgroup.controllers; needed is the controller blkio of cgroup v1 with its \
+             throttle, or io of cgroup v2",
+            found.path().display()
+        );
+        assert_eq!(e.to_string(), expected);
+    }
+}

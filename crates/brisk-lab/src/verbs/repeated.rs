@@ -1,0 +1,74 @@
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::QUICK;
+use crate::kept;
+
+/// What experiments have in common whose runs are processes of their own.
+#[derive(Debug, clap::Args)]
+pub struct Repeated {
+    /// Runs of each.
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Three runs of each are enough for a first look.
+    #[arg(long, conflicts_with = "runs")]
+    quick: bool,
+
+    /// Where every run is written as JSON, and report.html.
+    #[arg(
+        short,
+        long,
+        alias = "output",
+        value_name = "DIR",
+        default_value = "brisk-lab"
+    )]
+    pub out: PathBuf,
+
+    /// Decides the random orders. [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Prints the JSON in place of the tables.
+    #[arg(long)]
+    json: bool,
+
+    /// Does not say how far it is.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl Repeated {
+    pub fn runs(&self) -> u32 {
+        if self.quick { QUICK } else { self.runs }
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| fastrand::u64(..))
+    }
+
+    /// Where files are made if nobody says another place.
+    pub fn directory(&self, chosen: Option<&PathBuf>) -> PathBuf {
+        chosen.unwrap_or(&self.out).clone()
+    }
+
+    /// Prints the results, as JSON or as `text`, and makes the page.
+    pub fn show(&self, results: &impl Serialize, text: &str) -> anyhow::Result<()> {
+        // First, as nobody may read what is printed.
+        let page = kept::write_page_in(&self.out);
+        let mut out = io::stdout().lock();
+        match self.json {
+            true => {
+                serde_json::to_writer_pretty(&mut out, results)?;
+                writeln!(out)?;
+            }
+            false => out.write_all(text.as_bytes())?,
+        }
+        out.flush().context("cannot write the tables")?;
+        page
+    }
+}

@@ -1,0 +1,96 @@
+//! `brisk lab reads`: all ways find the same bytes, what is counted, and that nothing is left.
+//!
+//! No test depends on a time.
+
+#[path = "../../brisk/tests/staging/mod.rs"]
+mod staging;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::time::Duration;
+
+use serde_json::Value;
+use staging::{Stage, watched_for};
+
+/// How long a test may take, on a slow machine that others use.
+const LIMIT: Duration = Duration::from_secs(300);
+
+#[test]
+fn every_reader_is_measured_and_counted() {
+    for user in [0, 1000] {
+        watched_for(LIMIT, move || {
+            let stage = Stage::on_disk(user);
+            chown(stage.path(""), Some(user), Some(user)).unwrap();
+            let arguments = [
+                "lab", "reads", "--out", "out", "--seed", "1", "--reads", "200", "--large", "1M",
+                "--runs", "1", "--depth", "4",
+            ];
+            let output = stage.brisk(&arguments).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let text = String::from_utf8(output.stdout).unwrap();
+            for expected in [
+                "\nwarm, in order\n",
+                "\ncold, at random\n",
+                "\npages at random, 5 of 100 not in memory\n",
+                "\ncold pages at random, 4 reads at once\n",
+                "\nWhere does the time of an application go that reads so?\n",
+            ] {
+                assert!(text.contains(expected), "{expected}: {text}");
+            }
+            let raw = fs::read(stage.path("out/reads.json")).unwrap();
+            let raw: Value = serde_json::from_slice(&raw).unwrap();
+            let list = |name: &str| raw[name].as_array().unwrap();
+            let missing = raw["missing"].to_string();
+            // Of 17 ways warm and 15 cold, in order and at random; three mixed, three with several at once.
+            let uring = usize::from(!missing.contains("io-uring"));
+            let threads = list("rows")
+                .iter()
+                .map(|row| row["threads"].as_u64().unwrap());
+            let kinds = if threads.max() == Some(1) { 1 } else { 2 };
+            let ways = 17 + 15 + 2 * uring;
+            assert_eq!(list("rows").len(), ways * 2 * kinds + 6);
+            let lost = raw["lost"].as_u64().unwrap();
+            assert_eq!(list("runs").len() as u64 + lost, list("rows").len() as u64);
+            let counted: BTreeMap<&str, &Value> = list("counted")
+                .iter()
+                .map(|row| (row["reader"].as_str().unwrap(), row))
+                .collect();
+            assert_eq!(counted.len(), 17 + uring);
+            for (reader, allocations, calls) in [
+                ("mapping-read-at", 0.0, 0.0),
+                ("async-memcpy", 0.0, 0.0),
+                ("async-mapping", 0.0, 0.0),
+                ("async-file", 0.0, 1.0),
+                ("pread-buffer", 1.0, 1.0),
+                ("seek-read", 0.0, 2.0),
+                ("uring", 0.0, 1.0),
+            ] {
+                if reader == "uring" && uring == 0 {
+                    continue;
+                }
+                assert_eq!(counted[reader]["allocations"], allocations, "{reader}");
+                match counted[reader]["system_calls"].as_f64() {
+                    // Threads and clocks may make one more.
+                    Some(found) => assert!((found - calls).abs() < 0.1, "{reader}: {found}"),
+                    None => assert!(missing.contains("strace"), "{missing}"),
+                }
+            }
+            for (row, run) in list("runs").iter().map(|run| {
+                let row = usize::try_from(run["row"].as_u64().unwrap()).unwrap();
+                (&list("rows")[row], run)
+            }) {
+                let hops = row["reader"] == "async-hop" || row["reader"] == "async-hop-here";
+                if hops && row["threads"] == 1 && row["what"] != "mixed" {
+                    assert_eq!(run["hopped"], 200, "{row}");
+                }
+            }
+            let entries = fs::read_dir(stage.path("out")).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            assert_eq!(names, ["reads.json", "report.html"]);
+            let page = fs::read_to_string(stage.path("out/report.html")).unwrap();
+            assert!(page.contains("<h2 id=\"reads\">Small reads of a file</h2>"));
+        });
+    }
+}
