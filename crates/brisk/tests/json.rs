@@ -112,7 +112,7 @@ fn every_field_that_labs_write_is_documented() {
     for run in [
         "2026-11-23-launches-full-javac.json",
         "2026-11-23-load-amd-250m.json",
-        "2026-11-23-reads-amd-rounds.json",
+        "2026-11-23-reads-amd-block-on.json",
     ] {
         let text = fs::read_to_string(documents().join("runs").join(run)).unwrap();
         assert_documented(run, &text);
