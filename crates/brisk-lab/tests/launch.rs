@@ -5,6 +5,9 @@
 #[path = "../../brisk/tests/staging/mod.rs"]
 mod staging;
 
+#[path = "../../brisk-io/tests/machine/mod.rs"]
+mod machine;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
@@ -23,6 +26,7 @@ use std::time::{Duration, Instant};
 use brisk_mount::Reclaimer;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use staging::documented::assert_documented;
 use staging::{Stage, watched, watched_for};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{ConnectionExt as _, CreateWindowAux, WindowClass};
@@ -66,8 +70,9 @@ fn text(bytes: &[u8]) -> String {
 fn measure(stage: &Stage, arguments: &[&str]) -> (Value, Output) {
     let output = lab(stage, arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let raw = fs::read(stage.path("out/raw.json")).unwrap();
-    (serde_json::from_slice(&raw).unwrap(), output)
+    let raw = fs::read_to_string(stage.path("out/raw.json")).unwrap();
+    assert_documented("raw.json", &raw);
+    (serde_json::from_str(&raw).unwrap(), output)
 }
 
 /// Measures, which must fail, and gives the last line that it says.
@@ -618,8 +623,9 @@ fn codecs(stage: &Stage, tree: &str, arguments: &[&str]) -> (Value, String) {
         .args(arguments);
     let output = command.env("TMPDIR", stage.path("tmp")).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let raw = fs::read(stage.path("out/raw.json")).unwrap();
-    let mut raw: Value = serde_json::from_slice(&raw).unwrap();
+    let raw = fs::read_to_string(stage.path("out/raw.json")).unwrap();
+    assert_documented("raw.json", &raw);
+    let mut raw: Value = serde_json::from_str(&raw).unwrap();
     (raw["apps"][0].take(), text(&output.stdout))
 }
 
@@ -896,6 +902,7 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
             || said.contains(&format!(" to {}: ", knob.display()));
         if !output.status.success() && cannot {
             assert_eq!(knobs(), before);
+            assert!(!machine::has("throttled disks", Err(said)));
             return;
         }
         if output.status.success() {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use brisk_io::{LoadFigures, Situation, Strategy};
 use serde_json::Value;
+use staging::documented::assert_documented;
 use staging::{Stage, watched_for};
 
 /// How long a test may take, on a slow machine that others use.
@@ -44,7 +45,9 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn results(stage: &Stage) -> Value {
-    serde_json::from_slice(&fs::read(stage.path("out/load.json")).unwrap()).unwrap()
+    let results = fs::read_to_string(stage.path("out/load.json")).unwrap();
+    assert_documented("load.json", &results);
+    serde_json::from_str(&results).unwrap()
 }
 
 #[track_caller]

@@ -11,6 +11,7 @@ use std::os::unix::fs::chown;
 use std::time::Duration;
 
 use serde_json::Value;
+use staging::documented::assert_documented;
 use staging::{Stage, watched_for};
 
 /// How long a test may take, on a slow machine that others use.
@@ -38,8 +39,9 @@ fn every_reader_is_measured_and_counted() {
             ] {
                 assert!(text.contains(expected), "{expected}: {text}");
             }
-            let raw = fs::read(stage.path("out/reads.json")).unwrap();
-            let raw: Value = serde_json::from_slice(&raw).unwrap();
+            let raw = fs::read_to_string(stage.path("out/reads.json")).unwrap();
+            assert_documented("reads.json", &raw);
+            let raw: Value = serde_json::from_str(&raw).unwrap();
             let list = |name: &str| raw[name].as_array().unwrap();
             let missing = raw["missing"].to_string();
             // Of 17 ways warm and 15 cold, in order and at random; three mixed, three with several at once.

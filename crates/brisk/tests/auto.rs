@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use brisk_image::{Compression, HotPack, ImageWriter, Limits, Profile, Times, Tree, TreeRules};
 use rustix::process::{Pid, Signal, kill_process};
+use staging::documented::assert_documented;
 use staging::{Stage, each_user};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -146,6 +147,9 @@ fn list(stage: &Stage) -> Vec<serde_json::Value> {
     assert_eq!(err, "");
     let list: Vec<_> = serde_json::from_str(&out).unwrap();
     assert_eq!(code, Some(i32::from(list.is_empty())));
+    if !list.is_empty() {
+        assert_documented("auto list --json", &out);
+    }
     list
 }
 
@@ -662,6 +666,7 @@ fn audit(stage: &Stage, script: &str) -> (Option<i32>, serde_json::Value) {
     ];
     let (code, _, err) = said(&brisk(stage, &options).arg(script).output().unwrap());
     stage.assert_nothing_left(SOON);
+    assert_documented("run --audit --json", &err);
     (
         code,
         serde_json::from_str(&err).unwrap_or_else(|e| panic!("{e}: {err}")),

@@ -1,57 +1,13 @@
-//! `docs/json.md` has every field that brisk prints and writes.
+//! `docs/json.md` has every field that verbs print which need no session. The tests of sessions and of the lab look at
+//! theirs.
 
-use std::collections::BTreeSet;
+#[path = "staging/documented.rs"]
+mod documented;
+
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
-
-fn documents() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
-}
-
-/// The names in the backticks of the page: of `a.b[].c` all three.
-fn documented() -> BTreeSet<String> {
-    let page = fs::read_to_string(documents().join("json.md")).unwrap();
-    let quoted = page
-        .lines()
-        .flat_map(|line| line.split('`').skip(1).step_by(2));
-    let names = quoted.flat_map(|text| text.split(['.', '[', ']', '{', '}', ',', ' ', '"', ':']));
-    names.map(str::to_owned).collect()
-}
-
-/// The names of all fields in a value, each with where it is.
-fn fields(value: &Value, at: &str, found: &mut BTreeSet<(String, String)>) {
-    match value {
-        Value::Object(object) => {
-            for (name, value) in object {
-                found.insert((name.clone(), format!("{at}.{name}")));
-                fields(value, &format!("{at}.{name}"), found);
-            }
-        }
-        Value::Array(array) => {
-            for value in array {
-                fields(value, &format!("{at}[]"), found);
-            }
-        }
-        _ => {}
-    }
-}
-
-#[track_caller]
-fn assert_documented(what: &str, text: &str) {
-    let mut found = BTreeSet::new();
-    // Some print an object for each line, and others one for all.
-    for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
-        fields(&value.unwrap(), what, &mut found);
-    }
-    assert!(!found.is_empty(), "{what} prints {text:?}");
-    let known = documented();
-    let missing = found.iter().filter(|(name, _)| !known.contains(name));
-    let missing: Vec<_> = missing.map(|(_, place)| place).collect();
-    assert!(missing.is_empty(), "docs/json.md lacks {missing:#?}");
-}
+use documented::assert_documented;
 
 #[test]
 fn every_field_that_verbs_print_without_a_session_is_documented() {
@@ -104,17 +60,5 @@ fn every_field_that_verbs_print_without_a_session_is_documented() {
         "doctor",
     ] {
         assert_documented(arguments, &brisk(arguments));
-    }
-}
-
-#[test]
-fn every_field_that_labs_write_is_documented() {
-    for run in [
-        "2026-11-23-launches-full-javac.json",
-        "2026-11-23-load-amd-250m.json",
-        "2026-11-23-reads-amd-block-on.json",
-    ] {
-        let text = fs::read_to_string(documents().join("runs").join(run)).unwrap();
-        assert_documented(run, &text);
     }
 }

@@ -15,6 +15,7 @@ use brisk_io::ReadAt;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, prlimit,
 };
+use staging::documented::assert_documented;
 use staging::{Stage, each_user, watched};
 
 fn said(output: &std::process::Output) -> (Option<i32>, String, String) {
@@ -863,6 +864,9 @@ fn stat(stage: &Stage) -> (Option<i32>, serde_json::Value) {
     let output = stage.brisk(&["stat", "--json"]).output().unwrap();
     let (code, out, err) = said(&output);
     assert_eq!(err, "");
+    if code == Some(0) {
+        assert_documented("stat --json", &out);
+    }
     (code, serde_json::from_str(&out).unwrap())
 }
 

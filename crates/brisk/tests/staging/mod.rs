@@ -3,6 +3,8 @@
 // Each test binary uses a part of it.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod documented;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
