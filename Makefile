@@ -5,6 +5,9 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BRISK = target/release/brisk
 
+# Features that are off by default and have tests of their own.
+EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders
+
 .PHONY: all compiler smoke demo test bench figures fuzz torture sanitize install install-system deps clean
 
 # brisk itself is linked statically where there is a static C library: a launch from cold then reads no library and no
@@ -25,14 +28,14 @@ demo: deps
 	$(MAKE) all
 	lab/demo $(BRISK)
 
-# All tests. Root mounts real images; the tests say what is missing if a tool is. Programs that they start are sent
-# signals, which a shell that runs this in the background has them ignore.
+# All tests, with all decoders and encoders. Root mounts real images; the tests say what is missing if a tool is.
+# Programs that they start are sent signals, which a shell that runs this in the background has them ignore.
 test: deps
-	env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked
+	env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
 
 # What takes too long for every day: the full cross product, files over 4 GiB, memory bounds.
 torture: deps
-	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release -- --ignored --skip regenerate
+	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release $(EVERYTHING) -- --ignored --skip regenerate
 
 # brisk beside squashfs-tools and the kernel, on the trees of lab/tree: `make bench TREES=DIR` to keep the trees.
 TREES ?= target/trees

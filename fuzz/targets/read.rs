@@ -16,5 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
         metadata_cache: 64 << 10,
         depth: 32,
     };
-    exercise::exercise(bytes.to_vec(), &OpenOptions::new().limits(limits));
+    for rust in [false, true] {
+        let options = OpenOptions::new().limits(limits).rust_decoders(rust);
+        exercise::exercise(bytes.to_vec(), &options);
+    }
 });

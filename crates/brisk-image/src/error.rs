@@ -256,6 +256,16 @@ pub(crate) enum Unsupported {
     Version { major: u16, minor: u16 },
     /// A compressor id this program has no codec for.
     Compressor { id: u16 },
+    /// A codec whose decoder this build lacks, and the Cargo features that bring one.
+    DecoderLeftOut {
+        codec: &'static str,
+        features: &'static str,
+    },
+    /// A codec whose encoder this build lacks, and the Cargo feature that brings it.
+    EncoderLeftOut {
+        codec: &'static str,
+        feature: &'static str,
+    },
     /// Something else, said whole.
     Other(String),
 }
@@ -275,6 +285,16 @@ impl fmt::Display for Unsupported {
             Self::Compressor { id } => write!(
                 f,
                 "compressor id {id} is not supported, only 1 (gzip), 3 (lzo), 4 (xz), 5 (lz4) and 6 (zstd) are"
+            ),
+            Self::DecoderLeftOut { codec, features } => write!(
+                f,
+                "this program was built without a decoder of {codec}; \
+                 build it with the feature {features} of brisk-image"
+            ),
+            Self::EncoderLeftOut { codec, feature } => write!(
+                f,
+                "this program was built without an encoder of {codec}; \
+                 build it with the feature {feature} of brisk-image, or choose another codec"
             ),
             Self::Other(text) => Escaped(text).fmt(f),
         }

@@ -220,11 +220,10 @@ fn compressions() -> Vec<Compression> {
         compression.with_level(level).expect("a level")
     };
     let plain = |name: &str| name.parse::<Compression>().expect("a codec");
-    vec![
+    let mut all = vec![
         plain("none"),
         level("gzip", 1),
         level("gzip", 12),
-        plain("lzo"),
         plain("lz4"),
         level("lz4", 12),
         xz(0, false, None, &[]),
@@ -232,7 +231,11 @@ fn compressions() -> Vec<Compression> {
         xz(6, false, Some(8192), &[Bcj::X86]),
         level("zstd", 1),
         level("zstd", 22),
-    ]
+    ];
+    if cfg!(feature = "lzo-encode") {
+        all.push(plain("lzo"));
+    }
+    all
 }
 
 /// Without a dictionary that is larger than a block.

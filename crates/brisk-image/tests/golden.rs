@@ -25,12 +25,11 @@ fn compressions() -> Vec<(&'static str, Compression)> {
     {
         (*filters, *extreme) = (Bcj::ALL.into_iter().collect(), true);
     }
-    vec![
+    let mut compressions = vec![
         ("none", Compression::None),
         ("gzip-1", level("gzip", 1)),
         ("gzip-9", level("gzip", 9)),
         ("gzip-12", level("gzip", 12)),
-        ("lzo", Compression::default_for(Codec::Lzo)),
         ("lz4", Compression::default_for(Codec::Lz4)),
         ("lz4-high-12", level("lz4", 12)),
         ("xz-6", Compression::default_for(Codec::Xz)),
@@ -38,7 +37,11 @@ fn compressions() -> Vec<(&'static str, Compression)> {
         ("zstd-1", level("zstd", 1)),
         ("zstd-15", level("zstd", 15)),
         ("zstd-22", level("zstd", 22)),
-    ]
+    ];
+    if cfg!(feature = "lzo-encode") {
+        compressions.push(("lzo", Compression::default_for(Codec::Lzo)));
+    }
+    compressions
 }
 
 /// The same whoever packs, whenever, and under whatever umask.
@@ -142,12 +145,18 @@ fn images_are_those_of_the_last_version() {
     });
     let found: String = lines.collect();
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/golden/SHA256");
-    let expected = fs::read_to_string(&path).expect("the list is there");
+    let mut expected = fs::read_to_string(&path).expect("the list is there");
+    if !cfg!(feature = "lzo-encode") {
+        expected = expected
+            .lines()
+            .filter(|line| !line.ends_with("  lzo"))
+            .map(|line| line.to_owned() + "\n")
+            .collect();
+    }
     assert!(
         found == expected,
         "images are not what they were: not reproducible is a critical bug.\n\
-         If the library of a codec moved, see that its version in `library_version` moved with it, \
-         as it goes into recipes. If the layout is meant to be another, say so in CHANGELOG.md. \
+         If the library of a codec moved, that is why. If the layout is meant to be another, say so in CHANGELOG.md. \
          Only then make {} be\n{found}",
         path.display()
     );

@@ -220,6 +220,16 @@ impl Superblock {
         self.flags
     }
 
+    /// True if everything in the image is said to be stored as it is.
+    pub(crate) fn is_raw(&self) -> bool {
+        let raw = flag::RAW_INODES
+            | flag::RAW_DATA
+            | flag::RAW_FRAGMENTS
+            | flag::RAW_XATTRS
+            | flag::RAW_IDS;
+        self.flags & raw == raw
+    }
+
     /// True if a bit of [`flag`] is set.
     pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0

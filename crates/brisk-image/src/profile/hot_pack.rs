@@ -13,7 +13,7 @@ use twox_hash::XxHash3_64;
 
 use super::origin::{Origin, Stamp};
 use super::{PAGE, PageRange};
-use crate::codec::{Codec, Decoder};
+use crate::codec::{Codec, Decoder, Decoders};
 use crate::error::{Allowed, Corrupt, Error, ErrorKind, Place, Result};
 use crate::format::hot_pack::{self as format, Header, Table};
 use crate::format::section::SectionKind;
@@ -81,7 +81,8 @@ pub struct HotFrame {
 /// Reads frames of one hot pack, in buffers that it keeps; each thread has its own.
 pub struct FrameReader {
     pack: HotPack,
-    decoder: Decoder,
+    /// None before the first frame that is compressed.
+    decoder: Option<Decoder>,
     stored: Vec<u8>,
     /// Starts at a page of memory, so that a page of a file mostly lies in one: the kernel pins what it copies
     /// page by page.
@@ -236,6 +237,8 @@ impl HotPack {
         // Stored, decoded and checked table are there at once; checked, an entry takes up to three
         // times as much as decoded, and so that limit is kept.
         let header = Header::parse(&bytes, len, limits.memory / 8)?;
+        // Said now, as no frame could be read.
+        Decoder::new(header.codec, Decoders::Fastest)?;
         let mut stored = vec![0; header.table_stored];
         source
             .read_exact_at(Header::LEN as u64, &mut stored)
@@ -245,7 +248,7 @@ impl HotPack {
             true => Table::parse(&header, &stored)?,
             false => {
                 let mut decoded = vec![0; header.table_len];
-                let n = Decoder::new(Codec::Zstd)
+                let n = Decoder::new(Codec::Zstd, Decoders::Fastest)?
                     .decode(&stored, &mut decoded)
                     .map_err(|e| header.undecodable(e.reason))?;
                 if n != decoded.len() {
@@ -385,7 +388,7 @@ impl HotPack {
     pub fn frame_reader(&self) -> FrameReader {
         FrameReader {
             pack: self.clone(),
-            decoder: Decoder::new(self.codec()),
+            decoder: None,
             stored: Vec::new(),
             decoded: AlignedBuf::zeroed(0, PAGE as usize),
         }
@@ -610,7 +613,14 @@ impl FrameReader {
             decoded.copy_from_slice(stored);
             return Ok(());
         }
-        match self.decoder.decode(stored, decoded) {
+        let decoder = match &mut self.decoder {
+            Some(decoder) => decoder,
+            None => {
+                let decoder = Decoder::new(self.pack.codec(), Decoders::Fastest)?;
+                self.decoder.insert(decoder)
+            }
+        };
+        match decoder.decode(stored, decoded) {
             Ok(n) if n == frame.len => Ok(()),
             Ok(n) => Err(corrupt(format!(
                 "decodes to {n} bytes, allowed is {}",

@@ -8,7 +8,7 @@ use super::inode_reader::{Inode, InodeRef};
 use super::limits::Limits;
 use super::open_image::OpenImage;
 use super::stored_image::{Source, StoredImage};
-use crate::codec::Codec;
+use crate::codec::{Codec, Decoders};
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::codec_options::CodecOptions;
 use crate::format::superblock::flag;
@@ -29,6 +29,7 @@ pub struct Image {
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
     offset: Option<u64>,
+    decoders: Decoders,
     limits: Limits,
 }
 
@@ -45,6 +46,19 @@ impl OpenOptions {
     #[must_use]
     pub fn offset(mut self, bytes: u64) -> Self {
         self.offset = Some(bytes);
+        self
+    }
+
+    /// Decodes with libraries in safe Rust only, even where this build has a faster one in C.
+    ///
+    /// Opening fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if this build has no
+    /// such library for the codec of the image. The [features](crate#features) of this crate bring them.
+    #[must_use]
+    pub fn rust_decoders(mut self, yes: bool) -> Self {
+        self.decoders = match yes {
+            true => Decoders::Rust,
+            false => Decoders::Fastest,
+        };
         self
     }
 
@@ -120,7 +134,13 @@ impl Image {
     }
 
     fn from_parts(source: Source, path: Option<&Path>, options: &OpenOptions) -> Result<Self> {
-        let stored = StoredImage::open(source, path, options.offset, options.limits)?;
+        let stored = StoredImage::open(
+            source,
+            path,
+            options.offset,
+            options.limits,
+            options.decoders,
+        )?;
         Ok(Self {
             inner: Arc::new(OpenImage::new(stored)?),
         })

@@ -7,7 +7,7 @@ use brisk_io::{ImmutableMapping, ReadAt};
 
 use super::limits::Limits;
 use super::locate;
-use crate::codec::Decoder;
+use crate::codec::{Decoder, Decoders};
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::codec_options::{self, CodecOptions};
 use crate::format::metadata::{HEADER, MetadataHeader};
@@ -39,13 +39,15 @@ pub(crate) struct StoredImage {
     pub(crate) path: Option<PathBuf>,
     pub(crate) superblock: Superblock,
     pub(crate) limits: Limits,
+    decoders: Decoders,
     /// Workers without work. There are as many workers as threads that ever read at the same time.
     idle: Mutex<Vec<Worker>>,
 }
 
 /// What a thread needs to decode a block. It is kept for the next block.
 pub(crate) struct Worker {
-    pub(crate) decoder: Decoder,
+    /// None before the first block that is compressed.
+    pub(crate) decoder: Option<Decoder>,
     /// Stored bytes, unless they are borrowed from a mapping.
     pub(crate) stored: Vec<u8>,
 }
@@ -57,6 +59,7 @@ impl StoredImage {
         path: Option<&Path>,
         offset: Option<u64>,
         limits: Limits,
+        decoders: Decoders,
     ) -> Result<Self> {
         let bytes = source.as_read_at();
         let start = match offset {
@@ -81,12 +84,17 @@ impl StoredImage {
             .read_exact_at(start, &mut header)
             .map_err(|e| Error::io("read the superblock", e))?;
         let superblock = Superblock::parse(&header, image_len)?;
+        if !superblock.is_raw() {
+            // Said now, as every read would fail.
+            Decoder::new(superblock.codec(), decoders)?;
+        }
         Ok(Self {
             source,
             start,
             path: path.map(Path::to_owned),
             superblock,
             limits,
+            decoders,
             idle: Mutex::default(),
         })
     }
@@ -232,12 +240,16 @@ impl StoredImage {
     /// Decodes `stored`, which stands at byte `at`, into `out`, and returns how much came out.
     pub(crate) fn decode_with(
         &self,
-        decoder: &mut Decoder,
+        decoder: &mut Option<Decoder>,
         stored: &[u8],
         out: &mut [u8],
         at: u64,
         what: &'static str,
     ) -> Result<usize> {
+        let decoder = match decoder {
+            Some(decoder) => decoder,
+            None => decoder.insert(Decoder::new(self.superblock.codec(), self.decoders)?),
+        };
         decoder.decode(stored, out).map_err(|e| {
             let codec = self.superblock.codec().name();
             let fault = Corrupt::Decode {
@@ -257,7 +269,7 @@ impl StoredImage {
             .unwrap_or_else(PoisonError::into_inner)
             .pop();
         let mut worker = idle.unwrap_or_else(|| Worker {
-            decoder: Decoder::new(self.superblock.codec()),
+            decoder: None,
             stored: Vec::new(),
         });
         let result = use_it(&mut worker);

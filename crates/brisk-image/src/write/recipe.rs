@@ -16,7 +16,7 @@ use crate::read::image::Image;
 pub struct Recipe {
     /// The version of this crate.
     pub brisk: String,
-    /// The version of the library that compressed.
+    /// The library that compressed, and the version that it says, such as `zstd 1.5.7`.
     pub library: String,
     /// How data, fragments and metadata are compressed.
     pub compression: Compression,

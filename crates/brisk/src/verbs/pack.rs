@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use brisk_image::{
-    Bcj, Compression, HotSummary, ImageWriter, ModeChange, PlanRules, Summary, Times, Tree,
+    Bcj, Codec, Compression, HotSummary, ImageWriter, ModeChange, PlanRules, Summary, Times, Tree,
     TreeRules,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -460,6 +460,13 @@ impl CodecArgs {
     }
 
     fn compression(&self) -> anyhow::Result<Compression> {
+        if self.codec.codec() == Some(Codec::Lzo) && !cfg!(feature = "lzo-encode") {
+            bail!(
+                "this brisk was built without its encoder of lzo, which nobody has proven to be sound; \
+                 choose another codec, such as gzip, which every kernel reads that reads lzo, \
+                 or build brisk with `--features lzo-encode`"
+            );
+        }
         let mut compression = match self.level {
             Some(level) => self.codec.with_level(level)?,
             None => self.codec,

@@ -1,155 +1,13 @@
 //! xz streams: one LZMA2 block each, with a CRC32, by liblzma.
 
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, PRESET_EXTREME, Status, Stream};
-use serde::{Deserialize, Serialize};
 
-use super::DecodeError;
+use super::library::{Decode, DecodeError, Encode};
+use super::{Bcj, BcjSet, MEMORY_LIMIT};
 use crate::error::{Error, Result};
-
-/// What one decoding may allocate. The largest dictionary of any block, 1 MiB, fits twice.
-pub(super) const MEMORY_LIMIT: u64 = 2 << 20;
 
 /// The least dictionary of liblzma.
 const LEAST_DICT: u32 = 4096;
-
-/// Whether the kernel takes `size` as the size of a dictionary: 2^n or 2^n + 2^(n-1).
-pub(crate) fn is_dict_size(size: u32) -> bool {
-    let odd = size.checked_shr(size.trailing_zeros()).unwrap_or(0);
-    matches!(odd, 1 | 3)
-}
-
-/// A branch filter: it turns relative addresses in machine code into absolute ones, so that calls
-/// of one function look alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Bcj {
-    /// x86, 32 and 64 bit.
-    X86,
-    /// PowerPC, big-endian.
-    PowerPc,
-    /// IA-64.
-    Ia64,
-    /// ARM, 32 bit.
-    Arm,
-    /// ARM Thumb.
-    ArmThumb,
-    /// SPARC.
-    Sparc,
-    /// ARM, 64 bit. Linux decodes it since 6.12.
-    Arm64,
-    /// RISC-V. Linux decodes it since 6.12.
-    RiscV,
-}
-
-impl Bcj {
-    /// Every filter, in the order in which they are tried.
-    pub const ALL: [Self; 8] = [
-        Self::X86,
-        Self::PowerPc,
-        Self::Ia64,
-        Self::Arm,
-        Self::ArmThumb,
-        Self::Sparc,
-        Self::Arm64,
-        Self::RiscV,
-    ];
-
-    /// The name of the filter: `x86`, `powerpc`, `ia64`, `arm`, `armthumb`, `sparc`, `arm64` or
-    /// `riscv`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::X86 => "x86",
-            Self::PowerPc => "powerpc",
-            Self::Ia64 => "ia64",
-            Self::Arm => "arm",
-            Self::ArmThumb => "armthumb",
-            Self::Sparc => "sparc",
-            Self::Arm64 => "arm64",
-            Self::RiscV => "riscv",
-        }
-    }
-
-    /// The flag of the filter in the options of an image.
-    fn bit(self) -> u8 {
-        match self {
-            Self::X86 => 1 << 0,
-            Self::PowerPc => 1 << 1,
-            Self::Ia64 => 1 << 2,
-            Self::Arm => 1 << 3,
-            Self::ArmThumb => 1 << 4,
-            Self::Sparc => 1 << 5,
-            Self::Arm64 => 1 << 6,
-            Self::RiscV => 1 << 7,
-        }
-    }
-}
-
-impl std::str::FromStr for Bcj {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        let known = Self::ALL.into_iter().find(|filter| filter.name() == name);
-        known.ok_or_else(|| {
-            let allowed = Self::ALL.map(Self::name).join(", ");
-            Error::input(format!("branch filter is {name:?}, allowed is {allowed}"))
-        })
-    }
-}
-
-/// A set of branch filters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(from = "Vec<Bcj>", into = "Vec<Bcj>")]
-pub struct BcjSet(u8);
-
-impl BcjSet {
-    /// No filter.
-    pub const EMPTY: Self = Self(0);
-
-    /// Whether no filter is in the set.
-    pub fn is_empty(&self) -> bool {
-        self.0 == 0
-    }
-
-    /// The filters, in the order in which they are tried.
-    pub fn iter(self) -> impl Iterator<Item = Bcj> {
-        Bcj::ALL
-            .into_iter()
-            .filter(move |filter| self.0 & filter.bit() != 0)
-    }
-
-    /// The set as the flags in the options of an image.
-    pub(crate) fn to_wire(self) -> u32 {
-        u32::from(self.0)
-    }
-
-    /// The set that `flags` stands for, if every flag has a filter.
-    pub(crate) fn from_wire(flags: u32) -> Option<Self> {
-        u8::try_from(flags).ok().map(Self)
-    }
-}
-
-impl FromIterator<Bcj> for BcjSet {
-    fn from_iter<T: IntoIterator<Item = Bcj>>(filters: T) -> Self {
-        Self(
-            filters
-                .into_iter()
-                .fold(0, |set, filter| set | filter.bit()),
-        )
-    }
-}
-
-impl From<Vec<Bcj>> for BcjSet {
-    fn from(filters: Vec<Bcj>) -> Self {
-        filters.into_iter().collect()
-    }
-}
-
-impl From<BcjSet> for Vec<Bcj> {
-    fn from(set: BcjSet) -> Self {
-        set.iter().collect()
-    }
-}
 
 pub(super) struct Encoder {
     preset: u32,
@@ -167,31 +25,6 @@ impl Encoder {
             filters,
             other: Vec::new(),
         }
-    }
-
-    /// The length of what is now at the start of `out`, or `None` if `out` is too small.
-    ///
-    /// Of equally long streams, the one without a filter stays, then the first in the order of
-    /// [`Bcj::ALL`].
-    pub(super) fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
-        let mut best = self.encode_with(None, input, out)?;
-        if self.filters.is_empty() {
-            return Ok(best);
-        }
-        let mut other = std::mem::take(&mut self.other);
-        if other.len() < out.len() {
-            other.resize(out.len(), 0);
-        }
-        for filter in self.filters.iter() {
-            // Only what is shorter than the best counts, so there is no room for more.
-            let room = best.map_or(out.len(), |best| best - 1);
-            if let Some(len) = self.encode_with(Some(filter), input, &mut other[..room])? {
-                out[..len].copy_from_slice(&other[..len]);
-                best = Some(len);
-            }
-        }
-        self.other = other;
-        Ok(best)
     }
 
     fn encode_with(
@@ -242,6 +75,31 @@ impl Encoder {
     }
 }
 
+impl Encode for Encoder {
+    /// Of equally long streams, the one without a filter wins, then the first in the order of
+    /// [`Bcj::ALL`].
+    fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        let mut best = self.encode_with(None, input, out)?;
+        if self.filters.is_empty() {
+            return Ok(best);
+        }
+        let mut other = std::mem::take(&mut self.other);
+        if other.len() < out.len() {
+            other.resize(out.len(), 0);
+        }
+        for filter in self.filters.iter() {
+            // Only what is shorter than the best counts, so there is no room for more.
+            let room = best.map_or(out.len(), |best| best - 1);
+            if let Some(len) = self.encode_with(Some(filter), input, &mut other[..room])? {
+                out[..len].copy_from_slice(&other[..len]);
+                best = Some(len);
+            }
+        }
+        self.other = other;
+        Ok(best)
+    }
+}
+
 /// The least dictionary that holds `len` bytes. A larger one finds nothing more, and costs memory
 /// that is cleared for each block.
 fn dict_for(len: usize) -> u32 {
@@ -249,7 +107,20 @@ fn dict_for(len: usize) -> u32 {
     len.checked_next_power_of_two().unwrap_or(u32::MAX)
 }
 
-pub(super) fn decode(input: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
+/// The version in the header that the library was compiled with.
+pub(super) fn version() -> String {
+    format!("liblzma {}", env!("BRISK_LIBLZMA_VERSION"))
+}
+
+pub(super) struct Decoder;
+
+impl Decode for Decoder {
+    fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
+        decode(input, out)
+    }
+}
+
+fn decode(input: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
     use liblzma::stream::Error as Xz;
     let reason = |e| {
         DecodeError::new(match e {
@@ -300,6 +171,8 @@ mod tests {
 
     #[test]
     fn dictionary_sizes() {
+        use crate::codec::is_dict_size;
+
         let valid: Vec<u32> = (4096..=65_536).filter(|&size| is_dict_size(size)).collect();
         let expected = [
             4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_536,

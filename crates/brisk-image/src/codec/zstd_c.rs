@@ -1,4 +1,4 @@
-//! Zstandard frames (RFC 8878).
+//! Zstandard frames (RFC 8878), by libzstd.
 //!
 //! The kernel reads a frame through a window of the block size, or of 8 KiB if that is more. What
 //! is written here fits: a frame knows its decoded length, and needs no more window than that.
@@ -7,7 +7,7 @@ use std::io;
 
 use zstd::zstd_safe::{self, CCtx, DCtx, zstd_sys::ZSTD_ErrorCode};
 
-use super::DecodeError;
+use super::library::{Decode, DecodeError, Encode};
 use crate::error::{Error, Result};
 
 /// How the library reports, as a length, that the output does not fit.
@@ -29,9 +29,15 @@ impl Encoder {
         let level = i32::from(level);
         Ok(Self { context, level })
     }
+}
 
-    /// The length of what is now at the start of `out`, or `None` if `out` is too small.
-    pub(super) fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+/// What the linked library says.
+pub(super) fn version() -> String {
+    format!("zstd {}", zstd_safe::version_string())
+}
+
+impl Encode for Encoder {
+    fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         match self.context.compress(out, input, self.level) {
             Ok(len) => Ok(Some(len)),
             Err(NO_ROOM) => Ok(None),
@@ -49,10 +55,11 @@ impl Decoder {
     pub(super) fn new() -> Self {
         Self(DCtx::create())
     }
+}
 
-    /// Decodes one frame. The window it asks for is `out` itself, so no size in the frame makes
-    /// this allocate.
-    pub(super) fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
+impl Decode for Decoder {
+    /// Decodes one frame. Its window is `out` itself, so no size in the frame makes this allocate.
+    fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
         let name = |code| DecodeError::new(zstd_safe::get_error_name(code).to_ascii_lowercase());
         // The library decodes any number of frames, the kernel decodes the first.
         if zstd_safe::find_frame_compressed_size(input).map_err(name)? != input.len() {

@@ -1,0 +1,127 @@
+//! Compressing blocks.
+
+use super::library::Encode;
+use super::{BcjSet, Codec, Compression, METADATA_BLOCK};
+use crate::error::Result;
+
+/// Compresses blocks, one at a time.
+///
+/// What a block becomes depends on the block and the [`Compression`] alone, never on what the
+/// encoder did before.
+pub(crate) struct Encoder {
+    /// None if everything is stored as it is.
+    library: Option<Box<dyn Encode + Send>>,
+    /// As long as the longest block so far, so that no call has to zero a buffer before the
+    /// library writes to it.
+    scratch: Vec<u8>,
+}
+
+impl Encoder {
+    /// An encoder of data blocks and fragments of at most `block_size` bytes.
+    pub(crate) fn new(compression: &Compression, block_size: u32) -> Result<Self> {
+        compression.check(block_size)?;
+        Ok(Self {
+            library: library(compression, block_size)?,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// An encoder of metadata blocks. It tries no branch filters, as metadata holds no code.
+    pub(crate) fn for_metadata(compression: &Compression) -> Result<Self> {
+        let compression = match *compression {
+            Compression::Xz {
+                preset, extreme, ..
+            } => Compression::Xz {
+                preset,
+                extreme,
+                dict_size: None,
+                filters: BcjSet::EMPTY,
+            },
+            other => other,
+        };
+        Self::new(&compression, METADATA_BLOCK)
+    }
+
+    /// Puts the compressed `input` in `out`, whatever that held.
+    ///
+    /// `false`, with an empty `out`, if it does not get smaller: it is to be stored as it is.
+    pub(crate) fn encode(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        out.clear();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if scratch.len() < input.len() {
+            scratch.resize(input.len(), 0);
+        }
+        let found = self.encode_to(input, &mut scratch)?;
+        if let Some(len) = found {
+            out.extend_from_slice(&scratch[..len]);
+        }
+        self.scratch = scratch;
+        Ok(found.is_some())
+    }
+
+    /// Puts the compressed `input` at the start of `out`, and returns its length; what follows is
+    /// unspecified.
+    ///
+    /// `None` if it does not get smaller, or than `out` is long: it is to be stored as it is.
+    pub(crate) fn encode_to(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        // The room is one byte less than the input, so the libraries stop as soon as a block does
+        // not get smaller. A block of one byte never does.
+        let Some(room) = input.len().checked_sub(1).filter(|&room| room > 0) else {
+            return Ok(None);
+        };
+        let room = room.min(out.len());
+        let out = &mut out[..room];
+        match &mut self.library {
+            Some(library) => library.encode(input, out),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The library that `compression` asks for; none if everything is stored as it is.
+fn library(compression: &Compression, block_size: u32) -> Result<Option<Box<dyn Encode + Send>>> {
+    // Only xz has to know it.
+    let _ = block_size;
+    match *compression {
+        Compression::None => Ok(None),
+        #[cfg(feature = "gzip")]
+        Compression::Gzip { level } => Ok(Some(Box::new(super::gzip_c::Encoder::new(level)?))),
+        #[cfg(feature = "lzo-encode")]
+        Compression::Lzo {} => Ok(Some(Box::new(super::lzo_encode::Encoder::new()))),
+        #[cfg(feature = "lz4")]
+        Compression::Lz4 { high } => Ok(Some(Box::new(super::lz4_c::Encoder::new(high)))),
+        #[cfg(feature = "xz")]
+        Compression::Xz {
+            preset,
+            extreme,
+            dict_size,
+            filters,
+        } => {
+            let dict_size = dict_size.unwrap_or(block_size);
+            let encoder = super::xz_c::Encoder::new(preset, extreme, dict_size, filters);
+            Ok(Some(Box::new(encoder)))
+        }
+        #[cfg(feature = "zstd")]
+        Compression::Zstd { level } => Ok(Some(Box::new(super::zstd_c::Encoder::new(level)?))),
+        #[allow(unreachable_patterns, reason = "reachable only if a codec is left out")]
+        _ => Err(compression.left_out()),
+    }
+}
+
+/// The library that compresses with `compression`, and its version: what the bytes depend on beside
+/// the options. The library itself says its version, or the header that it was compiled with.
+pub(crate) fn library_version(compression: &Compression) -> String {
+    match compression.codec() {
+        #[cfg(feature = "gzip")]
+        Some(Codec::Gzip) => super::gzip_c::version(),
+        #[cfg(feature = "lzo-encode")]
+        Some(Codec::Lzo) => super::lzo_encode::version(),
+        #[cfg(feature = "lz4")]
+        Some(Codec::Lz4) => super::lz4_c::version(),
+        #[cfg(feature = "xz")]
+        Some(Codec::Xz) => super::xz_c::version(),
+        #[cfg(feature = "zstd")]
+        Some(Codec::Zstd) => super::zstd_c::version(),
+        _ => "none".to_owned(),
+    }
+}
