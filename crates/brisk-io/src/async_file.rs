@@ -113,9 +113,9 @@ impl AsyncFile {
         }
     }
 
-    /// Has others do every read of a file, though its bytes may be in memory: for comparison, and for
-    /// files that are known not to be.
-    pub fn always_hop(self) -> Self {
+    /// Never reads inline, so that tests can rely on what others read.
+    #[cfg(test)]
+    pub(crate) fn always_hop(self) -> Self {
         if let Source::File { inline, .. } = &self.source {
             inline.store(false, Ordering::Relaxed);
         }

@@ -39,8 +39,8 @@ loaded.check()?;
 
 # Trust
 
-Nothing here believes what a file says, for nothing interprets it, but for the entries of a [`CodeCache`] and
-the [`LoadFigures`], every byte of which is checked. But a file can be cut while it is mapped:
+Nothing here believes what a file says, for nothing interprets it, but for the entries of a [`CodeCache`],
+every byte of which is checked. But a file can be cut while it is mapped:
 [`guard_mappings`] makes that an error instead of the end of the process. A borrowed slice of a mapping is
 sound only as long as nobody writes to the file, or cuts it; copying reads ([`ReadAt`]) need no such promise.
 
@@ -68,7 +68,6 @@ mod cpu_features;
 mod disk_charge;
 mod executor;
 mod extents;
-mod figures;
 mod hop;
 mod hop_group;
 mod hop_pool;
@@ -105,13 +104,12 @@ pub use cpu_features::cpu_features;
 pub use disk_charge::{MEASURED_LEN, measure_charge};
 pub use executor::block_on;
 pub use extents::{Charge, DiskReads, Extent, plan_extents};
-pub use figures::{LoadFigures, LoadFiguresError, Situation};
 pub use immutable_file::ImmutableFile;
 pub use kernel_calls::{try_cachestat, try_io_uring, try_nowait};
 pub use load::{Loaded, Release, load, load_as};
 pub use load_source::LoadSource;
 pub use mapping::{ImmutableMapping, Mapping};
-pub use need::{By, Form, Need, Touch};
+pub use need::{Form, Need, Touch};
 pub use page_cache::{
     Residency, cached_pages, evict, evict_and_prove, page_size, prove_warm, residency,
     start_writeback,
@@ -121,5 +119,3 @@ pub use read_at::{ReadAt, Window};
 pub use sigbus::guard_mappings;
 pub use strategy::{Strategy, UnknownStrategy};
 pub use transfer::{DIRECT_ALIGNMENT, open_direct, read_at_least};
-#[cfg(feature = "io-uring")]
-pub use uring::UringReader;

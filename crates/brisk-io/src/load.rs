@@ -5,7 +5,6 @@ use std::ops::Range;
 use rustix::mm::Advice;
 
 use crate::choice::{Choice, Reason, choose};
-use crate::figures::LoadFigures;
 use crate::load_source::LoadSource;
 use crate::page_cache::is_cached;
 use crate::region::{Region, len_within};
@@ -105,8 +104,8 @@ impl ReadAt for Loaded {
     }
 }
 
-/// Brings `bytes` of `file` into memory in the way that suits `need`: by what
-/// [was measured](LoadFigures::of_this_machine) on this machine, and else by what is known of most.
+/// Brings `bytes` of `file` into memory in the way that suits `need`, by a table of what most machines do
+/// best.
 ///
 /// A [`File`] is copied, for other processes may write to it. An [`ImmutableFile`](crate::ImmutableFile) is mapped
 /// where that is faster.
@@ -123,8 +122,7 @@ pub fn load<'a>(
     need: Need,
 ) -> io::Result<Loaded> {
     let source = file.into();
-    let figures = LoadFigures::of_this_machine();
-    let Choice { ways, reason } = choose(source, &bytes, need, figures)?;
+    let Choice { ways, reason } = choose(source, &bytes, need)?;
     let mut refused = Vec::new();
     for strategy in ways {
         match bring(strategy, source, &bytes, need) {

@@ -5,8 +5,6 @@
 pub struct Need {
     /// Which of them will be touched.
     pub touch: Touch,
-    /// By whom.
-    pub by: By,
     /// In which form.
     pub form: Form,
     /// Processes of this machine that load the same bytes at about the same time, this one among them.
@@ -27,16 +25,6 @@ pub enum Touch {
     Few,
 }
 
-/// Who touches the loaded bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum By {
-    /// The thread that loads them, which waits for them.
-    #[default]
-    Caller,
-    /// Other threads, while the one that loads them goes on with something else.
-    Others,
-}
-
 /// What form the loaded bytes are needed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Form {
@@ -54,7 +42,6 @@ impl Default for Need {
     fn default() -> Self {
         Self {
             touch: Touch::All,
-            by: By::Caller,
             form: Form::Shared,
             processes: 1,
         }

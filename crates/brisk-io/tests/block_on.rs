@@ -4,11 +4,13 @@
 #![cfg(feature = "io-uring")]
 
 mod machine;
+mod refuse;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
 
 use brisk_io::{AsyncFile, block_on, try_io_uring};
+use refuse::refuse_inline;
 
 #[test]
 fn no_other_thread_reads() {
@@ -17,7 +19,8 @@ fn no_other_thread_reads() {
     }
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.write_all_at(&[7; 300_000], 0).unwrap();
-    let file = AsyncFile::new(file).always_hop();
+    let file = AsyncFile::new(file);
+    refuse_inline();
     let read = || {
         block_on(async {
             let mut same = true;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use brisk_io::{
-    By, Check, CodeCache, CodeCacheOptions, CodeKey, Form, Lookup, Miss, Need, Touch, page_size,
+    Check, CodeCache, CodeCacheOptions, CodeKey, Form, Lookup, Miss, Need, Touch, page_size,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tempfile::TempDir;
@@ -79,7 +79,6 @@ fn what_is_stored_is_loaded_in_every_form() {
         [Touch::All, Touch::Part, Touch::Random].map(|touch| Need {
             form,
             touch,
-            by: By::Others,
             processes: 2,
         })
     });

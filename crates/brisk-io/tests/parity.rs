@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use brisk_io::{
-    By, Form, ImmutableFile, Loaded, Need, ReadAt, Release, Strategy, Touch, evict, load, load_as,
+    Form, ImmutableFile, Loaded, Need, ReadAt, Release, Strategy, Touch, evict, load, load_as,
 };
 use proptest::prelude::*;
 
@@ -44,12 +44,10 @@ fn needs() -> impl proptest::strategy::Strategy<Value = Need> {
         Just(Touch::Random),
         Just(Touch::Few)
     ];
-    let by = prop_oneof![Just(By::Caller), Just(By::Others)];
     let form = prop_oneof![Just(Form::Shared), Just(Form::Patched), Just(Form::Copied)];
-    let parts = (touch, by, form, 1usize..9);
-    proptest::strategy::Strategy::prop_map(parts, |(touch, by, form, processes)| Need {
+    let parts = (touch, form, 1usize..9);
+    proptest::strategy::Strategy::prop_map(parts, |(touch, form, processes)| Need {
         touch,
-        by,
         form,
         processes,
     })

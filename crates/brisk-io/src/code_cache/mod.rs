@@ -17,7 +17,7 @@ pub use cached_code::CachedCode;
 pub use entry::Damage;
 pub use key::CodeKey;
 
-use crate::{By, LoadSource, Need, Touch, cache_home, load};
+use crate::{LoadSource, Need, Touch, cache_home, load};
 use directory::{Directory, note_use};
 use entry::{Entry, Unusable};
 use key::file_name;
@@ -273,7 +273,6 @@ impl CodeCache {
             // The check touches all of it.
             Need {
                 touch: Touch::All,
-                by: By::Caller,
                 ..need
             }
         } else {

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -6,7 +5,6 @@ use std::os::fd::AsRawFd;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::ring;
-use crate::read_at::within_files;
 use crate::transfer::{PIECE, ended_early};
 
 /// Reads under way at once.
@@ -95,58 +93,6 @@ pub(crate) fn transfer(file: &File, start: u64, buf: &mut [u8], needed: usize) -
     outcome
 }
 
-/// Reads a file through a ring of `io_uring` of its own, one read after the other: one system call each, which
-/// hands the read over and waits for it. For comparison: reading without a ring takes less
-/// ([`AsyncFile`](crate::AsyncFile)).
-pub struct UringReader {
-    file: File,
-    ring: IoUring,
-}
-
-impl UringReader {
-    /// Makes a ring to read `file`.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` where the kernel, its settings, or a filter of system calls refuse `io_uring`.
-    pub fn new(file: File) -> io::Result<Self> {
-        let ring = ring::make(1)?;
-        Ok(Self { file, ring })
-    }
-
-    /// Reads up to `buf.len()` bytes at `offset`, and tells how many.
-    ///
-    /// # Errors
-    ///
-    /// What the system says.
-    pub fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let Some(buf) = within_files(offset, buf) else {
-            return Ok(0);
-        };
-        let len = u32::try_from(buf.len()).unwrap_or(u32::MAX);
-        let descriptor = types::Fd(self.file.as_raw_fd());
-        let read = opcode::Read::new(descriptor, buf.as_mut_ptr(), len).offset(offset);
-        // SAFETY: `buf` is borrowed until this function returns, which it does only when the read has ended, and
-        // the file is open as long as the ring.
-        let pushed = unsafe { self.ring.submission().push(&read.build()) };
-        assert!(pushed.is_ok(), "the queue has one entry, which is free");
-        loop {
-            hand_over_and_wait(&self.ring);
-            if let Some(entry) = self.ring.completion().next() {
-                let failed = |_| io::Error::from_raw_os_error(-entry.result());
-                return usize::try_from(entry.result()).map_err(failed);
-            }
-        }
-    }
-}
-
-impl fmt::Debug for UringReader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("UringReader");
-        debug.field("file", &self.file).finish_non_exhaustive()
-    }
-}
-
 /// Hands what is queued to the kernel, and waits until something has ended, or the kernel wants to be asked
 /// again.
 ///
@@ -161,32 +107,5 @@ fn hand_over_and_wait(ring: &IoUring) {
         )
         .ok();
         std::process::abort();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_read_after_the_other_gives_what_the_file_has() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/uring/enabled.rs");
-        let text = std::fs::read(path).unwrap();
-        let mut reader = match UringReader::new(File::open(path).unwrap()) {
-            Err(e) if e.kind() == io::ErrorKind::Unsupported => return,
-            reader => reader.unwrap(),
-        };
-        let len = text.len();
-        for (at, size) in [(0, 10), (7, 4000), (len - 5, 20), (len, 1), (3, 0)] {
-            let mut buf = vec![0; size];
-            let n = reader.read_at(at as u64, &mut buf).unwrap();
-            assert_eq!(buf[..n], text[at..len.min(at + size)]);
-        }
-        for at in [1 << 63, u64::MAX] {
-            assert_eq!(reader.read_at(at, &mut [0; 4]).unwrap(), 0);
-        }
-        let directory = File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let e = UringReader::new(directory).unwrap().read_at(0, &mut [0]);
-        assert_eq!(e.unwrap_err().raw_os_error(), Some(libc::EISDIR));
     }
 }

@@ -7,8 +7,6 @@ mod hops;
 #[cfg(feature = "io-uring")]
 mod ring;
 #[cfg(feature = "io-uring")]
-pub use enabled::UringReader;
-#[cfg(feature = "io-uring")]
 pub(crate) use {
     enabled::transfer,
     hops::{Alarm, Hops},

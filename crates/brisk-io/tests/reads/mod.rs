@@ -7,16 +7,17 @@ use std::thread;
 
 use brisk_io::AsyncFile;
 
-use crate::refuse::{Refused, refuse};
+use crate::refuse::{Refused, refuse, refuse_inline};
 
 /// Reads with these calls refused, and makes sure that threads did it.
 pub fn threads_read(refused: &[Refused]) {
     // The threads that this one starts are filtered too.
     refuse(refused);
+    refuse_inline();
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let bytes: Vec<u8> = (0..2_000_000_u32).map(|n| (n % 251) as u8).collect();
     file.write_all_at(&bytes, 0).unwrap();
-    let file = AsyncFile::new(file).always_hop();
+    let file = AsyncFile::new(file);
     let mut context = Context::from_waker(Waker::noop());
     let mut bufs = vec![[0; 100]; 32];
     let mut reads: Vec<_> = bufs

@@ -11,6 +11,11 @@ pub const fn always(call: libc::c_long) -> Refused {
     Refused { call, bits: None }
 }
 
+/// Refuses reads that must not wait, in this thread: whatever is asked for, somebody else reads it.
+pub fn refuse_inline() {
+    refuse(&[always(libc::SYS_preadv2)]);
+}
+
 /// Has the kernel answer `EPERM` to these system calls of this thread, from now on.
 pub fn refuse(calls: &[Refused]) {
     let step = |code: u32, k: u32, skip: u8| libc::sock_filter {

@@ -5,7 +5,7 @@ use super::super::answers::{Answer, ENOUGH, Verdict};
 use super::super::statistics::{Ratio, Spread};
 use super::super::table::megabytes;
 use super::case::{Case, Giving, Shape, State, Way, Who};
-use super::regret::{self, Picker, Regret};
+use super::regret::{self, Regret};
 use super::results::{LoadResults, LoadRun};
 use brisk_io::Strategy;
 
@@ -219,22 +219,7 @@ fn others(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
 
 fn chosen(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
     let mut sentences = Vec::new();
-    for (picker, who, beside) in [
-        (
-            Picker::Table,
-            "The built-in table",
-            "the strategy that is fastest in the other half of the runs",
-        ),
-        (
-            Picker::Figures,
-            "Figures of one half of the runs",
-            "the strategy that is fastest in the other half itself, which nobody can know before",
-        ),
-    ] {
-        let halves = regret::halves(results, picker);
-        let Some(regret) = regret::of(&halves, picker, rng) else {
-            continue;
-        };
+    if let Some(regret) = regret::of(&regret::halves(results), rng) {
         let Regret {
             mean,
             worst,
@@ -244,8 +229,8 @@ fn chosen(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
             cases,
         } = regret;
         let mut sentence = format!(
-            "{who}: {} of the time of {beside}, as the geometric mean of {cases} cases; in the worst of them, as \
-             these runs have it, {}",
+            "The built-in table: {} of the time of the strategy that is fastest in the other half of the runs, as \
+             the geometric mean of {cases} cases; in the worst of them, as these runs have it, {}",
             interval(mean),
             interval(worst)
         );

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::thread;
 
 use anyhow::{Context, bail};
-use brisk_io::{By, Form, Need, Release, Situation, Strategy, Touch};
+use brisk_io::{Form, Need, Release, Strategy, Touch};
 use serde::{Deserialize, Serialize};
 
 use super::super::table::megabytes;
@@ -123,7 +123,7 @@ pub fn processors() -> usize {
 #[serde(try_from = "String", into = "String")]
 pub enum Way {
     As(Strategy),
-    /// What [`brisk_io::load`] takes, without figures of this machine.
+    /// What [`brisk_io::load`] takes.
     Chosen,
     /// Nothing is loaded: what a process costs.
     Nothing,
@@ -202,24 +202,12 @@ impl Case {
                 Touched { percent: ..5, .. } => Touch::Few,
                 Touched { random: true, .. } => Touch::Random,
             },
-            by: match self.by {
-                Who::Caller => By::Caller,
-                Who::Others => By::Others,
-            },
             form: match self.form {
                 Shape::Shared => Form::Shared,
                 Shape::Patched => Form::Patched,
                 Shape::Copied => Form::Copied,
             },
             processes: self.processes,
-        }
-    }
-
-    pub fn situation(&self) -> Situation {
-        Situation {
-            len: self.bytes,
-            resident: self.state == State::Warm,
-            need: self.need(),
         }
     }
 

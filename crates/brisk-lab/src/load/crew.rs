@@ -2,7 +2,6 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, pipe};
-use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 
@@ -43,13 +42,11 @@ struct Worker {
 
 impl Worker {
     /// Starts one, which has said that it is ready.
-    fn start(job: &Job, gate: &PipeReader, cache: &Path) -> Result<Self> {
+    fn start(job: &Job, gate: &PipeReader) -> Result<Self> {
         let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
         let mut child = Command::new(lab)
             .arg("load-worker")
             .arg(serde_json::to_string(job)?)
-            // Figures of this machine would say what is chosen.
-            .env("XDG_CACHE_HOME", cache)
             .stdin(Stdio::from(gate.try_clone()?))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -105,15 +102,15 @@ impl Worker {
 }
 
 /// Those that wait until the pipe is dropped.
-fn start(job: &Job, cache: &Path) -> Result<(Vec<Worker>, PipeWriter)> {
+fn start(job: &Job) -> Result<(Vec<Worker>, PipeWriter)> {
     let (gate, opener) = pipe().context("cannot make a pipe")?;
-    let workers = (0..job.case.processes).map(|_| Worker::start(job, &gate, cache));
+    let workers = (0..job.case.processes).map(|_| Worker::start(job, &gate));
     Ok((workers.collect::<Result<_>>()?, opener))
 }
 
 /// Lets the processes of `job` load at once. Each must find `sum`.
-pub fn run(job: &Job, sum: u64, cache: &Path) -> Result<Outcome<Run>> {
-    let (workers, opener) = start(job, cache)?;
+pub fn run(job: &Job, sum: u64) -> Result<Outcome<Run>> {
+    let (workers, opener) = start(job)?;
     let before = Cost::of(UsageWho::RUSAGE_CHILDREN)?;
     drop(opener);
     let watched = thread::scope(|scope| -> Result<Vec<_>> {
@@ -143,8 +140,8 @@ pub fn run(job: &Job, sum: u64, cache: &Path) -> Result<Outcome<Run>> {
 }
 
 /// Lets the processes of `job` load, and counts the memory while all of them have it.
-pub fn memory(job: &Job, sum: u64, cache: &Path) -> Result<Outcome<Vec<(Seen, Memory)>>> {
-    let (mut workers, opener) = start(job, cache)?;
+pub fn memory(job: &Job, sum: u64) -> Result<Outcome<Vec<(Seen, Memory)>>> {
+    let (mut workers, opener) = start(job)?;
     let mut counted = Vec::with_capacity(workers.len());
     let mut refused = None;
     for worker in &mut workers {

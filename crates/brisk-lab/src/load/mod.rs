@@ -13,7 +13,6 @@ them there before the start and after the end, and a run that fails that is repe
 pub mod answers;
 mod case;
 mod crew;
-mod figures;
 pub mod page;
 pub mod pages;
 pub mod peers;
@@ -30,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_io::{LoadFigures, prove_warm};
+use brisk_io::prove_warm;
 use rustix::fs::statvfs;
 
 pub use case::{Case, Dimensions, Giving, LeftOut, Shape, State, Touched, Way, Who, processors};
@@ -110,13 +109,13 @@ impl LoadLab {
         let mut undo = Undo::start(&runtime(ground.path()))?;
         let ground = ground.keep();
         undo.remove(&ground)?;
-        let measured = self.measure(&out, &ground, &mut undo);
+        let measured = self.measure(&out, &mut undo);
         let undone = undo.finish();
         let results = measured?;
         undone.map(|()| results)
     }
 
-    fn measure(&self, out: &Path, ground: &Path, undo: &mut Undo) -> Result<LoadResults> {
+    fn measure(&self, out: &Path, undo: &mut Undo) -> Result<LoadResults> {
         let (files, place) = self.files(undo)?;
         let disk = device_of(&place)?;
         let found = disk.as_deref().and_then(|disk| {
@@ -166,12 +165,9 @@ impl LoadLab {
         if results.machine.filesystem == "tmpfs" {
             results.leave_out_cold(&place);
         }
-        let cache = ground.join("cache");
-        fs::create_dir(&cache)?;
         let mut measuring = Measuring {
             lab: self,
             files,
-            cache,
             sums: HashMap::new(),
             undo,
             read_ahead: HashMap::new(),
@@ -291,8 +287,6 @@ fn steps_of(time: Duration) -> u64 {
 struct Measuring<'a> {
     lab: &'a LoadLab,
     files: Files,
-    /// An empty directory, in the place of the user's cache.
-    cache: PathBuf,
     /// What is found in the pages that are touched.
     sums: HashMap<(u64, String), u64>,
     undo: &'a mut Undo,
@@ -365,7 +359,7 @@ impl Measuring<'_> {
                 self.set_read_ahead(&case)?;
                 let (job, sum) = self.job(&case, way, true)?;
                 prepare(&job.file, case.state)?;
-                let counted = crew::memory(&job, sum, &self.cache);
+                let counted = crew::memory(&job, sum);
                 match counted.with_context(|| format!("{case}: {way}"))? {
                     Outcome::Refused(reason) => self.leave_out(&case, way, reason),
                     Outcome::Done(counted) => {
@@ -444,7 +438,7 @@ impl Measuring<'_> {
         let (job, sum) = self.job(&case, way, false)?;
         for attempt in 1..=ATTEMPTS {
             prepare(&job.file, case.state)?;
-            let run = match crew::run(&job, sum, &self.cache)? {
+            let run = match crew::run(&job, sum)? {
                 Outcome::Done(run) => run,
                 Outcome::Refused(reason) => bail!("it is refused, and was not before: {reason}"),
             };
@@ -578,25 +572,6 @@ impl LoadResults {
     /// The tables, for people.
     pub fn text(&self) -> String {
         text::of(self)
-    }
-
-    /// What these runs tell a program that loads files.
-    pub fn figures(&self) -> LoadFigures {
-        figures::of(self, |_| true)
-    }
-
-    /// Keeps the figures for this user's programs, and says where.
-    pub fn save(&self) -> Result<PathBuf> {
-        let path = LoadFigures::path()
-            .context("neither XDG_CACHE_HOME nor HOME names a directory to keep figures in")?;
-        let figures = self.figures();
-        ensure!(
-            !figures.is_empty(),
-            "no strategy was measured as programs load files, so there is nothing to keep: that takes \
-             --release unmap, --faulting 0, and the read-ahead as it is"
-        );
-        figures::save(&figures, &path)?;
-        Ok(path)
     }
 
     /// Writes `load.json` in `out`, whole or not at all.

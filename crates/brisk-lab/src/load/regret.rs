@@ -1,26 +1,13 @@
-//! What is lost by taking another strategy than the fastest.
+//! What is lost by taking the strategy of the built-in table, and not the fastest.
 //!
-//! The fastest is not known from the runs that it is compared in: of several that are equally fast, the
-//! one that looks fastest was lucky. So one half of the runs says which it is, and the other half how
-//! fast it is.
+//! One half of the runs says which strategy is the fastest, and the other half how fast it is. Of several
+//! that are equally fast, the one that looks fastest in its own half was lucky.
 
-use brisk_io::{LoadFigures, Strategy};
+use brisk_io::Strategy;
 
 use super::super::statistics::{Ratio, Spread};
 use super::case::{Giving, Way};
-use super::figures;
 use super::results::LoadResults;
-
-/// Who picks a strategy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Picker {
-    /// The table that is built in, compared with the strategy that is fastest in the first half of the
-    /// runs.
-    Table,
-    /// Figures of the first half of the runs, compared with the strategy that is fastest in the second:
-    /// one that cannot be known beforehand.
-    Figures,
-}
 
 /// The time of the strategy that was picked over that of the fastest, by the second half of the runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,13 +32,10 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// The fastest of one half.
-    fn fastest(
-        &self,
-        half: impl Fn(&(Strategy, Vec<f64>, Vec<f64>)) -> &[f64],
-    ) -> Option<Strategy> {
+    /// The fastest of the first half.
+    fn fastest(&self) -> Option<Strategy> {
         let known = self.times.iter();
-        let medians = known.filter_map(|of| Some((of.0, Spread::of(half(of))?.median)));
+        let medians = known.filter_map(|(of, first, _)| Some((*of, Spread::of(first)?.median)));
         let fastest = medians.min_by(|a, b| a.1.total_cmp(&b.1));
         fastest.map(|(strategy, _)| strategy)
     }
@@ -63,12 +47,9 @@ impl Halves {
 }
 
 /// The regret over all of these; none if there are no runs to compare.
-pub fn of(cases: &[Halves], picker: Picker, rng: &mut fastrand::Rng) -> Option<Regret> {
+pub fn of(cases: &[Halves], rng: &mut fastrand::Rng) -> Option<Regret> {
     let compared = cases.iter().filter_map(|case| {
-        let fastest = match picker {
-            Picker::Table => case.fastest(|of| &of.1),
-            Picker::Figures => case.fastest(|of| &of.2),
-        }?;
+        let fastest = case.fastest()?;
         let picked = case.second(case.picked).filter(|times| !times.is_empty())?;
         let best = case.second(fastest).filter(|times| !times.is_empty())?;
         Some((case, fastest, picked, best))
@@ -99,9 +80,8 @@ pub fn of(cases: &[Halves], picker: Picker, rng: &mut fastrand::Rng) -> Option<R
     })
 }
 
-/// The cases of an experiment, with what this picker takes in each. Even repetitions are the first half.
-pub fn halves(results: &LoadResults, picker: Picker) -> Vec<Halves> {
-    let first = figures::of(results, |run| run.repetition % 2 == 0);
+/// The cases of an experiment, with what the table takes in each. Even repetitions are the first half.
+pub fn halves(results: &LoadResults) -> Vec<Halves> {
     let cases = results
         .cases
         .iter()
@@ -119,13 +99,8 @@ pub fn halves(results: &LoadResults, picker: Picker) -> Vec<Halves> {
                 };
                 (strategy, half(0), half(1))
             });
-            let picked = match picker {
-                Picker::Table => {
-                    let mut chosen = results.runs_of(number, Way::Chosen);
-                    chosen.find_map(|run| run.taken.as_deref()?.parse().ok())
-                }
-                Picker::Figures => fastest_by(&first, case.situation()),
-            };
+            let mut chosen = results.runs_of(number, Way::Chosen);
+            let picked = chosen.find_map(|run| run.taken.as_deref()?.parse().ok());
             Some(Halves {
                 name: case.to_string(),
                 times: times.collect(),
@@ -133,11 +108,6 @@ pub fn halves(results: &LoadResults, picker: Picker) -> Vec<Halves> {
             })
         });
     cases.collect()
-}
-
-fn fastest_by(figures: &LoadFigures, situation: brisk_io::Situation) -> Option<Strategy> {
-    let (_, strategies) = figures.nearest(situation)?;
-    strategies.first().map(|(strategy, _)| *strategy)
 }
 
 #[cfg(test)]
@@ -173,29 +143,15 @@ mod tests {
             // It was not measured.
             case("c", read, &[(map, [1.0; 2], [1.0; 2])]),
         ];
-        let regret = |picker| {
-            let regret = of(&cases, picker, &mut fastrand::Rng::with_seed(1)).unwrap();
-            let (mean, worst) = (regret.mean.value, regret.worst.value);
-            (
-                format!("{mean:.4} {worst:.4}"),
-                regret.worst_name,
-                regret.fastest,
-                regret.cases,
-            )
-        };
+        let rng = &mut fastrand::Rng::with_seed(1);
+        let regret = of(&cases, rng).unwrap();
         // In the first half a has taken the fastest: 1 and 2, whose geometric mean is the root of 2.
+        let (mean, worst) = (regret.mean.value, regret.worst.value);
+        assert_eq!(format!("{mean:.4} {worst:.4}"), "1.4142 2.0000");
         assert_eq!(
-            regret(Picker::Table),
-            ("1.4142 2.0000".to_owned(), "b".to_owned(), map, 2)
+            (&*regret.worst_name, regret.fastest, regret.cases),
+            ("b", map, 2)
         );
-        // In the second half it has not: 1.5 and 2.
-        assert_eq!(
-            regret(Picker::Figures),
-            ("1.7321 2.0000".to_owned(), "b".to_owned(), map, 2)
-        );
-        assert_eq!(
-            of(&[], Picker::Table, &mut fastrand::Rng::with_seed(1)),
-            None
-        );
+        assert_eq!(of(&[], rng), None);
     }
 }

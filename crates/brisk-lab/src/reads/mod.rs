@@ -20,7 +20,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_io::{ReadAt, Residency, UringReader, page_size, residency};
+use brisk_io::{ReadAt, Residency, page_size, residency, try_io_uring};
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
@@ -209,7 +209,10 @@ impl ReadsLab {
             super::load::fill(file, len, self.seed)
                 .with_context(|| format!("cannot make {}", file.display()))?;
         }
-        let no_uring = File::open(&files[0]).and_then(UringReader::new).err();
+        let no_uring = try_io_uring().err().map(|e| LeftOut {
+            what: "io_uring".to_owned(),
+            reason: format!("{e}; threads read in its place"),
+        });
         let mut results = ReadsResults {
             brisk_lab_reads: 1,
             brisk: env!("CARGO_PKG_VERSION").to_owned(),
@@ -225,12 +228,12 @@ impl ReadsLab {
                 seed: self.seed,
                 short_rounds: SHORT_ROUNDS,
             },
-            rows: self.settings(no_uring.is_none()),
+            rows: Self::settings(),
             runs: Vec::new(),
             counted: Vec::new(),
             peers: Vec::new(),
             lost: 0,
-            missing: no_uring.map(refused).into_iter().collect(),
+            missing: no_uring.into_iter().collect(),
         };
         let jobs = self.jobs(&files, &results.rows)?;
         let mut peers = self.peers(&files)?;
@@ -279,8 +282,8 @@ impl ReadsLab {
         }
     }
 
-    /// All rows that can be measured; `has_uring`: those of `io_uring` can.
-    fn settings(&self, has_uring: bool) -> Vec<Setting> {
+    /// All rows.
+    fn settings() -> Vec<Setting> {
         let mut threads = vec![1, processors()];
         threads.dedup();
         let mut rows = Vec::new();
@@ -288,10 +291,8 @@ impl ReadsLab {
             for random in [false, true] {
                 for &threads in &threads {
                     let readers = Reader::IN_TURN.iter().map(|(reader, ..)| *reader);
-                    let readers = readers.filter(|&reader| {
-                        (state == State::Warm || reader.is_of_file())
-                            && (has_uring || reader != Reader::Uring)
-                    });
+                    let readers =
+                        readers.filter(|reader| state == State::Warm || reader.is_of_file());
                     rows.extend(readers.map(|reader| Setting {
                         reader,
                         what: What::Small { random },
@@ -303,7 +304,7 @@ impl ReadsLab {
         }
         let more = [
             (Reader::AsyncFile, What::Mixed, State::Warm),
-            (Reader::AsyncHop, What::Mixed, State::Warm),
+            (Reader::InThread, What::Mixed, State::Warm),
             (Reader::Pread, What::Mixed, State::Warm),
             (Reader::Queued, What::Deep, State::Cold),
             (Reader::QueuedHere, What::Deep, State::Cold),
@@ -473,13 +474,6 @@ impl PeerJob {
         });
         let seconds = peers::fio(&self.file, &words, reads.saturating_mul(unit))?;
         Ok(seconds * 1e9 / reads as f64)
-    }
-}
-
-fn refused(e: io::Error) -> LeftOut {
-    LeftOut {
-        what: Reader::Uring.to_string(),
-        reason: e.to_string(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::DerefMut;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -12,12 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use brisk_io::{
-    AlignedBuf, AsyncFile, ImmutableFile, ImmutableMapping, Mapping, ReadAt, UringReader, page_size,
+    AlignedBuf, AsyncFile, ImmutableFile, ImmutableMapping, Mapping, ReadAt, page_size,
 };
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::LocalSet;
+use tokio::task::{LocalSet, spawn_blocking};
 
 use super::super::load::pages::{Grain, sum};
 
@@ -35,22 +36,22 @@ pub enum Reader {
     AsyncMemcpy,
     AsyncMapping,
     AsyncFile,
-    AsyncHop,
-    AsyncHopHere,
-    AsyncProgress,
+    InThread,
     Pattern,
     SyncFace,
-    Uring,
     Tokio,
     Whole,
     Queued,
     QueuedHere,
     Threads,
+    /// One of earlier versions. Results of those have rows of it, which are not shown.
+    #[serde(other)]
+    Gone,
 }
 
 impl Reader {
     /// Those that read one after the other, what they are called, and what they do.
-    pub const IN_TURN: [(Self, &str, &str); 18] = [
+    pub const IN_TURN: [(Self, &str, &str); 15] = [
         (
             Self::Memcpy,
             "memcpy",
@@ -98,19 +99,9 @@ impl Reader {
             "AsyncFile, at once where it is in memory",
         ),
         (
-            Self::AsyncHop,
-            "async-hop",
-            "AsyncFile that has io_uring do every read, or a thread where that is refused",
-        ),
-        (
-            Self::AsyncHopHere,
-            "async-hop-block-on",
-            "the same in brisk_io::block_on, whose thread waits for itself",
-        ),
-        (
-            Self::AsyncProgress,
-            "async-progress",
-            "async-hop, with progress that is told",
+            Self::InThread,
+            "in-thread",
+            "read_at in a thread of tokio's, which a future waits for (spawn_blocking)",
         ),
         (
             Self::Pattern,
@@ -121,11 +112,6 @@ impl Reader {
             Self::SyncFace,
             "sync-face",
             "AsyncFile through its synchronous face",
-        ),
-        (
-            Self::Uring,
-            "io-uring",
-            "a ring of the reader's own, one read in it at a time",
         ),
         (Self::Tokio, "tokio", "seek and read of tokio::fs"),
         (
@@ -194,7 +180,7 @@ pub struct Done {
     /// What was there before the first read: opened, mapped and populated.
     pub set_up: Duration,
     pub reads: Duration,
-    /// Reads of an `AsyncFile` that a thread was needed for.
+    /// Reads that another thread or `io_uring` did.
     pub hopped: u64,
 }
 
@@ -373,47 +359,18 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
         }
         Reader::AsyncMemcpy => {
             let file = Copied(copied(&file)?);
-            asynchronous(reader, places, begun, file, Executor::Tokio)
+            asynchronous(reader, places, begun, file)
         }
         Reader::AsyncMapping => {
             let file = AsyncFile::of_mapping(mapped(&file)?);
-            asynchronous(reader, places, begun, file, Executor::Tokio)
+            asynchronous(reader, places, begun, file)
         }
         Reader::AsyncFile => {
             let file = AsyncFile::new(file);
-            asynchronous(reader, places, begun, file, Executor::Tokio)
+            asynchronous(reader, places, begun, file)
         }
-        Reader::AsyncHop | Reader::AsyncHopHere => {
-            let file = AsyncFile::new(file).always_hop();
-            let executor = match reader {
-                Reader::AsyncHopHere => Executor::BlockOn,
-                _ => Executor::Tokio,
-            };
-            asynchronous(reader, places, begun, file, executor)
-        }
-        Reader::Uring => {
-            let mut ring = UringReader::new(file)?;
-            each(reader, places, begun, |offset, buf| {
-                ring.read_at(offset, buf)
-            })
-        }
-        Reader::AsyncProgress | Reader::Pattern => {
-            let told = Arc::new(AtomicUsize::new(0));
-            let teller = told.clone();
-            let file = AsyncFile::new(file).always_hop().on_progress(move |bytes| {
-                teller.fetch_add(bytes, Ordering::Relaxed);
-            });
-            let done = match reader {
-                Reader::Pattern => pattern(places, begun, &file)?,
-                _ => asynchronous(reader, places, begun, file, Executor::Tokio)?,
-            };
-            let all =
-                places.offsets.len() * places.size * usize::try_from(places.rounds).unwrap_or(1);
-            if told.load(Ordering::Relaxed) < all {
-                return Err(io::Error::other("less progress was told than was read"));
-            }
-            Ok(done)
-        }
+        Reader::InThread => in_thread(places, begun, file),
+        Reader::Pattern => pattern(places, begun, file),
         Reader::Tokio => tokio_fs(path, places, begun),
         Reader::Queued => {
             let runtime = runtime()?;
@@ -424,6 +381,7 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
             brisk_io::block_on(read)
         }
         Reader::Threads => threads(&file, places, begun, depth),
+        Reader::Gone => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -521,22 +479,14 @@ impl AsyncRead for Copied {
     }
 }
 
-/// Who runs what reads asynchronously.
-#[derive(Debug, Clone, Copy)]
-enum Executor {
-    Tokio,
-    BlockOn,
-}
-
 fn asynchronous(
     reader: Reader,
     places: Places<'_>,
     begun: Instant,
     file: impl AsyncRead,
-    executor: Executor,
 ) -> io::Result<Done> {
     // With the loop in a function of its own, which has the file, a read of a mapping takes a tenth longer.
-    let reads = async {
+    runtime()?.block_on(async {
         let mut buf = aligned(places.size);
         let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
         for _ in 0..places.rounds {
@@ -547,28 +497,66 @@ fn asynchronous(
             }
         }
         Ok(tally.done(set_up, file.hopped() / places.rounds))
-    };
-    match executor {
-        Executor::Tokio => runtime()?.block_on(reads),
-        Executor::BlockOn => brisk_io::block_on(reads),
-    }
+    })
 }
 
-fn pattern(places: Places<'_>, begun: Instant, file: &AsyncFile) -> io::Result<Done> {
+/// Reads up to the length of `buf`, in another thread, and gives back `buf`.
+async fn read_in_thread<B>(file: &Arc<File>, offset: u64, mut buf: B) -> io::Result<B>
+where
+    B: DerefMut<Target = [u8]> + Send + 'static,
+{
+    let file = Arc::clone(file);
+    let read = move || {
+        let n = FileExt::read_at(&*file, &mut buf, offset)?;
+        full(n, &buf)?;
+        Ok(buf)
+    };
+    spawn_blocking(read).await?
+}
+
+fn in_thread(places: Places<'_>, begun: Instant, file: File) -> io::Result<Done> {
+    let file = Arc::new(file);
     runtime()?.block_on(async {
         let mut buf = aligned(places.size);
         let (set_up, mut tally) = (begun.elapsed(), Tally::new(Grain::Word));
         for _ in 0..places.rounds {
             tally.again()?;
             for &offset in places.offsets {
-                let mut made = vec![0; places.size];
-                full(file.read_at(offset, &mut made).await?, &made)?;
+                buf = read_in_thread(&file, offset, buf).await?;
+                tally.add(&buf);
+            }
+        }
+        Ok(tally.done(set_up, places.offsets.len() as u64))
+    })
+}
+
+/// What made an application slow: for each read a buffer, a thread, progress that is told, and a copy.
+fn pattern(places: Places<'_>, begun: Instant, file: File) -> io::Result<Done> {
+    let file = Arc::new(file);
+    let told = Arc::new(AtomicUsize::new(0));
+    let listener = Arc::clone(&told);
+    let progress: Box<dyn Fn(usize)> = Box::new(move |bytes| {
+        listener.fetch_add(bytes, Ordering::Relaxed);
+    });
+    let done = runtime()?.block_on(async {
+        let mut buf = aligned(places.size);
+        let (set_up, mut tally) = (begun.elapsed(), Tally::new(Grain::Word));
+        for _ in 0..places.rounds {
+            tally.again()?;
+            for &offset in places.offsets {
+                let made = read_in_thread(&file, offset, vec![0; places.size]).await?;
+                black_box(&progress)(made.len());
                 buf.copy_from_slice(black_box(&made));
                 tally.add(&buf);
             }
         }
-        Ok(tally.done(set_up, file.counts().hopped / places.rounds))
-    })
+        io::Result::Ok(tally.done(set_up, places.offsets.len() as u64))
+    })?;
+    let all = places.offsets.len() * places.size * usize::try_from(places.rounds).unwrap_or(1);
+    match told.load(Ordering::Relaxed) == all {
+        true => Ok(done),
+        false => Err(io::Error::other("other progress was told than was made")),
+    }
 }
 
 fn tokio_fs(path: &Path, places: Places<'_>, begun: Instant) -> io::Result<Done> {
@@ -688,6 +676,13 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_of_an_earlier_version_is_no_error() {
+        let read = |name: &str| serde_json::from_str::<Reader>(&format!("\"{name}\"")).unwrap();
+        assert_eq!(read("in-thread"), Reader::InThread);
+        assert_eq!(read("async-hop"), Reader::Gone);
+    }
+
+    #[test]
     fn all_read_the_same() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let bytes: Vec<u8> = (0..5000_u32).map(|n| (n * n % 251) as u8).collect();
@@ -709,11 +704,7 @@ mod tests {
                 expected(&bytes, places, reader.grain()).unwrap(),
                 "{reader}"
             );
-            let hops = matches!(
-                reader,
-                Reader::AsyncHop | Reader::AsyncHopHere | Reader::AsyncProgress | Reader::Pattern
-            );
-            if hops {
+            if matches!(reader, Reader::InThread | Reader::Pattern) {
                 assert_eq!(done.hopped, 40, "{reader}");
             }
             let beyond = Places {

@@ -80,7 +80,7 @@ pub struct ReadRun {
     pub place: usize,
     /// Of one read, of the slowest thread.
     pub nanoseconds: f64,
-    /// Reads that a thread was needed for.
+    /// Reads that another thread or `io_uring` did.
     pub hopped: u64,
 }
 

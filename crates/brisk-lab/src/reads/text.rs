@@ -77,7 +77,8 @@ fn rows(results: &ReadsResults, group: Setting) -> Vec<(Reader, Vec<f64>)> {
     };
     let rows = results.rows.iter().filter(of_group);
     let rows = rows.map(|row| (row.reader, results.nanoseconds(*row)));
-    rows.filter(|(_, runs)| !runs.is_empty()).collect()
+    let shown = |(reader, runs): &(Reader, Vec<f64>)| *reader != Reader::Gone && !runs.is_empty();
+    rows.filter(shown).collect()
 }
 
 fn cells(results: &ReadsResults, group: Setting, reader: Reader, runs: &[f64]) -> [String; 5] {
@@ -116,7 +117,11 @@ fn cells(results: &ReadsResults, group: Setting, reader: Reader, runs: &[f64]) -
 fn counted(results: &ReadsResults) -> Vec<[String; 4]> {
     let number =
         |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.2}"));
-    let rows = results.counted.iter().map(|row| {
+    let shown = results
+        .counted
+        .iter()
+        .filter(|row| row.reader != Reader::Gone);
+    let rows = shown.map(|row| {
         let mut known = Reader::IN_TURN.iter();
         let known = known.find(|(reader, ..)| *reader == row.reader);
         [
@@ -185,9 +190,8 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
         (Reader::AsyncMapping, Reader::AsyncMemcpy),
         (Reader::AsyncMapping, Reader::Tokio),
         (Reader::AsyncFile, Reader::Pread),
-        (Reader::AsyncFile, Reader::Uring),
         (Reader::AsyncFile, Reader::Tokio),
-        (Reader::AsyncProgress, Reader::AsyncHop),
+        (Reader::AsyncFile, Reader::InThread),
     ] {
         if let Some(ratio) = ratio(warm(ours), warm(theirs)) {
             worth.push(format!(
@@ -200,8 +204,8 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
         what: What::Mixed,
         ..warm(reader)
     };
-    let inline = ratio(mixed(Reader::AsyncFile), mixed(Reader::AsyncHop));
-    let runs = [Reader::AsyncFile, Reader::AsyncHop]
+    let inline = ratio(mixed(Reader::AsyncFile), mixed(Reader::InThread));
+    let runs = [Reader::AsyncFile, Reader::InThread]
         .map(|reader| results.nanoseconds(mixed(reader)).len());
     let inline = inline.map(|ratio| {
         let runs = runs[0].min(runs[1]);
@@ -283,10 +287,10 @@ fn costs(results: &ReadsResults) -> Vec<String> {
             ),
             format!(
                 "Of that the system call takes {plain:.0} ns; beside it the buffer {:.0}, the copy {:.0}, and \
-                 the thread with its progress {:.0} (medians).",
+                 the thread {:.0} (medians).",
                 more(Reader::PreadBuffer)?,
                 more(Reader::PreadCopy)?,
-                more(Reader::AsyncProgress)?
+                more(Reader::InThread)?
             ),
             format!(
                 "The synchronous face of the same handle takes {:.0} ns, and that of a mapping {:.0}.",
@@ -381,7 +385,6 @@ pub fn draw(page: &mut Page, results: &ReadsResults) {
                 | Reader::AsyncMapping
                 | Reader::AsyncFile
                 | Reader::SyncFace
-                | Reader::AsyncHopHere
                 | Reader::Queued
                 | Reader::QueuedHere => Whose::Brisk,
                 Reader::Memcpy | Reader::AsyncMemcpy => Whose::Own,

@@ -10,7 +10,6 @@ use crate::load::{
 };
 use brisk::Answer;
 use brisk::parse_size;
-use brisk::say;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -30,7 +29,7 @@ Only --read-ahead needs root. Files that are made are removed, and the read-ahea
 it ends. Threads of DAMON that page out are stopped meanwhile, where that is allowed.\n\n\
 Examples:\n  \
   brisk lab load --quick\n  \
-  brisk lab load --size 25M,250M --save\n  \
+  brisk lab load --size 25M,250M\n  \
   brisk lab load /opt/app/cache.jsa --processes 1,4 --states warm")]
 pub struct Args {
     /// The file that is loaded. [default: files that are made]
@@ -118,10 +117,6 @@ pub struct Args {
     #[arg(long)]
     whole_pages: bool,
 
-    /// Keeps the figures for this user's programs, which then load files as was fastest here.
-    #[arg(long)]
-    save: bool,
-
     #[command(flatten)]
     repeated: Repeated,
 }
@@ -186,10 +181,6 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         quiet: repeated.quiet,
     };
     let results = lab.run()?;
-    let saved = args.save.then(|| results.save());
     repeated.show(&results, &results.text())?;
-    if let Some(place) = saved.transpose()? {
-        say(&format!("the figures are kept in {}", place.display()));
-    }
     Ok(Answer::Yes)
 }
