@@ -54,6 +54,15 @@ pub struct ImageWriter {
     hot_pack: Option<(Arc<Profile>, Prefer)>,
 }
 
+/// How an image is read while it is written, for its hot pack.
+struct ReadBack<'a> {
+    file: File,
+    /// The directory for temporary files.
+    spool: &'a Path,
+    /// The image in messages.
+    name: Option<&'a Path>,
+}
+
 /// What a written image holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -260,8 +269,15 @@ impl ImageWriter {
         self.check()?;
         self.check_profile(tree).map_err(|e| e.with_path(path))?;
         let mut out = OutputFile::create(path)?;
-        let read_back = self.hot_pack.is_some().then(|| out.reader()).transpose()?;
-        let summary = self.write_all(tree, &mut out, read_back, directory_of(path))?;
+        let read_back = match self.hot_pack {
+            Some(_) => Some(ReadBack {
+                file: out.reader()?,
+                spool: directory_of(path),
+                name: Some(path),
+            }),
+            None => None,
+        };
+        let summary = self.write_all(tree, &mut out, read_back)?;
         out.finish()?;
         Ok(summary)
     }
@@ -302,7 +318,7 @@ impl ImageWriter {
         self.check_profile(tree)?;
         let mut out = StreamOutput::new(out)?;
         let summary = match self.hot_pack {
-            None => self.write_all(tree, &mut out, None, Path::new(""))?,
+            None => self.write_all(tree, &mut out, None)?,
             Some(_) => self.write_by_way_of_file(tree, &mut out)?,
         };
         out.finish()?;
@@ -319,7 +335,12 @@ impl ImageWriter {
         let (written, read_back, file) =
             spool().map_err(|e| Error::io("make a temporary file", e).with_path(&directory))?;
         let mut spooled = StreamOutput::new(written)?;
-        let summary = self.write_all(tree, &mut spooled, Some(read_back), &directory)?;
+        let read_back = ReadBack {
+            file: read_back,
+            spool: &directory,
+            name: None,
+        };
+        let summary = self.write_all(tree, &mut spooled, Some(read_back))?;
         let mut buf = vec![0; 1 << 20];
         let (mut at, end) = (Superblock::LEN as u64, spooled.len());
         out.append(&[0; Superblock::LEN])?;
@@ -340,20 +361,18 @@ impl ImageWriter {
         Ok(summary)
     }
 
-    /// Writes the image, with its sections, hot pack and padding. With a hot pack `read_back` reads
-    /// what `out` was given, and `spool` is where temporary files go.
+    /// Writes the image, with its sections, hot pack and padding.
     fn write_all(
         &self,
         tree: &Tree,
         out: &mut dyn Output,
-        read_back: Option<File>,
-        spool: &Path,
+        read_back: Option<ReadBack<'_>>,
     ) -> Result<Summary> {
         let (mut summary, superblock) = self.write_image(tree, out)?;
         if let (Some((profile, prefer)), Some(read_back)) = (&self.hot_pack, read_back) {
             // It is read as an image now.
             out.write_at(0, superblock.as_bytes())?;
-            summary.hot_pack = Some(self.append_hot_pack(out, read_back, spool, profile, *prefer)?);
+            summary.hot_pack = Some(self.append_hot_pack(out, read_back, profile, *prefer)?);
         }
         out.pad_to(PADDING)?;
         summary.file_bytes = out.len();
@@ -533,15 +552,18 @@ impl ImageWriter {
     fn append_hot_pack(
         &self,
         out: &mut dyn Output,
-        read_back: File,
-        spool: &Path,
+        read_back: ReadBack<'_>,
         profile: &Profile,
         prefer: Prefer,
     ) -> Result<HotSummary> {
-        let image = Image::from_source(read_back, &OpenOptions::new().offset(0))?;
+        let image = Image::from_source(read_back.file, &OpenOptions::new().offset(0))?;
         let writer = HotPackWriter::new().prefer(prefer);
         let origin = Origin::image(&image);
-        let built = writer.build(profile, &origin, spool, &self.work.uncounted())?;
+        let built = writer.build(profile, &origin, read_back.spool, &self.work.uncounted());
+        let built = built.map_err(|e| match read_back.name {
+            Some(name) => e.with_path(name),
+            None => e,
+        })?;
         built.append_section(out)?;
         Ok(built.summary)
     }
