@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 /// |---|---|
 /// | [`Io`](ErrorKind::Io) | the kind of the system's error |
 /// | [`NotFound`](ErrorKind::NotFound) | `NotFound` |
+/// | [`AlreadyExists`](ErrorKind::AlreadyExists) | `AlreadyExists` |
 /// | [`Corrupt`](ErrorKind::Corrupt) | `InvalidData` |
 /// | [`Unsupported`](ErrorKind::Unsupported) | `Unsupported` |
 /// | [`Limit`](ErrorKind::Limit) | `QuotaExceeded` |
@@ -37,8 +38,8 @@ use std::path::{Path, PathBuf};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir()?;
-/// # let tree = brisk_image::Tree::from_directory(dir.path(), &Default::default())?;
 /// # let path = dir.path().join("app.img");
+/// # let tree = brisk_image::TreeBuilder::new().finish();
 /// # brisk_image::ImageWriter::new().write(&tree, &path)?;
 /// let image = Image::open(&path)?;
 /// let e = len_of(&image, "no/such/file").unwrap_err();
@@ -59,8 +60,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The system refused: permission, space, a failing disk. Trying again may help.
     Io,
-    /// The file is not in the file system, or the path is not in the image.
+    /// The file is not in the file system, or the path is not in the image or the tree.
     NotFound,
+    /// The tree has an entry of that name already.
+    AlreadyExists,
     /// The image, profile or hot pack breaks its format. Get another copy of it.
     Corrupt,
     /// The image or the request is valid, but this program cannot do it.
@@ -94,8 +97,8 @@ enum Cause {
     },
     Unsupported(Unsupported),
     Limit(Limit),
-    /// The image has no entry at this path.
-    Missing(PathBuf),
+    Missing(Missing),
+    Exists,
     /// This path leads through more than `most` symbolic links.
     SymlinkLoop {
         path: PathBuf,
@@ -103,6 +106,27 @@ enum Cause {
     },
     Input(Input),
     Cancelled,
+}
+
+/// What is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// What has this path in the image.
+    InImage(PathBuf),
+    /// The directory with this path in the tree, above what the error is about.
+    Above(PathBuf),
+    /// What the error is about, in the tree.
+    InTree,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InImage(path) => write!(f, "there is no {path:?} in the image"),
+            Self::Above(path) => write!(f, "there is no {path:?} in the tree; add it first"),
+            Self::InTree => f.write_str("the tree has no such entry"),
+        }
+    }
 }
 
 /// Where in an image a fault was found.
@@ -410,9 +434,13 @@ impl Error {
         Self::new(Cause::Cancelled)
     }
 
-    /// The image has no entry at `path`.
-    pub(crate) fn missing(path: impl Into<PathBuf>) -> Self {
-        Self::new(Cause::Missing(path.into()))
+    pub(crate) fn missing(what: Missing) -> Self {
+        Self::new(Cause::Missing(what))
+    }
+
+    /// The tree has an entry where another is to be.
+    pub(crate) fn exists() -> Self {
+        Self::new(Cause::Exists)
     }
 
     pub(crate) fn symlink_loop(path: impl Into<PathBuf>, most: usize) -> Self {
@@ -428,6 +456,7 @@ impl Error {
             }
             Cause::Io { .. } => ErrorKind::Io,
             Cause::Missing(_) => ErrorKind::NotFound,
+            Cause::Exists => ErrorKind::AlreadyExists,
             Cause::SymlinkLoop { .. } => ErrorKind::SymlinkLoop,
             Cause::Corrupt { .. } => ErrorKind::Corrupt,
             Cause::Unsupported(_) => ErrorKind::Unsupported,
@@ -483,7 +512,10 @@ impl fmt::Display for Error {
             Cause::Limit(Limit { what, needs, limit }) => {
                 write!(f, "{what} needs {needs}, which passes the limit of {limit}")
             }
-            Cause::Missing(path) => write!(f, "there is no {path:?} in the image"),
+            Cause::Missing(what) => what.fmt(f),
+            Cause::Exists => {
+                f.write_str("the tree has such an entry already; replace it, or remove it first")
+            }
             Cause::SymlinkLoop { path, most } => write!(
                 f,
                 "{path:?} leads through more than {most} symbolic links, which is the most that \
@@ -522,6 +554,7 @@ impl From<Error> for io::Error {
         let kind = match &error.0.cause {
             Cause::Io { source, .. } => source.kind(),
             Cause::Missing(_) => io::ErrorKind::NotFound,
+            Cause::Exists => io::ErrorKind::AlreadyExists,
             Cause::Corrupt { .. } => io::ErrorKind::InvalidData,
             Cause::Unsupported(_) => io::ErrorKind::Unsupported,
             Cause::Limit(_) => io::ErrorKind::QuotaExceeded,
@@ -598,7 +631,8 @@ mod tests {
         let at = Place::Byte(0);
         let table = [
             (Error::io("read", denied()), io::ErrorKind::PermissionDenied),
-            (Error::missing("a"), io::ErrorKind::NotFound),
+            (Error::missing(Missing::InTree), io::ErrorKind::NotFound),
+            (Error::exists(), io::ErrorKind::AlreadyExists),
             (
                 Error::corrupt(at, Corrupt::Root { inode: "file" }),
                 io::ErrorKind::InvalidData,
@@ -638,7 +672,7 @@ mod tests {
     fn not_found_is_a_kind_whoever_says_it() {
         let absent = Error::io("open the image", io::ErrorKind::NotFound.into());
         assert_eq!(absent.kind(), ErrorKind::NotFound);
-        let missing = Error::missing("usr/a\u{1b}b").with_path("app.img");
+        let missing = Error::missing(Missing::InImage("usr/a\u{1b}b".into())).with_path("app.img");
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         assert_eq!(
             missing.to_string(),

@@ -47,6 +47,12 @@ pub(crate) const OUT_OF_LINE: u16 = 0x100;
 /// Bytes of the longest value Linux allows.
 pub(crate) const MAX_VALUE: u32 = 65_536;
 
+/// Bytes of the longest name that Linux allows, with its prefix.
+pub(crate) const MAX_NAME: usize = 255;
+
+/// Bytes of all names of an inode at most, each with a zero behind it: Linux's `XATTR_LIST_MAX`.
+pub(crate) const MAX_NAMES: usize = 65_536;
+
 /// The prefixes that SquashFS can store, by their number.
 pub(crate) const PREFIXES: [&str; 3] = ["user.", "trusted.", "security."];
 

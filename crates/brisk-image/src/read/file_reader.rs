@@ -580,25 +580,26 @@ impl FileReader {
     }
 }
 
-/// So a file of an image can be what an image is opened from.
+/// So an image can be opened from a file of another image, and a file of an image can be added to a
+/// tree.
 ///
 /// ```
-/// use brisk_image::{Image, OpenOptions};
+/// use std::io::Cursor;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("app.img");
-/// # for name in ["hello", "inner.img"] {
-/// #     std::fs::create_dir(dir.path().join(name))?;
-/// #     let from = match name { "hello" => None, _ => Some(path.clone()) };
-/// #     match from {
-/// #         None => std::fs::write(dir.path().join(name).join(name), "hello, world")?,
-/// #         Some(from) => std::fs::rename(from, dir.path().join(name).join(name))?,
-/// #     }
-/// #     let tree = brisk_image::Tree::from_directory(dir.path().join(name), &Default::default())?;
-/// #     brisk_image::ImageWriter::new().write(&tree, &path)?;
-/// # }
-/// let outer = Image::open(&path)?;
+/// use brisk_image::{Image, ImageWriter, OpenOptions, TreeBuilder, TreeEntry};
+///
+/// # fn main() -> brisk_image::Result<()> {
+/// let mut tree = TreeBuilder::new();
+/// tree.add("hello", TreeEntry::file("hello, world"))?;
+/// let mut inner = Vec::new();
+/// ImageWriter::new().write_to(&tree.finish(), Cursor::new(&mut inner))?;
+///
+/// let mut tree = TreeBuilder::new();
+/// tree.add("inner.img", TreeEntry::file(inner))?;
+/// let mut outer = Vec::new();
+/// ImageWriter::new().write_to(&tree.finish(), Cursor::new(&mut outer))?;
+///
+/// let outer = Image::from_source(outer, &OpenOptions::new())?;
 /// let inner = Image::from_source(outer.file_at("inner.img")?, &OpenOptions::new())?;
 /// assert_eq!(inner.read("hello")?, b"hello, world");
 /// # Ok(())

@@ -27,11 +27,11 @@ static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir()?;
-/// # std::fs::create_dir(dir.path().join("etc"))?;
-/// # std::fs::write(dir.path().join("etc/hosts"), "127.0.0.1 localhost\n::1 localhost\n")?;
-/// # let tree = brisk_image::Tree::from_directory(dir.path(), &Default::default())?;
 /// # let path = dir.path().join("app.img");
-/// # brisk_image::ImageWriter::new().write(&tree, &path)?;
+/// # let hosts = brisk_image::TreeEntry::file("127.0.0.1 localhost\n::1 localhost\n");
+/// # let mut tree = brisk_image::TreeBuilder::new();
+/// # tree.add_directories("etc")?.add("etc/hosts", hosts)?;
+/// # brisk_image::ImageWriter::new().write(&tree.finish(), &path)?;
 /// let hosts = Image::open(&path)?.file_at("etc/hosts")?.stream();
 /// let lines: Vec<String> = hosts.lines().collect::<std::io::Result<_>>()?;
 /// assert_eq!(lines, ["127.0.0.1 localhost", "::1 localhost"]);

@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use super::file_reader::FileReader;
 use super::image::Image;
 use super::inode_reader::{Inode, InodeKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Missing, Result};
 
 /// Symbolic links that one path may lead through, as on Linux.
 const LINKS: usize = 40;
@@ -103,7 +103,7 @@ impl Image {
     pub fn inode_at(&self, path: impl AsRef<Path>) -> Result<Inode> {
         let path = path.as_ref();
         self.resolve(path)?
-            .ok_or_else(|| self.name(Error::missing(path)))
+            .ok_or_else(|| self.name(Error::missing(Missing::InImage(path.to_owned()))))
     }
 
     /// The contents of the file that `path` leads to, through symbolic links as in
@@ -138,10 +138,10 @@ impl Image {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let dir = tempfile::tempdir()?;
-    /// # std::fs::write(dir.path().join("version"), "1.2\n")?;
-    /// # let tree = brisk_image::Tree::from_directory(dir.path(), &Default::default())?;
     /// # let path = dir.path().join("app.img");
-    /// # brisk_image::ImageWriter::new().write(&tree, &path)?;
+    /// # let mut tree = brisk_image::TreeBuilder::new();
+    /// # tree.add("version", brisk_image::TreeEntry::file("1.2\n"))?;
+    /// # brisk_image::ImageWriter::new().write(&tree.finish(), &path)?;
     /// let image = Image::open(&path)?;
     /// assert_eq!(image.read("version")?, b"1.2\n");
     /// assert_eq!(image.read("licence").unwrap_err().kind(), ErrorKind::NotFound);

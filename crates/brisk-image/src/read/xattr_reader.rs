@@ -9,10 +9,7 @@ use super::meta_reader::MetaCursor;
 use super::open_image::OpenImage;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::metadata::MetaRef;
-use crate::format::xattr::{self, Key, MAX_VALUE, Set, Value};
-
-/// Bytes of all names of an inode at most: Linux's `XATTR_LIST_MAX`.
-const MAX_NAMES: usize = 65_536;
+use crate::format::xattr::{self, Key, MAX_NAMES, MAX_VALUE, Set, Value};
 
 /// An extended attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,11 +13,10 @@ use std::thread;
 use brisk_io::ReadAt;
 use rustix::fs::{OFlags, SeekFrom};
 
+use super::builder::TreeBuilder;
 use super::losses::{Losses, nearest_time};
 use super::rules::TreeRules;
-use super::{
-    Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind, check_name,
-};
+use super::{Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeKind, check_name};
 use crate::error::{Error, Result};
 use crate::read::inode_reader::Device;
 use crate::read::xattr_reader::Xattr;
@@ -366,7 +365,7 @@ impl<'a> Assembly<'a> {
         note_losses(&mut losses, Path::new(""), root.mtime, root.lost);
         Ok(Self {
             rules,
-            builder: TreeBuilder::new(root.attributes, root.xattrs)?,
+            builder: TreeBuilder::with_root(root.attributes, root.xattrs)?,
             files: Vec::new(),
             linked: HashMap::new(),
             losses,
@@ -395,7 +394,7 @@ impl<'a> Assembly<'a> {
             root: root.to_owned(),
             files: self.files,
         };
-        Ok(self.builder.finish(Box::new(source)))
+        Ok(self.builder.finish_with(Box::new(source)))
     }
 
     /// Adds what was found, if not by another name; and says which listing it has.
@@ -426,7 +425,7 @@ impl<'a> Assembly<'a> {
         let is_file = matches!(kind, TreeKind::File { .. });
         let inode = self
             .builder
-            .add(details.attributes, details.xattrs, kind)
+            .add_inode(details.attributes, details.xattrs, kind)
             .map_err(|e| at_fault(e, &found.path))?;
         if is_file {
             self.files.push((found.path, found.stamp));

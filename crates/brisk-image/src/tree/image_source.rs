@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use super::builder::TreeBuilder;
 use super::rules::TreeRules;
-use super::{Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind};
+use super::{Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeKind};
 use crate::error::{Error, Result};
 use crate::read::file_reader::FileReader;
 use crate::read::image::Image;
@@ -32,7 +33,7 @@ impl Tree {
             xattrs.retain(|xattr| matches!(rules.keeps_xattr(xattr.name()), Ok(true)));
             let Some(builder) = &mut builder else {
                 parents.push(Some(0));
-                builder = Some(TreeBuilder::new(attributes, xattrs)?);
+                builder = Some(TreeBuilder::with_root(attributes, xattrs)?);
                 continue;
             };
             parents.truncate(depth);
@@ -53,7 +54,7 @@ impl Tree {
                 }
                 None => {
                     let kind = kind(image, &inode, &mut files)?;
-                    let id = builder.add(attributes, xattrs, kind)?;
+                    let id = builder.add_inode(attributes, xattrs, kind)?;
                     known.insert(inode.reference(), id);
                     id
                 }
@@ -64,7 +65,7 @@ impl Tree {
             }
         }
         let builder = builder.ok_or_else(|| Error::input("the image has no root"))?;
-        Ok(builder.finish(Box::new(ImageSource {
+        Ok(builder.finish_with(Box::new(ImageSource {
             image: image.clone(),
             files,
         })))

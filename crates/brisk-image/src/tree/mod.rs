@@ -1,15 +1,16 @@
 //! A tree, wherever it comes from: a directory, a tar archive or an image.
 
+mod added_files;
+pub(crate) mod builder;
 pub(crate) mod compare;
 mod dir_source;
+pub(crate) mod entry;
 mod image_source;
 mod losses;
 pub(crate) mod mode_change;
 pub(crate) mod rules;
 mod tar;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,8 @@ pub(crate) type SourceId = u32;
 
 /// Files and directories to be packed: names and metadata in memory, contents where they are.
 ///
-/// Made by [`Tree::from_directory`], [`Tree::from_tar`] or [`Tree::from_image`].
+/// Made by [`Tree::from_directory`], [`Tree::from_tar`], [`Tree::from_image`], or piece by piece by a
+/// [`TreeBuilder`](crate::TreeBuilder). [`Tree::edit`] changes one.
 ///
 /// 1. Inode 0 is the root, a directory.
 /// 2. Each directory but the root is in exactly one directory; other inodes are in at least one.
@@ -84,7 +86,7 @@ pub(crate) fn file_type(kind: &TreeKind) -> FileType {
 }
 
 /// Where the contents of files come from.
-pub(crate) trait FileSource: Sync {
+pub(crate) trait FileSource: Send + Sync {
     /// Opens a file for reading.
     fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + '_>>;
 }
@@ -99,112 +101,6 @@ pub(crate) trait SourceFile {
 
     /// Checks that the file is still what it was when the tree was listed.
     fn check_unchanged(&mut self) -> Result<()>;
-}
-
-/// Bytes of names and values of extended attributes, those of inodes with the same ones counted once. Sets
-/// in a small image can overlap.
-const MOST_XATTRS: u64 = 256 << 20;
-
-/// Puts a [`Tree`] together.
-pub(crate) struct TreeBuilder {
-    inodes: Vec<TreeInode>,
-    xattr_sets: Vec<Vec<Xattr>>,
-    known_sets: HashMap<Vec<Xattr>, u32>,
-    /// Bytes of their names and values.
-    xattr_bytes: u64,
-    pub(crate) warnings: Vec<String>,
-}
-
-impl TreeBuilder {
-    /// A tree that is an empty root directory.
-    pub(crate) fn new(root: Attributes, xattrs: Vec<Xattr>) -> Result<Self> {
-        let mut builder = Self {
-            inodes: Vec::new(),
-            xattr_sets: Vec::new(),
-            known_sets: HashMap::new(),
-            xattr_bytes: 0,
-            warnings: Vec::new(),
-        };
-        builder.add(root, xattrs, TreeKind::Directory(Vec::new()))?;
-        Ok(builder)
-    }
-
-    /// Adds an inode that has no name yet.
-    pub(crate) fn add(
-        &mut self,
-        attributes: Attributes,
-        xattrs: Vec<Xattr>,
-        kind: TreeKind,
-    ) -> Result<InodeId> {
-        // Numbers start at 1, and the root's parent has the one after the last.
-        if self.inodes.len() >= u32::MAX as usize - 1 {
-            return Err(Error::limit(
-                "the number of inodes",
-                self.inodes.len() as u64 + 1,
-                u32::MAX.into(),
-            ));
-        }
-        let xattrs = self.xattr_set(xattrs)?;
-        self.inodes.push(TreeInode {
-            attributes,
-            xattrs,
-            kind,
-        });
-        Ok(self.inodes.len() - 1)
-    }
-
-    fn xattr_set(&mut self, mut xattrs: Vec<Xattr>) -> Result<Option<u32>> {
-        if xattrs.is_empty() {
-            return Ok(None);
-        }
-        // The order in which a filesystem lists them is its own.
-        xattrs.sort();
-        let next = u32::try_from(self.xattr_sets.len()).map_err(|_| {
-            Error::limit("the number of xattr sets", u32::MAX.into(), u32::MAX.into())
-        })?;
-        Ok(Some(match self.known_sets.entry(xattrs) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                let len = |xattr: &Xattr| xattr.name().len() + xattr.value().len();
-                self.xattr_bytes += new.key().iter().map(len).sum::<usize>() as u64;
-                if self.xattr_bytes > MOST_XATTRS {
-                    let what = "the extended attributes of a tree";
-                    return Err(Error::limit(what, self.xattr_bytes, MOST_XATTRS));
-                }
-                self.xattr_sets.push(new.key().clone());
-                *new.insert(next)
-            }
-        }))
-    }
-
-    /// What `inode` has, to be changed.
-    pub(crate) fn attributes(&mut self, inode: InodeId) -> &mut Attributes {
-        &mut self.inodes[inode].attributes
-    }
-
-    /// Gives `inode` a name in `directory`; names may come in any order.
-    pub(crate) fn link(&mut self, directory: InodeId, name: &[u8], inode: InodeId) {
-        if let TreeKind::Directory(entries) = &mut self.inodes[directory].kind {
-            entries.push((name.into(), inode));
-        }
-    }
-
-    pub(crate) fn finish(mut self, source: Box<dyn FileSource>) -> Tree {
-        for inode in &mut self.inodes {
-            if let TreeKind::Directory(entries) = &mut inode.kind {
-                entries.sort_unstable();
-                entries.shrink_to_fit();
-            }
-        }
-        let mut tree = Tree {
-            inodes: self.inodes,
-            xattr_sets: self.xattr_sets,
-            source,
-            warnings: self.warnings,
-        };
-        tree.number_xattr_sets();
-        tree
-    }
 }
 
 /// Checks that a directory of an image can hold `name`.

@@ -18,7 +18,7 @@ use super::stream_output::StreamOutput;
 use super::{duplicates, inode_writer, xattr_writer};
 use crate::codec::{Codec, Compression, library_version};
 use crate::error::{Error, Result};
-use crate::format::codec_options;
+use crate::format::codec_options::{self, CodecOptions};
 use crate::format::metadata::MetadataHeader;
 use crate::format::section::{self, SectionKind};
 use crate::format::superblock::{self, MAGIC, NO_TABLE, Superblock, flag};
@@ -34,6 +34,9 @@ use crate::work::Work;
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
 const PADDING: u64 = 4096;
+
+/// The level of lz4 that images with the flag for high compression are written with.
+const LZ4_HIGHEST: u8 = 12;
 
 /// Writes a [`Tree`] as a SquashFS 4.0 image.
 ///
@@ -222,6 +225,34 @@ impl ImageWriter {
         })
     }
 
+    /// A writer that writes as `image` was written, for a changed tree of it: with the options of
+    /// its [`Recipe`], if it has one, or else with its codec, block size and flags. The time of the
+    /// image and the directory that it belongs at stay the same.
+    ///
+    /// A hot pack is not made again, as it needs the profile.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Image::recipe`] and [`Image::recorded_place`].
+    pub fn like(image: &Image) -> Result<Self> {
+        let recipe = image.recipe()?;
+        let mut writer = match &recipe {
+            Some(recipe) => Self::from_recipe(recipe)?,
+            None => Self {
+                compression: compression_of(image),
+                block_size: image.block_size(),
+                fragments: image.flags() & flag::NO_FRAGMENTS == 0,
+                tails: image.flags() & flag::ALWAYS_FRAGMENTS != 0,
+                export: image.is_exportable(),
+                ..Self::default()
+            },
+        };
+        writer.recipe = recipe.is_some();
+        writer.time = Some(image.mkfs_time());
+        writer.place = image.recorded_place()?;
+        Ok(writer)
+    }
+
     /// What the image will be made by.
     pub fn to_recipe(&self) -> Recipe {
         Recipe {
@@ -299,14 +330,13 @@ impl ImageWriter {
     /// ```
     /// use std::io::Cursor;
     ///
-    /// use brisk_image::{Image, ImageWriter, OpenOptions, Tree, TreeRules};
+    /// use brisk_image::{Image, ImageWriter, OpenOptions, TreeBuilder, TreeEntry};
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let dir = tempfile::tempdir()?;
-    /// # std::fs::write(dir.path().join("hello"), "hello, world")?;
-    /// let tree = Tree::from_directory(dir.path(), &TreeRules::default())?;
+    /// # fn main() -> brisk_image::Result<()> {
+    /// let mut tree = TreeBuilder::new();
+    /// tree.add("hello", TreeEntry::file("hello, world"))?;
     /// let mut bytes = Vec::new();
-    /// ImageWriter::new().write_to(&tree, Cursor::new(&mut bytes))?;
+    /// ImageWriter::new().write_to(&tree.finish(), Cursor::new(&mut bytes))?;
     ///
     /// let image = Image::from_source(bytes, &OpenOptions::new())?;
     /// assert_eq!(image.read("hello")?, b"hello, world");
@@ -624,6 +654,40 @@ impl ImageWriter {
             append_section(out, SectionKind::PLACE, place.as_os_str().as_bytes())?;
         }
         Ok(())
+    }
+}
+
+/// What the blocks of `image` are compressed with, as far as it records that.
+fn compression_of(image: &Image) -> Compression {
+    if image.is_uncompressed() {
+        return Compression::None;
+    }
+    let default = Compression::default_for(image.codec());
+    match (default, image.codec_options()) {
+        (Compression::Gzip { .. }, Some(&CodecOptions::Gzip { level, .. })) => Compression::Gzip {
+            // 1 to 9.
+            level: u8::try_from(level).unwrap_or(9),
+        },
+        (Compression::Lz4 { .. }, Some(&CodecOptions::Lz4 { high })) => Compression::Lz4 {
+            high: high.then_some(LZ4_HIGHEST),
+        },
+        (
+            Compression::Xz {
+                preset, extreme, ..
+            },
+            Some(&CodecOptions::Xz { dict_size, filters }),
+        ) => Compression::Xz {
+            preset,
+            extreme,
+            // What is not smaller than a block is what there is without.
+            dict_size: Some(dict_size).filter(|len| (8192..image.block_size()).contains(len)),
+            filters,
+        },
+        (Compression::Zstd { .. }, Some(&CodecOptions::Zstd { level })) => Compression::Zstd {
+            // The levels below 1 are not written.
+            level: u8::try_from(level).map_or(1, |level| level.max(1)),
+        },
+        (default, _) => default,
     }
 }
 

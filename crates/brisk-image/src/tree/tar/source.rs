@@ -16,10 +16,11 @@ use super::input::{InPlace, Kept, Stream, TarInput};
 use super::reader::{Place, Segment, TarEntry, TarKind, TarPath, TarReader};
 use crate::error::{Error, Result};
 use crate::read::xattr_reader::Xattr;
+use crate::tree::builder::{NodeKind, TreeBuilder};
 use crate::tree::losses::{Losses, nearest_time};
 use crate::tree::rules::TreeRules;
 use crate::tree::{
-    Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeBuilder, TreeKind, check_name,
+    Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeKind, check_name,
 };
 
 impl Tree {
@@ -103,11 +104,6 @@ struct Node {
     given: bool,
 }
 
-enum NodeKind {
-    Directory(BTreeMap<Box<[u8]>, NodeId>),
-    Other(TreeKind),
-}
-
 impl Node {
     /// A directory that no entry is for.
     fn implied(mtime: i64) -> Self {
@@ -117,7 +113,7 @@ impl Node {
             gid: 0,
             mtime,
             xattrs: Rc::default(),
-            kind: NodeKind::Directory(BTreeMap::new()),
+            kind: NodeKind::empty_directory(),
             given: false,
         }
     }
@@ -289,7 +285,7 @@ impl<'a> Extracted<'a> {
     /// The node that `entry`, which is no hard link, describes.
     fn node(&mut self, entry: TarEntry) -> Result<Node> {
         let kind = match entry.kind {
-            TarKind::Directory => NodeKind::Directory(BTreeMap::new()),
+            TarKind::Directory => NodeKind::empty_directory(),
             TarKind::File { len, segments } => {
                 let source = SourceId::try_from(self.ends.len()).map_err(|_| {
                     Error::limit(
@@ -346,7 +342,7 @@ impl<'a> Extracted<'a> {
         }
         let mut losses = Losses::default();
         let (attributes, xattrs) = self.attributes(Path::new(""), 0, root_time, &mut losses);
-        let mut builder = TreeBuilder::new(attributes, xattrs)?;
+        let mut builder = TreeBuilder::with_root(attributes, xattrs)?;
         let mut inodes: Vec<Option<InodeId>> = vec![None; self.nodes.len()];
         let mut open = vec![(PathBuf::new(), 0, 0)];
         while let Some((path, node, directory)) = open.pop() {
@@ -373,7 +369,7 @@ impl<'a> Extracted<'a> {
                     None => {
                         let (attributes, xattrs) =
                             self.attributes(&path, child, root_time, &mut losses);
-                        *inodes[child].insert(builder.add(attributes, xattrs, kind)?)
+                        *inodes[child].insert(builder.add_inode(attributes, xattrs, kind)?)
                     }
                 };
                 builder.link(directory, &name, inode);
@@ -389,7 +385,7 @@ impl<'a> Extracted<'a> {
         }
         builder.warnings.append(&mut self.warnings);
         builder.warnings.append(&mut losses.warnings());
-        Ok(builder.finish(Box::new(TarSource {
+        Ok(builder.finish_with(Box::new(TarSource {
             kept,
             segments: self.segments,
             ends: self.ends,

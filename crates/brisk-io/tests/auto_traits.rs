@@ -1,0 +1,37 @@
+//! What can go to another thread, and be used from several at once, does so by its type: this
+//! program does not compile otherwise.
+
+use brisk_io::{
+    AlignedBuf, AsyncFile, BlockDevice, CachedCode, Charge, CodeCache, CodeCacheOptions, CodeKey,
+    Extent, ImmutableFile, ImmutableMapping, Loaded, Mapping, Need, Prefetch, PrefetchOptions,
+    ReadAt, ReadAtFuture, Residency, Strategy, Window,
+};
+
+fn goes_to_threads<T: Send + Sync + ?Sized>() {}
+
+fn is_kept_anywhere<T: Send + Sync + 'static>() {}
+
+#[test]
+fn sources_go_to_threads() {
+    goes_to_threads::<dyn ReadAt>();
+    is_kept_anywhere::<Box<dyn ReadAt>>();
+    is_kept_anywhere::<Window<std::sync::Arc<std::fs::File>>>();
+    is_kept_anywhere::<Mapping>();
+    is_kept_anywhere::<ImmutableFile>();
+    is_kept_anywhere::<ImmutableMapping>();
+    is_kept_anywhere::<Loaded>();
+    is_kept_anywhere::<AlignedBuf>();
+    is_kept_anywhere::<AsyncFile>();
+    goes_to_threads::<ReadAtFuture<'_>>();
+}
+
+#[test]
+fn the_code_cache_and_prefetching_go_to_threads() {
+    is_kept_anywhere::<CodeCache>();
+    is_kept_anywhere::<CodeCacheOptions>();
+    is_kept_anywhere::<CodeKey>();
+    is_kept_anywhere::<CachedCode>();
+    is_kept_anywhere::<Prefetch>();
+    is_kept_anywhere::<PrefetchOptions>();
+    is_kept_anywhere::<(BlockDevice, Charge, Extent, Need, Residency, Strategy)>();
+}
