@@ -22,7 +22,7 @@ pub enum Home {
     /// Nothing.
     #[default]
     Fresh,
-    /// What its launches before have left there.
+    /// What earlier launches have left there.
     Kept,
 }
 

@@ -7,11 +7,11 @@ use clap::{Parser, Subcommand};
 use crate::manual::Manual;
 use crate::verbs;
 
-/// Packs programs into small SquashFS images and starts them from there.
+/// Starts programs faster, from their directories and from small SquashFS images.
 ///
-/// Exit codes: 0 done; 1 the answer is no, as when two images differ; 2 wrong usage or a failure.
-/// `brisk run` exits as its program does, or with 125 if brisk failed, 126 if the program cannot
-/// be executed and 127 if there is none; `brisk trace` exits with 0, or with these.
+/// Exit codes: 0 done; 1 the answer is no, for example when two images differ; 2 wrong usage or a failure. `brisk
+/// run` exits as its program does, or with 125 if brisk failed, 126 if the program cannot be executed and 127 if it
+/// does not exist. `brisk trace` exits with 0, or with one of these three.
 #[derive(Debug, Parser)]
 #[command(name = "brisk", bin_name = "brisk", version, max_term_width = 100)]
 pub struct Brisk {
@@ -23,55 +23,54 @@ pub struct Brisk {
 /// What brisk can do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Makes an image of a directory or a tar archive.
+    /// Packs a directory or a tar archive into an image.
     Pack(Box<verbs::pack::Args>),
-    /// Makes a new image of an old one, such as a snap or what an AppImage carries.
+    /// Makes a new image from an old one, such as a snap or the payload of an AppImage.
     Repack(Box<verbs::repack::Args>),
-    /// Lists what is in an image.
+    /// Lists the contents of an image.
     Ls(verbs::ls::Args),
-    /// Writes the contents of files in an image to stdout.
+    /// Prints files of an image.
     Cat(verbs::cat::Args),
-    /// Writes the tree of an image, or a part of it, into a directory.
+    /// Extracts an image, or a part of it, into a directory.
     Extract(verbs::extract::Args),
-    /// Says how an image was made, and where its bytes are.
+    /// Shows how an image was made, and what takes its bytes.
     Info(verbs::info::Args),
-    /// Says what makes an image differ from another, or from a directory.
+    /// Compares an image with another one, or with a directory.
     Diff(verbs::diff::Args),
-    /// Reads and decodes all of an image, and can make it again.
+    /// Checks all of an image, and can pack its tree again to compare.
     Verify(verbs::verify::Args),
-    /// Writes the pages that a launch asks for beside a directory or an image.
+    /// Makes a hot pack, the pages that a launch asks for, beside a directory or an image.
     Hot(verbs::hot::Args),
-    /// Looks at profiles, which say what a launch asked for, and makes one of several.
+    /// Shows, checks, merges and compares profiles, which say what a launch asks for.
     Profile(verbs::profile::Args),
     /// Records what a launch asks for, as a profile.
     Trace(verbs::trace::Args),
     /// Starts a program from an image or a directory.
     Run(verbs::run::Args),
-    /// Has what a launch asks for read before it does.
+    /// Reads the pages of a profile into memory ahead of a program.
     Replay(verbs::replay::Args),
-    /// Reads an image, a directory or what a profile asks for into memory.
+    /// Reads an image, a directory or the pages of a profile into memory.
     Warm(verbs::warm::Args),
     /// Lists and forgets what brisk run --auto has learned.
     Auto(verbs::auto::Args),
-    /// Mounts an image for everybody.
+    /// Mounts an image for all programs.
     Mount(verbs::mount::Args),
-    /// Says what runs from images, and what serves it.
+    /// Shows sessions: what runs from images, and what serves it.
     Stat(verbs::stat::Args),
     /// Unmounts an image, or ends its sessions.
     Umount(verbs::umount::Args),
     /// Measures how fast a program starts from its directory and from images.
     ///
-    /// This is the program brisk-lab, which is installed beside brisk. `brisk lab --help` says what it
-    /// measures.
+    /// brisk becomes the program brisk-lab, which is installed beside it. `brisk lab --help` lists what it measures.
     #[command(disable_help_flag = true)]
     Lab(LabArgs),
-    /// Says what this system allows, and what to do where it does not.
+    /// Shows what this system allows, and what to do about the rest.
     Doctor(verbs::doctor::Args),
     #[command(flatten)]
     Manual(Manual),
 }
 
-/// What `brisk-lab` is told.
+/// The arguments of `brisk-lab`.
 #[derive(Debug, clap::Args)]
 pub struct LabArgs {
     /// What to measure, and how.

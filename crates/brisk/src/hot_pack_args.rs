@@ -12,8 +12,7 @@ use crate::verbs::profile::open;
 /// What a hot pack is made for.
 #[derive(Debug, clap::Args)]
 pub struct PreferArg {
-    /// Makes the hot pack for fast disks (speed: lz4), or for slow disks and small downloads (size:
-    /// zstd).
+    /// Makes the hot pack for fast disks (speed, with lz4), or for slow disks and small downloads (size, with zstd).
     #[arg(
         long,
         value_name = "WHAT",
@@ -29,8 +28,8 @@ pub struct PreferArg {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Hot pack")]
 pub struct BehindArgs {
-    /// Puts the pages that this profile asks for behind the image, once more, in about the order in which
-    /// the launch does.
+    /// Puts a hot pack behind the image: the pages that this profile asks for, once more, in about the order of the
+    /// launch.
     #[arg(long, value_name = "PROFILE")]
     profile: Option<PathBuf>,
 

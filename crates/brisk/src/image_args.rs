@@ -7,10 +7,10 @@ use brisk_image::{Image, OpenOptions};
 /// An image to be read.
 #[derive(Debug, clap::Args)]
 pub struct ImageArgs {
-    /// The image, or a program that carries one, such as an AppImage.
+    /// The image, or a file that contains one, such as an AppImage.
     pub image: PathBuf,
 
-    /// The byte at which the image starts in its file. [default: found by itself]
+    /// The byte of the file at which the image starts. [default: brisk finds it]
     #[arg(long, value_name = "BYTES")]
     pub offset: Option<u64>,
 }

@@ -9,7 +9,7 @@ use crate::verbs::{completions, man};
 /// A form in which brisk's arguments are described.
 #[derive(Debug, Subcommand)]
 pub enum Manual {
-    /// Prints a script that makes a shell complete brisk's arguments.
+    /// Prints a script for a shell that completes brisk's arguments.
     #[command(hide = true)]
     Completions(completions::Args),
     /// Writes brisk's man pages.

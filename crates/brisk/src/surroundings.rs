@@ -10,18 +10,18 @@ use brisk_mount::{Bind, SessionImage};
 /// How the program sees the image and the system.
 #[derive(Debug, clap::Args)]
 pub struct SurroundingsArgs {
-    /// Makes the image the program's root directory, with the system's /proc, /sys, /dev, /run,
-    /// /tmp, /home and /root in it, and of /etc: resolv.conf, hosts, passwd, group, machine-id and
-    /// localtime, unless that is UTC and the image has none.
+    /// Makes the image the program's root directory. In it are the system's /proc, /sys, /dev, /run, /tmp, /home and
+    /// /root, and of its /etc: resolv.conf, hosts, passwd, group, machine-id and localtime, except if that is UTC and
+    /// the image has none.
     #[arg(long)]
     pub root: bool,
 
-    /// Shows a file or directory of the system at another place, for the program only; with :ro at
-    /// the end, nothing can be written there. May be repeated.
+    /// Shows a file or directory of the system at another place, to the program only. With :ro at the end it is
+    /// read-only. May be repeated.
     #[arg(long, value_name = "SRC:DST[:ro]", value_parser = parse_bind)]
     pub bind: Vec<Bind>,
 
-    /// Mounts another image too, on the directory that it records, or on DIR. May be repeated.
+    /// Also mounts another image, on the directory that it records, or on DIR. May be repeated.
     #[arg(long, value_name = "IMAGE[@DIR]")]
     pub with: Vec<OsString>,
 }

@@ -45,15 +45,13 @@ struct Lab {
 enum Action {
     /// Measures how fast a program starts from its directory and from images, cold and warm.
     Launch(Box<LaunchArgs>),
-    /// Compares codecs, and what can be chosen of them: size, time to pack, and how fast they are
-    /// read.
+    /// Compares codecs and their options: size, time to pack, and time to read.
     Codecs(Box<CodecsArgs>),
-    /// Measures every way to get a large file into memory, cold and warm, up to the end of the process.
+    /// Measures ways to load a large file into memory, cold and warm, up to the end of the process.
     Load(Box<load::Args>),
-    /// Measures thousands of small reads of a file: mapped, by system calls, asynchronous.
+    /// Measures thousands of small reads of a file: from mappings, by system calls, asynchronous.
     Reads(reads::Args),
-    /// Makes the page with pictures again from raw runs that were kept, or tables and a picture for
-    /// other pages.
+    /// Makes the page with pictures again from kept raw runs, or tables and a picture for other pages.
     Report(ReportArgs),
     /// Puts back what an experiment changed, once it is over; the lab starts it by itself.
     #[command(hide = true)]
@@ -78,37 +76,37 @@ enum Action {
 #[command(after_help = "\
 Formats:\n  \
   directory               the tree itself\n  \
-  directory-replay        the tree itself, with a profile of the launch replayed beside it\n  \
+  directory-replay        the tree, with a profile of the launch replayed beside it\n  \
   directory-replay-wrong  the same, with pages that the launch never asks for\n  \
   squashfs-CODEC          mksquashfs, mounted by the kernel: none, lz4, lzo, gzip, zstd or xz\n  \
-  squashfs-zstd-sorted    the same, what the launch reads first and not compressed\n  \
+  squashfs-zstd-sorted    the same, with what the launch reads first at the front and uncompressed\n  \
   squashfuse              the image of squashfs-zstd, mounted by squashfuse\n  \
   erofs-CODEC             mkfs.erofs, mounted by the kernel: none, lz4, lz4hc, zstd or lzma\n  \
   NAME-replay             one of squashfs or erofs, with a profile of the launch replayed beside it\n  \
-  brisk                   an image of brisk (zstd 15), started by brisk run, without a hot pack\n  \
+  brisk                   an image of brisk (zstd 15) without a hot pack, started by brisk run\n  \
   brisk-speed             the same, filled from a hot pack made for speed\n  \
-  brisk-size              the same, filled from one made for size\n  \
-  brisk-wrong             the same, filled from pages that the launch never asks for\n  \
+  brisk-size              the same, filled from a hot pack made for size\n  \
+  brisk-wrong             the same, filled with pages that the launch never asks for\n  \
   beside-CODEC            mksquashfs (xz, gzip, zstd), filled from a hot pack beside it\n  \
-  beside:IMAGE            an image that is there already, filled from a hot pack beside it\n  \
-  all                     every one of these but the last\n\n\
-What --ablation adds:\n  \
+  beside:IMAGE            an image that exists already, filled from a hot pack beside it\n  \
+  all                     all of these but the last\n\n\
+--ablation adds:\n  \
   directory-replay-pages, brisk-speed-pages    no name is looked up ahead\n  \
-  directory-replay-names, brisk-speed-names    names alone, no contents (of a pack one page)\n  \
-  directory-replay-blocks, brisk-speed-blocks  whole blocks of 128 KiB instead of the pages asked for\n  \
-  directory-replay-1-thread, -8-threads        read by so many threads, instead of 4\n  \
-  brisk-speed-2-threads                        filled by two threads, instead of one\n\n\
-A format that cannot run here, because a tool or the kernel lacks it, is named with the reason.\n\n\
-In each repetition every format is launched cold and then warm, and walked cold (every file is read \
-and hashed), in random order. Before a cold one, brisk and the files that the format reads are proven \
-not to be in memory; the clock starts before the mount. A warm one is proven to read next to nothing \
-from the disk: at most 256 KiB, or 2 % of what the cold one read if that is more. A launch that fails, \
-or prints something else than it should, ends the experiment. Hot packs are made of a profile of the \
-launch itself, and where a spec names other inputs to train on, of those too.\n\n\
-Launches have an environment with PATH, HOME, LC_ALL and what is given, and an empty directory in \
-memory as home. OUT/raw.json has every single run, the machine, and all commands, and OUT/report.html shows them in pictures. The lab sets \
-read-ahead, stops what takes pages that were not used lately (DAMON), mounts in a namespace of its own, and \
-makes images and sessions; nothing of that is left, however it ends. This needs root.\n\n\
+  directory-replay-names, brisk-speed-names    names alone, no contents (one page of a pack)\n  \
+  directory-replay-blocks, brisk-speed-blocks  whole blocks of 128 KiB, and not pages\n  \
+  directory-replay-1-thread, -8-threads        1 or 8 threads read, in place of 4\n  \
+  brisk-speed-2-threads                        two threads fill, in place of one\n\n\
+The lab names each format that cannot run here, because a tool or the kernel lacks it, with the reason.\n\n\
+In each repetition the lab launches every format cold and then warm, and walks it cold (reads and hashes every \
+file), in random order. Before a cold launch it proves that brisk and the files that the format reads are not in \
+memory, and the clock starts before the mount. A warm launch is proven to read next to nothing from the disk: at \
+most 256 KiB, or 2 % of what the cold launch read if that is more. A launch that fails, or does not print what \
+it should, ends the experiment. Hot packs are made of a profile of the launch itself and, if a spec names other \
+inputs to train on, also of those.\n\n\
+Launches get an environment with PATH, HOME, LC_ALL and the given variables, and an empty home directory in \
+memory. OUT/raw.json has every single run, the machine and all commands; OUT/report.html shows them in pictures. \
+The lab sets read-ahead, stops services that take unused pages from memory (DAMON), mounts in a namespace of its \
+own, and makes images and sessions. It undoes all of that, however it ends. Needs root.\n\n\
 Examples:\n  \
   brisk lab launch --tree /opt/app -- bin/app --version\n  \
   brisk lab launch --app lab/apps/python.toml --trees /var/tmp/trees")]
@@ -121,17 +119,17 @@ struct LaunchArgs {
     #[arg(long, value_name = "DIR", requires = "apps")]
     trees: Option<PathBuf>,
 
-    /// The tree of the command, which is started from where it is.
+    /// The tree of the command. The command runs from where the tree is.
     #[arg(long, value_name = "DIR", requires = "command")]
     tree: Option<PathBuf>,
 
-    /// Text that the command prints on standard output when it works.
+    /// A text that the command prints on standard output if it works.
     #[arg(long, value_name = "TEXT", requires = "tree")]
     prints: Option<String>,
 
-    /// When a launch is over: when the command exits (exit), when TEXT is in a line of its standard
-    /// output or standard error (line:TEXT), or when it shows a window on the display that --env
-    /// DISPLAY=:N names (window, or window:TITLE). The clock stops there.
+    /// When a launch is over and the clock stops: when the command exits (exit), when TEXT is in a line of its
+    /// standard output or standard error (line:TEXT), or when it shows a window on the display that --env DISPLAY=:N
+    /// names (window, or window:TITLE).
     #[arg(long, value_name = "WHEN", requires = "tree", value_parser = readiness)]
     ready: Option<String>,
 
@@ -139,47 +137,44 @@ struct LaunchArgs {
     #[arg(long, value_name = "NAME=VALUE", requires = "tree", value_parser = variable)]
     env: Vec<(String, String)>,
 
-    /// What is measured, separated by commas.
+    /// The formats to measure, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = Format::DEFAULT)]
     formats: Vec<Formats>,
 
-    /// Measures what each part of a replay and of a fill brings, too: with one of them left out, or
-    /// done otherwise.
+    /// Also measures what each part of a replay and of a fill brings, with one of them left out or changed.
     #[arg(long)]
     ablation: bool,
 
-    /// Launches of each format, cold and warm each.
+    /// Cold launches, and warm launches, of each format.
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Recordings of each command that a profile is made of: no launch asks for quite the same pages as
-    /// another.
+    /// Recordings of each command for its profile. No two launches ask for quite the same pages.
     #[arg(long, value_name = "N", default_value_t = RECORDINGS,
           value_parser = clap::value_parser!(u32).range(1..))]
     recordings: u32,
 
-    /// Three launches of each format are enough for a first look.
+    /// Makes three launches of each format, for a first look.
     #[arg(long, conflicts_with = "runs")]
     quick: bool,
 
-    /// Lets no more than this be read from the disks below in a second while launches are measured:
-    /// bytes (bps=200M), operations (iops=2000), or both, separated by a comma. It is proven by
-    /// direct reads before anything is measured. This needs the controller blkio of cgroup v1, which
-    /// bounds the lab's group then, or io of cgroup v2, which bounds the launches.
+    /// Slows the disks below down while launches are measured, to this many bytes (bps=200M) or operations
+    /// (iops=2000) in a second, or both, separated by a comma. Direct reads prove that first. Needs the controller
+    /// blkio of cgroup v1, which then limits the lab's group, or io of cgroup v2, which limits the launches.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
     disk: Vec<Rate>,
 
-    /// What programs find in their home directory: nothing, or what launches before have left.
-    /// [default: what the spec says, else fresh]
+    /// What programs find in their home directory: nothing, or what earlier launches have left. [default: what the
+    /// spec says, else fresh]
     #[arg(long, value_name = "WHAT")]
     home: Option<Home>,
 
     #[command(flatten)]
     how: How,
 
-    /// The command and its arguments. A program with a slash is taken from the tree (bin/app), one
-    /// that starts with a slash as it is, and a bare name from PATH.
+    /// The command and its arguments. A name with a slash is a path in the tree (bin/app), an absolute path is taken
+    /// as it is, and a bare name is looked up in PATH.
     #[arg(last = true, requires = "tree", value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -187,8 +182,8 @@ struct LaunchArgs {
 /// What every experiment can be told.
 #[derive(Debug, clap::Args)]
 struct How {
-    /// Where raw.json and report.html are written. Images are made below it and removed, so this
-    /// chooses the disk.
+    /// The directory for raw.json and report.html. The lab also makes images below it and removes them, so it chooses
+    /// the disk.
     #[arg(
         short,
         long,
@@ -198,24 +193,24 @@ struct How {
     )]
     out: PathBuf,
 
-    /// How much the kernel reads ahead on the disks below, in KiB. Users' machines have 128.
+    /// Read-ahead of the disks below, in KiB. Users' machines have 128.
     #[arg(long, value_name = "KIB", default_value_t = 128)]
     read_ahead: u32,
 
-    /// What is not in memory when it is cold: anything of the system, or the files of the format
-    /// alone, which disturbs others less but leaves the directory its names and attributes.
+    /// What a cold launch does not find in memory: anything of the system, or only the files of the format. The
+    /// latter disturbs others less, but leaves the directory its names and attributes.
     #[arg(long, value_name = "WHAT", default_value = "system")]
     cold: Chill,
 
-    /// Decides the random orders. [default: another one each time]
+    /// Seed of the random orders. [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Prints what is in raw.json in place of the table.
+    /// Prints the contents of raw.json in place of the table.
     #[arg(long)]
     json: bool,
 
-    /// Does not say how far it is.
+    /// Shows no progress.
     #[arg(short, long)]
     quiet: bool,
 }
@@ -241,27 +236,25 @@ impl How {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Images of a sample of the tree are made with each codec at several levels, with dictionaries and branch \
-filters of xz, and with large blocks, and are mounted by the kernel. Every file is read and hashed with \
-nothing in memory before, in turns. The questions that are asked about codecs are answered in words, from \
-what was measured.\n\n\
-With a command behind --, images are made of the whole tree, and the command is launched from them, too, \
-as brisk lab launch does. Images are made by brisk pack, and for the levels of lzo by mksquashfs. This \
-needs root.\n\n\
+The lab makes images of a sample of the tree with each codec at several levels, with dictionaries and branch \
+filters of xz, and with large blocks. The kernel mounts them, and the lab reads and hashes every file with \
+nothing in memory before, in turns. It answers common questions about codecs in words, from what it measured.\n\n\
+With a command behind --, the images are of the whole tree, and the lab also launches the command from them, as \
+brisk lab launch does. brisk pack makes the images, and mksquashfs those for the levels of lzo. Needs root.\n\n\
 Examples:\n  \
   brisk lab codecs /opt/app\n  \
   brisk lab codecs /opt/app --all --sample 200M --runs 5\n  \
   brisk lab codecs /opt/app -- bin/app --version")]
 struct CodecsArgs {
-    /// The tree whose files are packed.
+    /// The tree to pack.
     tree: PathBuf,
 
-    /// About how many bytes of the tree are packed: of all kinds of files their share.
+    /// How many bytes of the tree to pack, about, with a share of every kind of file.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_size,
           conflicts_with = "command")]
     sample: u64,
 
-    /// Every level, and more of what xz has to choose from: this takes hours for a large sample.
+    /// Measures every level, and more options of xz. Takes hours for a large sample.
     #[arg(long)]
     all: bool,
 
@@ -273,40 +266,38 @@ struct CodecsArgs {
     #[command(flatten)]
     how: How,
 
-    /// A command to launch, and its arguments, as for brisk lab launch.
+    /// A command to launch with its arguments, as for brisk lab launch.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The page is one file and needs nothing else: it can be sent, and opens without a network. It has box \
-plots of launches and walks, sizes, what the launch reads in which order, the machine, the method, what \
-could not run, and the raw runs to save.\n\n\
-Results of several experiments make one page, as those of other disks.\n\n\
+The page is one file, which opens without a network. It shows launches and walks as box plots, sizes, what the \
+launch reads in which order, the machine, the method and what could not run, and holds the raw runs to save. \
+Results of several experiments, such as those on different disks, make one page.\n\n\
 Examples:\n  \
   brisk lab report fast/raw.json slow/raw.json -o report.html\n  \
   brisk lab report raw.json --formats directory,brisk-speed --markdown --svg launches.svg")]
 struct ReportArgs {
-    /// What brisk lab launch (raw.json), brisk lab load (load.json) or brisk lab reads
-    /// (reads.json) has written.
+    /// Files that brisk lab launch (raw.json), brisk lab load (load.json) or brisk lab reads (reads.json) wrote.
     #[arg(required = true, value_name = "RAW.json")]
     raw: Vec<PathBuf>,
 
-    /// The page to write. A file of this name is replaced when the new one is complete. [default:
-    /// report.html, if neither --markdown nor --svg is asked for]
+    /// The page to write. It replaces a file of this name when it is complete. [default: report.html, without
+    /// --markdown and --svg]
     #[arg(short, long, value_name = "PAGE")]
     output: Option<PathBuf>,
 
-    /// Prints tables in Markdown, of launches and sizes.
+    /// Prints tables of launches and sizes in Markdown.
     #[arg(long)]
     markdown: bool,
 
-    /// Writes box plots of cold launches as a picture, which is light or dark as its reader has it.
+    /// Writes box plots of cold launches as a picture that follows its reader's light or dark setting.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Shows these alone, separated by commas.
+    /// Shows only these formats, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     formats: Vec<String>,
 }

@@ -11,15 +11,15 @@ use brisk::parse_size;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each run is a process of its own, which reads a file of random bytes in order or at random, with no page \
-of it in memory before, or all, which is proven. It sums what it has read, and a wrong sum ends the \
-experiment. Ways are compared in turns, in random order. A pattern that once made an application slow is \
-measured as a whole and in parts: a buffer for each read, a copy, and a thread that is waited for.\n\n\
-Pages of a larger file are read at random where 5 of 100 are not in memory, and, cold, several at once. \
-What reads allocate (by brisk-reads, beside this program) and which system calls they make (by strace) is \
-counted in runs that are not timed. fio reads the same by io_uring. What is not installed is named. \
-Threads of DAMON that page out are stopped meanwhile, where that is allowed.\n\n\
-OUT/reads.json has every run, and OUT/report.html pictures, with those of other experiments in OUT.\n\n\
+Each run is a process of its own. It reads a file of random bytes in order or at random, with none or all of the \
+file in memory before, which the lab proves. It sums what it reads, and a wrong sum ends the experiment. The lab \
+compares the ways in turns, in random order. It also measures, as a whole and in parts, a pattern that once made \
+an application slow: a buffer for each read, a copy, and a thread that it waits for.\n\n\
+Two more cases read pages of a larger file at random: 5 of 100 not in memory, and, cold, several at once. The \
+lab counts allocations (by brisk-reads, beside this program) and system calls (by strace) in runs that it does \
+not time. fio reads the same by io_uring. The lab names what is not installed, and stops threads of DAMON that \
+page out, where that is allowed.\n\n\
+OUT/reads.json has every run, and OUT/report.html has pictures, with those of other experiments in OUT.\n\n\
 Examples:\n  \
   brisk lab reads --quick\n  \
   brisk lab reads --reads 20000 --size 4096")]
@@ -38,12 +38,12 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_size)]
     large: u64,
 
-    /// Cold reads under way at once.
+    /// Cold reads in progress at once.
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     depth: u32,
 
-    /// Where files are made, which chooses the disk. [default: OUT]
+    /// The directory for test files, which chooses the disk. [default: OUT]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 

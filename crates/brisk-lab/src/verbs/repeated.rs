@@ -10,16 +10,16 @@ use crate::kept;
 /// What experiments have in common whose runs are processes of their own.
 #[derive(Debug, clap::Args)]
 pub struct Repeated {
-    /// Runs of each.
+    /// Runs of each row.
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Three runs of each are enough for a first look.
+    /// Makes three runs of each row, for a first look.
     #[arg(long, conflicts_with = "runs")]
     quick: bool,
 
-    /// Where every run is written as JSON, and report.html.
+    /// The directory for the runs as JSON, and for report.html.
     #[arg(
         short,
         long,
@@ -29,7 +29,7 @@ pub struct Repeated {
     )]
     pub out: PathBuf,
 
-    /// Decides the random orders. [default: another one each time]
+    /// Seed of the random orders. [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -37,7 +37,7 @@ pub struct Repeated {
     #[arg(long)]
     json: bool,
 
-    /// Does not say how far it is.
+    /// Shows no progress.
     #[arg(short, long)]
     pub quiet: bool,
 }

@@ -18,9 +18,8 @@ use crate::names::shown;
 /// What to do with learned hot packs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A learned hot pack belongs to the contents of an image and to the place that it was mounted on. \
-A profile that was learned belongs to a directory and a program. \
-They are in $XDG_CACHE_HOME/brisk/hot, or else in ~/.cache/brisk/hot, with the profile of each.")]
+A learned hot pack belongs to an image and to the place where it was mounted. A learned profile belongs to a \
+directory and a program. brisk keeps both in $XDG_CACHE_HOME/brisk/hot, or else in ~/.cache/brisk/hot.")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -28,9 +27,9 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Lists them, the one used last first. Exits with 1 if there is none.
+    /// Lists what brisk has learned, the last used first. Exits with 1 if there is nothing.
     List(ListArgs),
-    /// Removes those of an image or directory, or all. Exits with 1 if there is none.
+    /// Forgets what brisk has learned of an image or a directory, or everything. Exits with 1 if there is nothing.
     Forget(ForgetArgs),
 }
 
@@ -43,11 +42,11 @@ struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 struct ForgetArgs {
-    /// The image or directory, which need not be there any more.
+    /// The image or directory, which need not exist any more.
     #[arg(required_unless_present = "all", value_name = "IMAGE|DIR")]
     image: Option<PathBuf>,
 
-    /// Removes all of them.
+    /// Forgets everything.
     #[arg(long, conflicts_with = "image")]
     all: bool,
 }

@@ -20,12 +20,12 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Files, by their paths from the root of the image. Symbolic links are followed inside it.
+    /// Paths of files from the root of the image. brisk follows symbolic links inside the image.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
 
-    /// Only these bytes of each file: from FROM, to before TO. Without FROM from the start,
-    /// without TO to the end.
+    /// Prints only these bytes of each file, from FROM up to and without TO. FROM is the start and TO the end of the
+    /// file if you leave them out.
     #[arg(long, value_name = "FROM..TO", default_value = "..", hide_default_value = true, value_parser = parse_range)]
     range: Range<u64>,
 

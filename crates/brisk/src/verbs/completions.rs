@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use crate::answer::Answer;
 
-/// For which shell.
+/// The shell to print a script for.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The shell.

@@ -18,12 +18,10 @@ use crate::progress::Progress;
 /// What to compare.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prints a line for each difference, sorted by path: \"-\" is only in the first, \"+\" only in \
-the second, and \"!\" in both, but not the same. Contents are compared byte by byte. A \
-directory is taken as brisk pack would take it: times in whole seconds, and only the \
-extended attributes that images can hold.\n\n\
-Exits with 0 if there is no difference, with 1 if there is one, and with 2 after a \
-failure.")]
+Prints a line for each difference, sorted by path: \"-\" is only in the first, \"+\" only in the second, and \"!\" in \
+both but different. brisk compares contents byte by byte. It takes a directory as brisk pack would: times in \
+whole seconds, and only the extended attributes that images can hold.\n\n\
+Exits with 0 if there is no difference, with 1 if there is one, and with 2 after a failure.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -32,7 +30,7 @@ pub struct Args {
     #[arg(value_name = "IMAGE|TREE")]
     other: PathBuf,
 
-    /// What need not be the same.
+    /// What may differ.
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     ignore: Vec<Ignore>,
 
@@ -45,7 +43,7 @@ pub struct Args {
     quiet: bool,
 }
 
-/// What of a file need not be the same.
+/// What of a file may differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Ignore {
     /// User and group.

@@ -15,9 +15,9 @@ use crate::names::printable;
 /// How to say it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each line is a thing: ok, no or unknown, what it is, and more about it; behind \"->\" stands \
-what to do about a \"no\". What has a star (*) is needed to start programs from images.\n\n\
-Exits with 0 if all that is needed is there, and with 1 if not.")]
+Each line has a state (ok, no or unknown), the thing, and more about it. Behind \"->\" stands what to do about a \
+\"no\". Starting programs from images needs the lines with a star (*).\n\n\
+Exits with 0 if all that is needed works, and with 1 if not.")]
 pub struct Args {
     /// Prints JSON.
     #[arg(long)]

@@ -21,16 +21,16 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// The directory to extract into. It is made if it is not there, and must be empty.
+    /// The directory to extract into. brisk makes it if it does not exist. It must be empty.
     #[arg(value_name = "DIR")]
     target: PathBuf,
 
-    /// Only what matches one of these patterns, which are as in .gitignore, with the directories
-    /// on the way. [default: everything]
+    /// Extracts only what matches one of these patterns, as in .gitignore, with the directories on the way. [default:
+    /// everything]
     #[arg(value_name = "GLOB")]
     select: Vec<String>,
 
-    /// Gives all files to the user who extracts, as happens to all users but root anyway.
+    /// Gives all files to the extracting user. Only root can do otherwise.
     #[arg(long)]
     no_owners: bool,
 
@@ -38,12 +38,11 @@ pub struct Args {
     #[arg(long)]
     no_xattrs: bool,
 
-    /// Files, and parts of large ones, that are decoded and written at once. [default: one for
-    /// each processor]
+    /// How many files, and parts of large files, to decode and write at once. [default: one for each processor]
     #[arg(short, long, alias = "threads", value_name = "N")]
     jobs: Option<NonZero<usize>>,
 
-    /// Prints what was extracted as one JSON object.
+    /// Prints a summary as one JSON object.
     #[arg(long)]
     json: bool,
 

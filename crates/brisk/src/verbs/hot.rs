@@ -19,12 +19,12 @@ use crate::progress::Progress;
 /// Of what to take the pages, and where to put them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A hot pack holds the pages that a profile asks for, in about the order in which the launch does. It belongs \
-to the contents: the directory or image stays as it is, and the pack is not used for another one. \
-Files that are not what they were when the profile was recorded are left out.\n\n\
-brisk pack --profile puts a hot pack behind a new image, and brisk repack behind a copy of an old one.")]
+A hot pack holds the pages that a profile asks for, in about the order of the launch. It belongs to the \
+contents: the directory or image stays as it is, and brisk does not use the pack for another one. brisk leaves \
+out files that changed since the profile was recorded.\n\n\
+brisk pack --profile puts a hot pack behind a new image, and brisk repack --profile behind a copy of an old one.")]
 pub struct Args {
-    /// A directory or an image.
+    /// The directory or the image.
     #[arg(value_name = "TREE|IMAGE")]
     tree: PathBuf,
 
@@ -32,8 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "PROFILE")]
     profile: PathBuf,
 
-    /// The hot pack to write, such as app.img.hot. A file of this name is replaced when the new one is
-    /// complete.
+    /// The hot pack to write, such as app.img.hot. It replaces a file of this name when it is complete.
     #[arg(short, long, value_name = "HOT")]
     output: PathBuf,
 
@@ -45,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
 
-    /// Prints what became of the profile as one JSON object.
+    /// Prints a summary as one JSON object.
     #[arg(long)]
     json: bool,
 

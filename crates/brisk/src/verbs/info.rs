@@ -22,8 +22,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 
-    /// Shows how many files are how small: for sizes of 1 KiB, 2 KiB, 4 KiB and so on, the files
-    /// that are no larger, and their bytes. JSON always has it.
+    /// Shows how many files are small: for sizes of 1 KiB, 2 KiB, 4 KiB and so on, how many files are no larger, and
+    /// their bytes. JSON always has this.
     #[arg(long)]
     curve: bool,
 

@@ -19,27 +19,26 @@ use crate::names::{path_from_root, shown};
 /// What to list, and how.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Paths are from the root of the image, so that they can be given to brisk cat, and sorted name by \
-name. On a terminal, what it would obey in them is escaped; elsewhere they are as they are.")]
+Paths are from the root of the image, so that you can give them to brisk cat, and sorted name by name. On a \
+terminal, brisk escapes characters that the terminal would obey.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Directories to list, or files, by their paths from the root of the image. [default: the
-    /// root directory]
+    /// Paths of directories or files from the root of the image. [default: the root directory]
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Lists what is below directories, too: everything at any depth.
+    /// Lists everything below the directories, at any depth.
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// Lists directories themselves, and not what is in them.
+    /// Lists directories themselves, and not their contents.
     #[arg(short, long, conflicts_with_all = ["recursive", "tree"])]
     directory: bool,
 
-    /// Shows type and permissions, links, user, group, size or device, time of modification in
-    /// UTC, path, and where symbolic links lead.
+    /// Shows type and permissions, links, user, group, size or device, time of modification in UTC, path, and targets
+    /// of symbolic links.
     #[arg(short, long)]
     long: bool,
 
@@ -47,8 +46,8 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["long", "json"])]
     tree: bool,
 
-    /// Prints one JSON object for each entry, with everything that -l shows. Where a path or a
-    /// target is not UTF-8, its bytes are in path_bytes or target_bytes, in hexadecimal.
+    /// Prints one JSON object for each entry, with everything that -l shows. If a path or a target is not UTF-8,
+    /// path_bytes or target_bytes has its bytes in hexadecimal.
     #[arg(long, conflicts_with = "long")]
     json: bool,
 }

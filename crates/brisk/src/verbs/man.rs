@@ -7,10 +7,10 @@ use clap::Command;
 
 use crate::answer::Answer;
 
-/// Where to.
+/// Where to write man pages.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory for brisk.1, brisk-pack.1 and so on. It is made if it is not there.
+    /// The directory for brisk.1, brisk-pack.1 and so on. brisk makes it if it does not exist.
     directory: PathBuf,
 }
 

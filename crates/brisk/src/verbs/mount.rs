@@ -12,35 +12,33 @@ use crate::messages::say;
 /// What to mount, and where.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image is mounted read-only until brisk umount ends it. Three small processes serve it; they \
-outlive this command and, where the system lets processes do so, the login: loginctl \
-enable-linger allows it. Set-user-id bits and device nodes of the image count for nothing.\n\n\
-A user other than root needs fusermount3 (package fuse3) and a directory of their own, and all \
-files appear as theirs. Root's mounts are for everybody, and show the image's owners.")]
+brisk mounts the image read-only, until brisk umount ends that. Three small processes serve the mount. They \
+outlive this command and, where the system allows it, the login (loginctl enable-linger). Set-user-id bits and \
+device nodes of the image have no effect.\n\n\
+Root mounts for everybody, with the image's owners. Other users need fusermount3 (package fuse3) and a directory \
+of their own, and all files appear as theirs.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// The directory to mount it on; what it holds is covered.
+    /// The directory to mount it on. The mount hides its contents.
     dir: PathBuf,
 
-    /// Has the kernel read the image, without a process that serves. This needs root, and a kernel
-    /// that knows the image's codec.
+    /// Mounts through the kernel, without processes of brisk. Needs root, and a kernel that knows the image's codec.
     #[arg(long, conflicts_with_all = ["foreground", "allow_other"])]
     kernel: bool,
 
-    /// Stays until the image is unmounted, and unmounts it when this command ends, by Ctrl-C or
-    /// otherwise: for service managers.
+    /// Stays until the image is unmounted, and unmounts it when this command ends, by Ctrl-C or otherwise. For
+    /// service managers.
     #[arg(short, long)]
     foreground: bool,
 
-    /// Lets other users in. Root's mounts always do; for others /etc/fuse.conf must have the line
-    /// user_allow_other.
+    /// Lets other users in. Root's mounts always do. Other users need the line user_allow_other in /etc/fuse.conf.
     #[arg(long)]
     allow_other: bool,
 
-    /// Says what was mounted where, and with --kernel whether the image's file is read past the
-    /// page cache (direct I/O), so that nothing is cached twice.
+    /// Says what is mounted where, and with --kernel whether the kernel reads the image's file past the page cache
+    /// (direct I/O), so that it caches nothing twice.
     #[arg(short, long)]
     verbose: bool,
 }

@@ -28,23 +28,22 @@ use crate::size::parse_size_u32;
 // The groups come last: the options after one would stand under its heading.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The same tree, options and version of brisk give the same image.
-
-Examples:
-  brisk pack app -o app.img
-  brisk pack app -o app.img --owner 0:0 --chown '/home/=1000:1000' --chmod '*.sh=a+x'
-  brisk pack app -o app.img --codec lz4 --level 12 --exclude '*.pyc' --exclude '.git/'
+The same tree, options and version of brisk give the same image.\n\n\
+Examples:\n  \
+  brisk pack app -o app.img\n  \
+  brisk pack app -o app.img --owner 0:0 --chown '/home/=1000:1000' --chmod '*.sh=a+x'\n  \
+  brisk pack app -o app.img --codec lz4 --level 12 --exclude '*.pyc' --exclude '.git/'\n  \
   zstd -dc app.tar.zst | brisk pack - -o app.img")]
 pub struct Args {
     /// The directory to pack, or - for a tar archive on standard input.
     tree: PathBuf,
 
-    /// The image to write. A file of this name is replaced when the new one is complete.
+    /// The image to write. It replaces a file of this name when it is complete.
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
 
-    /// Makes every time this, that of the image too. Without it, SOURCE_DATE_EPOCH from the
-    /// environment is the time of the image, and no file is later than that.
+    /// Sets the time of every file and of the image. Without it, SOURCE_DATE_EPOCH from the environment is the time
+    /// of the image, and no file is later.
     #[arg(long, value_name = "SECONDS")]
     time: Option<u32>,
 
@@ -53,11 +52,11 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
 
-    /// Warns of what this release of Linux cannot read, such as 4.9 or what uname -r prints.
+    /// Warns of what this release of Linux cannot read: 4.9, for example, or the output of uname -r.
     #[arg(long, value_name = "KERNEL")]
     target: Option<KernelVersion>,
 
-    /// Prints what became of the tree as one JSON object.
+    /// Prints a summary as one JSON object.
     #[arg(long)]
     json: bool,
 
@@ -92,12 +91,12 @@ pub struct CodecArgs {
     )]
     codec: Compression,
 
-    /// gzip 1 to 12 [default: 9]; lz4 3 to 12 for its slow mode [default: the fast mode]; xz 0 to
-    /// 9 [default: 6]; zstd 1 to 22 [default: 15].
+    /// The level: gzip 1 to 12 [default: 9]; lz4 3 to 12 for its slow mode [default: the fast mode]; xz 0 to 9
+    /// [default: 6]; zstd 1 to 22 [default: 15].
     #[arg(long, value_name = "N")]
     level: Option<u8>,
 
-    /// The slower variant of the xz level.
+    /// Takes the slower variant of the xz level.
     #[arg(long)]
     xz_extreme: bool,
 
@@ -106,8 +105,8 @@ pub struct CodecArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     xz_dict: Option<u32>,
 
-    /// Tries each data block with these branch filters of xz, too: x86, powerpc, ia64, arm,
-    /// armthumb, sparc, arm64, riscv.
+    /// Also tries each data block with these branch filters of xz: x86, powerpc, ia64, arm, armthumb, sparc, arm64,
+    /// riscv.
     #[arg(long, value_name = "FILTER,…", value_delimiter = ',', value_parser = str::parse::<Bcj>)]
     xz_bcj: Vec<Bcj>,
 
@@ -124,19 +123,19 @@ pub struct LayoutArgs {
     #[arg(long)]
     no_fragments: bool,
 
-    /// Lets the ends of large files share blocks, too: smaller, but slower to read.
+    /// Lets the ends of large files share blocks, too. The image is smaller, and slower to read.
     #[arg(long, conflicts_with = "no_fragments")]
     tails: bool,
 
-    /// Stores files with the same contents again and again.
+    /// Stores files with the same contents more than once.
     #[arg(long)]
     no_deduplicate: bool,
 
-    /// Leaves out the table that finds inodes by number, as NFS needs.
+    /// Leaves out the table that finds inodes by number, which NFS needs.
     #[arg(long)]
     no_export: bool,
 
-    /// Does not record behind the image how it was made.
+    /// Does not record how the image was made.
     #[arg(long)]
     no_recipe: bool,
 
@@ -144,12 +143,11 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "DIR")]
     at: Option<PathBuf>,
 
-    /// Files that match an earlier line of FILE come before those that match a later one, and
-    /// both before the rest.
+    /// Puts files that match an earlier line of FILE before those that match a later line, and both before the rest.
     #[arg(long, value_name = "FILE")]
     order: Option<PathBuf>,
 
-    /// Stores files that match uncompressed and in one piece, so that they can be mapped.
+    /// Stores matching files uncompressed and in one piece, so that programs can map them.
     #[arg(long, value_name = "PATTERN")]
     raw: Vec<String>,
 }
@@ -158,20 +156,19 @@ pub struct LayoutArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tree (patterns as in .gitignore, from the root of the tree)")]
 struct RuleArgs {
-    /// Leaves out what matches; with ! before it, takes back in what an earlier pattern left out.
+    /// Leaves out what matches. A pattern with ! before it takes back in what an earlier pattern left out.
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// Leaves out what matches a line of FILE; the patterns of --exclude come after these.
+    /// Leaves out what matches a line of FILE. The patterns of --exclude come after these.
     #[arg(long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
 
-    /// Makes everything belong to this user, this group (:GID), or both: 0:0 is root.
+    /// Gives everything to this user, this group (:GID), or both; 0:0 is root.
     #[arg(long, value_name = "UID[:GID]", value_parser = parse_owner)]
     owner: Option<Owner>,
 
-    /// Makes what matches belong to this user, group or both; later ones win, and all win over
-    /// --owner.
+    /// Gives what matches to this user, group or both. Later ones win, and all win over --owner.
     #[arg(long, value_name = "PATTERN=UID:GID", value_parser = parse_chown)]
     chown: Vec<(String, Owner)>,
 

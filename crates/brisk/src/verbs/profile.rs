@@ -24,8 +24,8 @@ use crate::whole_file::write_whole;
 /// What to do with profiles.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A profile says what a launch asked for: pages of files, and names that were looked up, in the \
-order in which they were first asked for. Pages have 4096 bytes.")]
+A profile says what a launch asked for: pages of files and names, in the order in which the launch first asked \
+for them. A page has 4096 bytes.")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -33,13 +33,13 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Says what a profile asks for.
+    /// Shows what a profile asks for.
     Show(ShowArgs),
-    /// Says whether a tree or an image is still what the profile was recorded from.
+    /// Checks whether a tree or an image is still what the profile was recorded from.
     Check(CheckArgs),
     /// Makes one profile of several.
     Merge(MergeArgs),
-    /// Says what two profiles have in common.
+    /// Compares two profiles.
     Diff(DiffArgs),
 }
 
@@ -48,7 +48,7 @@ struct ShowArgs {
     /// The profile.
     profile: PathBuf,
 
-    /// Says what share of this directory or image it asks for, too.
+    /// Also shows which share of this directory or image it asks for.
     #[arg(value_name = "TREE|IMAGE")]
     tree: Option<PathBuf>,
 
@@ -60,22 +60,22 @@ struct ShowArgs {
     #[arg(long)]
     json: bool,
 
-    /// Writes a page with pictures, too: where in files and in which order the launch asks for pages,
-    /// and how many bytes by when.
+    /// Also writes a page with pictures: where in files and in which order the launch asks for pages, and how many
+    /// bytes by when.
     #[arg(long, value_name = "PAGE")]
     html: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prints a line for each file that is not the same: \"-\" is not there, \"!\" has other contents. \
-Files are compared by length, and by digest where the profile has one.\n\n\
-Exits with 0 if all files are the same, with 1 if one is not, and with 2 after a failure.")]
+Prints a line for each file that changed: \"-\" is gone, \"!\" has other contents. brisk compares lengths, and \
+digests where the profile has them.\n\n\
+Exits with 0 if no file changed, with 1 if one did, and with 2 after a failure.")]
 struct CheckArgs {
     /// The profile.
     profile: PathBuf,
 
-    /// A directory or an image.
+    /// The directory or the image.
     #[arg(value_name = "TREE|IMAGE")]
     tree: PathBuf,
 
@@ -90,23 +90,23 @@ struct CheckArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What every run needs comes first, in the order of the median time of its first touch, then what \
-fewer and fewer runs do.")]
+Pages that every run needs come first, in the order of the median time at which the runs first asked for them. \
+Then come those that fewer and fewer runs need.")]
 struct MergeArgs {
     /// The profiles.
     #[arg(required = true, value_name = "PROFILE")]
     profiles: Vec<PathBuf>,
 
-    /// The profile to write. A file of this name is replaced when the new one is complete.
+    /// The profile to write. It replaces a file of this name when it is complete.
     #[arg(short, long, value_name = "PROFILE")]
     output: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prints a line for each file of which not the same pages are asked for: \"-\" pages are only in \
-the first, \"+\" only in the second, \"=\" in both.\n\n\
-Exits with 0 if both ask for the same pages, with 1 if not, and with 2 after a failure.")]
+Prints a line for each file with other pages in one profile than in the other: \"-\" pages are only in the first, \
+\"+\" only in the second, \"=\" in both.\n\n\
+Exits with 0 if both have the same pages, with 1 if not, and with 2 after a failure.")]
 struct DiffArgs {
     /// A profile.
     first: PathBuf,

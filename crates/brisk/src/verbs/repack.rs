@@ -19,10 +19,9 @@ use crate::progress::Progress;
 /// Which image to pack again, and how.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The tree of the new image is exactly that of the old one: names, contents, owners, modes, times, \
-links and extended attributes. The time of the image, and the directory that its tree belongs at, are \
-kept. A hot pack behind the old image is not, as it belongs to that image alone; --profile makes a new \
-one.\n\n\
+The new image has exactly the tree of the old one: names, contents, owners, modes, times, links and extended \
+attributes. It also keeps the time of the image and the directory that the tree belongs at. It does not keep a \
+hot pack behind the old image, because that belongs to the old image alone; --profile makes a new one.\n\n\
 Examples:\n  \
   brisk repack app.snap -o app.img --profile app.profile\n  \
   brisk repack App.AppImage -o app.img --codec lz4 --level 12")]
@@ -30,8 +29,7 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// The image to write, which may be the old one. A file of this name is replaced when the new one
-    /// is complete.
+    /// The image to write, which may be the old one. It replaces a file of this name when it is complete.
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
 
@@ -40,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
 
-    /// Prints what became of the tree as one JSON object.
+    /// Prints a summary as one JSON object.
     #[arg(long)]
     json: bool,
 

@@ -21,22 +21,22 @@ use crate::size::parse_size;
 /// What to replay.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Files that are not as long as when they were recorded are left out, as are those that may not be read. \
-Nothing is read that is in memory already, and at most half of the free memory is used.\n\n\
-Pages are asked for in pieces that suit the disk: where operations are dear, what lies between two \
-ranges is read too. What a disk charges is measured by brisk trace, once, and by --measure; it is kept \
-in $XDG_CACHE_HOME/brisk/devices, or else in ~/.cache/brisk/devices. Without that, a disk is taken to \
-be one of its kind.\n\n\
-With a command, brisk becomes the command at once, and a process of its own replays beside it, which \
-gives up where it is late, where the command reads other things, or where it is a program of the tree \
-that was not started when that was recorded. The exit code is the command's then, or 125 if brisk \
-failed, 126 if the command cannot be executed and 127 if there is none.")]
+brisk asks the kernel for the pages and names of the profile, in the order of the launch. It reads nothing that \
+is in memory already, uses at most half of the free memory, and leaves out files that have another length than \
+when they were recorded, or that it may not read.\n\n\
+brisk asks in pieces that suit the disk: where operations are expensive, it also reads what lies between two \
+ranges. brisk trace measures what a disk charges, once, and so does --measure. The result is in \
+$XDG_CACHE_HOME/brisk/devices, or else in ~/.cache/brisk/devices. Without it, brisk assumes what is usual for \
+the disk's kind.\n\n\
+With a command, brisk becomes the command at once, and a process of its own replays beside it. That process \
+gives up when it is late, and when the command reads other things or is a program of the tree that no recorded \
+launch started. Then the exit code is the command's, or 125 if brisk failed, 126 if the command cannot be \
+executed and 127 if it does not exist.")]
 pub struct Args {
     /// The profile: see brisk trace.
     profile: PathBuf,
 
-    /// Where the files of a directory or image of the profile are now; may be given several times.
-    /// [default: where they were recorded]
+    /// Where the files of a recorded directory or image are now. May be repeated. [default: where they were recorded]
     #[arg(long, value_name = "DIR")]
     at: Vec<PathBuf>,
 
@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", hide = true, requires = "command")]
     log: Option<PathBuf>,
 
-    /// Measures the disks first, also those that were measured before.
+    /// Measures the disks first, again if need be.
     #[arg(long, conflicts_with = "command")]
     measure: bool,
 
@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     quiet: bool,
 
-    /// With a command, says on standard error what was replayed, as soon as it is.
+    /// With a command, says on standard error what was replayed, as soon as it is over.
     #[arg(short, long)]
     verbose: bool,
 
@@ -71,11 +71,11 @@ pub struct Args {
 /// How to read.
 #[derive(Debug, clap::Args)]
 pub struct ReadingArgs {
-    /// What the disk charges: bytes and operations in a second. [default: as measured]
+    /// What the disk does in a second: bytes, operations, or both. [default: as measured]
     #[arg(long, value_name = "bps=SIZE,iops=N", value_parser = parse_charge)]
     disk: Option<DiskCharge>,
 
-    /// How many bytes are read at most; half of the free memory is a bound always. [default: all]
+    /// Reads at most this many bytes, and never more than half of the free memory. [default: everything]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     budget: Option<u64>,
 

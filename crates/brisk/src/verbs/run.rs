@@ -45,91 +45,80 @@ const LEARNING: &str = "Learning";
 /// What to start, and from which image or directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The program takes the place of brisk: signals, job control, descriptors and the exit status \
-are the program's. It and what it starts see the image, nobody else does. The environment has \
-the mount point in BRISK_TREE.\n\n\
-The first run of an image starts three small processes, which serve it; later runs of the same \
-user join them and find in memory what was read before. They leave some time after the last \
-program has ended. brisk stat shows them, brisk umount ends them.\n\n\
-The first run also fills memory with the pages of the image's hot pack, if it has one, while the \
-program starts: as it takes brisk's place, what was filled is shown by brisk stat, not at the \
-end.\n\n\
-With --auto an image needs no hot pack of its own: the launch of a session without one is recorded \
-until its program ends, for 15 s at most, and a pack of it is kept in $XDG_CACHE_HOME/brisk/hot or \
-~/.cache/brisk/hot, for this image at this place. A launch that asks for much that the pack has not \
-adds to it.\n\n\
-From a directory, nothing is mounted: brisk becomes the program at once, and another process replays \
-the profile beside it, as brisk replay does; with --auto it stays for 15 s, to see what the program reads \
-by itself. brisk trace --tree DIR makes a \
-profile, and so does --auto: the first run of a program is traced then, for 15 s at most, sees the \
-directory read-only, and ends when all that it has started has ended. If more than a tenth of the files \
-are not what they were, the profile is forgotten, and the next run makes another; if a program reads much \
-that the profile has not, the next run adds that.\n\n\
-With --audit the program does not take brisk's place: brisk traces it, as brisk trace does, and \
-exits as it did, with 128 and the number of the signal if one ended it.\n\n\
-Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be \
-executed and 127 if there is none.\n\n\
+The program takes the place of brisk: signals, job control, descriptors and the exit status are the program's \
+own. Only the program and what it starts see the image. BRISK_TREE in the environment is the mount point.\n\n\
+The first run of an image starts three small processes that serve it. Later runs of the same user join them, and \
+find in memory what earlier runs have read. They end some time after the last program (--linger). brisk stat \
+shows them, and brisk umount ends them.\n\n\
+If the image has a hot pack, the first run also fills memory from it while the program starts. brisk stat shows \
+what was filled.\n\n\
+With --auto an image needs no hot pack. brisk records the first launch of a session until its program ends, for \
+15 s at most, and makes a pack of it in $XDG_CACHE_HOME/brisk/hot, or else in ~/.cache/brisk/hot, for this image \
+at this place. A later launch that asks for much that the pack lacks adds to it.\n\n\
+From a directory, brisk mounts nothing and becomes the program at once. Another process replays the profile \
+beside it, as brisk replay does. brisk trace --tree DIR makes a profile, and so does --auto: it traces the first \
+run of a program for 15 s at most. That run sees the directory read-only, and lasts until everything that the \
+program started has ended. If more than a tenth of the files change, brisk forgets the profile and records the \
+next run. If a program reads much that the profile lacks, brisk records the next run too and adds it.\n\n\
+With --audit the program does not take brisk's place: brisk traces it, as brisk trace does. It exits as the \
+program did, or with 128 and the number of the signal that ended it.\n\n\
+Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be executed and 127 if it does \
+not exist.\n\n\
 Examples:\n  \
   brisk run app.img -- bin/app\n  \
   brisk run app.img --auto --linger 0 -- bin/app\n  \
   brisk run root.img --root --bind /data:/data:ro -- /usr/bin/app\n  \
   brisk run app --profile app.profile -- bin/app")]
 pub struct Args {
-    /// The image, a program that carries one, such as an AppImage, or a directory, which is started from
-    /// with --profile or --auto.
+    /// The image, a file that contains one, such as an AppImage, or a directory (with --profile or --auto).
     #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
 
-    /// The byte at which the image starts in its file. [default: found by itself]
+    /// The byte of the file at which the image starts. [default: brisk finds it]
     #[arg(long, value_name = "BYTES")]
     offset: Option<u64>,
 
-    /// The program and its arguments. A program with a slash is taken from the image (bin/app),
-    /// one that starts with a slash as it is, and a bare name from PATH.
+    /// The program and its arguments. A name with a slash is a path in the image (bin/app), an absolute path is taken
+    /// as it is, and a bare name is looked up in PATH.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 
-    /// The directory to mount the image on; what it holds is covered, for the program only.
-    /// [default: the place that the image records, else the first of /mnt, /media and /srv that is
-    /// empty]
+    /// The directory to mount the image on. The mount hides its contents, from the program only. [default: the place
+    /// that the image records, else the first of /mnt, /media and /srv that is empty]
     #[arg(long, value_name = "DIR", conflicts_with = "root")]
     at: Option<PathBuf>,
 
     #[command(flatten)]
     surroundings: SurroundingsArgs,
 
-    /// Lets programs write where the image is. What they write is kept in memory, and lost when the
-    /// session ends.
+    /// Lets programs write where the image is. brisk keeps that in memory, and drops it when the session ends.
     #[arg(long, conflicts_with = "kernel")]
     writable: bool,
 
-    /// How long the image stays in memory after the last program that was started from it has
-    /// ended; 0 leaves nothing. That of the latest run counts. [default: 300]
+    /// How long the session stays after its last program; 0 leaves nothing. The value of the latest run counts.
+    /// [default: 300]
     #[arg(long, value_name = "SECONDS", conflicts_with = "kernel")]
     linger: Option<u32>,
 
-    /// Mounts through the kernel, for this run alone, without a process that serves. This needs
-    /// root.
+    /// Mounts through the kernel, for this run alone, without processes of brisk. Needs root.
     #[arg(long, conflicts_with_all = ["root", "bind", "with"])]
     kernel: bool,
 
-    /// Says what will be filled, or why not, and how long what the session was asked for took until
-    /// now. What was filled is shown by brisk stat. Of a profile, says what was replayed as soon as it
-    /// is.
+    /// Says what brisk will fill, or why not, and how long the session took to answer so far. With a profile, says
+    /// what was replayed, as soon as it is over.
     #[arg(short, long)]
     verbose: bool,
 
-    /// Fills memory with the pages of this hot pack, in place of IMAGE.hot beside the image or the
-    /// pack behind it.
+    /// Fills memory from this hot pack, in place of IMAGE.hot beside the image or the pack behind it.
     #[arg(long, value_name = "FILE", help_heading = FILL, conflicts_with_all = ["kernel", "no_fill"])]
     hot: Option<PathBuf>,
 
-    /// Fills no memory from hot packs: what programs ask for is read then.
+    /// Does not fill memory: programs wait for what they ask for.
     #[arg(long, help_heading = FILL, conflicts_with = "kernel")]
     no_fill: bool,
 
-    /// How many bytes of each image are filled at most; half of the free memory is a bound always.
-    /// [default: the whole hot pack]
+    /// Fills at most this many bytes for each image, and never more than half of the free memory. [default: the whole
+    /// hot pack]
     #[arg(long, value_name = "SIZE", help_heading = FILL, value_parser = parse_size,
           conflicts_with_all = ["kernel", "no_fill"])]
     fill_budget: Option<u64>,
@@ -142,17 +131,16 @@ pub struct Args {
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["kernel", "no_fill"])]
     fill_log: Option<PathBuf>,
 
-    /// Traces the program, in no session, and says at its end what of the image's hot pack it asked
-    /// for, what of it is useless, and what is missing.
+    /// Traces the program, without a session, and says at its end which pages of the hot pack it asked for, which are
+    /// useless, and which are missing.
     #[arg(long, help_heading = FILL, conflicts_with_all = ["kernel", "no_fill", "linger"])]
     audit: bool,
 
-    /// Prints what --audit found as one JSON object, to standard error too.
+    /// Prints the result of --audit as one JSON object, also to standard error.
     #[arg(long, help_heading = FILL, requires = "audit")]
     json: bool,
 
-    /// Replays this profile: what a launch asks for is read while the program starts. Of a directory,
-    /// or of an image with --kernel.
+    /// Replays this profile while the program starts. For a directory, or for an image with --kernel.
     #[arg(long, value_name = "PROFILE", help_heading = REPLAY)]
     profile: Option<PathBuf>,
 
@@ -160,14 +148,12 @@ pub struct Args {
     #[command(flatten, next_help_heading = REPLAY)]
     reading: ReadingArgs,
 
-    /// Learns a hot pack where there is none of use: the first run of a session is recorded, which
-    /// makes it slower, and when its launch is over the pack is made, for the next session. Of a
-    /// directory, the first run is traced, and its profile replayed by later ones. brisk auto lists
-    /// and forgets what was learned.
+    /// Learns from the first run and uses that later: a hot pack for an image that has none, or a profile for a
+    /// directory. The recorded run is slower. brisk auto lists and forgets what brisk has learned.
     #[arg(long, help_heading = LEARNING, conflicts_with_all = ["kernel", "no_fill", "profile"])]
     auto: bool,
 
-    /// How many bytes all learned hot packs and profiles may take; those not used for longest go first.
+    /// Limits the size of everything that brisk has learned. What was not used for longest goes first.
     #[arg(
         long,
         value_name = "SIZE",

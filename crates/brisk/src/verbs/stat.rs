@@ -15,8 +15,7 @@ use crate::names::{printable, shown};
 /// Which sessions to look at.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A session is what the runs of an image by one user share: see brisk run. Exits with 1 if \
-there is none.")]
+A session is what the runs of an image by one user share (see brisk run). Exits with 1 if there is none.")]
 pub struct Args {
     /// The image, or the directory that it is mounted on. [default: all sessions of the user]
     path: Option<PathBuf>,

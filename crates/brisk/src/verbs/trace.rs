@@ -23,85 +23,79 @@ use crate::surroundings::SurroundingsArgs;
 /// What to record.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image, and each tree at its own place, are served to the command and what it starts, to \
-nobody else, and nothing of them is in memory at first. They are \
-read-only without --writable. The system's other \
-files are not recorded. Whatever the command leaves running when the recording is cut is ended.\n\n\
-With neither an image nor a tree, the whole system is traced, which needs root: each page that the \
-kernel brings into memory for the command's processes, but no names that it looks up. For that the page \
-cache is emptied first, for all programs, and disks read nothing ahead until the command has ended. Not \
-recorded is what stays in memory, as other programs have it mapped (the C library), what the command \
-has written, and files on overlays and in memory.\n\n\
-With --root and no image, the first tree is the command's root directory. PATH is as the command sees \
-it.\n\n\
-The environment has the place of the image, or of the first tree, in BRISK_TREE.\n\n\
+brisk serves the image, and each tree at its own place, to the command and what it starts, and to nobody else. \
+Nothing of them is in memory at first, and they are read-only without --writable. brisk does not record the \
+system's other files. When the recording ends, brisk ends what the command has left running.\n\n\
+With neither an image nor a tree, brisk traces the whole system, which needs root: each page that the kernel \
+brings into memory for the command's processes, but no names. It empties the page cache first, for all programs, \
+and turns off the disks' read-ahead until the command has ended. It misses what stays in memory because other \
+programs have it mapped (the C library), what the command has written, and files on overlays and in memory.\n\n\
+With --root and no image, the first tree is the command's root directory. PATH is as the command sees it. \
+BRISK_TREE in the environment is the place of the image, or of the first tree.\n\n\
 A launch can be ready:\n  \
   exit           when the command exits\n  \
   after:SECONDS  after a time\n  \
-  file:PATH      when there is a file\n  \
+  file:PATH      when a file exists\n  \
   socket:PATH    when a Unix socket accepts a connection\n  \
   line:TEXT      when the text is in a line of its standard output or standard error\n  \
   window         when it shows a window on the X display that DISPLAY names\n  \
-  window:TITLE   when it shows one with this in its title or class\n\n\
-Exits with 0 if the profile was written, whatever the command exited with, or with 125 if brisk \
-failed, 126 if the command cannot be executed and 127 if there is none.\n\n\
+  window:TITLE   when it shows a window with this in its title or class\n\n\
+Exits with 0 if brisk wrote the profile, whatever the command exited with, or with 125 if brisk failed, 126 if \
+the command cannot be executed and 127 if it does not exist.\n\n\
 Examples:\n  \
   brisk trace --tree app -o app.profile -- app/bin/app\n  \
   brisk trace app.img --runs 3 --ready line:listening -- bin/app\n  \
   brisk trace -o boot.profile --ready after:10 -- /usr/bin/app")]
 pub struct Args {
-    /// The image to start from, or a program that carries one, such as an AppImage. Without it and
-    /// --tree, the whole system is traced, which needs root.
+    /// The image to start from, or a file that contains one, such as an AppImage. Without it and without --tree,
+    /// brisk traces the whole system, which needs root.
     image: Option<PathBuf>,
 
-    /// The byte at which the image starts in its file. [default: found by itself]
+    /// The byte of the file at which the image starts. [default: brisk finds it]
     #[arg(long, value_name = "BYTES", requires = "image")]
     offset: Option<u64>,
 
-    /// A directory that the command reads from; may be given several times.
+    /// A directory that the command reads from. May be repeated.
     #[arg(long = "tree", value_name = "DIR")]
     trees: Vec<PathBuf>,
 
-    /// The directory to mount the image on; what it holds is covered, for the command only.
-    /// [default: the place that the image records, else the first of /mnt, /media and /srv that is
-    /// empty]
+    /// The directory to mount the image on. The mount hides its contents, from the command only. [default: the place
+    /// that the image records, else the first of /mnt, /media and /srv that is empty]
     #[arg(long, value_name = "DIR", requires = "image", conflicts_with = "root")]
     at: Option<PathBuf>,
 
     #[command(flatten)]
     surroundings: SurroundingsArgs,
 
-    /// Leaves the page cache as it is when the whole system is traced: what is in it is not
-    /// recorded.
+    /// Does not empty the page cache before it traces the whole system. brisk then does not record what is in it.
     #[arg(long, conflicts_with_all = ["image", "trees"])]
     keep_cache: bool,
 
-    /// Lets the command write to the trees and to the image's place. What it writes is kept in
-    /// memory, and lost when it ends.
+    /// Lets the command write to the trees and to the image's place. brisk keeps that in memory, and drops it when
+    /// the command ends.
     #[arg(long)]
     writable: bool,
 
-    /// The profile to write. [default: IMAGE.profile, or DIR.profile of the only tree, or
-    /// trace.profile]
+    /// The profile to write. [default: IMAGE.profile, or DIR.profile if there is one tree, or trace.profile]
     #[arg(short, long, value_name = "PROFILE")]
     output: Option<PathBuf>,
 
-    /// How often to run the command. The profile has what every run asks for first.
+    /// How often to run the command. What every run asks for comes first in the profile.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// When the launch is over; what is asked for later is not recorded.
+    /// When the launch is over. brisk records nothing later.
     #[arg(long, value_name = "WHEN", default_value = "exit",
           value_parser = clap::builder::OsStringValueParser::new().try_map(parse_readiness))]
     ready: Readiness,
 
-    /// No progress bar.
+    /// Shows no progress.
     #[arg(short, long)]
     quiet: bool,
 
-    /// The command and its arguments. A program with a slash is taken from the image (bin/app), one
-    /// that starts with a slash as it is, and a bare name from PATH.
+    /// The command and its arguments. A name with a slash is a path in the image (bin/app), an absolute path is taken
+    /// as it is, and a bare name is looked up in PATH.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

@@ -10,16 +10,15 @@ use crate::answer::Answer;
 /// What to end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A session is what the runs of an image by one user share: see brisk run. Everybody ends their own, and \
-unmounts what they have mounted. What root has mounted, and what --kernel has, root unmounts. Only images \
-are unmounted, nothing else.")]
+A session is what the runs of an image by one user share (see brisk run). Users end their own sessions and \
+unmount their own mounts. Root unmounts what root has mounted, and what --kernel has. brisk unmounts only \
+images.")]
 pub struct Args {
-    /// The directory that the image is mounted on, or the image, to end its sessions.
+    /// The directory that the image is mounted on, or the image whose sessions are to end.
     path: PathBuf,
 
-    /// Ends a session with its last program, and lets nobody join it. Takes a mount out of the tree
-    /// of directories at once, even if programs use it; the kernel lets go of the image when the
-    /// last of them ends.
+    /// Ends a session with its last program, and lets no run join it. Hides a mount at once, even if programs use it;
+    /// the kernel lets go of the image when the last of them ends.
     #[arg(short, long)]
     lazy: bool,
 }

@@ -23,26 +23,23 @@ use crate::progress::Progress;
 /// What to check.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Reads and decodes every inode, listing, block and extended attribute, and checks the \
-digest of each section behind the image; and compares every page of its hot pack, behind the \
-image or beside it, with the contents of the image. Prints a line for each fault, with the file \
-that it harms.\n\n\
-SquashFS itself has no checksums: damage that still decodes, as in blocks that are stored \
-raw, is not seen. brisk diff compares an image with what it was made of.\n\n\
-Exits with 0 if the image is sound, with 1 if it or its hot pack is damaged, if the pack is \
-of another image, or if the image is not what its recipe makes, and with 2 if it cannot be \
-read.")]
+Reads and decodes every inode, listing, block and extended attribute, and checks the digest of each section \
+behind the image. Compares every page of the hot pack, behind the image or beside it, with the contents of the \
+image. Prints a line for each fault, with the file that it harms.\n\n\
+SquashFS itself has no checksums: verify does not see damage that still decodes, for example in blocks that are \
+stored raw. brisk diff compares an image with what it was made of.\n\n\
+Exits with 0 if the image is sound; with 1 if it or its hot pack is damaged, if the pack is of another image, or \
+if the image is not what its recipe makes; and with 2 if brisk cannot read it.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// The hot pack to compare with the image, beside the one that is behind it. [default:
-    /// IMAGE.hot, if there is one]
+    /// A hot pack to compare with the image, in addition to the one behind it. [default: IMAGE.hot, if it exists]
     #[arg(long, value_name = "HOT")]
     hot: Option<PathBuf>,
 
-    /// Makes the image again from its own contents and the recipe recorded in it, in a temporary
-    /// file in TMPDIR, or else beside the image, and compares every byte.
+    /// Packs the image again from its own contents and the recipe that it records, into a temporary file in TMPDIR,
+    /// or else beside the image, and compares every byte.
     #[arg(long)]
     rebuild: bool,
 

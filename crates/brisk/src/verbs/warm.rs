@@ -22,20 +22,19 @@ use crate::size::parse_size;
 /// What to read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Of an image, the file is read, with the hot pack beside it (IMAGE.hot) first; of a directory, each \
-regular file in it; of a profile, the pages that it lists, as brisk replay does. What is in memory \
-already is not read again. It stays there until the system needs the memory for something else.")]
+Of an image, brisk reads the hot pack beside it (IMAGE.hot) and then the file. Of a directory, it reads each \
+regular file, and of a profile the pages that it lists, as brisk replay does. It does not read again what is in \
+memory already. Everything stays in memory until the system needs the room.")]
 pub struct Args {
     /// The image, the directory, or the profile.
     #[arg(value_name = "IMAGE|DIR|PROFILE")]
     what: PathBuf,
 
-    /// Where the files of a directory or image of the profile are now; may be given several times.
-    /// [default: where they were recorded]
+    /// Where the files of a recorded directory or image are now. May be repeated. [default: where they were recorded]
     #[arg(long, value_name = "DIR")]
     at: Vec<PathBuf>,
 
-    /// How many bytes are read at most; half of the free memory is a bound always. [default: all]
+    /// Reads at most this many bytes, and never more than half of the free memory. [default: everything]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     budget: Option<u64>,
 
@@ -47,7 +46,7 @@ pub struct Args {
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     quiet: bool,
 
-    /// Says what is read before it is.
+    /// Says first what it will read.
     #[arg(short, long)]
     verbose: bool,
 }
