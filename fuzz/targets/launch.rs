@@ -2,7 +2,9 @@
 //! more memory than the run allows, and never a page that is not one.
 #![no_main]
 
-use brisk_image::{HotPack, Limits, PAGE, Profile};
+use brisk_image::hot_pack::HotPack;
+use brisk_image::Limits;
+use brisk_image::profile::{PAGE, Profile};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -13,10 +13,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use arbitrary::Arbitrary;
-use brisk_image::{
-    Bcj, Compression, FileType, Image, ImageWriter, InodeKind, InodeRef, OpenOptions, PlanRules,
-    Tree, TreeRules,
-};
+use brisk_image::{Bcj, Compression, FileType, Image, ImageWriter, InodeKind, InodeRef, OpenOptions, PlanRules, Tree, TreeRules};
 use libfuzzer_sys::{Corpus, fuzz_target};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 

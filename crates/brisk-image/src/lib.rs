@@ -1,30 +1,35 @@
 /*!
 Reads and writes SquashFS 4.0 images.
 
-The central type is [`Image`], a checked view of an image: from it come inodes ([`Inode`]), the
-entries of directories ([`Image::read_dir`]) and the contents of files ([`FileReader`]).
-[`ImageWriter`] makes an image of a [`Tree`], which is a directory, a tar archive or another image.
-A [`Profile`] says which pages of it a launch asks for, and a [`HotPack`] holds them in that order.
+The central type is [`Image`], a checked view of an image. It gives inodes ([`Inode`]), the entries
+of directories ([`Image::read_dir`]) and the contents of files ([`Image::read`], [`FileReader`]).
+
+[`ImageWriter`] writes a [`Tree`] as an image. A tree comes from a directory, a tar archive or another
+image, and a [`TreeBuilder`] makes or changes one piece by piece. [`Extractor`] writes an image into a
+directory.
+
+Programs that start from an image need two modules more: a [`profile`] says which pages a launch asks
+for, and a [`hot_pack`] holds those pages in that order.
 
 # Example
 
 ```
-use brisk_image::{Image, ImageWriter, Tree, TreeRules};
+use brisk_image::{Image, ImageWriter, TreeBuilder, TreeEntry};
 
 # fn main() -> Result<(), Box<dyn std::error::Error>> {
-let dir = tempfile::tempdir()?;
-std::fs::create_dir(dir.path().join("app"))?;
-std::fs::write(dir.path().join("app/hello"), "hello, world")?;
-
-let tree = Tree::from_directory(dir.path().join("app"), &TreeRules::default())?;
-let path = dir.path().join("app.img");
-ImageWriter::new().write(&tree, &path)?;
+# let dir = tempfile::tempdir()?;
+# let path = dir.path().join("app.img");
+let mut tree = TreeBuilder::new();
+tree.add("hello", TreeEntry::file("hello, world"))?;
+ImageWriter::new().write(&tree.finish(), &path)?;
 
 let image = Image::open(&path)?;
 assert_eq!(image.read("hello")?, b"hello, world");
 # Ok(())
 # }
 ```
+
+`Tree::from_directory(path, &TreeRules::default())` packs a directory in the place of the builder.
 
 # Trust
 
@@ -43,9 +48,10 @@ All bytes of an image are untrusted. Nothing reached from [`Image::open`] panics
 mod codec;
 mod error;
 mod format;
+pub mod hot_pack;
 mod ordered;
 mod plan;
-mod profile;
+pub mod profile;
 mod read;
 mod tree;
 mod work;
@@ -56,36 +62,44 @@ pub use codec::{Bcj, BcjSet, Codec, Compression};
 pub use error::{Error, ErrorKind, Result};
 pub use format::codec_options::CodecOptions;
 pub use format::inode::FileType;
-pub use plan::{Placement, Plan, PlanFile, PlanRules, Storage};
-pub use profile::audit::{Audit, Audited, AuditedFile};
-pub use profile::builder::{Named, ProfileBuilder, Recorded, RootId};
-pub use profile::compare::{PagesOfBoth, ProfileDifference};
-pub use profile::hot_pack::{FrameReader, HotChecked, HotFile, HotFrame, HotLookUp, HotPack};
-pub use profile::origin::Origin;
-pub use profile::staleness::{FileState, PagesByState, Staleness};
-pub use profile::{
-    Demand, LookUp, PAGE, PageRange, Profile, ProfileDirectory, ProfileFile, Ready, Root, RootKind,
-    Step, Touch,
-};
-pub use read::check::Checked;
+pub use plan::PlanRules;
 pub use read::dir_reader::{DirEntry, ReadDir};
-pub use read::extractor::{ExtractSummary, Extractor};
+pub use read::extractor::Extractor;
 pub use read::file_reader::{FileReader, Piece, StoredAs};
 pub use read::file_stream::FileStream;
 pub use read::image::{Image, OpenOptions};
-pub use read::inode_reader::{Device, Directory, File, Inode, InodeKind, InodeRef};
+pub use read::inode_reader::{Inode, InodeKind, InodeRef};
 pub use read::limits::Limits;
-pub use read::usage::{LargeFile, SizeStep, Stored, Usage};
 pub use read::walk::{Walk, WalkEntry};
 pub use read::xattr_reader::Xattr;
 pub use tree::Tree;
 pub use tree::builder::TreeBuilder;
-pub use tree::compare::{Aspect, Change, Difference};
 pub use tree::entry::TreeEntry;
 pub use tree::mode_change::ModeChange;
 pub use tree::rules::{Times, TreeRules};
 pub use work::Work;
-pub use write::data_writer::Tally;
-pub use write::hot_pack_writer::{HotPackWriter, HotSummary, Prefer};
-pub use write::image_writer::{ImageWriter, Summary};
+pub use write::image_writer::ImageWriter;
 pub use write::recipe::Recipe;
+
+/// What the kinds of inodes have that only one of them has.
+pub mod inode {
+    pub use crate::read::inode_reader::{Device, Directory, File};
+}
+
+/// What makes one tree differ from another.
+pub mod compare {
+    pub use crate::tree::compare::{Aspect, Change, Difference};
+}
+
+/// What the bytes of an image are used for.
+pub mod usage {
+    pub use crate::read::usage::{LargeFile, SizeStep, Stored, Usage};
+}
+
+/// What long work has done.
+pub mod summary {
+    pub use crate::read::check::Checked;
+    pub use crate::read::extractor::ExtractSummary;
+    pub use crate::write::data_writer::Tally;
+    pub use crate::write::image_writer::Summary;
+}

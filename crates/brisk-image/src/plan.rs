@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 
 /// What to do with every file of a tree that has contents, in the order in which to store them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Each file once.
     pub placements: Vec<Placement>,
 }
 
 /// What to do with the contents of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placement {
+pub(crate) struct Placement {
     /// The file, by its number in the tree that the plan was made for.
     pub file: usize,
     /// Files of different classes share no block, so that reading one class decodes nothing of
@@ -30,7 +30,7 @@ pub struct Placement {
 
 /// How the bytes of a file are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Storage {
+pub(crate) enum Storage {
     /// With the codec of the image, where that makes them smaller; a small file may share a block
     /// with others.
     Coded,
@@ -41,7 +41,7 @@ pub enum Storage {
 
 /// A file that a plan is made for.
 #[derive(Debug, Clone, Copy)]
-pub struct PlanFile<'a> {
+pub(crate) struct PlanFile<'a> {
     /// The path from the root of the tree.
     pub path: &'a Path,
     /// The number by which the plan names the file.
@@ -58,7 +58,7 @@ pub struct PlanRules {
 impl PlanRules {
     /// Files that match an earlier pattern of `order` come before those that match a later one,
     /// and all of them, in a class of their own, before the rest. Files that match one of `raw`
-    /// are stored [raw](Storage::Raw).
+    /// are stored raw: as they are, in one piece that can be mapped.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl PlanRules {
     }
 
     /// The plan for `files`, which stand in the order that those without a rule are to have.
-    pub fn plan<'a>(&self, files: impl IntoIterator<Item = PlanFile<'a>>) -> Result<Plan> {
+    pub(crate) fn plan<'a>(&self, files: impl IntoIterator<Item = PlanFile<'a>>) -> Result<Plan> {
         let (order, raw) = self.matchers()?;
         let mut ranked: Vec<(usize, Placement)> = files
             .into_iter()

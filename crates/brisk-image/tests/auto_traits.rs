@@ -1,11 +1,15 @@
 //! What can go to another thread, and be used from several at once, does so by its type: this
 //! program does not compile otherwise.
 
+use brisk_image::compare::Difference;
+use brisk_image::hot_pack::{HotPack, HotPackWriter};
+use brisk_image::profile::{Origin, Profile, ProfileBuilder};
+use brisk_image::summary::{Checked, ExtractSummary, Summary};
+use brisk_image::usage::Usage;
 use brisk_image::{
-    Bcj, BcjSet, Checked, Codec, CodecOptions, Compression, Difference, DirEntry, Error, ErrorKind,
-    ExtractSummary, Extractor, FileReader, FileStream, HotPack, HotPackWriter, Image, ImageWriter,
-    Inode, Limits, ModeChange, OpenOptions, Origin, Piece, PlanRules, Profile, ProfileBuilder,
-    ReadDir, Recipe, Summary, Tree, TreeBuilder, TreeRules, Usage, Walk, WalkEntry, Work, Xattr,
+    Bcj, BcjSet, Codec, CodecOptions, Compression, DirEntry, Error, ErrorKind, Extractor,
+    FileReader, FileStream, Image, ImageWriter, Inode, Limits, ModeChange, OpenOptions, Piece,
+    PlanRules, ReadDir, Recipe, Tree, TreeBuilder, TreeRules, Walk, WalkEntry, Work, Xattr,
 };
 
 fn goes_to_threads<T: Send + Sync>() {}
@@ -54,5 +58,5 @@ fn profiles_and_hot_packs_go_to_threads() {
     is_kept_anywhere::<HotPack>();
     is_kept_anywhere::<HotPackWriter>();
     // Each thread has its own.
-    goes_to_another_thread::<brisk_image::FrameReader>();
+    goes_to_another_thread::<brisk_image::hot_pack::FrameReader>();
 }

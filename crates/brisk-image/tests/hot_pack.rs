@@ -7,10 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use brisk_image::hot_pack::{HotPack, HotPackWriter, HotSummary, Prefer};
+use brisk_image::profile::{Named, Origin, PAGE, Profile, ProfileBuilder, RootKind, Touch};
 use brisk_image::{
-    Codec, Compression, ErrorKind, HotPack, HotPackWriter, HotSummary, Image, ImageWriter, Limits,
-    Named, OpenOptions, Origin, PAGE, Prefer, Profile, ProfileBuilder, RootKind, Times, Touch,
-    Tree, TreeRules, Work,
+    Codec, Compression, ErrorKind, Image, ImageWriter, Limits, OpenOptions, Times, Tree, TreeRules,
+    Work,
 };
 use support::{Random, noise, run, text};
 

@@ -8,10 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use brisk_image::{
-    ErrorKind, FileState, Image, ImageWriter, Limits, Named, Origin, PAGE, Profile, ProfileBuilder,
-    RootKind, Tree, TreeRules, Work,
-};
+use brisk_image::profile::{FileState, Named, Origin, PAGE, Profile, ProfileBuilder, RootKind};
+use brisk_image::{ErrorKind, Image, ImageWriter, Limits, Tree, TreeRules, Work};
 use proptest::prelude::*;
 
 const TEXT: &str = r#"{
@@ -57,7 +55,8 @@ fn text_is_read_and_written_again_the_same() {
         Path::new(OsStr::from_bytes(b"lib/\xff"))
     );
     let demand = profile.demand_by_root();
-    let of = |d: &brisk_image::Demand| (d.files, d.pages, d.bytes, d.ranges, d.found, d.absent);
+    let of =
+        |d: &brisk_image::profile::Demand| (d.files, d.pages, d.bytes, d.ranges, d.found, d.absent);
     assert_eq!(of(&demand[0]), (2, 6, 24096, 2, 1, 1));
     assert_eq!(of(&demand[1]), (1, 240, 240 * PAGE, 1, 0, 0));
 }
@@ -356,7 +355,7 @@ fn one_changed_package_leaves_nine_tenths_of_the_ranges() {
     let tree = dir.path().join("tree");
     let profile = packages(&tree);
     let check = |origin: &Origin| profile.check(origin, &Work::new().threads(2)).unwrap();
-    let pages = |s: &brisk_image::Staleness| {
+    let pages = |s: &brisk_image::profile::Staleness| {
         (
             s.pages.same,
             s.pages.changed,
@@ -423,7 +422,7 @@ fn two_profiles_are_compared_page_by_page() {
     let a = of(r#"["pages",0,0,4,0,1],["pages",1,0,5,0,1]"#);
     let b = of(r#"["pages",0,2,4,0,1],["pages",2,0,1,0,1],["pages",1,0,5,0,1]"#);
     let difference = a.compare(&b);
-    let of = |p: &brisk_image::PagesOfBoth| (p.only_first, p.only_second, p.both);
+    let of = |p: &brisk_image::profile::PagesOfBoth| (p.only_first, p.only_second, p.both);
     assert_eq!(of(&difference.total), (2, 3, 7));
     let files: Vec<_> = difference
         .files

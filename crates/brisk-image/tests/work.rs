@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use brisk_image::hot_pack::{HotPackWriter, Prefer};
+use brisk_image::profile::{Named, Origin, Profile, ProfileBuilder, RootKind};
 use brisk_image::{
-    Compression, ErrorKind, Extractor, HotPackWriter, Image, ImageWriter, Named, OpenOptions,
-    Origin, PlanRules, Prefer, Profile, ProfileBuilder, RootKind, Tree, TreeRules, Work,
+    Compression, ErrorKind, Extractor, Image, ImageWriter, OpenOptions, PlanRules, Tree, TreeRules,
+    Work,
 };
 use support::{noise, text};
 
@@ -247,7 +249,8 @@ fn whatever_takes_long_can_be_cancelled() {
     HotPackWriter::new()
         .write(&profile, &origin, &hot)
         .expect("it is written");
-    let pack = brisk_image::HotPack::open(&hot, &Default::default()).expect("it is a pack");
+    let pack =
+        brisk_image::hot_pack::HotPack::open(&hot, &Default::default()).expect("it is a pack");
     let none = |_: bool| {};
     let mut targets = 0..;
     let targets = std::cell::RefCell::new(&mut targets);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use brisk_image::{Named, PAGE, Profile, ProfileBuilder, Touch};
+use brisk_image::profile::{Named, PAGE, Profile, ProfileBuilder, Touch};
 
 /// Pages in a block of 128 KiB, which SquashFS images have as a default and other fills work by.
 const BLOCK: u64 = 32;
@@ -110,7 +110,7 @@ fn directory_id(number: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brisk_image::RootKind;
+    use brisk_image::profile::RootKind;
     use std::ffi::OsStr;
 
     fn recorded() -> Profile {

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_image::{Limits, PAGE, Profile};
+use brisk_image::Limits;
+use brisk_image::profile::{PAGE, Profile};
 use brisk_mount::PageEvent;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use brisk_image::{Named, PAGE, ProfileBuilder, RootKind};
+use brisk_image::profile::{Named, PAGE, ProfileBuilder, RootKind};
 
 use super::contender::Start;
 use super::format::Format;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use brisk_image::Profile;
+use brisk_image::profile::Profile;
 
 use super::recipe::Recipe;
 use super::undo::Undo;
@@ -208,7 +208,7 @@ pub fn version(tool: &str, argument: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brisk_image::{Named, PAGE, ProfileBuilder, RootKind};
+    use brisk_image::profile::{Named, PAGE, ProfileBuilder, RootKind};
     use std::time::Duration;
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use brisk_image::{Named, PAGE, Profile, ProfileBuilder, Touch};
+use brisk_image::profile::{Named, PAGE, Profile, ProfileBuilder, Touch};
 
 use super::walk::WalkedFile;
 
@@ -95,7 +95,7 @@ pub fn profile(right: &Profile, tree: &Path, files: &[WalkedFile]) -> Result<Pro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brisk_image::RootKind;
+    use brisk_image::profile::RootKind;
 
     #[test]
     fn no_page_is_one_that_is_asked_for() {

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use brisk_image::{HotSummary, ImageWriter, Prefer};
+use brisk_image::ImageWriter;
+use brisk_image::hot_pack::{HotSummary, Prefer};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
-use brisk_image::Profile;
+use brisk_image::profile::Profile;
 use brisk_mount::PageEvent;
 use serde::{Deserialize, Serialize};
 
@@ -204,7 +204,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brisk_image::{Named, PAGE, ProfileBuilder, RootKind};
+    use brisk_image::profile::{Named, PAGE, ProfileBuilder, RootKind};
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 

@@ -12,7 +12,9 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{Compression, HotPack, ImageWriter, Limits, Profile, Times, Tree, TreeRules};
+use brisk_image::hot_pack::HotPack;
+use brisk_image::profile::Profile;
+use brisk_image::{Compression, ImageWriter, Limits, Times, Tree, TreeRules};
 use rustix::process::{Pid, Signal, kill_process};
 use staging::documented::assert_documented;
 use staging::{Stage, each_user};

@@ -13,10 +13,9 @@ use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{
-    HotPack, HotPackWriter, Image, ImageWriter, Limits, Named, Origin, Prefer, Profile,
-    ProfileBuilder, RootKind, Tree, TreeRules,
-};
+use brisk_image::hot_pack::{HotPack, HotPackWriter, Prefer};
+use brisk_image::profile::{Named, Origin, Profile, ProfileBuilder, RootKind};
+use brisk_image::{Image, ImageWriter, Limits, Tree, TreeRules};
 use brisk_io::Residency;
 use nix::sys::ptrace;
 use rustix::process::{Pid, Signal, kill_process};

@@ -5,7 +5,8 @@ mod sandbox;
 use std::fs;
 use std::process::Command;
 
-use brisk_image::{Error, HotPack, Limits};
+use brisk_image::hot_pack::HotPack;
+use brisk_image::{Error, Limits};
 use sandbox::{Outcome, Sandbox, noise};
 use serde_json::{Value, json};
 

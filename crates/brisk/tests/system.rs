@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{Limits, Profile, RootKind, Touch};
+use brisk_image::Limits;
+use brisk_image::profile::{Profile, RootKind, Touch};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use staging::{Stage, watched};
 

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use brisk_image::{Limits, Profile, Touch};
+use brisk_image::Limits;
+use brisk_image::profile::{Profile, Touch};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use staging::{Stage, each_user};
 

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{Limits, Profile};
+use brisk_image::Limits;
+use brisk_image::profile::Profile;
 use staging::{Stage, each_user};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{

@@ -16,7 +16,6 @@
 pub(crate) mod codec_options;
 pub(crate) mod data_block;
 pub(crate) mod dir_listing;
-pub(crate) mod hot_pack;
 pub(crate) mod inode;
 pub(crate) mod metadata;
 pub(crate) mod path_rules;
@@ -29,7 +28,8 @@ pub(crate) mod xattr;
 mod tests {
     use std::mem::offset_of;
 
-    use super::{hot_pack, inode, section, superblock};
+    use super::{inode, section, superblock};
+    use crate::hot_pack::format as hot_pack;
 
     const PAGE: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),

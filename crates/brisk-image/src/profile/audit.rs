@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::{Serialize, Serializer};
 
 use super::compare::PagesOfBoth;
-use super::hot_pack::HotPack;
 use super::page_set::PageSet;
 use super::{Profile, Touch};
+use crate::hot_pack::HotPack;
 
 /// What a launch asked for, beside what a hot pack would have put into memory for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

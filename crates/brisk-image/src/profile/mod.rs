@@ -1,15 +1,23 @@
-//! What a launch asked for: the list of it, where its files are, and the pack of its pages.
+//! Profiles: what a launch asked for, and where its files are.
+//!
+//! A [`ProfileBuilder`] records a [`Profile`]. An [`Origin`] is the tree or the image that a profile is
+//! compared with.
 
 pub(crate) mod audit;
 pub(crate) mod builder;
 pub(crate) mod compare;
 pub(crate) mod digests;
-pub(crate) mod hot_pack;
 pub(crate) mod merge;
 pub(crate) mod origin;
 pub(crate) mod page_set;
 pub(crate) mod staleness;
 pub(crate) mod text;
+
+pub use audit::{Audit, Audited, AuditedFile};
+pub use builder::{Named, ProfileBuilder, Recorded, RootId};
+pub use compare::{PagesOfBoth, ProfileDifference};
+pub use origin::Origin;
+pub use staleness::{FileState, PagesByState, Staleness};
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -21,13 +29,13 @@ use page_set::PageSet;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::path_rules::{PATH_MAX, file_path_fault, name_fault, path_fault};
 
-/// Bytes of a page in a [`Profile`] and in a [`HotPack`](crate::HotPack), on every machine.
+/// Bytes of a page in a [`Profile`] and in a [`HotPack`](crate::hot_pack::HotPack), on every machine.
 pub const PAGE: u64 = 4096;
 
 /// What a launch asked for: ranges of pages and look-ups of names, in the order in which they were
 /// first asked for.
 ///
-/// Made by a [`ProfileBuilder`](crate::ProfileBuilder) or read from its text
+/// Made by a [`ProfileBuilder`] or read from its text
 /// ([`Profile::from_text`]); [`Profile::merge`] makes one of several.
 ///
 /// 1. `runs` is at least 1, and each step was seen in 1 to `runs` of them.

@@ -86,7 +86,7 @@ const PLAIN_DIRECTORY: Attributes = Attributes {
 /// 1. Inode 0 is the root, a directory.
 /// 2. `names` of an inode is how many directories' names lead to it; the root has one more. An
 ///    inode without a name is never reached again.
-/// 3. A directory has one name at most, and each name passed [`check_name`].
+/// 3. A directory has one name at most, and each name passed `check_name`.
 /// 4. `xattrs` of an inode is a number below the length of `xattr_sets`.
 #[derive(Debug)]
 pub struct TreeBuilder {

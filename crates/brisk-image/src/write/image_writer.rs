@@ -10,7 +10,6 @@ use serde::Serialize;
 use zerocopy::IntoBytes;
 
 use super::data_writer::{self, DataOptions, Tally};
-use super::hot_pack_writer::{HotPackWriter, HotSummary, Prefer};
 use super::metadata_writer::MetadataWriter;
 use super::output::{Output, OutputFile, directory_of};
 use super::recipe::Recipe;
@@ -23,6 +22,7 @@ use crate::format::metadata::MetadataHeader;
 use crate::format::section::{self, SectionKind};
 use crate::format::superblock::{self, MAGIC, NO_TABLE, Superblock, flag};
 use crate::format::table::Fragment;
+use crate::hot_pack::writer::{HotPackWriter, HotSummary, Prefer};
 use crate::plan::{PlanFile, PlanRules, Storage};
 use crate::profile::Profile;
 use crate::profile::origin::Origin;

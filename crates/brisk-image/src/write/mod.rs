@@ -2,7 +2,6 @@
 
 pub(crate) mod data_writer;
 pub(crate) mod duplicates;
-pub(crate) mod hot_pack_writer;
 pub(crate) mod image_writer;
 pub(crate) mod inode_writer;
 pub(crate) mod metadata_writer;

@@ -6,7 +6,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use brisk_image::{ExtractSummary, Extractor, Image};
+use brisk_image::summary::ExtractSummary;
+use brisk_image::{Extractor, Image};
 
 /// The user that a test is, where it must not be root.
 pub const NOBODY: u32 = 65_534;

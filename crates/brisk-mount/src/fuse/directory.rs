@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brisk_image::Device;
+use brisk_image::inode::Device;
 use brisk_io::ReadAt;
 use rustix::fs::{
     Dir, FileType, Mode, OFlags, fstatvfs, getxattr, listxattr, major, minor, openat, readlinkat,

@@ -18,10 +18,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{
-    Codec, ErrorKind, HotFile, HotFrame, HotPack, Image, InodeKind, InodeRef, Limits, PAGE,
-    PageRange,
-};
+use brisk_image::hot_pack::{HotFile, HotFrame, HotPack};
+use brisk_image::profile::{PAGE, PageRange};
+use brisk_image::{Codec, ErrorKind, Image, InodeKind, InodeRef, Limits};
 use brisk_io::page_size;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
 use rustix::io::Errno;

@@ -1,6 +1,7 @@
 //! Inodes of an image as nodes of a file system.
 
-use brisk_image::{Device, FileReader, FileType, Image, Inode, InodeKind, InodeRef};
+use brisk_image::inode::Device;
+use brisk_image::{FileReader, FileType, Image, Inode, InodeKind, InodeRef};
 use rustix::fs::makedev;
 use rustix::io::Errno;
 use zerocopy::FromZeros;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brisk_image::{HotFrame, HotPack};
+use brisk_image::hot_pack::{HotFrame, HotPack};
 use brisk_io::{
     AlignedBuf, DIRECT_ALIGNMENT, cached_pages, largest_advice, open_direct, page_size,
     read_at_least,
@@ -269,7 +269,9 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use brisk_image::{HotPackWriter, Limits, Named, Origin, ProfileBuilder, RootKind};
+    use brisk_image::Limits;
+    use brisk_image::hot_pack::HotPackWriter;
+    use brisk_image::profile::{Named, Origin, ProfileBuilder, RootKind};
 
     use super::*;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use brisk_image::{Named, PAGE, ProfileBuilder, Ready, Recorded, RootId, RootKind};
+use brisk_image::profile::{Named, PAGE, ProfileBuilder, Ready, Recorded, RootId, RootKind};
 
 use super::listing::entries;
 use super::wire::{EntryOut, ROOT};

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use brisk_image::{Limits, Profile};
+use brisk_image::Limits;
+use brisk_image::profile::Profile;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::disk::DiskCharge;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{Origin, PAGE, Profile, Root, RootKind};
+use brisk_image::profile::{Origin, PAGE, Profile, Root, RootKind};
 use brisk_io::{
     Charge, DiskReads, Extent, Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions,
     plan_extents,

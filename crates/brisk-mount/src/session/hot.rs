@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brisk_image::HotPack;
+use brisk_image::hot_pack::HotPack;
 use rustix::process::geteuid;
 
 use super::key::Key;

@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use brisk_image::{HotPackWriter, Image, Limits, Origin, Profile, RootKind};
+use brisk_image::hot_pack::HotPackWriter;
+use brisk_image::profile::{Origin, Profile, RootKind};
+use brisk_image::{Image, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{PidfdFlags, getpid, nice, pidfd_open};

@@ -19,7 +19,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use brisk_image::{HotPack, Limits, Profile, RootKind};
+use brisk_image::Limits;
+use brisk_image::hot_pack::HotPack;
+use brisk_image::profile::{Profile, RootKind};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens,
     openat, renameat, statat, symlinkat, unlinkat,
@@ -439,7 +441,7 @@ pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brisk_image::{Named, ProfileBuilder};
+    use brisk_image::profile::{Named, ProfileBuilder};
     use std::os::unix::fs::PermissionsExt;
 
     fn packs() -> (tempfile::TempDir, LearnedPacks) {

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use brisk_image::{Image, OpenOptions, RootKind};
+use brisk_image::profile::RootKind;
+use brisk_image::{Image, OpenOptions};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 

@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use brisk_image::{Limits, Profile};
+use brisk_image::Limits;
+use brisk_image::profile::Profile;
 
 use super::Traced;
 use crate::error::{Cause, Error, ErrorKind};

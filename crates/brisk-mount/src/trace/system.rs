@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use brisk_image::{Named, ProfileBuilder, Ready, Recorded, RootKind};
+use brisk_image::profile::{Named, ProfileBuilder, Ready, Recorded, RootKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use brisk_image::{Aspect, Change, Difference, Image, Tree, TreeRules, Work};
+use brisk_image::compare::{Aspect, Change, Difference};
+use brisk_image::{Image, Tree, TreeRules, Work};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::bail;
-use brisk_image::{ExtractSummary, Extractor};
+use brisk_image::Extractor;
+use brisk_image::summary::ExtractSummary;
 use indicatif::BinaryBytes;
 use serde::Serialize;
 

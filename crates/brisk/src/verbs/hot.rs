@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
-use brisk_image::{HotPackWriter, HotSummary, TreeRules};
+use brisk_image::TreeRules;
+use brisk_image::hot_pack::{HotPackWriter, HotSummary};
 use serde::Serialize;
 
 use super::profile::{open, origin};

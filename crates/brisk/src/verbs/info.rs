@@ -3,7 +3,9 @@
 use std::io::{self, BufWriter, Write};
 
 use anyhow::Context;
-use brisk_image::{CodecOptions, HotPack, Image, LargeFile, Recipe, SizeStep, Usage};
+use brisk_image::hot_pack::HotPack;
+use brisk_image::usage::{LargeFile, SizeStep, Usage};
+use brisk_image::{CodecOptions, Image, Recipe};
 use serde_json::{Value, json};
 
 use crate::answer::Answer;

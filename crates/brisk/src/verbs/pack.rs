@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use brisk_image::hot_pack::HotSummary;
+use brisk_image::summary::Summary;
 use brisk_image::{
-    Bcj, Codec, Compression, HotSummary, ImageWriter, ModeChange, PlanRules, Summary, Times, Tree,
-    TreeRules,
+    Bcj, Codec, Compression, ImageWriter, ModeChange, PlanRules, Times, Tree, TreeRules,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;

@@ -4,10 +4,8 @@ use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use brisk_image::{
-    Demand, FileState, Image, Limits, Origin, PAGE, PagesOfBoth, Profile, ProfileFile, Tree,
-    TreeRules, Work,
-};
+use brisk_image::profile::{Demand, FileState, Origin, PAGE, PagesOfBoth, Profile, ProfileFile};
+use brisk_image::{Image, Limits, Tree, TreeRules, Work};
 use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use brisk_image::{Limits, Profile};
+use brisk_image::Limits;
+use brisk_image::profile::Profile;
 use brisk_mount::{
     BackgroundReplay, DiskCharge, GivenUp, PlainLaunch, Replay, Replayed, with_reasons,
 };

@@ -5,7 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use brisk_image::{Origin, Profile, Tree, TreeRules, Work};
+use brisk_image::profile::{Origin, Profile};
+use brisk_image::{Tree, TreeRules, Work};
 use brisk_mount::{
     DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
 };

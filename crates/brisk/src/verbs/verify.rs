@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use brisk_image::{
-    Checked, ErrorKind, HotChecked, HotPack, Image, ImageWriter, Limits, Origin, Recipe, Tree,
-    TreeRules, Work,
-};
+use brisk_image::hot_pack::{HotChecked, HotPack};
+use brisk_image::profile::Origin;
+use brisk_image::summary::Checked;
+use brisk_image::{ErrorKind, Image, ImageWriter, Limits, Recipe, Tree, TreeRules, Work};
 use brisk_io::ReadAt;
 use serde::Serialize;
 

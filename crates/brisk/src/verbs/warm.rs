@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use brisk_image::{Image, Limits, Profile};
+use brisk_image::profile::Profile;
+use brisk_image::{Image, Limits};
 use brisk_mount::{DiskCharge, Replay, warm};
 use indicatif::BinaryBytes;
 use serde_json::json;

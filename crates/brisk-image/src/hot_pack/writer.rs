@@ -13,19 +13,18 @@ use serde::Serialize;
 use twox_hash::XxHash3_64;
 use zerocopy::IntoBytes;
 
-use super::output::{Output, OutputFile, directory_of};
+use super::format::{
+    self, DirectoryWire, FileWire, FrameWire, HeaderWire, LookUpWire, RAW, RangeWire, TableWire,
+};
 use crate::codec::{Codec, Compression, Encoder};
 use crate::error::{Error, Result};
-use crate::format::hot_pack::{
-    self as format, DirectoryWire, FileWire, FrameWire, HeaderWire, LookUpWire, RAW, RangeWire,
-    TableWire,
-};
 use crate::format::section;
 use crate::ordered;
 use crate::profile::origin::{Origin, OriginFile, Stamp};
 use crate::profile::{PAGE, PageRange, Profile, Touch};
 use crate::read::inode_reader::InodeRef;
 use crate::work::Work;
+use crate::write::output::{Output, OutputFile, directory_of};
 
 /// The level of zstd for the table: it is small, and read at every launch.
 const TABLE_LEVEL: u8 = 19;
@@ -84,7 +83,7 @@ impl FromStr for Prefer {
     }
 }
 
-/// Writes the pages that a [`Profile`] asks for as a [`HotPack`](crate::HotPack).
+/// Writes the pages that a [`Profile`] asks for as a [`HotPack`](crate::hot_pack::HotPack).
 ///
 /// The same profile, files and options give the same bytes, at any number of threads.
 #[derive(Debug, Clone)]

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use brisk_io::{AlignedBuf, ReadAt};
 use twox_hash::XxHash3_64;
 
-use super::origin::{Origin, Stamp};
-use super::{PAGE, PageRange};
+use super::format::{self, Header, Table};
 use crate::codec::{Codec, Decoder, Decoders};
 use crate::error::{Allowed, Corrupt, Error, ErrorKind, Place, Result};
-use crate::format::hot_pack::{self as format, Header, Table};
 use crate::format::section::SectionKind;
 use crate::ordered;
+use crate::profile::origin::{Origin, Stamp};
+use crate::profile::{PAGE, PageRange};
 use crate::read::image::Image;
 use crate::read::inode_reader::InodeRef;
 use crate::read::limits::Limits;

@@ -4,9 +4,9 @@
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::path_rules::{name_fault, path_fault};
 use crate::codec::Codec;
 use crate::error::{Allowed, Corrupt, Error, Place, Result, Unsupported};
+use crate::format::path_rules::{name_fault, path_fault};
 
 /// The first bytes of every hot pack.
 pub(crate) const MAGIC: [u8; 8] = *b"briskhot";

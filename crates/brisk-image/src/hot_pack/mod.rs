@@ -1,0 +1,25 @@
+//! Hot packs: the pages that a launch asks for, with their bytes, in about the order in which it does.
+//!
+//! A [`HotPackWriter`] takes them from a tree or an image as a
+//! [`Profile`](crate::profile::Profile) says. A [`HotPack`] reads them back.
+//! `docs/hot-pack-format.md` describes the format.
+
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::as_conversions,
+        clippy::unwrap_used
+    )
+)]
+pub(crate) mod format;
+pub(crate) mod reader;
+pub(crate) mod writer;
+
+pub use reader::{FrameReader, HotChecked, HotFile, HotFrame, HotLookUp, HotPack};
+pub use writer::{HotPackWriter, HotSummary, Prefer};
+
+/// Bytes of the header of the section that holds a hot pack behind its image. The pack starts
+/// after it; [`Image::hot_pack_start`](crate::Image::hot_pack_start) is where the header starts.
+pub const SECTION_HEADER: u64 = crate::format::section::HEADER as u64;
