@@ -9,7 +9,7 @@ image, and a [`TreeBuilder`] makes or changes one piece by piece. [`Extractor`] 
 directory.
 
 Programs that start from an image need two modules more: a [`profile`] says which pages a launch asks
-for, and a [`hot_pack`] holds those pages in that order.
+for, and a [`hot_pack`] holds those pages.
 
 # Example
 
@@ -33,9 +33,16 @@ assert_eq!(image.read("hello")?, b"hello, world");
 
 # Trust
 
-All bytes of an image are untrusted. Nothing reached from [`Image::open`] panics, every fault is an
-[`Error`] that says field, place, found and allowed, and no call allocates more than its
-[`Limits`] allow.
+All bytes of an image are untrusted. Nothing reached from [`Image::open`] panics. Every fault is an [`Error`] that says
+field, place, found and allowed. No call allocates more than its [`Limits`] allow.
+
+# Features
+
+* `gzip`, `lzo`, `lz4`, `xz`, `zstd` (all on by default): one for each codec. All but `lzo` need a C compiler, and write as
+  well as read.
+* `pure-rust`: decoders in safe Rust for all codecs. Without default features, it reads every image and needs no C
+  compiler. `rust-decoders` and `gzip-rust`, `lz4-rust`, `xz-rust`, `zstd-rust` choose them one by one.
+* `lzo-encode`: writes images in LZO. The library behind it works on raw pointers without a proof that it is sound.
 
 # What this crate does not do
 

@@ -1,18 +1,18 @@
 /*!
-How bytes get from disk into memory.
+Brings bytes from disk into memory.
 
-The central trait is [`ReadAt`], positioned reads from anything that has bytes at offsets: a file,
-a [`Mapping`] of one, a slice, or a [`Window`] of another source. [`load`] brings a large part of a file into
-memory in the way that suits what it is [needed](Need) for, and says which [`Strategy`] that was and why.
-[`AsyncFile`] gives small parts to asynchronous programs, at once where they are in memory, and [`block_on`]
-runs such a program in a thread that waits for the disk itself. [`CodeCache`] keeps code that programs have
-generated, for the next run to map.
+The central trait is [`ReadAt`]: positioned reads from anything that has bytes at offsets, such as a file, a
+[`Mapping`], a slice, or a [`Window`] of another source.
 
-Beside them stand the tools that a measurement needs: [`evict`] removes a file from the page cache, and
-[`residency`] says how much of it is there, so that "cold" and "warm" are proven and not assumed.
-[`Prefetch`] has the kernel read parts of files before somebody needs them, in the pieces that
-[`plan_extents`] makes of a list of ranges by what the disk [charges](Charge), which [`measure_charge`] finds
-out.
+* [`load`] brings a large part of a file into memory. It chooses the way by what the program [needs](Need), and says
+  which [`Strategy`] it took and why.
+* [`AsyncFile`] gives small parts of a file to asynchronous programs, at once if they are in memory. [`block_on`] runs
+  such a program on a thread that waits for the disk itself.
+* [`CodeCache`] keeps generated code, for the next run to map.
+* [`Prefetch`] has the kernel read parts of files ahead. [`plan_extents`] decides in which pieces, by what the disk
+  [charges](Charge), and [`measure_charge`] finds that out.
+* [`evict`] removes a file from the page cache, and [`residency`] says how much of it is there. With them, a measurement
+  proves "cold" and "warm".
 
 # Example
 
@@ -39,20 +39,23 @@ loaded.check()?;
 
 # Trust
 
-Nothing here believes what a file says, for nothing interprets it, but for the entries of a [`CodeCache`],
-every byte of which is checked. But a file can be cut while it is mapped:
-[`guard_mappings`] makes that an error instead of the end of the process. A borrowed slice of a mapping is
-sound only as long as nobody writes to the file, or cuts it; copying reads ([`ReadAt`]) need no such promise.
+This crate interprets no file, except for the entries of a [`CodeCache`], and it checks every byte of those. Two things
+can still happen to a mapped file:
+
+* Somebody writes to it. Copying reads ([`ReadAt`]) then give older or newer bytes, and nothing else. Borrowing needs a
+  promise that nobody writes: see [`ImmutableFile`].
+* Somebody cuts it, or its disk fails. Touching a lost page ends the process, or is an error after
+  [`guard_mappings`].
 
 # Features
 
-* `io-uring`: loading by `io_uring`, and reads of an [`AsyncFile`] that have to wait. Without it
+* `io-uring`: `io_uring` loads files, and reads for an [`AsyncFile`] what is not in memory. Without it,
   [`Strategy::Uring`] and [`Strategy::UringDirect`] are refused, and threads read.
 
 # What this crate does not do
 
 * Interpret bytes: see `brisk-image`.
-* Write, but for what patches a private mapping, and for the entries of a [`CodeCache`].
+* Write, except into a private mapping and for the entries of a [`CodeCache`].
 * Run on anything but Linux.
 */
 #![deny(missing_docs)]
