@@ -126,12 +126,12 @@ impl Tree {
 /// Reads the file at `path` unless all of it is in the page cache, and proves that it then is.
 pub fn warm_file(path: &Path) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    if brisk_io::prove_warm(&file).is_ok() {
+    if brisk_io::measure::prove_warm(&file).is_ok() {
         return Ok(());
     }
     std::io::copy(&mut &file, &mut std::io::sink())
         .with_context(|| format!("cannot read {}", path.display()))?;
-    brisk_io::prove_warm(&file).with_context(|| format!("{} does not stay warm", path.display()))
+    brisk_io::measure::prove_warm(&file).with_context(|| format!("{} does not stay warm", path.display()))
 }
 
 impl Entry {

@@ -71,7 +71,8 @@ fn advise(file: &File, bytes: Range<u64>, piece: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Residency, evict_and_prove, page_size, residency};
+    use crate::measure::evict_and_prove;
+    use crate::{Residency, page_size, residency};
     use std::io::Write;
     use std::time::{Duration, Instant};
 

@@ -104,21 +104,26 @@ pub use code_cache::{
     CachedCode, Check, CodeCache, CodeCacheOptions, CodeKey, Damage, Evicted, Lookup, Miss,
 };
 pub use cpu_features::cpu_features;
-pub use disk_charge::{MEASURED_LEN, measure_charge};
+pub use disk_charge::measure_charge;
 pub use executor::block_on;
 pub use extents::{Charge, DiskReads, Extent, plan_extents};
 pub use immutable_file::ImmutableFile;
-pub use kernel_calls::{try_cachestat, try_io_uring, try_nowait};
 pub use load::{Loaded, Release, load, load_as};
 pub use load_source::LoadSource;
 pub use mapping::{ImmutableMapping, Mapping};
 pub use need::{Form, Need, Touch};
-pub use page_cache::{
-    Residency, cached_pages, evict, evict_and_prove, page_size, prove_warm, residency,
-    start_writeback,
-};
+pub use page_cache::{Residency, cached_pages, evict, page_size, residency, start_writeback};
 pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};
 pub use read_at::{ReadAt, Window};
 pub use sigbus::guard_mappings;
 pub use strategy::{Strategy, UnknownStrategy};
 pub use transfer::{DIRECT_ALIGNMENT, open_direct, read_at_least};
+
+/// Aids for those who measure: caches that are proven cold or warm, and what the kernel allows.
+///
+/// Programs that read files need none of it.
+pub mod measure {
+    pub use crate::disk_charge::MEASURED_LEN;
+    pub use crate::kernel_calls::{try_cachestat, try_io_uring, try_nowait};
+    pub use crate::page_cache::{evict_and_prove, prove_warm};
+}

@@ -391,7 +391,8 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Residency, evict_and_prove, page_size, residency};
+    use crate::measure::evict_and_prove;
+    use crate::{Residency, page_size, residency};
     use std::io::Write;
     use std::sync::Condvar;
 

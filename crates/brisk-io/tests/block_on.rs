@@ -9,7 +9,8 @@ mod refuse;
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use brisk_io::{AsyncFile, block_on, try_io_uring};
+use brisk_io::measure::try_io_uring;
+use brisk_io::{AsyncFile, block_on};
 use refuse::refuse_inline;
 
 #[test]

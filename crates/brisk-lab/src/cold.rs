@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use brisk_io::{Residency, evict_and_prove, residency};
+use brisk_io::measure::evict_and_prove;
+use brisk_io::{Residency, residency};
 
 /// How long processes that are ending may keep files mapped.
 const STRAGGLERS: Duration = Duration::from_secs(5);

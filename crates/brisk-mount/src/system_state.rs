@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use brisk_io::{try_cachestat, try_io_uring, try_nowait};
+use brisk_io::measure::{try_cachestat, try_io_uring, try_nowait};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::memory::MemoryLimit;

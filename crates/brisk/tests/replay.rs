@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use brisk_io::{Residency, evict_and_prove, residency};
+use brisk_io::measure::evict_and_prove;
+use brisk_io::{Residency, residency};
 use brisk_mount::PageEvent;
 use serde_json::Value;
 use staging::{Stage, each_user, watched};
@@ -450,7 +451,7 @@ fn an_image_a_directory_and_a_profile_are_warmed() {
         let image = File::open(stage.path("app.img")).unwrap();
         evict_and_prove(&image).unwrap();
         let out = warm(&["app.img"]);
-        brisk_io::prove_warm(&image).unwrap();
+        brisk_io::measure::prove_warm(&image).unwrap();
         assert!(out.ends_with(" in memory already\n"), "{out}");
         let bad = stage.brisk(&["warm", "app/bin/app"]).output().unwrap();
         refused(bad, 2);

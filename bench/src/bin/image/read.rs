@@ -42,9 +42,9 @@ pub(crate) fn measure(bench: &mut Bench, setup: &Setup) -> Result<()> {
     drop(contents);
 
     let file = File::open(&path).context("cannot open the plain file")?;
-    brisk_io::prove_warm(&file).context("the plain file does not stay warm")?;
+    brisk_io::measure::prove_warm(&file).context("the plain file does not stay warm")?;
     let stored = File::open(&image).context("cannot open the image")?;
-    brisk_io::prove_warm(&stored).context("the image does not stay warm")?;
+    brisk_io::measure::prove_warm(&stored).context("the image does not stay warm")?;
     #[allow(unsafe_code)] // The promise that a mapped image asks for.
     // SAFETY: the benchmark has made the image in a directory of its own, and writes to it no more.
     let immutable = unsafe { ImmutableFile::new(stored) };

@@ -20,7 +20,8 @@ use std::sync::Barrier;
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_io::{ReadAt, Residency, page_size, residency, try_io_uring};
+use brisk_io::measure::try_io_uring;
+use brisk_io::{ReadAt, Residency, page_size, residency};
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 

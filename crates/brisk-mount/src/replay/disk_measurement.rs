@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io;
 use std::time::Duration;
 
-use brisk_io::{Charge, MEASURED_LEN, measure_charge};
+use brisk_io::measure::MEASURED_LEN;
+use brisk_io::{Charge, measure_charge};
 
 use super::disk::{Disk, MeasuredCharges};
 use super::profile_files::ProfileFiles;
