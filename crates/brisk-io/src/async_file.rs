@@ -11,20 +11,20 @@ use std::task::{Context, Poll};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::executor;
-use crate::hop::{Hop, LARGEST};
 use crate::read_at::within_files;
+use crate::waiting_read::{LARGEST, WaitingRead};
 use crate::{Mapping, ReadAt};
 
-/// Reads small parts of a file for asynchronous programs, of any executor, without a detour where there is
-/// nothing to wait for.
+/// Reads small parts of a file in asynchronous programs, under any executor. A read that need not wait ends at once.
 ///
-/// From a [`Mapping`] a read is a copy. From a [`File`] it is a system call that gives what is in memory and
-/// waits for nothing (`preadv2` with `RWF_NOWAIT`); only if that is not all, the rest is read by `io_uring`
-/// (with the feature `io-uring`, where the system lets it) or by a thread. A read that ends at once allocates
-/// nothing and wakes nobody. Under [`block_on`](crate::block_on) it is the thread itself that has `io_uring` read what is
-/// not in memory, and waits for it.
+/// * A read of a [`Mapping`] is a copy.
+/// * A read of a [`File`] is first a system call that returns what is in memory and does not wait (`preadv2` with
+///   `RWF_NOWAIT`). Only for the rest does the file use `io_uring` (with the feature `io-uring`, where the system allows
+///   it) or another thread. Under [`block_on`](crate::block_on) the thread's own `io_uring` reads the rest, and the thread
+///   waits for it.
 ///
-/// Synchronous code reads the same file through [`ReadAt`].
+/// A read that ends at once allocates nothing and wakes no thread. Synchronous code reads the same file through
+/// [`ReadAt`].
 ///
 /// # Example
 ///
@@ -46,45 +46,44 @@ use crate::{Mapping, ReadAt};
 ///
 /// # What it does not do
 ///
-/// * Keep pages of a mapping in memory: one that the kernel took away is read from the disk as it is copied,
-///   while the executor's thread waits. Such faults of the process are counted by
-///   [`AsyncCounts::major_faults`].
-/// * Work in a child that was forked and has not executed a program: the threads that read are the parent's.
-/// * Wait for wakers: one thread wakes all whose reads have ended, so a waker must not wait for another read.
+/// * Keep pages of a mapping in memory. If the kernel has taken a page away, the copy reads it from the disk, and the
+///   executor's thread waits. [`AsyncCounts::major_faults`] counts such faults.
+/// * Work in a forked child that has not executed a program: the threads that read belong to the parent.
+/// * Run slow wakers beside each other. One thread wakes every task whose read has ended, so a waker must not wait for
+///   another read.
 pub struct AsyncFile {
     source: Source,
     inline: AtomicU64,
-    hopped: AtomicU64,
+    waited: AtomicU64,
     refused: AtomicU64,
     major_faults_before: u64,
     progress: Option<Box<Progress>>,
 }
 
-/// Is told of bytes that were read.
+/// Called with the number of bytes that have come.
 type Progress = dyn Fn(usize) + Send + Sync;
 
 enum Source {
     Mapping(Mapping),
     File {
         file: Arc<File>,
-        /// Whether what is in memory is asked for first.
+        /// Whether to try first without waiting.
         inline: AtomicBool,
     },
 }
 
-/// What became of the reads of an [`AsyncFile`].
+/// Counts the reads of an [`AsyncFile`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AsyncCounts {
-    /// Reads of a file that ended at once. Those of a mapping all do, and are not counted.
+    /// Reads of a file that ended at once. Reads of a mapping always do, and are not counted.
     pub inline: u64,
-    /// How often others were asked to read, `io_uring` (that of this thread, too) or a thread: several times for
-    /// one large read.
-    pub hopped: u64,
-    /// How often the system refused to read without waiting: after the first time it is not asked again.
+    /// Reads that had to wait, for `io_uring` or for a thread. A large read counts once for each of its parts.
+    pub waited: u64,
+    /// How often the system refused to read without waiting. After the first refusal the file does not try again, so
+    /// only reads that were under way at the same time add to it.
     pub refused: u64,
-    /// Pages that threads of this process, whichever and for whatever, had to wait for as they touched
-    /// them, since the file was opened.
+    /// Major page faults of the whole process since the file was opened, whatever caused them.
     pub major_faults: u64,
 }
 
@@ -97,7 +96,7 @@ impl AsyncFile {
         })
     }
 
-    /// Reads a mapping, which is better [populated](Mapping::populate).
+    /// Reads a mapping. [Populate](Mapping::populate) it first, so that no read faults.
     pub fn of_mapping(mapping: Mapping) -> Self {
         Self::of(Source::Mapping(mapping))
     }
@@ -106,7 +105,7 @@ impl AsyncFile {
         Self {
             source,
             inline: AtomicU64::new(0),
-            hopped: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             major_faults_before: major_faults(),
             progress: None,
@@ -115,23 +114,22 @@ impl AsyncFile {
 
     /// Never reads inline, so that tests can rely on what others read.
     #[cfg(test)]
-    pub(crate) fn always_hop(self) -> Self {
+    pub(crate) fn always_wait(self) -> Self {
         if let Source::File { inline, .. } = &self.source {
             inline.store(false, Ordering::Relaxed);
         }
         self
     }
 
-    /// Has `progress` called with the number of bytes, whenever some have come: of a large read, several
-    /// times.
+    /// Calls `progress` with the number of bytes whenever some have come, several times for a large read.
     pub fn on_progress(mut self, progress: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
 
-    /// Reads up to `buf.len()` bytes at `offset`, and tells how many: fewer only where the file ends.
+    /// Reads up to `buf.len()` bytes at `offset`, and returns how many: fewer only where the file ends.
     ///
-    /// Dropping the future gives the read up; `buf` then has some of the bytes, or none.
+    /// Dropping the future cancels the read; `buf` then has some of the bytes, or none.
     ///
     /// # Errors
     ///
@@ -142,15 +140,15 @@ impl AsyncFile {
             file: self,
             offset,
             buf,
-            detour: ManuallyDrop::new(None),
+            unfinished: ManuallyDrop::new(None),
         }
     }
 
-    /// What became of the reads so far.
+    /// The counts so far.
     pub fn counts(&self) -> AsyncCounts {
         AsyncCounts {
             inline: self.inline.load(Ordering::Relaxed),
-            hopped: self.hopped.load(Ordering::Relaxed),
+            waited: self.waited.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             major_faults: major_faults().saturating_sub(self.major_faults_before),
         }
@@ -175,7 +173,7 @@ impl fmt::Debug for AsyncFile {
     }
 }
 
-/// The synchronous face: the caller waits where it has to.
+/// Reads synchronously: the caller waits where it has to.
 impl ReadAt for AsyncFile {
     fn size(&self) -> io::Result<u64> {
         match &self.source {
@@ -204,14 +202,14 @@ pub struct ReadAtFuture<'a> {
     offset: u64,
     buf: &'a mut [u8],
     /// Dropped by hand, since the code for it, as the compiler makes it, would be called for every read.
-    detour: ManuallyDrop<Option<Box<Detour>>>,
+    unfinished: ManuallyDrop<Option<Box<Unfinished>>>,
 }
 
-/// How far a read came that did not end at once.
+/// A read that did not end at once, and how far it came.
 #[derive(Debug, Default)]
-struct Detour {
+struct Unfinished {
     done: usize,
-    hop: Option<Arc<Hop>>,
+    read: Option<Arc<WaitingRead>>,
 }
 
 impl Future for ReadAtFuture<'_> {
@@ -229,9 +227,9 @@ impl Future for ReadAtFuture<'_> {
                 Some(progress) => read_and_tell(mapping, this.offset, this.buf, progress),
             }),
             Source::File { file, inline } => {
-                let (offset, detour) = (this.offset, &mut this.detour);
+                let (offset, unfinished) = (this.offset, &mut this.unfinished);
                 this.file
-                    .poll_file(file, inline, offset, this.buf, detour, context)
+                    .poll_file(file, inline, offset, this.buf, unfinished, context)
             }
         }
     }
@@ -253,16 +251,16 @@ fn read_and_tell(
 impl Drop for ReadAtFuture<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.detour.is_some() {
-            give_up(&mut self.detour);
+        if self.unfinished.is_some() {
+            give_up(&mut self.unfinished);
         }
     }
 }
 
 #[inline(never)]
-fn give_up(detour: &mut Option<Box<Detour>>) {
-    if let Some(hop) = detour.take().and_then(|detour| detour.hop) {
-        hop.cancel();
+fn give_up(unfinished: &mut Option<Box<Unfinished>>) {
+    if let Some(read) = unfinished.take().and_then(|unfinished| unfinished.read) {
+        read.cancel();
     }
 }
 
@@ -274,20 +272,22 @@ impl AsyncFile {
         inline: &AtomicBool,
         offset: u64,
         buf: &mut [u8],
-        detour: &mut Option<Box<Detour>>,
+        unfinished: &mut Option<Box<Unfinished>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let Some(buf) = within_files(offset, buf) else {
             return Poll::Ready(Ok(0));
         };
-        if detour.is_none() && inline.load(Ordering::Relaxed) {
+        if unfinished.is_none() && inline.load(Ordering::Relaxed) {
             match self.read_inline(file, inline, offset, buf)? {
                 Resident::All(n) => return Poll::Ready(Ok(n)),
-                Resident::Start(done) => *detour = Some(Box::new(Detour { done, hop: None })),
+                Resident::Start(done) => {
+                    *unfinished = Some(Box::new(Unfinished { done, read: None }));
+                }
             }
         }
-        let detour = detour.get_or_insert_default();
-        self.poll_detour(file, offset, buf, detour, context)
+        let unfinished = unfinished.get_or_insert_default();
+        self.poll_unfinished(file, offset, buf, unfinished, context)
     }
 
     /// Reads what is in memory, and counts and tells that.
@@ -319,37 +319,37 @@ impl AsyncFile {
     }
 
     #[inline(never)]
-    fn poll_detour(
+    fn poll_unfinished(
         &self,
         file: &Arc<File>,
         offset: u64,
         buf: &mut [u8],
-        detour: &mut Detour,
+        unfinished: &mut Unfinished,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            let hop = match &detour.hop {
-                Some(hop) => hop,
+            let read = match &unfinished.read {
+                Some(read) => read,
                 None => {
-                    let at = offset.saturating_add(detour.done as u64);
-                    let hop = Hop::new(file, at, buf.len() - detour.done);
-                    executor::start(&hop)?;
-                    self.hopped.fetch_add(1, Ordering::Relaxed);
-                    detour.hop.insert(hop)
+                    let at = offset.saturating_add(unfinished.done as u64);
+                    let read = WaitingRead::new(file, at, buf.len() - unfinished.done);
+                    executor::start(&read)?;
+                    self.waited.fetch_add(1, Ordering::Relaxed);
+                    unfinished.read.insert(read)
                 }
             };
-            let Poll::Ready(read) = hop.poll(context) else {
+            let Poll::Ready(read) = read.poll(context) else {
                 return Poll::Pending;
             };
-            detour.hop = None;
+            unfinished.read = None;
             let read = read?;
-            let rest = &mut buf[detour.done..];
+            let rest = &mut buf[unfinished.done..];
             let wanted = rest.len().min(LARGEST);
             rest[..read.len()].copy_from_slice(&read);
-            detour.done += read.len();
+            unfinished.done += read.len();
             self.progressed(read.len());
-            if read.len() < wanted || detour.done == buf.len() {
-                return Poll::Ready(Ok(detour.done));
+            if read.len() < wanted || unfinished.done == buf.len() {
+                return Poll::Ready(Ok(unfinished.done));
             }
         }
     }
@@ -474,10 +474,13 @@ mod tests {
         compare(&AsyncFile::new(file.try_clone().unwrap()), &bytes);
         evict(&file).unwrap();
         compare(&AsyncFile::new(file.try_clone().unwrap()), &bytes);
-        let hopping = AsyncFile::new(file).always_hop();
-        compare(&hopping, &bytes);
+        let waiting_file = AsyncFile::new(file).always_wait();
+        compare(&waiting_file, &bytes);
         // The one of 3 MiB is done in pieces.
-        assert_eq!((hopping.counts().inline, hopping.counts().hopped), (0, 8));
+        assert_eq!(
+            (waiting_file.counts().inline, waiting_file.counts().waited),
+            (0, 8)
+        );
     }
 
     #[test]
@@ -491,7 +494,7 @@ mod tests {
             assert_eq!(buf, bytes[5000..5100]);
         }
         let counts = file.counts();
-        assert_eq!((counts.inline + counts.hopped, counts.refused), (100, 0));
+        assert_eq!((counts.inline + counts.waited, counts.refused), (100, 0));
         assert!(counts.inline >= 90, "{counts:?}");
     }
 
@@ -505,13 +508,13 @@ mod tests {
             assert_eq!(&buf, b"Name:");
         }
         let counts = file.counts();
-        assert_eq!((counts.inline, counts.hopped, counts.refused), (0, 3, 1));
+        assert_eq!((counts.inline, counts.waited, counts.refused), (0, 3, 1));
     }
 
     #[test]
     fn a_read_that_was_given_up_harms_nobody() {
         let bytes = bytes(64 * page_size());
-        let file = AsyncFile::new(file_of(&bytes)).always_hop();
+        let file = AsyncFile::new(file_of(&bytes)).always_wait();
         for round in 0..200 {
             let mut buf = [0; 100];
             let mut read = std::pin::pin!(file.read_at(round * 1000, &mut buf));
@@ -525,7 +528,7 @@ mod tests {
     #[test]
     fn many_reads_at_once_all_end() {
         let bytes = bytes(300 * page_size());
-        let file = AsyncFile::new(file_of(&bytes)).always_hop();
+        let file = AsyncFile::new(file_of(&bytes)).always_wait();
         thread::scope(|scope| {
             for first in 0..8 {
                 let (file, bytes) = (&file, &bytes);
@@ -539,7 +542,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(file.counts().hopped, 1600);
+        assert_eq!(file.counts().waited, 1600);
     }
 
     #[test]
@@ -548,7 +551,7 @@ mod tests {
         let bytes = bytes((2 << 20) + 5);
         let listener = Arc::clone(&told);
         let file = AsyncFile::new(file_of(&bytes))
-            .always_hop()
+            .always_wait()
             .on_progress(move |n| listener.lock().unwrap().push(n));
         let mut buf = vec![0; 4 << 20];
         assert_eq!(block_on(file.read_at(0, &mut buf)).unwrap(), bytes.len());

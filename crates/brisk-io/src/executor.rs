@@ -15,10 +15,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use crate::hop::{Hop, wake_all};
-use crate::hop_group::Group;
-use crate::hop_pool::{submit, submit_again};
-use crate::uring::{Alarm, Hops};
+use crate::read_group::ReadGroup;
+use crate::read_pool::{submit, submit_again};
+use crate::uring::{Alarm, RingReads};
+use crate::waiting_read::{WaitingRead, wake_all};
 
 /// Runs a future to its end in this thread, and waits here for reads of an [`AsyncFile`] that are not in memory.
 ///
@@ -69,19 +69,19 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// # Errors
 ///
 /// If no other thread can be started and none is there.
-pub(crate) fn start(hop: &Arc<Hop>) -> io::Result<()> {
-    match take(hop) {
+pub(crate) fn start(read: &Arc<WaitingRead>) -> io::Result<()> {
+    match take(read) {
         true => Ok(()),
-        false => submit(Arc::clone(hop)),
+        false => submit(Arc::clone(read)),
     }
 }
 
 /// Takes the read if this thread runs a future of [`block_on`], and so can wait for it.
-fn take(hop: &Arc<Hop>) -> bool {
+fn take(read: &Arc<WaitingRead>) -> bool {
     let taken = OWN.try_with(|own| {
         let takes = own.futures.get() > 0 && !matches!(*own.ring.borrow(), Ring::Refused);
         if takes {
-            own.queue.borrow_mut().push_back(Arc::clone(hop));
+            own.queue.borrow_mut().push_back(Arc::clone(read));
         }
         takes
     });
@@ -97,14 +97,14 @@ struct Own {
     /// How many are run, one in the other.
     futures: Cell<usize>,
     /// Reads that have to be begun.
-    queue: RefCell<VecDeque<Arc<Hop>>>,
+    queue: RefCell<VecDeque<Arc<WaitingRead>>>,
     ring: RefCell<Ring>,
 }
 
 enum Ring {
     /// It is made for the first read.
     Untried,
-    Reads(Box<Hops>),
+    Reads(Box<RingReads>),
     /// Others read.
     Refused,
 }
@@ -151,8 +151,8 @@ impl Own {
     /// A child that was forked has the parent's ring, whose memory is not there.
     fn forget_of_parent(&self) {
         let mut ring = self.ring.borrow_mut();
-        if let Ring::Reads(hops) = &*ring
-            && !hops.is_own()
+        if let Ring::Reads(reads) = &*ring
+            && !reads.is_own()
         {
             // To drop it would unmap what may be something else here.
             std::mem::forget(std::mem::replace(&mut *ring, Ring::Untried));
@@ -170,9 +170,9 @@ impl Own {
         if let Ring::Untried = *ring
             && !queue.is_empty()
         {
-            *ring = Ring::Reads(Box::new(Hops::new()?));
+            *ring = Ring::Reads(Box::new(RingReads::new()?));
         }
-        let Ring::Reads(hops) = &mut *ring else {
+        let Ring::Reads(reads) = &mut *ring else {
             drop((ring, queue));
             if alert.fall_asleep() {
                 thread::park();
@@ -180,13 +180,13 @@ impl Own {
             alert.wake_up();
             return Ok(());
         };
-        alert.alarm.get_or_init(|| hops.alarm());
-        let groups = Group::take_some(&mut queue, hops.room());
-        hops.begin(groups);
-        let entered = hops.enter(alert.fall_asleep());
+        alert.alarm.get_or_init(|| reads.alarm());
+        let groups = ReadGroup::take_some(&mut queue, reads.room());
+        reads.begin(groups);
+        let entered = reads.enter(alert.fall_asleep());
         alert.wake_up();
         entered?;
-        let woken = hops.finish();
+        let woken = reads.finish();
         drop((ring, queue));
         wake_all(woken);
         Ok(())
@@ -201,8 +201,8 @@ impl Own {
             (Ring::Untried, kind) if kind != io::ErrorKind::Unsupported => Ring::Untried,
             _ => Ring::Refused,
         };
-        if let Ring::Reads(hops) = std::mem::replace(&mut *ring, then) {
-            left.extend(hops.give_up().into_iter().flat_map(Group::into_hops));
+        if let Ring::Reads(reads) = std::mem::replace(&mut *ring, then) {
+            left.extend(reads.give_up().into_iter().flat_map(ReadGroup::into_reads));
         }
         drop(ring);
         left.into_iter().for_each(submit_again);
@@ -221,8 +221,8 @@ impl Drop for Running<'_> {
             return;
         }
         let mut left: Vec<_> = own.queue.take().into();
-        if let Ring::Reads(hops) = &mut *own.ring.borrow_mut() {
-            left.extend(hops.leave());
+        if let Ring::Reads(reads) = &mut *own.ring.borrow_mut() {
+            left.extend(reads.leave());
         }
         left.into_iter().for_each(submit_again);
     }
@@ -282,17 +282,17 @@ mod tests {
     }
 
     /// A file whose reads all have to wait.
-    fn hopping() -> AsyncFile {
+    fn waiting_file() -> AsyncFile {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all_at(&bytes(), 0).unwrap();
         evict(&file).unwrap();
-        AsyncFile::new(file).always_hop()
+        AsyncFile::new(file).always_wait()
     }
 
     /// Whether this thread reads for itself. Where others do, a read may have ended whenever it is looked at.
     fn has_ring() -> bool {
         // Without the feature there is nothing to test.
-        cfg!(feature = "io-uring") && crate::machine::has("io_uring", Hops::new().map(drop))
+        cfg!(feature = "io-uring") && crate::machine::has("io_uring", RingReads::new().map(drop))
     }
 
     /// What of them has not ended is polled whenever one of them is woken.
@@ -345,17 +345,17 @@ mod tests {
 
     #[test]
     fn more_reads_than_there_is_room_for_all_end() {
-        let file = hopping();
+        let file = waiting_file();
         // Twice: the ring is kept.
         for _ in 0..2 {
             block_on(read_all(&file, 140));
         }
-        assert_eq!(file.counts().hopped, 280);
+        assert_eq!(file.counts().waited, 280);
     }
 
     #[test]
     fn whoever_wakes_it_is_heard() {
-        let file = hopping();
+        let file = waiting_file();
         let (sender, receiver) = mpsc::channel::<Waker>();
         let other = thread::spawn(move || {
             for waker in receiver {
@@ -388,7 +388,7 @@ mod tests {
         if !has_ring() {
             return;
         }
-        let file = hopping();
+        let file = waiting_file();
         let mut buf = [0; 100];
         let rounds = block_on(async {
             let mut read = Box::pin(file.read_at(5, &mut buf));
@@ -408,7 +408,7 @@ mod tests {
         if !has_ring() {
             return;
         }
-        let file = hopping();
+        let file = waiting_file();
         let mut buf = [0; 100];
         block_on(async {
             let mut read = Box::pin(file.read_at(9, &mut buf));
@@ -429,7 +429,7 @@ mod tests {
         if !has_ring() {
             return;
         }
-        let file = hopping();
+        let file = waiting_file();
         let mut bufs = [[0; 100]; 3];
         let places = [7, 500_000, 900_000];
         let mut reads: Vec<_> = bufs
@@ -460,7 +460,7 @@ mod tests {
         if !has_ring() {
             return;
         }
-        let file = hopping();
+        let file = waiting_file();
         let mut buf = [0; 100];
         let mut read = Box::pin(file.read_at(11, &mut buf));
         let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -497,7 +497,7 @@ mod tests {
         if !has_ring() {
             return;
         }
-        let file = Arc::new(hopping());
+        let file = Arc::new(waiting_file());
         let (sender, receiver) = mpsc::channel();
         let waker = Waker::from(Arc::new(Runs(Arc::clone(&file), sender)));
         let mut buf = [0; 100];
@@ -520,7 +520,7 @@ mod tests {
         if !has_ring() {
             return;
         }
-        let file = hopping();
+        let file = waiting_file();
         let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         block_on(read_all(&file, 1));
         let before = descriptors();
@@ -547,8 +547,8 @@ mod tests {
     #[test]
     fn a_thread_without_a_ring_has_others_read() {
         let own = Own::refused();
-        let file = hopping();
+        let file = waiting_file();
         own.run(read_all(&file, 20));
-        assert_eq!(file.counts().hopped, 20);
+        assert_eq!(file.counts().waited, 20);
     }
 }

@@ -71,9 +71,6 @@ mod cpu_features;
 mod disk_charge;
 mod executor;
 mod extents;
-mod hop;
-mod hop_group;
-mod hop_pool;
 mod immutable_file;
 mod kernel_calls;
 mod load;
@@ -84,11 +81,14 @@ mod page_cache;
 mod prefetch;
 mod racing_copy;
 mod read_at;
+mod read_group;
+mod read_pool;
 mod region;
 mod sigbus;
 mod strategy;
 mod transfer;
 mod uring;
+mod waiting_read;
 
 #[cfg(test)]
 #[path = "../tests/machine/mod.rs"]

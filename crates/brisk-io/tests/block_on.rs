@@ -33,7 +33,7 @@ fn no_other_thread_reads() {
         })
     };
     assert!(read());
-    assert_eq!(file.counts().hopped, 3);
+    assert_eq!(file.counts().waited, 3);
     // SAFETY: the child allocates, which the C library allows it; the other thread, which waits for this one, holds no
     // lock that it takes. It ends by `_exit`.
     match unsafe { libc::fork() } {

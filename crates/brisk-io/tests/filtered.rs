@@ -134,7 +134,7 @@ fn reads_that_may_not_wait_are_refused_once() {
             assert_eq!(n, 100);
         }
         let counts = file.counts();
-        assert_eq!((counts.inline, counts.hopped, counts.refused), (0, 3, 1));
+        assert_eq!((counts.inline, counts.waited, counts.refused), (0, 3, 1));
         assert_eq!(ReadAt::size(&file).unwrap(), 300_000);
     });
 }
@@ -158,7 +158,7 @@ fn a_thread_whose_ring_is_taken_away_has_others_read() {
                     assert_eq!(buf, [7; 100]);
                 });
             }
-            assert_eq!(file.counts().hopped, 2);
+            assert_eq!(file.counts().waited, 2);
         });
     }
 }

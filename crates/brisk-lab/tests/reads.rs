@@ -76,13 +76,13 @@ fn every_reader_is_measured_and_counted() {
                 let row = usize::try_from(run["row"].as_u64().unwrap()).unwrap();
                 (&list("rows")[row], run)
             }) {
-                let hopped = run["hopped"].as_u64().unwrap();
+                let waited = run["waited"].as_u64().unwrap();
                 match row["reader"].as_str().unwrap() {
                     "in-thread" | "pattern" if row["threads"] == 1 && row["what"] != "mixed" => {
-                        assert_eq!(hopped, 200, "{row}");
+                        assert_eq!(waited, 200, "{row}");
                     }
                     // Nothing of the file is in memory at first.
-                    "async-file" if row["state"] == "cold" => assert!(hopped > 0, "{row}"),
+                    "async-file" if row["state"] == "cold" => assert!(waited > 0, "{row}"),
                     _ => {}
                 }
             }

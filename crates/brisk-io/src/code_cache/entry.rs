@@ -333,7 +333,7 @@ mod tests {
             format!("`version` is {VERSION}"),
             format!("{HEADER_LEN} bytes"),
             format!("`chunk_len` is {CHUNK}"),
-            format!("a multiple of {ALIGNMENT}"),
+            format!("multiple of {ALIGNMENT} behind the checksums"),
             format!("at most {} GiB", MOST_CONTENT >> 30),
             format!("| {SYNCED} | the content was on the disk"),
         ] {

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::hop::Hop;
-use crate::hop_group::Group;
+use crate::read_group::ReadGroup;
+use crate::waiting_read::WaitingRead;
 
 /// Says that this build cannot.
 pub(crate) fn transfer(_: &File, _: u64, _: &mut [u8], _: usize) -> io::Result<()> {
@@ -23,9 +23,9 @@ impl Alarm {
 }
 
 /// There are none.
-pub(crate) struct Hops(Infallible);
+pub(crate) struct RingReads(Infallible);
 
-impl Hops {
+impl RingReads {
     pub(crate) fn new() -> io::Result<Self> {
         Err(unsupported())
     }
@@ -38,7 +38,7 @@ impl Hops {
         match self.0 {}
     }
 
-    pub(crate) fn begin(&mut self, _: Vec<Group>) {
+    pub(crate) fn begin(&mut self, _: Vec<ReadGroup>) {
         match self.0 {}
     }
 
@@ -54,11 +54,11 @@ impl Hops {
         match self.0 {}
     }
 
-    pub(crate) fn leave(&mut self) -> Vec<Arc<Hop>> {
+    pub(crate) fn leave(&mut self) -> Vec<Arc<WaitingRead>> {
         match self.0 {}
     }
 
-    pub(crate) fn give_up(self) -> Vec<Group> {
+    pub(crate) fn give_up(self) -> Vec<ReadGroup> {
         match self.0 {}
     }
 }

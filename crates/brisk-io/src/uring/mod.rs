@@ -3,16 +3,16 @@
 #[cfg(feature = "io-uring")]
 mod enabled;
 #[cfg(feature = "io-uring")]
-mod hops;
-#[cfg(feature = "io-uring")]
 mod ring;
+#[cfg(feature = "io-uring")]
+mod ring_reads;
 #[cfg(feature = "io-uring")]
 pub(crate) use {
     enabled::transfer,
-    hops::{Alarm, Hops},
+    ring_reads::{Alarm, RingReads},
 };
 
 #[cfg(not(feature = "io-uring"))]
 mod disabled;
 #[cfg(not(feature = "io-uring"))]
-pub(crate) use disabled::{Alarm, Hops, transfer};
+pub(crate) use disabled::{Alarm, RingReads, transfer};

@@ -39,7 +39,7 @@ pub fn threads_read(refused: &[Refused]) {
     for (number, buf) in bufs.iter().enumerate() {
         assert_eq!(*buf, bytes[number * 60_000..][..100], "read {number}");
     }
-    assert_eq!(file.counts().hopped, 32);
+    assert_eq!(file.counts().waited, 32);
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let readers = threads.filter(|thread| {
         let name = fs::read_to_string(thread.as_ref().unwrap().path().join("comm")).unwrap();

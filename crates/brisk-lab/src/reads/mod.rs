@@ -84,7 +84,7 @@ struct Job {
 #[derive(Debug, Serialize, Deserialize)]
 struct Seen {
     nanoseconds: f64,
-    hopped: u64,
+    waited: u64,
 }
 
 impl Job {
@@ -136,7 +136,7 @@ pub fn work(job: &str) -> Result<()> {
     })?;
     let mut seen = Seen {
         nanoseconds: 0.0,
-        hopped: 0,
+        waited: 0,
     };
     for done in done {
         ensure!(
@@ -154,7 +154,7 @@ pub fn work(job: &str) -> Result<()> {
         seen.nanoseconds = seen
             .nanoseconds
             .max(time.as_secs_f64() * 1e9 / job.reads.max(1) as f64);
-        seen.hopped += done.hopped;
+        seen.waited += done.waited;
     }
     serde_json::to_writer(io::stdout(), &seen)?;
     Ok(())
@@ -264,7 +264,7 @@ impl ReadsLab {
                         repetition,
                         place,
                         nanoseconds: seen.nanoseconds,
-                        hopped: seen.hopped,
+                        waited: seen.waited,
                     }),
                     None => results.lost += 1,
                 }

@@ -181,7 +181,7 @@ pub struct Done {
     pub set_up: Duration,
     pub reads: Duration,
     /// Reads that another thread or `io_uring` did.
-    pub hopped: u64,
+    pub waited: u64,
 }
 
 /// Sums what was read, and times it.
@@ -240,7 +240,7 @@ impl Tally {
         Ok(())
     }
 
-    fn done(mut self, set_up: Duration, hopped: u64) -> Done {
+    fn done(mut self, set_up: Duration, waited: u64) -> Done {
         self.rounds.push(self.start.elapsed());
         // What is in memory may have been put there by another processor.
         let first = usize::from(self.rounds.len() > 1);
@@ -250,7 +250,7 @@ impl Tally {
             sum: self.sum,
             set_up,
             reads: counted[counted.len() / 2],
-            hopped,
+            waited,
         }
     }
 }
@@ -446,8 +446,8 @@ trait AsyncRead {
         buf: &'a mut [u8],
     ) -> impl Future<Output = io::Result<usize>>;
 
-    /// As [`AsyncCounts::hopped`](brisk_io::AsyncCounts::hopped).
-    fn hopped(&self) -> u64;
+    /// As [`AsyncCounts::waited`](brisk_io::AsyncCounts::waited).
+    fn waited(&self) -> u64;
 }
 
 impl AsyncRead for AsyncFile {
@@ -460,8 +460,8 @@ impl AsyncRead for AsyncFile {
         self.read_at(offset, buf)
     }
 
-    fn hopped(&self) -> u64 {
-        self.counts().hopped
+    fn waited(&self) -> u64 {
+        self.counts().waited
     }
 }
 
@@ -474,7 +474,7 @@ impl AsyncRead for Copied {
         ReadAt::read_at(&*self.0, offset, buf)
     }
 
-    fn hopped(&self) -> u64 {
+    fn waited(&self) -> u64 {
         0
     }
 }
@@ -496,7 +496,7 @@ fn asynchronous(
                 tally.add(&buf);
             }
         }
-        Ok(tally.done(set_up, file.hopped() / places.rounds))
+        Ok(tally.done(set_up, file.waited() / places.rounds))
     })
 }
 
@@ -617,7 +617,7 @@ async fn queued(
     for sum in started {
         total.sum = total.sum.wrapping_add(sum.await??);
     }
-    Ok(total.done(set_up, shared.0.counts().hopped))
+    Ok(total.done(set_up, shared.0.counts().waited))
 }
 
 fn threads(file: &File, places: Places<'_>, begun: Instant, depth: usize) -> io::Result<Done> {
@@ -705,7 +705,7 @@ mod tests {
                 "{reader}"
             );
             if matches!(reader, Reader::InThread | Reader::Pattern) {
-                assert_eq!(done.hopped, 40, "{reader}");
+                assert_eq!(done.waited, 40, "{reader}");
             }
             let beyond = Places {
                 offsets: &[4950],

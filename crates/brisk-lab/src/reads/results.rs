@@ -80,8 +80,9 @@ pub struct ReadRun {
     pub place: usize,
     /// Of one read, of the slowest thread.
     pub nanoseconds: f64,
-    /// Reads that another thread or `io_uring` did.
-    pub hopped: u64,
+    /// Reads that another thread or `io_uring` did. Earlier versions called it `hopped`.
+    #[serde(alias = "hopped")]
+    pub waited: u64,
 }
 
 /// What one read does, of a warm file at random.

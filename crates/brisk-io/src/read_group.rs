@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::ReadAt;
-use crate::hop::{Hop, LARGEST, wake_all};
+use crate::waiting_read::{LARGEST, WaitingRead, wake_all};
 
 /// Two waiting reads with at most this many bytes between them are done as one: to read those bytes too costs less
 /// than another operation of the disk.
@@ -19,70 +19,70 @@ const GAP: u64 = 16 << 10;
 const LOOKED_AT: usize = 256;
 
 /// Reads of one file that are near each other, and done as one.
-pub(crate) struct Group {
+pub(crate) struct ReadGroup {
     /// 1. There is at least one, and all are of the same file.
-    hops: Vec<Arc<Hop>>,
+    reads: Vec<Arc<WaitingRead>>,
     /// From the first byte of any to the last one, at most [`LARGEST`].
     bytes: Range<u64>,
 }
 
-impl Group {
+impl ReadGroup {
     /// Takes the first read that somebody wants, and all that are near it.
-    pub(crate) fn take(hops: &mut VecDeque<Arc<Hop>>) -> Option<Self> {
+    pub(crate) fn take(reads: &mut VecDeque<Arc<WaitingRead>>) -> Option<Self> {
         let first = loop {
-            match hops.pop_front()? {
-                hop if hop.is_wanted() => break hop,
+            match reads.pop_front()? {
+                read if read.is_wanted() => break read,
                 _ => {}
             }
         };
         let mut group = Self::of(first);
         // What joins may bring others near.
         loop {
-            let mut next = hops.iter().take(LOOKED_AT);
-            let near = next.position(|hop| group.is_near(hop));
-            let Some(hop) = near.and_then(|number| hops.remove(number)) else {
+            let mut next = reads.iter().take(LOOKED_AT);
+            let near = next.position(|read| group.is_near(read));
+            let Some(read) = near.and_then(|number| reads.remove(number)) else {
                 return Some(group);
             };
-            if hop.is_wanted() {
-                group.bytes = group.with(&hop);
-                group.hops.push(hop);
+            if read.is_wanted() {
+                group.bytes = group.with(&read);
+                group.reads.push(read);
             }
         }
     }
 
     /// Takes as many as there are, and at most `most`.
-    pub(crate) fn take_some(hops: &mut VecDeque<Arc<Hop>>, most: usize) -> Vec<Self> {
-        let groups = std::iter::from_fn(|| Self::take(hops));
+    pub(crate) fn take_some(reads: &mut VecDeque<Arc<WaitingRead>>, most: usize) -> Vec<Self> {
+        let groups = std::iter::from_fn(|| Self::take(reads));
         groups.take(most).collect()
     }
 
     /// The reads that it is of.
-    pub(crate) fn into_hops(self) -> Vec<Arc<Hop>> {
-        self.hops
+    pub(crate) fn into_reads(self) -> Vec<Arc<WaitingRead>> {
+        self.reads
     }
 
-    fn of(hop: Arc<Hop>) -> Self {
+    fn of(read: Arc<WaitingRead>) -> Self {
         Self {
-            bytes: hop.bytes.clone(),
-            hops: vec![hop],
+            bytes: read.bytes.clone(),
+            reads: vec![read],
         }
     }
 
-    fn with(&self, hop: &Hop) -> Range<u64> {
-        self.bytes.start.min(hop.bytes.start)..self.bytes.end.max(hop.bytes.end)
+    fn with(&self, read: &WaitingRead) -> Range<u64> {
+        self.bytes.start.min(read.bytes.start)..self.bytes.end.max(read.bytes.end)
     }
 
-    fn is_near(&self, hop: &Hop) -> bool {
-        let joined = self.with(hop);
-        Arc::ptr_eq(&hop.file, &self.hops[0].file)
-            && hop.bytes.start <= self.bytes.end.saturating_add(GAP)
-            && self.bytes.start <= hop.bytes.end.saturating_add(GAP)
+    fn is_near(&self, read: &WaitingRead) -> bool {
+        let joined = self.with(read);
+        Arc::ptr_eq(&read.file, &self.reads[0].file)
+            && read.bytes.start <= self.bytes.end.saturating_add(GAP)
+            && self.bytes.start <= read.bytes.end.saturating_add(GAP)
             && joined.end - joined.start <= LARGEST as u64
     }
 
     pub(crate) fn file(&self) -> &File {
         // Invariant 1.
-        &self.hops[0].file
+        &self.reads[0].file
     }
 
     /// Where it starts in the file.
@@ -111,31 +111,31 @@ impl Group {
     /// file ends. Returns what has to be read again alone: if several reads were done as one and that failed, one of
     /// them may be at fault and the others not.
     pub(crate) fn finish(self, bytes: io::Result<Vec<u8>>, woken: &mut Vec<Waker>) -> Vec<Self> {
-        match (bytes, self.hops.as_slice()) {
-            (bytes, [hop]) => woken.extend(hop.finish(bytes)),
-            (Ok(bytes), hops) => {
-                for hop in hops {
+        match (bytes, self.reads.as_slice()) {
+            (bytes, [read]) => woken.extend(read.finish(bytes)),
+            (Ok(bytes), reads) => {
+                for read in reads {
                     // At most `len`.
                     let at = |place: u64| ((place - self.bytes.start) as usize).min(bytes.len());
-                    let part = &bytes[at(hop.bytes.start)..at(hop.bytes.end)];
-                    woken.extend(hop.finish(Ok(part.to_vec())));
+                    let part = &bytes[at(read.bytes.start)..at(read.bytes.end)];
+                    woken.extend(read.finish(Ok(part.to_vec())));
                 }
             }
-            (Err(_), _) => return self.hops.into_iter().map(Self::of).collect(),
+            (Err(_), _) => return self.reads.into_iter().map(Self::of).collect(),
         }
         Vec::new()
     }
 }
 
 #[cfg(feature = "io-uring")]
-impl Group {
+impl ReadGroup {
     /// Whether somebody waits for one of its reads.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.hops.iter().any(|hop| hop.is_wanted())
+        self.reads.iter().any(|read| read.is_wanted())
     }
 
-    pub(crate) fn hops(&self) -> &[Arc<Hop>] {
-        &self.hops
+    pub(crate) fn reads(&self) -> &[Arc<WaitingRead>] {
+        &self.reads
     }
 }
 
@@ -162,12 +162,12 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::task::{Context, Poll};
 
-    fn hop(file: &Arc<File>, bytes: Range<u64>) -> Arc<Hop> {
-        Hop::new(file, bytes.start, (bytes.end - bytes.start) as usize)
+    fn read(file: &Arc<File>, bytes: Range<u64>) -> Arc<WaitingRead> {
+        WaitingRead::new(file, bytes.start, (bytes.end - bytes.start) as usize)
     }
 
-    fn taken(hop: &Hop) -> Vec<u8> {
-        match hop.poll(&mut Context::from_waker(Waker::noop())) {
+    fn taken(read: &WaitingRead) -> Vec<u8> {
+        match read.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result.unwrap(),
             Poll::Pending => panic!("it was not read"),
         }
@@ -180,22 +180,22 @@ mod tests {
         let bytes: Vec<u8> = (0..100_000u32).map(|n| (n % 251) as u8).collect();
         file.write_all_at(&bytes, 0).unwrap();
         let near = [0..10, 30_000..30_010, 15_000..15_010, 99_990..100_100];
-        let near = near.map(|bytes| hop(&file, bytes));
-        let foreign = hop(&other, 5..6);
-        let gone = hop(&file, 10..20);
+        let near = near.map(|bytes| read(&file, bytes));
+        let foreign = read(&other, 5..6);
+        let gone = read(&file, 10..20);
         gone.cancel();
         let [first, second, third, far] = near.clone();
         let mut queue = VecDeque::from([first, foreign, second, gone, third, far]);
         // 30000 is near only when 15000 has joined, and 99990 never is.
-        let together = Group::take(&mut queue).unwrap();
-        assert_eq!(together.hops.len(), 3);
+        let together = ReadGroup::take(&mut queue).unwrap();
+        assert_eq!(together.reads.len(), 3);
         together.read();
         assert_eq!(taken(&near[0]), bytes[..10]);
         assert_eq!(taken(&near[1]), bytes[30_000..30_010]);
         assert_eq!(taken(&near[2]), bytes[15_000..15_010]);
-        let rest: Vec<_> = queue.iter().map(|hop| hop.bytes.start).collect();
+        let rest: Vec<_> = queue.iter().map(|read| read.bytes.start).collect();
         assert_eq!(rest, [5, 99_990]);
-        while let Some(group) = Group::take(&mut queue) {
+        while let Some(group) = ReadGroup::take(&mut queue) {
             group.read();
         }
         // Where the file ends, there is less.
@@ -207,9 +207,9 @@ mod tests {
         let file = Arc::new(tempfile::tempfile().unwrap());
         let far = (1..LOOKED_AT as u64 + 2).map(|n| n << 30..(n << 30) + 1);
         let places = iter::once(0..1).chain(far).chain(iter::once(1..2));
-        let mut queue: VecDeque<_> = places.map(|bytes| hop(&file, bytes)).collect();
+        let mut queue: VecDeque<_> = places.map(|bytes| read(&file, bytes)).collect();
         let len = queue.len();
-        assert_eq!(Group::take(&mut queue).unwrap().len(), 1);
+        assert_eq!(ReadGroup::take(&mut queue).unwrap().len(), 1);
         assert_eq!(queue.len(), len - 1);
     }
 
@@ -217,9 +217,9 @@ mod tests {
     fn a_read_that_fails_takes_no_other_with_it() {
         let file = Arc::new(tempfile::tempfile().unwrap());
         file.write_all_at(&[7; 100], 0).unwrap();
-        let hops = [hop(&file, 0..10), hop(&file, 20..30)];
-        let mut queue = hops.iter().cloned().collect();
-        let group = Group::take(&mut queue).unwrap();
+        let reads = [read(&file, 0..10), read(&file, 20..30)];
+        let mut queue = reads.iter().cloned().collect();
+        let group = ReadGroup::take(&mut queue).unwrap();
         assert_eq!((group.start(), group.len()), (0, 30));
         let single = group.finish(Err(io::ErrorKind::Other.into()), &mut Vec::new());
         let single: Vec<_> = single

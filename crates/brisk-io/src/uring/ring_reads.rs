@@ -7,8 +7,8 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::ring;
-use crate::hop::Hop;
-use crate::hop_group::Group;
+use crate::read_group::ReadGroup;
+use crate::waiting_read::WaitingRead;
 
 /// Reads under way at once.
 const DEPTH: usize = 64;
@@ -28,7 +28,7 @@ impl Alarm {
 }
 
 /// Hands groups of reads to the kernel, several at once, and waits for them all: in one thread.
-pub(crate) struct Hops {
+pub(crate) struct RingReads {
     ring: IoUring,
     alarm: Alarm,
     /// What the kernel writes to when the alarm rings. It is nobody's, ever: it may do so at any time.
@@ -36,7 +36,7 @@ pub(crate) struct Hops {
     /// By number, which their completions carry.
     reads: Vec<Option<Read>>,
     /// Groups that have to be begun.
-    waiting: Vec<Group>,
+    waiting: Vec<ReadGroup>,
     /// Why nothing can wake it any more.
     broken: Option<io::Error>,
     /// The process that made it. A child that was forked shares nothing of it.
@@ -44,12 +44,12 @@ pub(crate) struct Hops {
 }
 
 struct Read {
-    group: Group,
+    group: ReadGroup,
     buf: Vec<u8>,
     done: usize,
 }
 
-impl Hops {
+impl RingReads {
     /// # Errors
     ///
     /// Where the kernel, its settings, or a filter of system calls refuse `io_uring`.
@@ -62,7 +62,7 @@ impl Hops {
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .dontfork();
-        let mut hops = Self {
+        let mut reads = Self {
             ring: ring::build(&alone, entries).or_else(|_| ring::make(entries))?,
             alarm: Alarm(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)),
             heard: Box::leak(Box::new([0; 8])),
@@ -71,8 +71,8 @@ impl Hops {
             broken: None,
             process: std::process::id(),
         };
-        hops.listen();
-        Ok(hops)
+        reads.listen();
+        Ok(reads)
     }
 
     /// Rings in [`turn`](Self::turn), wherever it waits.
@@ -87,7 +87,7 @@ impl Hops {
     }
 
     /// Hands groups to the kernel, at most as many as there is [`room`](Self::room) for.
-    pub(crate) fn begin(&mut self, groups: Vec<Group>) {
+    pub(crate) fn begin(&mut self, groups: Vec<ReadGroup>) {
         self.waiting.extend(groups);
         while let Some(number) = self.reads.iter().position(Option::is_none)
             && let Some(group) = self.waiting.pop()
@@ -149,15 +149,15 @@ impl Hops {
 
     /// The reads that somebody waits for and that have not ended, for others to read: whoever made them does not come
     /// here again soon. What the kernel reads meanwhile goes nowhere.
-    pub(crate) fn leave(&mut self) -> Vec<Arc<Hop>> {
+    pub(crate) fn leave(&mut self) -> Vec<Arc<WaitingRead>> {
         let waiting = std::mem::take(&mut self.waiting);
         let under_way = self.reads.iter().flatten().map(|read| &read.group);
-        let hops = waiting.iter().chain(under_way).flat_map(Group::hops);
-        hops.filter(|hop| hop.is_wanted()).cloned().collect()
+        let reads = waiting.iter().chain(under_way).flat_map(ReadGroup::reads);
+        reads.filter(|read| read.is_wanted()).cloned().collect()
     }
 
     /// All that is not read, where no more is to be read.
-    pub(crate) fn give_up(mut self) -> Vec<Group> {
+    pub(crate) fn give_up(mut self) -> Vec<ReadGroup> {
         let mut left = std::mem::take(&mut self.waiting);
         left.extend(self.abandon());
         left
@@ -165,7 +165,7 @@ impl Hops {
 
     /// The groups of reads that have not ended. The kernel may still write to buffers that it was given, which
     /// are nobody's from here on.
-    fn abandon(&mut self) -> Vec<Group> {
+    fn abandon(&mut self) -> Vec<ReadGroup> {
         let under_way = self.reads.iter_mut().filter_map(Option::take);
         let groups = under_way.map(|read| {
             std::mem::forget(read.buf);
@@ -239,7 +239,7 @@ impl Hops {
     }
 }
 
-impl Drop for Hops {
+impl Drop for RingReads {
     fn drop(&mut self) {
         self.abandon();
     }

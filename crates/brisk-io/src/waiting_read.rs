@@ -12,7 +12,7 @@ pub(crate) const LARGEST: usize = 1 << 20;
 
 /// A read that somebody waits for.
 #[derive(Debug)]
-pub(crate) struct Hop {
+pub(crate) struct WaitingRead {
     pub(crate) file: Arc<File>,
     pub(crate) bytes: Range<u64>,
     state: Mutex<State>,
@@ -26,7 +26,7 @@ enum State {
     Over,
 }
 
-impl Hop {
+impl WaitingRead {
     /// A read of `len` bytes, at most [`LARGEST`], at `offset`, which nobody has begun. It gets fewer bytes only
     /// where the file ends.
     pub(crate) fn new(file: &Arc<File>, offset: u64, len: usize) -> Arc<Self> {

@@ -11,9 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::hop::{Hop, wake_all};
-use crate::hop_group::Group;
-use crate::uring::{Alarm, Hops};
+use crate::read_group::ReadGroup;
+use crate::uring::{Alarm, RingReads};
+use crate::waiting_read::{WaitingRead, wake_all};
 
 /// Reads that a disk gets at once. Disks of servers take more, but few programs have more to give.
 const MOST_THREADS: usize = 64;
@@ -25,22 +25,22 @@ const IDLE: Duration = Duration::from_secs(10);
 /// # Errors
 ///
 /// If no thread can be started and none is there.
-pub(crate) fn submit(hop: Arc<Hop>) -> io::Result<()> {
-    POOL.submit(hop)
+pub(crate) fn submit(read: Arc<WaitingRead>) -> io::Result<()> {
+    POOL.submit(read)
 }
 
 /// Has a thread do a read that another one began and left. If no thread can be had, the read fails.
-pub(crate) fn submit_again(hop: Arc<Hop>) {
-    if hop.is_wanted()
-        && let Err(e) = POOL.submit(Arc::clone(&hop))
+pub(crate) fn submit_again(read: Arc<WaitingRead>) {
+    if read.is_wanted()
+        && let Err(e) = POOL.submit(Arc::clone(&read))
     {
-        wake_all(hop.finish(Err(e)));
+        wake_all(read.finish(Err(e)));
     }
 }
 
 static POOL: Pool = Pool {
     queue: Mutex::new(Queue {
-        hops: VecDeque::new(),
+        reads: VecDeque::new(),
         ring: Ring::Untried,
         threads: 0,
         idle: 0,
@@ -54,7 +54,7 @@ struct Pool {
 }
 
 struct Queue {
-    hops: VecDeque<Arc<Hop>>,
+    reads: VecDeque<Arc<WaitingRead>>,
     ring: Ring,
     threads: usize,
     /// Threads that wait for work, or were woken for some and have not taken it yet.
@@ -80,9 +80,9 @@ impl Pool {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn submit(&'static self, hop: Arc<Hop>) -> io::Result<()> {
+    fn submit(&'static self, read: Arc<WaitingRead>) -> io::Result<()> {
         let mut queue = self.queue();
-        queue.hops.push_back(hop);
+        queue.reads.push_back(read);
         if let Ring::Untried = queue.ring {
             let name = "brisk-io-ring".to_owned();
             let started = thread::Builder::new().name(name).spawn(|| self.run_ring());
@@ -104,7 +104,7 @@ impl Pool {
             Ring::Refused => {
                 let started = self.start_thread(&mut queue);
                 if started.is_err() {
-                    queue.hops.pop_back();
+                    queue.reads.pop_back();
                 }
                 started
             }
@@ -117,7 +117,7 @@ impl Pool {
     ///
     /// If none can be started, and there is none.
     fn start_thread(&'static self, queue: &mut Queue) -> io::Result<()> {
-        if queue.hops.len() > queue.idle && queue.threads < MOST_THREADS {
+        if queue.reads.len() > queue.idle && queue.threads < MOST_THREADS {
             let started = thread::Builder::new()
                 .name("brisk-io".to_owned())
                 .spawn(move || self.run());
@@ -134,31 +134,31 @@ impl Pool {
 
     /// Reads by `io_uring`; where that is refused, as one of the threads.
     fn run_ring(&'static self) {
-        let Ok(mut hops) = Hops::new() else {
+        let Ok(mut reads) = RingReads::new() else {
             return self.run_without_ring(Vec::new());
         };
         // Everybody would wait for ever for what this thread does not read.
         let guard = NeverUnwinds;
         self.queue().ring = Ring::Reads {
-            alarm: hops.alarm(),
+            alarm: reads.alarm(),
             sleeps: false,
         };
         loop {
-            hops.begin(self.take(hops.room()));
-            if hops.enter(true).is_err() {
+            reads.begin(self.take(reads.room()));
+            if reads.enter(true).is_err() {
                 break;
             }
-            wake_all(hops.finish());
+            wake_all(reads.finish());
         }
         std::mem::forget(guard);
-        self.run_without_ring(hops.give_up());
+        self.run_without_ring(reads.give_up());
     }
 
     /// What the thread that reads by `io_uring` reads next: at most `room` groups.
-    fn take(&self, room: usize) -> Vec<Group> {
+    fn take(&self, room: usize) -> Vec<ReadGroup> {
         let mut queue = self.queue();
-        let groups = Group::take_some(&mut queue.hops, room);
-        let all = queue.hops.is_empty();
+        let groups = ReadGroup::take_some(&mut queue.reads, room);
+        let all = queue.reads.is_empty();
         if let Ring::Reads { sleeps, .. } = &mut queue.ring {
             // With reads in the queue for which there is no room, it looks again when others end.
             *sleeps = all;
@@ -167,15 +167,15 @@ impl Pool {
     }
 
     /// Reads as one of the threads, which read from here on. `left` was taken from the queue and not read.
-    fn run_without_ring(&'static self, left: Vec<Group>) {
+    fn run_without_ring(&'static self, left: Vec<ReadGroup>) {
         let mut queue = self.queue();
         queue.ring = Ring::Refused;
         queue
-            .hops
-            .extend(left.into_iter().flat_map(Group::into_hops));
+            .reads
+            .extend(left.into_iter().flat_map(ReadGroup::into_reads));
         // What came meanwhile has threads, as if it came now.
         queue.threads += 1;
-        for _ in 1..queue.hops.len() {
+        for _ in 1..queue.reads.len() {
             // This one is there.
             self.start_thread(&mut queue).ok();
         }
@@ -186,7 +186,7 @@ impl Pool {
     fn run(&self) {
         let mut queue = self.queue();
         loop {
-            if let Some(group) = Group::take(&mut queue.hops) {
+            if let Some(group) = ReadGroup::take(&mut queue.reads) {
                 drop(queue);
                 group.read();
                 queue = self.queue();
@@ -199,7 +199,7 @@ impl Pool {
                 .unwrap_or_else(PoisonError::into_inner);
             queue = woken;
             queue.idle -= 1;
-            if waited.timed_out() && queue.hops.is_empty() {
+            if waited.timed_out() && queue.reads.is_empty() {
                 queue.threads -= 1;
                 return;
             }
@@ -229,13 +229,13 @@ mod tests {
             .open(path.path())
             .unwrap();
         let written = Arc::new(written);
-        let hops = [0, 50, 1 << 20].map(|offset| Hop::new(&written, offset, 10));
-        for hop in &hops {
-            submit(Arc::clone(hop)).unwrap();
+        let reads = [0, 50, 1 << 20].map(|offset| WaitingRead::new(&written, offset, 10));
+        for read in &reads {
+            submit(Arc::clone(read)).unwrap();
         }
-        for hop in hops {
+        for read in reads {
             let result = loop {
-                match hop.poll(&mut Context::from_waker(Waker::noop())) {
+                match read.poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(result) => break result,
                     Poll::Pending => thread::yield_now(),
                 }
