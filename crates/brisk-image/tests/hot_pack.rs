@@ -367,7 +367,10 @@ fn a_pack_behind_an_image_changes_nothing_before_it() {
         assert_eq!(faults, [""; 0]);
         // The bytes of the section are those of a file beside the image.
         let (_, summary) = place.hot(&Origin::image(&image), prefer, "beside");
-        let start = without.len() + 64;
+        let range = image.hot_pack_range().unwrap().unwrap();
+        assert_eq!(range.end - range.start, summary.file_bytes);
+        let start = usize::try_from(range.start).unwrap();
+        assert_eq!(start, without.len() + 64);
         let beside = fs::read(place.path("beside")).unwrap();
         assert_eq!(summary.file_bytes, beside.len() as u64);
         assert!(bytes[start..start + beside.len()] == beside[..]);

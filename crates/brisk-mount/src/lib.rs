@@ -24,6 +24,11 @@ Each rule is a function of plain values in a file of its own, with a table of ca
 | a session ends, and what keeps it | `session/guardian/lifetime.rs` |
 | a run may join, a request to end is refused, and what is lost with a peer | `session/guardian/request.rs` |
 | the watchdog is replaced | `session/guardian/watchdog.rs` |
+| which hot pack is taken, and whether the launch is learned from | `hot_pack/choice.rs` |
+| a hot pack of somebody else is not used | `hot_pack/trust.rs` |
+| a fill ends before its pack does | `hot_pack/fill_end.rs` |
+| a page was late, evicted or not in the pack | `hot_pack/page_states.rs` |
+| a recorded launch is worth learning from, and what it changes | `hot_pack/learning.rs` |
 | what a disk is taken to charge | `replay/disk.rs` |
 | how much is read ahead at most | `replay/budget.rs` |
 
@@ -73,13 +78,17 @@ mod beneath;
 mod error;
 mod fuse;
 mod fusermount;
+mod hot_pack;
 mod kernel_mount;
 mod kernel_support;
+mod key;
 mod loop_device;
 mod memory;
 mod mount_table;
 mod namespace;
+mod open;
 mod page_log;
+mod private_directory;
 mod reclaimer;
 mod replay;
 mod run;
@@ -91,15 +100,21 @@ mod session;
 mod syscalls;
 mod system_state;
 mod trace;
+mod whole_pages;
+mod working_directory;
 
 pub use error::{Error, ErrorKind, Result, with_reasons};
 pub use fuse::connection::{FuseConnection, mount_data};
-pub use fuse::fill::{Fill, FillRoot, PackPlace};
 pub use fuse::options::{OnFault, ServeOptions};
 pub use fuse::owners::Owners;
 pub use fuse::recorder::{Recorder, Recording};
-pub use fuse::served::{FillCounts, OperationTimes, Percentiles, Served, ServedCounts};
+pub use fuse::served::{OperationTimes, Percentiles, Served, ServedCounts};
 pub use fuse::server::serve;
+pub use hot_pack::candidate::PackCandidate;
+pub use hot_pack::fill::{Fill, FillRoot};
+pub use hot_pack::fill_counts::FillCounts;
+pub use hot_pack::learned_packs::{LearnedPack, LearnedPacks};
+pub use hot_pack::learning::Learning;
 pub use kernel_mount::{Backing, KernelMount, MountOptions, image_is_mounted, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
 pub use loop_device::{DirectIo, LoopDevice};
@@ -114,8 +129,8 @@ pub use replay::{
 };
 pub use run::{Launch, PlainLaunch};
 pub use session::{
-    Bind, FillPlan, ImageStatus, LearnedPack, LearnedPacks, Learning, OperationStatus, Session,
-    SessionFill, SessionImage, SessionStatus, SharedMount, end_session, sessions,
+    Bind, FillPlan, ImageStatus, OperationStatus, Session, SessionFill, SessionImage,
+    SessionStatus, SharedMount, end_session, sessions,
 };
 pub use syscalls::ignore_requests_to_end;
 pub use system_state::SystemState;

@@ -147,7 +147,7 @@ fn verify_finds_damage_in_a_pack() {
     let sandbox = with_profile();
     let image = sandbox.pack(&["--profile", "p"]);
     let pack = image.hot_pack().unwrap().unwrap();
-    let start = image.hot_pack_start().unwrap().unwrap() + 64;
+    let start = image.hot_pack_range().unwrap().unwrap().start;
     let mut bytes = sandbox.bytes("app.img");
     let at = start + pack.frame(0).unwrap().stored.start;
     bytes[usize::try_from(at).unwrap()] ^= 1;

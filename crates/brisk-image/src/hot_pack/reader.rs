@@ -153,6 +153,17 @@ impl Image {
         Ok(section.map(|section| section.start.saturating_sub(header)))
     }
 
+    /// The bytes of the hot pack itself, without the header of its section, if there is one. They count
+    /// from the start of the image.
+    ///
+    /// # Errors
+    ///
+    /// As [`Image::hot_pack`].
+    pub fn hot_pack_range(&self) -> Result<Option<Range<u64>>> {
+        let section = self.hot_section().map_err(|e| self.name(e))?;
+        Ok(section.map(|Section { start, len, .. }| start..start.saturating_add(len)))
+    }
+
     fn hot_section(&self) -> Result<Option<Section>> {
         let mut sections = self.inner.stored.sections()?.into_iter();
         let found = sections.find(|section| section.kind == SectionKind::HOT_PACK);

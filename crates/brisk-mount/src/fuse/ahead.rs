@@ -17,6 +17,7 @@ use super::channel::Channel;
 use super::neighbours::Neighbours;
 use super::node::{Fail, Nodes};
 use super::served::Served;
+use crate::whole_pages::whole_pages;
 
 /// Blocks whose rest waits to be stored at most, each of which is in memory as long; behind more of them,
 /// the oldest are stale.
@@ -298,35 +299,4 @@ fn store_bytes(
         offset += bytes.len() as u64;
     }
     Ok(())
-}
-
-/// The pages that are wholly in `range`, and the last one of a file of `len` bytes as far as it
-/// goes: a store of less would leave a page that holds nothing yet, one of more lengthen the file.
-pub(super) fn whole_pages(range: Range<u64>, len: u64, page: u64) -> Range<u64> {
-    let start = range.start.next_multiple_of(page);
-    let end = match range.end {
-        end if end >= len => len,
-        end => end - end % page,
-    };
-    start.min(end)..end
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stores_are_whole_pages_within_the_file() {
-        let table = [
-            ((0..8192, 100_000, 4096), 0..8192),
-            ((1..8191, 100_000, 4096), 4096..4096),
-            ((4096..131_072, 10_000, 4096), 4096..10_000),
-            ((4096..10_000, 10_000, 4096), 4096..10_000),
-            ((9000..10_000, 10_000, 4096), 10_000..10_000),
-            ((4096..131_072, 200_000, 65_536), 65_536..131_072),
-        ];
-        for ((range, len, page), stored) in table {
-            assert_eq!(whole_pages(range, len, page), stored);
-        }
-    }
 }

@@ -3,10 +3,13 @@
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
+use brisk_image::InodeRef;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::node::node_of;
 use super::wire::{InHeader, OutHeader, StoreOut, notify};
+use crate::hot_pack::fill_target::FillTarget;
 
 /// Bytes of the longest request that is taken. The kernel asks for at least 8 KiB, and answers
 /// what does not fit itself; only writes, which no image allows, would.
@@ -123,6 +126,16 @@ impl Channel<'_> {
                 Err(e) => return Err(e),
             }
         }
+    }
+}
+
+impl FillTarget for Channel<'_> {
+    fn node(&self, inode: InodeRef) -> u64 {
+        node_of(inode)
+    }
+
+    fn store(&self, node: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        Channel::store(*self, node, offset, &[IoSlice::new(bytes)])
     }
 }
 

@@ -9,22 +9,20 @@
 //! [`server`] answers on some threads with what a [`file_system`] says, and [`recorder`] takes note
 //! of it where a launch is recorded. [`image`] is the file system, with [`node`] and [`listing`];
 //! [`ahead`] has another thread do what would be asked for next, of the same file and of its
-//! [`neighbours`], and [`fill`] does so from a hot pack, as [`pack_source`] reads it. [`directory`] is another file system, for
-//! recording what a launch from a plain tree asks for.
+//! [`neighbours`], and a [`Fill`](crate::hot_pack::fill::Fill) does so from a hot pack. [`directory`] is another
+//! file system, for recording what a launch from a plain tree asks for.
 
 pub(crate) mod ahead;
 pub(crate) mod channel;
 pub(crate) mod connection;
 pub(crate) mod directory;
 pub(crate) mod file_system;
-pub(crate) mod fill;
 pub(crate) mod image;
 pub(crate) mod listing;
 mod neighbours;
 pub(crate) mod node;
 pub(crate) mod options;
 pub(crate) mod owners;
-mod pack_source;
 pub(crate) mod readers;
 pub(crate) mod recorder;
 pub(crate) mod served;

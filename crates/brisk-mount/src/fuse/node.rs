@@ -78,8 +78,7 @@ impl Nodes<'_> {
         if reference == self.image.root_reference() {
             return ROOT;
         }
-        // An inode that could be read stands inside the image, so its word is far from the end.
-        reference.to_word().saturating_add(ROOT + 1)
+        node_of(reference)
     }
 
     pub(super) fn entry(&self, inode: &Inode) -> EntryOut {
@@ -142,6 +141,12 @@ impl Nodes<'_> {
             flags: 0,
         }
     }
+}
+
+/// The node of the inode at this reference, which is not the root directory's: see [`Nodes`].
+pub(super) fn node_of(reference: InodeRef) -> u64 {
+    // An inode that can be read is inside the image, so its word is far from the end.
+    reference.to_word().saturating_add(ROOT + 1)
 }
 
 /// Bytes that programs are to read at once at least: a page, as on other file systems.

@@ -2,10 +2,10 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
-use super::fill::Fill;
 use super::owners::Owners;
 use super::recorder::Recorder;
 use super::served::Served;
+use crate::hot_pack::fill::Fill;
 use crate::memory::free_memory;
 
 /// Bytes of decoded blocks that are kept at most while a launch is recorded.

@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::wire::{UNIQUE_RESEND, op};
+use crate::hot_pack::fill_counts::{FillCounters, FillCounts};
 
 /// What a server has done, counted by all of its threads.
 #[derive(Debug)]
@@ -136,122 +137,6 @@ impl Default for Served {
             fill: FillCounters::default(),
         }
     }
-}
-
-/// What a fill has done, in pages of 4 KiB where nothing else is said.
-#[derive(Debug, Default)]
-pub(super) struct FillCounters {
-    pack: AtomicU64,
-    stored: AtomicU64,
-    late: AtomicU64,
-    evicted: AtomicU64,
-    strayed: AtomicU64,
-    primed: AtomicU64,
-    damaged: AtomicU64,
-    direct_bytes: AtomicU64,
-    gave_up: AtomicU64,
-    first: AtomicU64,
-    last: AtomicU64,
-    over: AtomicU64,
-}
-
-/// What a fill has done at one moment: pages of 4 KiB, where nothing else is said.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FillCounts {
-    /// What the hot pack has. 0 if there is no pack.
-    pub pack: u64,
-    /// What was put into the page cache.
-    pub stored: u64,
-    /// What the kernel asked for before it was stored.
-    pub late: u64,
-    /// What the kernel asked for after it was stored: it had no room for it.
-    pub evicted: u64,
-    /// What the kernel asked for that is not in the pack.
-    pub strayed: u64,
-    /// Names that were looked up.
-    pub primed: u64,
-    /// Frames of the pack that could not be read.
-    pub damaged: u64,
-    /// Bytes of the pack that were read past the page cache, told when all were.
-    pub direct_bytes: u64,
-    /// Whether it ended before the pack did: it came too late, or memory was short.
-    pub gave_up: bool,
-    /// Microseconds from the start of the server to the first store.
-    pub first: u64,
-    /// Microseconds to the last one.
-    pub last: u64,
-    /// Microseconds to the end. 0 if it has not ended.
-    pub over: u64,
-}
-
-impl FillCounters {
-    fn counts(&self) -> FillCounts {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        FillCounts {
-            pack: of(&self.pack),
-            stored: of(&self.stored),
-            late: of(&self.late),
-            evicted: of(&self.evicted),
-            strayed: of(&self.strayed),
-            primed: of(&self.primed),
-            damaged: of(&self.damaged),
-            direct_bytes: of(&self.direct_bytes),
-            gave_up: of(&self.gave_up) != 0,
-            first: of(&self.first),
-            last: of(&self.last),
-            over: of(&self.over),
-        }
-    }
-
-    pub(super) fn pack(&self, pages: u64) {
-        self.pack.store(pages, Ordering::Relaxed);
-    }
-
-    pub(super) fn asked(&self, late: u64, evicted: u64, strayed: u64) {
-        for (count, pages) in [
-            (&self.late, late),
-            (&self.evicted, evicted),
-            (&self.strayed, strayed),
-        ] {
-            if pages > 0 {
-                count.fetch_add(pages, Ordering::Relaxed);
-            }
-        }
-    }
-
-    pub(super) fn stored(&self, pages: u64, since: Instant) {
-        let now = micros(since);
-        if self.stored.fetch_add(pages, Ordering::Relaxed) == 0 {
-            self.first.store(now, Ordering::Relaxed);
-        }
-        self.last.fetch_max(now, Ordering::Relaxed);
-    }
-
-    pub(super) fn primed(&self, names: u64) {
-        self.primed.fetch_add(names, Ordering::Relaxed);
-    }
-
-    /// Counts a damaged frame, and says how many there were.
-    pub(super) fn damaged(&self) -> u64 {
-        self.damaged.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(super) fn read_directly(&self, bytes: u64) {
-        self.direct_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn gave_up(&self) {
-        self.gave_up.store(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn over(&self, since: Instant) {
-        self.over.store(micros(since), Ordering::Relaxed);
-    }
-}
-
-fn micros(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 /// [`Served`] at one moment.

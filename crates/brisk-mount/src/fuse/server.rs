@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
@@ -15,7 +16,6 @@ use super::channel::{Channel, REQUEST, Request};
 use super::connection::FuseConnection;
 use super::directory::ServedDirectory;
 use super::file_system::FileSystem;
-use super::fill::Fill;
 use super::image::ServedImage;
 use super::node::{Fail, no_entry};
 use super::options::ServeOptions;
@@ -23,6 +23,7 @@ use super::wire::{
     FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, OpenOut, ReadIn, can, op,
 };
 use crate::error::{Action, Cause, Error, Result};
+use crate::hot_pack::fill::Fill;
 
 /// The longest name, in bytes, as in SquashFS.
 const MAX_NAME: usize = 256;
@@ -73,13 +74,13 @@ pub(crate) fn serve_image(
         }
         if let Some(fill) = &options.fill {
             let builder = thread::Builder::new().name("brisk-fill".into());
-            let missed = options.recorder.as_deref();
+            let missed = |node, pages| record_missed(options, node, pages);
             let starting = starting.clone();
             let run = move || {
                 connection.keep_to_storing();
                 drop(starting);
                 let channel = Channel(connection.storing());
-                fill.run(channel, image, &options.served, missed);
+                fill.run(&channel, image, &options.served.fill, &missed);
             };
             if builder.spawn_scoped(scope, run).is_err() {
                 // Its counters say that nothing was filled.
@@ -274,8 +275,9 @@ impl<T: FileSystem> Server<'_, T> {
         let ReadIn { offset, size, .. } = request.read()?;
         let node = request.header.nodeid;
         match (&self.options.fill, &self.options.recorder) {
-            (Some(fill), missed) => {
-                fill.asked(&self.options.served, missed.as_deref(), node, offset, size);
+            (Some(fill), _) => {
+                let missed = |node, pages| record_missed(self.options, node, pages);
+                fill.asked(&self.options.served.fill, &missed, node, offset, size);
             }
             (None, Some(recorder)) => recorder.read(node, offset, size.into()),
             (None, None) => {}
@@ -314,6 +316,13 @@ impl<T: FileSystem> Server<'_, T> {
             drop(told);
             (self.options.on_fault)(error);
         }
+    }
+}
+
+/// Records pages that the kernel asked for and the hot pack has not.
+fn record_missed(options: &ServeOptions, node: u64, pages: Range<u64>) {
+    if let Some(recorder) = &options.recorder {
+        recorder.read_pages(node, pages);
     }
 }
 

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::getpid;
 
 use crate::error::{Action, Cause, Error, Result};
-use crate::session::{cache_directory, open_private};
+use crate::private_directory::{cache_directory, open_private};
 
 /// What a disk is taken to charge, by its kind: bytes and operations in a second.
 const TURNING: (u64, u64) = (150 << 20, 100);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::{env, io};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, stat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, stat,
     statat, unlinkat,
 };
 use rustix::io::Errno;
@@ -20,6 +20,7 @@ use rustix::net::{
 use rustix::process::geteuid;
 
 use crate::error::Cause;
+use crate::private_directory::open_private;
 
 /// Connections that may wait to be answered, beyond which a `connect` waits.
 const BACKLOG: i32 = 128;
@@ -221,33 +222,6 @@ impl Directory {
     }
 }
 
-/// Opens the directory at `path`, which is made if there is none, if it belongs to the user and nobody
-/// else may enter it.
-pub(crate) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
-    match mkdirat(CWD, path, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(Cause::io(format!("make {}", path.display()), e)),
-    }
-    let refused = |found| Cause::OpenToOthers {
-        directory: path.to_owned(),
-        found,
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
-        Errno::NOTDIR | Errno::LOOP => refused("is not a directory"),
-        Errno::ACCESS => refused("belongs to somebody else"),
-        e => Cause::io(format!("open {}", path.display()), e),
-    })?;
-    let stat = fstat(&fd).map_err(|e| Cause::io(format!("examine {}", path.display()), e))?;
-    if stat.st_uid != geteuid().as_raw() {
-        return Err(refused("belongs to somebody else"));
-    }
-    if stat.st_mode & 0o077 != 0 {
-        return Err(refused("can be entered by others"));
-    }
-    Ok(fd)
-}
-
 fn new_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(
         AddressFamily::UNIX,
@@ -260,32 +234,6 @@ fn new_socket() -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    fn refusal(path: &Path) -> String {
-        Directory::open_at(path).map_or_else(|e| e.to_string(), |_| "opened".to_owned())
-    }
-
-    #[test]
-    fn a_directory_that_others_can_use_is_refused() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("brisk");
-        assert_eq!(refusal(&path), "opened");
-        assert_eq!(refusal(&path), "opened");
-        let cure = "allowed is a directory of yours with mode 0700; move it away";
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("ours");
-        assert_eq!(
-            refusal(&path),
-            format!("{} can be entered by others, {cure}", path.display())
-        );
-        let link = dir.path().join("link");
-        symlink("brisk", &link).expect("a link");
-        assert_eq!(
-            refusal(&link),
-            format!("{} is not a directory, {cure}", link.display())
-        );
-    }
 
     #[test]
     fn a_lock_is_held_by_one_and_a_removed_one_by_none() {

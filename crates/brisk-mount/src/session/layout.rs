@@ -8,11 +8,11 @@ use rustix::process::fchdir;
 
 use super::Bind;
 use super::bound_tree::BoundTree;
-use super::open::open_directory;
 use super::overlay::Layers;
 use super::root::Root;
 use crate::error::Cause;
 use crate::namespace::Entry;
+use crate::open::open_directory;
 
 /// The places of images, and what a program sees besides them.
 pub(crate) struct Layout {

@@ -12,7 +12,7 @@ of a session is an ancestor of a program, and nothing of it is in the way of sig
 descriptors or the exit status.
 
 A third process, the *watchdog* ([`guardian::watchdog`]), waits for the death of both, and aborts the
-connection if something keeps it open then. Another, the *learner* ([`learn`]), is there for a moment where a session
+connection if something keeps it open then. Another, the *learner* ([`recorded_launch`]), is there for a moment where a session
 learns what its launch asks for.
 
 A session ends some time after its last program ([`members`] says which processes count).
@@ -23,19 +23,17 @@ mod control;
 mod dev_fuse;
 mod directory;
 mod guardian;
-mod hot;
 mod join;
-mod key;
 mod layout;
-mod learn;
-mod learned;
 mod log;
 mod members;
 mod mount_handle;
-mod open;
+mod open_image;
 mod overlay;
+mod recorded_launch;
 mod root;
 mod server;
+mod session_fill;
 mod set_up;
 mod shared;
 mod shared_mount_point;
@@ -43,30 +41,23 @@ mod wire;
 
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
 pub(crate) use dev_fuse::mount_channel;
-pub(crate) use directory::open_private;
-pub use hot::{FillPlan, SessionFill};
 pub(crate) use layout::Layout;
-pub use learn::Learning;
-pub(crate) use learned::cache_directory;
-pub use learned::{LearnedPack, LearnedPacks};
+pub use open_image::SessionImage;
+pub(crate) use open_image::{OpenImage, mount_directory};
+pub use session_fill::{FillPlan, SessionFill};
 pub use shared::SharedMount;
 
 use std::convert::Infallible;
-use std::env;
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brisk_image::{Image, OpenOptions};
-use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::process::fchdir;
-
 use self::directory::Directory;
-use self::key::Key;
 use crate::error::{Action, Cause, Error, Result};
+use crate::key::Key;
 use crate::run::become_program;
+use crate::working_directory::WorkingDirectory;
 
 /// How often a session may end at the moment it is joined. Each time another run was quicker.
 const TRIES: u32 = 10;
@@ -104,18 +95,6 @@ pub struct Session {
     pub command: Vec<OsString>,
 }
 
-/// An image of a [`Session`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionImage {
-    /// The image's file or block device.
-    pub path: PathBuf,
-    /// The byte at which the image starts in it.
-    pub offset: u64,
-    /// The directory to mount the image on; what it holds is covered, for the session only. `None`
-    /// is the first of `/mnt`, `/media` and `/srv` that is empty and not a mount point.
-    pub at: Option<PathBuf>,
-}
-
 /// A file or directory of the system that a [`Session`] shows at another place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
@@ -137,14 +116,6 @@ struct Entered {
     covered: Vec<PathBuf>,
     /// Open until the program is executed, or this process ends.
     guardian: OwnedFd,
-}
-
-/// The working directory before a session is entered.
-pub(crate) struct WorkingDirectory {
-    /// None if it was removed.
-    path: Option<PathBuf>,
-    /// None if it cannot be held.
-    held: Option<OwnedFd>,
 }
 
 impl Session {
@@ -257,111 +228,5 @@ impl Session {
             key.add_number(bind.read_only.into());
         }
         Ok(key.name())
-    }
-}
-
-/// An image whose file is open.
-pub(crate) struct OpenImage {
-    pub(crate) path: PathBuf,
-    pub(crate) file: File,
-    pub(crate) offset: u64,
-    /// Canonical, and a directory.
-    pub(crate) at: Option<PathBuf>,
-}
-
-impl OpenImage {
-    /// `in_root`: places are in a root directory that is not there yet.
-    pub(crate) fn open(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
-        let file = File::open(&image.path).map_err(|e| Cause::io("open the image", e))?;
-        Ok(Self {
-            path: image
-                .path
-                .canonicalize()
-                .map_err(|e| Cause::io("resolve the image's name", e))?,
-            file,
-            offset: image.offset,
-            at: match &image.at {
-                Some(at) if in_root => Some(Path::new("/").join(at)),
-                Some(at) => Some(place(at)?),
-                None => None,
-            },
-        })
-    }
-}
-
-impl OpenImage {
-    /// The image itself.
-    fn read(&self) -> Result<Image, Cause> {
-        let read = |file| Image::from_source(file, &OpenOptions::new().offset(self.offset));
-        let file = self.file.try_clone();
-        let image = file.map_err(|e| Cause::io("hold the image", e)).map(read)?;
-        image.map_err(|e| Cause::io("read the image", std::io::Error::other(e)))
-    }
-}
-
-/// The directory `at` by the name that the kernel knows.
-pub(crate) fn place(at: &Path) -> Result<PathBuf, Cause> {
-    let path = at.canonicalize().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Cause::TargetMissing {
-            target: at.to_owned(),
-        },
-        std::io::ErrorKind::NotADirectory => Cause::TargetNotDirectory {
-            target: at.to_owned(),
-        },
-        _ => Cause::io(format!("resolve {}", at.display()), e),
-    })?;
-    if !path.is_dir() {
-        return Err(Cause::TargetNotDirectory {
-            target: at.to_owned(),
-        });
-    }
-    Ok(path)
-}
-
-impl WorkingDirectory {
-    pub(crate) fn now() -> Self {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Self {
-            path: env::current_dir().ok(),
-            held: openat(CWD, ".", flags, Mode::empty()).ok(),
-        }
-    }
-
-    /// None if it was removed.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
-
-    /// Goes back to it, where it is not the working directory any more: in a session that was
-    /// `joined`, below a place that a mount has `covered`, and in another root directory
-    /// (`new_root`), which may have none of that name.
-    pub(crate) fn restore(
-        &self,
-        joined: bool,
-        covered: &[PathBuf],
-        new_root: bool,
-    ) -> Result<(), Cause> {
-        let Some(path) = &self.path else {
-            // Removed, or out of reach: a name would not lead to it.
-            return match &self.held {
-                Some(held) if joined && !new_root => {
-                    fchdir(held).map_err(|e| Cause::io("go back to its directory", e))
-                }
-                _ => Ok(()),
-            };
-        };
-        let is_covered = covered.iter().any(|place| path.starts_with(place));
-        if !joined && !is_covered {
-            return Ok(());
-        }
-        match env::set_current_dir(path) {
-            Err(_) if new_root => {
-                env::set_current_dir("/").map_err(|e| Cause::io("enter the root directory", e))
-            }
-            result => result.map_err(|source| Cause::WorkingDirectory {
-                cwd: path.clone(),
-                source,
-            }),
-        }
     }
 }

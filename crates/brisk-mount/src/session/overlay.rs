@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::fchdir;
 
-use super::open::open_directory;
 use crate::error::Cause;
 use crate::namespace::Entry;
+use crate::open::open_directory;
 
 /// The directories of the layers, by names that need no escape in the options of an overlay.
 const LOWER: &str = "lower";

@@ -12,10 +12,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::gettid;
 
-use super::learn::Lesson;
 use super::log::say;
 use super::members::Members;
 use super::mount_handle::MountHandle;
+use super::recorded_launch::RecordedLaunch;
 use super::wire::{receive, send};
 use crate::fuse::server::serve_image;
 use crate::syscalls::start_child;
@@ -82,7 +82,7 @@ pub(super) struct Task {
     pub(super) connection: FuseConnection,
     pub(super) image: Image,
     pub(super) options: ServeOptions,
-    pub(super) lesson: Option<Lesson>,
+    pub(super) launch: Option<RecordedLaunch>,
     pub(super) handle: MountHandle,
     pub(super) members: Members,
 }
@@ -93,14 +93,14 @@ impl Task {
     pub(super) fn run(self) -> i32 {
         let socket = Arc::new(self.socket);
         let options = Arc::new(self.options);
-        let lesson = self.lesson.map(Arc::new);
+        let launch = self.launch.map(Arc::new);
         // Before anybody can find that the launch is over.
         self.image.set_block_cache(options.first_block_cache());
         let liaison = {
             let (socket, options) = (Arc::clone(&socket), Arc::clone(&options));
-            let (image, lesson) = (self.image.clone(), lesson.clone());
+            let (image, launch) = (self.image.clone(), launch.clone());
             move || {
-                answer_guardian(&socket, &options, &image, lesson.as_deref());
+                answer_guardian(&socket, &options, &image, launch.as_deref());
                 // Nobody takes what is recorded any more.
                 image.set_block_cache(options.block_cache);
                 // A mount that all programs see stays until it is unmounted.
@@ -120,8 +120,8 @@ impl Task {
         }
         self.connection.say_it_ended();
         // The session may have ended with its launch.
-        if let Some(lesson) = lesson {
-            lesson.hand_over(&socket, &options, &self.image);
+        if let Some(launch) = launch {
+            launch.hand_over(&socket, &options, &self.image);
         }
         // If nobody listens any more, nobody needs to know.
         if send(&*socket, &["ended"], &[]).is_err() {
@@ -137,15 +137,15 @@ fn answer_guardian(
     socket: &OwnedFd,
     options: &ServeOptions,
     image: &Image,
-    lesson: Option<&Lesson>,
+    launch: Option<&RecordedLaunch>,
 ) {
     let started = ["started".to_owned(), gettid().as_raw_nonzero().to_string()];
     if send(socket, &started, &[]).is_err() {
         return;
     }
     loop {
-        if let Some(lesson) = lesson {
-            lesson.wait(socket, options, image);
+        if let Some(launch) = launch {
+            launch.wait(socket, options, image);
         }
         let Ok(Some(_)) = receive(socket) else {
             return;

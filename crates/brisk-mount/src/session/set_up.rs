@@ -18,17 +18,17 @@ use rustix::process::{getegid, geteuid};
 use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock};
 use super::guardian::{GuardedImage, Guardian, Servers};
-use super::hot::Packs;
 use super::layout::Layout;
 use super::log::say;
 use super::members::Members;
 use super::mount_handle::MountHandle;
-use super::open::open_directory;
+use super::session_fill::ImageFill;
 use super::wire::{FAILED, failure, send, send_now};
 use super::{Entered, OpenImage, Session};
 use crate::error::{Cause, Error};
-use crate::fuse::fill::FillRoot;
+use crate::hot_pack::fill::FillRoot;
 use crate::namespace::{Entry, enter_session};
+use crate::open::open_directory;
 use crate::run::default_place;
 use crate::syscalls::start_detached;
 use crate::{FuseConnection, Owners, ServeOptions};
@@ -41,7 +41,7 @@ struct Mounted {
     root: OwnedFd,
     /// As `/proc/PID/mountinfo` writes it.
     device: String,
-    packs: Option<Packs>,
+    fill: Option<ImageFill>,
 }
 
 /// Makes the session `key`, whose `lock` is held, and enters it.
@@ -103,7 +103,7 @@ fn build(
     .map_err(|e| Cause::io("make sockets", e))?;
 
     // Before anything is mounted where they are.
-    let packs = Packs::of_session(session, &images)?;
+    let fills = ImageFill::of_session(session, &images)?;
 
     // This is the one place that decides how an image gets into view. Where user namespaces are
     // refused, `Cause::NoUserNamespaces` comes out of here before anything has changed but the
@@ -126,14 +126,9 @@ fn build(
     let writable = usize::from(session.writable);
     let layout = Layout::prepare(places.clone(), session.root, writable, &session.binds)?;
     let mut mounted = Vec::new();
-    for (index, (image, packs)) in images.into_iter().zip(packs).enumerate() {
+    for (index, (image, fill)) in images.into_iter().zip(fills).enumerate() {
         let place = places.get(index).cloned().unwrap_or_default();
-        mounted.push(mount_image(
-            image,
-            packs,
-            place,
-            &layout.image_place(index),
-        )?);
+        mounted.push(mount_image(image, fill, place, &layout.image_place(index))?);
     }
 
     let mut kept = vec![
@@ -145,7 +140,7 @@ fn build(
         kept.push(image.image.file.as_raw_fd());
         kept.push(image.channel.as_raw_fd());
         kept.push(image.root.as_raw_fd());
-        kept.extend(image.packs.iter().flat_map(Packs::descriptors));
+        kept.extend(image.fill.iter().flat_map(ImageFill::descriptors));
     }
     let guard = {
         let (key, place, linger) = (key.to_owned(), tree.clone(), session.linger);
@@ -224,9 +219,8 @@ impl Mounted {
             owners,
             ..ServeOptions::default()
         };
-        let OpenImage { path, file, .. } = &self.image;
-        let apply = |packs: Packs| packs.apply(&mut options, path, file, root, &self.place);
-        let lesson = self.packs.and_then(apply);
+        let apply = |fill: ImageFill| fill.apply(&mut options, root, &self.place);
+        let launch = self.fill.and_then(apply);
         let connection =
             FuseConnection::establish(self.channel, &options).map_err(|e: Error| e.to_string())?;
         let how = OpenOptions::new()
@@ -242,7 +236,7 @@ impl Mounted {
             image,
             connection,
             options,
-            lesson,
+            launch,
             handle: MountHandle::Root(self.root),
             servers: Servers::default(),
         })
@@ -252,7 +246,7 @@ impl Mounted {
 /// Mounts `image`, which belongs to `place`, on the directory `on`.
 fn mount_image(
     image: OpenImage,
-    packs: Option<Packs>,
+    fill: Option<ImageFill>,
     place: PathBuf,
     on: &Path,
 ) -> Result<Mounted, Cause> {
@@ -268,6 +262,6 @@ fn mount_image(
         channel,
         root,
         device: format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor),
-        packs,
+        fill,
     })
 }

@@ -20,20 +20,21 @@ use rustix::process::{getegid, geteuid};
 use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock};
 use super::guardian::{GuardedImage, Guardian, Servers};
-use super::hot::Packs;
-use super::key::Key;
 use super::log::say;
 use super::members::Members;
 use super::mount_handle::MountHandle;
+use super::open_image::{OpenImage, SessionImage, mount_directory};
+use super::session_fill::ImageFill;
 use super::shared_mount_point::SharedMountPoint;
 use super::wire::{FAILED, receive, send_now};
-use super::{Entered, OpenImage, Session, SessionImage, TRIES, join};
+use super::{Entered, Session, TRIES, join};
 use crate::error::{Action, Cause, Error, Result};
 use crate::fuse::connection::{FS_TYPE, FuseConnection};
-use crate::fuse::fill::FillRoot;
 use crate::fuse::options::ServeOptions;
 use crate::fuse::owners::Owners;
 use crate::fusermount;
+use crate::hot_pack::fill::FillRoot;
+use crate::key::Key;
 use crate::mount_table::mounted_on;
 use crate::namespace::is_privileged;
 use crate::syscalls::start_detached;
@@ -103,7 +104,7 @@ impl SharedMount {
             at: None,
         };
         let OpenImage { path, file, .. } = OpenImage::open(&image, false)?;
-        let target = super::place(&self.target)?;
+        let target = mount_directory(&self.target)?;
         let mounted = mounted_on(&target);
         let mounted = mounted.map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
         if mounted.is_some_and(|entry| entry.fs_type == FS_TYPE) {
@@ -132,7 +133,7 @@ impl SharedMount {
             allow_other: self.allow_other,
             until,
             // No launch follows.
-            packs: None,
+            fill: None,
         };
         let guardian = files.begin(|files| keep.start(files))?;
         Ok((target, guardian))
@@ -177,8 +178,8 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
             return Err(Cause::SessionLost { tries });
         }
     };
-    let packs = Packs::of_session(session, std::slice::from_ref(&image))?;
-    let packs = packs.into_iter().next().flatten();
+    let fills = ImageFill::of_session(session, std::slice::from_ref(&image))?;
+    let fill = fills.into_iter().next().flatten();
     let target = match image.at {
         Some(at) => at,
         None => directory.make_place(&key)?,
@@ -190,7 +191,7 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
         target: target.clone(),
         allow_other: false,
         until: Until::Idle(session.linger),
-        packs,
+        fill,
     };
     let files = Files {
         directory,
@@ -256,7 +257,7 @@ struct Keep {
     allow_other: bool,
     until: Until,
     /// None if nothing is filled.
-    packs: Option<Packs>,
+    fill: Option<ImageFill>,
 }
 
 impl Keep {
@@ -290,7 +291,7 @@ impl Keep {
             self.image.as_raw_fd(),
             channel.as_raw_fd(),
         ];
-        kept.extend(self.packs.iter().flat_map(Packs::descriptors));
+        kept.extend(self.fill.iter().flat_map(ImageFill::descriptors));
         let guard = {
             let place = place.clone();
             move || self.guard(place, channel, directory, key, listener, theirs)
@@ -359,9 +360,8 @@ impl Keep {
             },
             ..ServeOptions::default()
         };
-        let (path, target) = (&self.path, &self.target);
-        let apply = |packs: Packs| packs.apply(&mut options, path, &self.image, root, target);
-        let lesson = self.packs.and_then(apply);
+        let apply = |fill: ImageFill| fill.apply(&mut options, root, &self.target);
+        let launch = self.fill.and_then(apply);
         let connection = FuseConnection::establish(channel, &options).map_err(|e| e.to_string());
         let image = Self::open_image(self.image, self.offset, &options);
         let (connection, image) = match (connection, image) {
@@ -390,7 +390,7 @@ impl Keep {
                 image,
                 connection,
                 options,
-                lesson,
+                launch,
                 handle: MountHandle::Shared(place.clone()),
                 servers: Servers::default(),
             }],

@@ -42,8 +42,9 @@ use self::report::Report;
 use crate::error::{Action, Cause, Error, Result};
 use crate::namespace::is_privileged;
 use crate::run::default_place;
-use crate::session::{Bind, OpenImage, SessionImage, WorkingDirectory, place};
+use crate::session::{Bind, OpenImage, SessionImage, mount_directory};
 use crate::syscalls::start_child;
+use crate::working_directory::WorkingDirectory;
 
 /// A launch to be recorded, without root: the trees and the image that it starts from are served through
 /// FUSE, to it and its descendants alone, and whoever serves takes note. A mount that was just made has
@@ -190,7 +191,7 @@ impl Trace {
             served.push(Planned::image(image, self.root, &taken)?);
         }
         for tree in &self.trees {
-            let tree = place(tree)?;
+            let tree = mount_directory(tree)?;
             if tree.parent().is_none() {
                 return Err(Cause::TracedRoot);
             }

@@ -9,9 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::supervisor::{Reason, Remedy, Supervisor};
-use crate::session::learn::Lesson;
 use crate::session::log::say;
 use crate::session::mount_handle::MountHandle;
+use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::Server;
 use crate::session::wire::{Message, receive, send_now};
 use crate::{FuseConnection, ServeOptions};
@@ -30,7 +30,7 @@ pub(in crate::session) struct GuardedImage {
     pub(in crate::session) connection: FuseConnection,
     pub(in crate::session) options: ServeOptions,
     /// What is learned from the launch.
-    pub(in crate::session) lesson: Option<Lesson>,
+    pub(in crate::session) launch: Option<RecordedLaunch>,
     pub(in crate::session) handle: MountHandle,
     pub(in crate::session) servers: Servers,
 }

@@ -13,8 +13,8 @@ use super::shortage::of_shortage;
 use super::state::State;
 use super::supervisor::{Reason, Remedy};
 use super::watchdog::{self, AfterEnd, Watchdog};
-use crate::session::learn::Lesson;
 use crate::session::log::say;
+use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::{Server, Task};
 use crate::session::wire::{Message, receive};
 use crate::syscalls::start_child;
@@ -81,11 +81,11 @@ impl State {
     /// In the new process: serves.
     fn become_server(&mut self, index: usize, socket: OwnedFd) -> i32 {
         let image = self.leave_for(index);
-        let (mut options, mut lesson) = (image.options, image.lesson);
+        let (mut options, mut launch) = (image.options, image.launch);
         // The pages that the server before has filled are still there. What it has recorded is lost, and
         // the launch is under way.
         if image.servers.supervisor.restarts() > 0 {
-            (options.fill, options.recorder, lesson) = (None, None, None);
+            (options.fill, options.recorder, launch) = (None, None, None);
         }
         drop(image.servers);
         // The name is for people; a failure changes nothing else.
@@ -95,7 +95,7 @@ impl State {
             connection: image.connection,
             image: image.image,
             options,
-            lesson,
+            launch,
             handle: image.handle,
             members: self.members.clone(),
         };
@@ -107,9 +107,10 @@ impl State {
         let mut recorded = Some(recorded);
         let started = start_child(|| {
             rustix::thread::set_name(c"brisk-learner").ok();
-            let GuardedImage { image, lesson, .. } = self.leave_for(index);
-            let learn = |(lesson, recorded): (Lesson, OwnedFd)| lesson.learn(&image, recorded);
-            lesson.zip(recorded.take()).map_or(1, learn)
+            let GuardedImage { image, launch, .. } = self.leave_for(index);
+            let learn =
+                |(launch, recorded): (RecordedLaunch, OwnedFd)| launch.learn(&image, recorded);
+            launch.zip(recorded.take()).map_or(1, learn)
         });
         if let Err(e) = started.and_then(|pid| self.learners.add(pid)) {
             say(&format!("nothing is learned from this launch: {e}"));

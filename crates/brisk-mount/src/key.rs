@@ -21,11 +21,11 @@ const SUPERBLOCK: usize = 96;
 /// group, and the namespaces and root directory that the run comes from, since a session can be
 /// joined only from where it was made.
 #[derive(Clone)]
-pub(super) struct Key(Vec<u8>);
+pub(crate) struct Key(Vec<u8>);
 
 impl Key {
     /// Of the calling process.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let mut key = Self(Vec::new());
         key.add(env!("CARGO_PKG_VERSION").as_bytes());
         key.add_number(geteuid().as_raw().into());
@@ -40,13 +40,13 @@ impl Key {
     }
 
     /// Of launches, whoever they are of.
-    pub(super) fn of_launches() -> Self {
+    pub(crate) fn of_launches() -> Self {
         Self(Vec::new())
     }
 
     /// What makes an image another one: a file that was replaced, written to or cut has another
     /// inode, time or size.
-    pub(super) fn add_image(&mut self, file: &File, offset: u64) -> io::Result<()> {
+    pub(crate) fn add_image(&mut self, file: &File, offset: u64) -> io::Result<()> {
         let stat = fstat(file)?;
         self.add_number(stat.st_dev);
         self.add_number(stat.st_ino);
@@ -61,23 +61,23 @@ impl Key {
     }
 
     /// The length goes first, so that no two lists of parts look the same.
-    pub(super) fn add(&mut self, part: &[u8]) {
+    pub(crate) fn add(&mut self, part: &[u8]) {
         self.0.extend_from_slice(&part.len().to_le_bytes());
         self.0.extend_from_slice(part);
     }
 
-    pub(super) fn add_number(&mut self, part: u64) {
+    pub(crate) fn add_number(&mut self, part: u64) {
         self.add(&part.to_le_bytes());
     }
 
-    pub(super) fn add_path(&mut self, path: Option<&Path>) {
+    pub(crate) fn add_path(&mut self, path: Option<&Path>) {
         self.add_number(path.is_some().into());
         self.add(path.map_or(OsStr::new(""), Path::as_os_str).as_bytes());
     }
 
     /// A name for files: 128 bits. All that share a directory belong to one user, who gains
     /// nothing by two of them being alike.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let half = |start: u8| {
             let mut hasher = DefaultHasher::new();
             hasher.write_u8(start);

@@ -29,10 +29,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
 
-use super::directory::open_private;
-use super::key::Key;
-use super::open::open_file;
 use crate::error::{Action, Cause, Error, Result};
+use crate::key::Key;
+use crate::open::open_file;
+use crate::private_directory::{cache_directory, open_private};
 use crate::replay::NextLaunch;
 
 /// The files of one key.
@@ -285,23 +285,23 @@ impl LearnedPacks {
         Error::new(Action::Learn, Cause::io(step, e))
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// The path of a file in it by the descriptor: what is at [`LearnedPacks::path`] may be covered.
-    pub(super) fn reach(&self, name: &str) -> PathBuf {
+    pub(crate) fn reach(&self, name: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()).into()
     }
 
     /// `text` with the directory's own name in place of what [`LearnedPacks::reach`] calls it.
-    pub(super) fn named(&self, text: &str) -> String {
+    pub(crate) fn named(&self, text: &str) -> String {
         let own = self.path.display().to_string();
         text.replace(&format!("/proc/self/fd/{}", self.fd.as_raw_fd()), &own)
     }
 
     /// The pack of this key, with its name for messages; none if there is none that is ours.
-    pub(super) fn pack(&self, key: &str) -> Option<(PathBuf, File)> {
+    pub(crate) fn pack(&self, key: &str) -> Option<(PathBuf, File)> {
         let name = format!("{key}.hot");
         let file = open_file(&self.reach(&name)).ok()?;
         let metadata = file.metadata().ok()?;
@@ -310,7 +310,7 @@ impl LearnedPacks {
     }
 
     /// What the pack of this key was made of; none if that is not there or damaged.
-    pub(super) fn profile(&self, key: &str) -> Option<Profile> {
+    pub(crate) fn profile(&self, key: &str) -> Option<Profile> {
         Profile::open(
             self.reach(&format!("{key}.profile")),
             &Limits::of_profiles(),
@@ -324,7 +324,7 @@ impl LearnedPacks {
     }
 
     /// Takes note of which image the pack of this key is.
-    pub(super) fn name_image(&self, key: &str, image: &Path) -> io::Result<()> {
+    pub(crate) fn name_image(&self, key: &str, image: &Path) -> io::Result<()> {
         let temporary = format!("{TEMPORARY}{}", getpid());
         match unlinkat(&self.fd, &temporary, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -340,7 +340,7 @@ impl LearnedPacks {
     }
 
     /// Takes note that the pack in `file` is used now.
-    pub(super) fn touch(file: &File) -> io::Result<()> {
+    pub(crate) fn touch(file: &File) -> io::Result<()> {
         let at = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
         let times = Timestamps {
             last_access: at(UTIME_OMIT),
@@ -350,11 +350,11 @@ impl LearnedPacks {
     }
 
     /// Removes the pack of this key, but not what is known of its launches.
-    pub(super) fn remove_pack(&self, key: &str) -> io::Result<()> {
+    pub(crate) fn remove_pack(&self, key: &str) -> io::Result<()> {
         self.unlink(&format!("{key}.hot"))
     }
 
-    pub(super) fn remove(&self, key: &str) -> io::Result<()> {
+    pub(crate) fn remove(&self, key: &str) -> io::Result<()> {
         for kind in KINDS {
             self.unlink(&format!("{key}.{kind}"))?;
         }
@@ -413,7 +413,7 @@ impl LearnedPacks {
 
     /// Removes packs, the one not used for longest first, until the others take `limit` bytes at
     /// most.
-    pub(super) fn keep_within(&self, limit: u64) -> io::Result<()> {
+    pub(crate) fn keep_within(&self, limit: u64) -> io::Result<()> {
         let mut sizes: Vec<_> = self.sizes()?.into_iter().collect();
         sizes.sort_by_key(|(_, size)| size.used);
         let mut sum = sizes
@@ -429,13 +429,6 @@ impl LearnedPacks {
         }
         Ok(())
     }
-}
-
-/// Where brisk keeps for the calling user what can be had again.
-pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
-    brisk_io::cache_home()
-        .map(|cache| cache.join("brisk"))
-        .ok_or(Cause::NoCacheDirectory)
 }
 
 #[cfg(test)]

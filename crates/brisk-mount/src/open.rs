@@ -11,13 +11,13 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use crate::error::Cause;
 
 /// Opens a file, and waits for nobody if it is a pipe.
-pub(super) fn open_file(path: &Path) -> io::Result<File> {
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 /// A directory as a path only.
-pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
+pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(CWD, path, flags, Mode::empty())
         .map_err(|e| Cause::io(format!("open {}", path.display()), e))

@@ -1,16 +1,14 @@
-//! Reading the frames of a hot pack before they are decoded.
+//! The file that a hot pack is in.
 //!
-//! A pack is read once in a launch, from its start to its end, and nothing in it is looked at again once it is
-//! decoded. So it is read past the page cache, which takes less of the processors that the program needs, by
-//! [`Batches`]; where that is refused, or much of the pack is in memory already, the kernel is told what
-//! comes next ([`Source::read_ahead_of`]), and to forget it at the end.
+//! A pack is read once in a launch, from its start to its end, and nothing in it is needed again once it is
+//! decoded. So it is read past the page cache ([`PackFile::read_batches`]), which takes less of the
+//! processors that the program needs. Where the system refuses that, or much of the pack is in memory
+//! already, the kernel is told what comes next ([`PackFile::read_ahead_of`]), and to forget it at the end.
 
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use brisk_image::hot_pack::{HotFrame, HotPack};
 use brisk_io::{
@@ -18,6 +16,8 @@ use brisk_io::{
     read_at_least,
 };
 use rustix::fs::{Advice, fadvise};
+
+use super::batch_ring::{Read, ReadRing};
 
 /// Bytes of the pack that are read ahead of the frame that is decoded. More would be in the way of
 /// what the program reads by itself.
@@ -32,35 +32,32 @@ const MOST_READ: u64 = 1 << 20;
 /// Bytes of a buffer: of a read, in whole blocks.
 const BUFFER: usize = (MOST_READ + 2 * BLOCK) as usize;
 
-/// Batches that are read, or decoded, at once.
-const BATCHES: usize = 3;
-
 /// Where direct reads start and end.
 const BLOCK: u64 = DIRECT_ALIGNMENT;
 
-/// The file with a pack.
-pub(super) struct Source {
+/// The file that a pack is in.
+pub(super) struct PackFile {
     file: File,
-    /// The same, past the page cache.
+    /// The same file, read past the page cache.
     direct: Option<File>,
-    /// Where the pack starts in it.
+    /// The byte of the file that the pack starts at.
     start: u64,
-    /// The frames of the pack, from its start.
+    /// The bytes of the pack that its frames are in.
     data: Range<u64>,
     /// The byte of the pack up to which the kernel was told to read.
     told: AtomicU64,
-    /// Bytes of one advice.
+    /// The most bytes that one advice is about.
     most: u64,
 }
 
-impl Source {
+impl PackFile {
     /// The pack that starts at byte `start` of `file`.
     pub(super) fn new(file: File, start: u64, pack: &HotPack) -> Self {
         let first = pack.frame(0).map_or(0, |frame| frame.stored.start);
         let data = first..first.saturating_add(pack.data_stored());
         let len = data.end.saturating_sub(data.start);
         let pages = len / page_size() as u64;
-        // Where the kernel does not tell, the fill before this one has had it forget the pack.
+        // Where the kernel does not tell: a fill before this one made it forget the pack.
         let cached = cached_pages(&file, start.saturating_add(data.start), len);
         let direct = match cached {
             Ok(cached) if cached > pages / 2 => None,
@@ -76,7 +73,7 @@ impl Source {
         }
     }
 
-    /// Has the kernel read what follows `at`, a byte of the pack.
+    /// Tells the kernel to read what follows `at`, a byte of the pack.
     pub(super) fn read_ahead_of(&self, at: u64) {
         let want = at.max(self.data.start).saturating_add(WINDOW);
         let want = want.min(self.data.end);
@@ -86,8 +83,7 @@ impl Source {
             if told >= want || (want - told < WINDOW / 4 && want < self.data.end) {
                 return;
             }
-            // As much as was told of before, so that the first pages come soon and the disk is asked
-            // seldom.
+            // As much as before in all: the first pages come soon, and the disk is asked seldom.
             let piece = (told - self.data.start).clamp(FIRST_READ, self.most);
             let end = told.saturating_add(piece).min(want);
             let ours = self
@@ -104,8 +100,8 @@ impl Source {
         }
     }
 
-    /// Lets the kernel forget the pack: what was in it is in the cache by now. Some file systems read through the
-    /// cache though they were asked not to.
+    /// Tells the kernel to forget the pack, whose pages are in the cache by now. Some file systems read through
+    /// the cache even for a direct read.
     pub(super) fn forget(&self) {
         let len = NonZeroU64::new(self.data.end.saturating_sub(self.data.start));
         let start = self.start.saturating_add(self.data.start);
@@ -113,14 +109,14 @@ impl Source {
         fadvise(&self.file, start, len, Advice::DontNeed).ok();
     }
 
-    /// Whether batches are read, and no advice is of use.
+    /// Whether batches are read. Advice is of no use then.
     pub(super) fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// Reads frames from number `next` on, until all are read that `is_wanted`, nobody takes batches any more,
-    /// or the file cannot be read past the page cache. `next` is then the first that others are to read. Returns
-    /// how many bytes were read.
+    /// Reads the frames from number `next` on that `is_wanted`, until all are read, nobody takes batches any
+    /// more, or the file cannot be read past the page cache. `next` is then the first frame that is left.
+    /// Returns how many bytes were read.
     pub(super) fn read_batches(
         &self,
         pack: &HotPack,
@@ -133,7 +129,7 @@ impl Source {
             return read;
         };
         let mut most = FIRST_READ;
-        // None once nobody decodes any more.
+        // The ring closes when nobody decodes any more.
         while let Ok(mut bytes) = ring.free.recv() {
             let first = next.load(Ordering::Relaxed);
             let unwanted = (first..)
@@ -162,7 +158,7 @@ impl Source {
                 return read;
             };
             if read_at_least(direct, start - before, blocks, needed).is_err() {
-                // Who goes on from here is not to have all before it read again.
+                // Advice goes on from here: what is before it was read.
                 self.told.fetch_max(stored.start, Ordering::Relaxed);
                 return read;
             }
@@ -183,86 +179,6 @@ impl Source {
     }
 }
 
-/// Frames that were read in one go.
-struct Read {
-    frames: Range<usize>,
-    /// The byte of the pack that is the first of `bytes`; before 0 where the pack starts within a block.
-    start: u64,
-    bytes: AlignedBuf,
-}
-
-/// The same, for who decodes them. Its buffer is used again once it is dropped.
-pub(super) struct Batch {
-    read: Read,
-    free: Sender<AlignedBuf>,
-}
-
-impl Batch {
-    /// The numbers of its frames.
-    pub(super) fn frames(&self) -> Range<usize> {
-        self.read.frames.clone()
-    }
-
-    /// The stored bytes of one of its frames.
-    pub(super) fn stored(&self, frame: &HotFrame) -> &[u8] {
-        let start = self.read.start;
-        let place = |at: u64| usize::try_from(at.wrapping_sub(start)).unwrap_or(usize::MAX);
-        let place = place(frame.stored.start)..place(frame.stored.end);
-        // None are not what the frame's checksum is of.
-        self.read.bytes.get(place).unwrap_or(&[])
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        let bytes = std::mem::replace(&mut self.read.bytes, no_buffer());
-        // Nobody reads any more otherwise.
-        self.free.send(bytes).ok();
-    }
-}
-
-/// One that has no bytes yet.
-fn no_buffer() -> AlignedBuf {
-    AlignedBuf::zeroed(0, 1)
-}
-
-/// The side of who reads batches.
-pub(super) struct ReadRing {
-    free: Receiver<AlignedBuf>,
-    full: Sender<Read>,
-}
-
-/// The side of who decodes them; each thread has its own.
-#[derive(Clone)]
-pub(super) struct Batches {
-    full: Arc<Mutex<Receiver<Read>>>,
-    free: Sender<AlignedBuf>,
-}
-
-impl Batches {
-    /// A few buffers that go round. One side ends when all of the other are gone.
-    pub(super) fn ring() -> (ReadRing, Self) {
-        let (give_back, free) = channel();
-        let (send, full) = channel();
-        for _ in 0..BATCHES {
-            // `free` is there.
-            give_back.send(no_buffer()).ok();
-        }
-        let batches = Self {
-            full: Arc::new(Mutex::new(full)),
-            free: give_back,
-        };
-        (ReadRing { free, full: send }, batches)
-    }
-
-    /// Waits for the next one; none if no more are read.
-    pub(super) fn next(&self) -> Option<Batch> {
-        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = self.free.clone();
-        full.recv().ok().map(|read| Batch { read, free })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
@@ -273,9 +189,10 @@ mod tests {
     use brisk_image::hot_pack::HotPackWriter;
     use brisk_image::profile::{Named, Origin, ProfileBuilder, RootKind};
 
+    use super::super::batch_ring::{BATCHES, Batches};
     use super::*;
 
-    /// Bytes before the pack in its file, which no block ends at.
+    /// Bytes before the pack in its file. They are no whole number of blocks.
     const BEFORE: u64 = 5000;
 
     /// A pack of 2 MiB of noise in frames of 64 KiB, somewhere in a file.
@@ -318,8 +235,8 @@ mod tests {
         (pack, file)
     }
 
-    /// Reads batches of any file, as direct reads are not possible everywhere, while `decode` takes them.
-    /// Returns what that does, and the number of the first frame that was not read.
+    /// Reads batches of any file, since not every file can be read directly, while `decode` takes them.
+    /// Returns its result, and the number of the first frame that was not read.
     fn read_for<T>(
         pack: &HotPack,
         file: &File,
@@ -327,9 +244,9 @@ mod tests {
         decode: impl FnOnce(Batches) -> T,
     ) -> (T, usize) {
         let hold = || file.try_clone().expect("descriptors are left");
-        let source = Source {
+        let source = PackFile {
             direct: Some(hold()),
-            ..Source::new(hold(), BEFORE, pack)
+            ..PackFile::new(hold(), BEFORE, pack)
         };
         let next = AtomicUsize::new(0);
         let (ring, batches) = Batches::ring();

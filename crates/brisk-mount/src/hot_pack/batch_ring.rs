@@ -1,0 +1,92 @@
+//! Buffers that go round between the thread that reads frames and those that decode them.
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brisk_image::hot_pack::HotFrame;
+use brisk_io::AlignedBuf;
+
+/// Batches that are read, or decoded, at once.
+pub(super) const BATCHES: usize = 3;
+
+/// Frames that one read has read.
+pub(super) struct Read {
+    /// Their numbers.
+    pub(super) frames: Range<usize>,
+    /// The byte of the pack that `bytes` begin with. It wraps below 0 where the pack starts within a block.
+    pub(super) start: u64,
+    pub(super) bytes: AlignedBuf,
+}
+
+/// The same, for a thread that decodes them. Dropping it frees its buffer for another read.
+pub(super) struct Batch {
+    read: Read,
+    free: Sender<AlignedBuf>,
+}
+
+impl Batch {
+    /// The numbers of its frames.
+    pub(super) fn frames(&self) -> Range<usize> {
+        self.read.frames.clone()
+    }
+
+    /// The stored bytes of one of its frames.
+    pub(super) fn stored(&self, frame: &HotFrame) -> &[u8] {
+        let start = self.read.start;
+        let place = |at: u64| usize::try_from(at.wrapping_sub(start)).unwrap_or(usize::MAX);
+        let place = place(frame.stored.start)..place(frame.stored.end);
+        // Bytes that are missing fail the frame's checksum.
+        self.read.bytes.get(place).unwrap_or(&[])
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let bytes = std::mem::replace(&mut self.read.bytes, no_buffer());
+        // If this fails, nobody reads any more.
+        self.free.send(bytes).ok();
+    }
+}
+
+/// A buffer that has no bytes yet.
+fn no_buffer() -> AlignedBuf {
+    AlignedBuf::zeroed(0, 1)
+}
+
+/// The side of the thread that reads.
+pub(super) struct ReadRing {
+    pub(super) free: Receiver<AlignedBuf>,
+    pub(super) full: Sender<Read>,
+}
+
+/// The side of a thread that decodes; each has its own.
+#[derive(Clone)]
+pub(super) struct Batches {
+    full: Arc<Mutex<Receiver<Read>>>,
+    free: Sender<AlignedBuf>,
+}
+
+impl Batches {
+    /// Both sides of a ring of a few buffers. Each side ends when the other is gone.
+    pub(super) fn ring() -> (ReadRing, Self) {
+        let (give_back, free) = channel();
+        let (send, full) = channel();
+        for _ in 0..BATCHES {
+            // `free` is there.
+            give_back.send(no_buffer()).ok();
+        }
+        let batches = Self {
+            full: Arc::new(Mutex::new(full)),
+            free: give_back,
+        };
+        (ReadRing { free, full: send }, batches)
+    }
+
+    /// Waits for the next one; none if no more are read.
+    pub(super) fn next(&self) -> Option<Batch> {
+        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = self.free.clone();
+        full.recv().ok().map(|read| Batch { read, free })
+    }
+}

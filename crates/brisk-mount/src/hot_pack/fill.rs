@@ -1,0 +1,536 @@
+//! Putting the pages of a hot pack into the page cache before a program asks for them.
+//!
+//! The threads that do so never answer requests, and nobody waits for them: one makes the kernel
+//! know the names that a launch looks up, the others decode and store, in about the order in which the
+//! launch asks. They leave out what the program has asked for by itself, so that a fill which comes
+//! late catches up.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brisk_image::hot_pack::HotFile;
+use brisk_image::profile::PAGE;
+use brisk_image::{Codec, Image};
+use rustix::fs::{Mode, OFlags};
+
+use super::batch_ring::Batches;
+use super::candidate::{PackCandidate, open_first};
+use super::fill_counts::FillCounters;
+use super::fill_end::budget;
+use super::fill_target::FillTarget;
+use super::fill_work::{FillWork, Progress};
+use super::page_states::PageStates;
+use crate::error::{Action, Cause, Error};
+use crate::memory::free_memory;
+use crate::page_log::PageLog;
+
+/// Reads that are remembered until the pack is known.
+const EARLY: usize = 1 << 14;
+
+/// How the mount is reached, so that the kernel gets to know what is in it.
+#[derive(Debug)]
+pub enum FillRoot {
+    /// Its root directory, opened as a path only.
+    Held(OwnedFd),
+    /// The directory that it is mounted on.
+    At(PathBuf),
+}
+
+/// A fill that has not begun: see [`ServeOptions::fill`](crate::ServeOptions::fill).
+pub struct Fill {
+    candidates: Vec<PackCandidate>,
+    root: FillRoot,
+    budget: Option<u64>,
+    threads: Option<usize>,
+    tell: fn(&Error),
+    started: Instant,
+    /// What the program has asked for, once the pack is known.
+    pages: OnceLock<PageStates>,
+    /// What it has asked for before that. None once the pack is known, or nothing will be filled.
+    early: Mutex<Option<Vec<Read>>>,
+    log: Option<PageLog>,
+    /// `early` became none, or the fill is to end.
+    settled: Condvar,
+    ended: AtomicBool,
+}
+
+/// A node and the pages of it that the kernel asked for.
+type Read = (u64, Range<u64>);
+
+/// What is told of pages that the kernel asked for and the pack has not.
+pub(crate) type Missed<'a> = &'a (dyn Fn(u64, Range<u64>) + Sync);
+
+impl std::fmt::Debug for Fill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fill")
+            .field("candidates", &self.candidates)
+            .field("root", &self.root)
+            .field("budget", &self.budget)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Fill {
+    /// A fill of the mount with this `root`, from the first of `candidates` that has a pack of the image.
+    /// `tell` gets the reason for each pack that cannot be used.
+    pub fn new(candidates: Vec<PackCandidate>, root: FillRoot, tell: fn(&Error)) -> Self {
+        Self {
+            candidates,
+            root,
+            budget: None,
+            threads: None,
+            tell,
+            started: Instant::now(),
+            pages: OnceLock::new(),
+            early: Mutex::new(Some(Vec::new())),
+            log: None,
+            settled: Condvar::new(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Stores pages of at most this many bytes. Half of the free memory is always a bound.
+    pub fn budget(mut self, bytes: Option<u64>) -> Self {
+        self.budget = bytes;
+        self
+    }
+
+    /// The threads that decode and store. Without this, 1 for a pack in lz4, and 2 for other codecs, which take
+    /// longer to decode.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads.max(1));
+        self
+    }
+
+    fn threads_for(&self, codec: Codec) -> usize {
+        self.threads.unwrap_or(match codec {
+            Codec::Lz4 => 1,
+            _ => 2,
+        })
+    }
+
+    /// Writes what was stored when, and what was asked for, to `file` when the server ends.
+    pub(crate) fn log(mut self, file: File) -> Self {
+        self.log = Some(PageLog::new(file));
+        self
+    }
+
+    pub(crate) fn write_log(&self) {
+        if let Some(Err(e)) = self.log.as_ref().map(PageLog::write) {
+            let cause = Cause::io("write what was filled", e);
+            (self.tell)(&Error::new(Action::Fill, cause));
+        }
+    }
+
+    /// The kernel asks for `size` bytes at `offset` of a node. If the pack has none of their pages, `missed`
+    /// is told: pages around one that it has, the kernel may have read ahead.
+    pub(crate) fn asked(
+        &self,
+        counters: &FillCounters,
+        missed: Missed<'_>,
+        node: u64,
+        offset: u64,
+        size: u32,
+    ) {
+        let range = offset / PAGE..offset.saturating_add(size.into()).div_ceil(PAGE);
+        if let Some(log) = &self.log {
+            log.add(false, node, range.clone());
+        }
+        if let Some(pages) = self.pages.get() {
+            return count(pages, counters, missed, (node, range));
+        }
+        if let Some(early) = &mut *self.early() {
+            if early.len() < EARLY {
+                early.push((node, range));
+            }
+            return;
+        }
+        // The pack became known meanwhile, or there is none.
+        if let Some(pages) = self.pages.get() {
+            count(pages, counters, missed, (node, range));
+        }
+    }
+
+    fn early(&self) -> MutexGuard<'_, Option<Vec<Read>>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes [`Fill::run`] end.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        // Under the lock, so that nobody goes to sleep meanwhile.
+        let _early = self.early();
+        self.settled.notify_all();
+    }
+
+    /// Waits until all reads so far were looked up in the pack, or there is none: a short program
+    /// has ended before its pack is open.
+    pub(crate) fn settle(&self, at_most: Duration) {
+        let unsettled = |early: &mut Option<Vec<Read>>| early.is_some() && !self.is_over();
+        drop(
+            self.settled
+                .wait_timeout_while(self.early(), at_most, unsettled),
+        );
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Fills, in this thread and others that end with it.
+    pub(crate) fn run(
+        &self,
+        target: &dyn FillTarget,
+        image: &Image,
+        counters: &FillCounters,
+        missed: Missed<'_>,
+    ) {
+        let filled = || self.fill(target, image, counters, missed);
+        let filled = catch_unwind(AssertUnwindSafe(filled));
+        // A fault of this program is no reason to end the server.
+        if filled.is_err() {
+            let cause = Cause::io("finish", io::Error::other("it panicked"));
+            (self.tell)(&Error::new(Action::Fill, cause));
+        }
+        *self.early() = None;
+        self.settled.notify_all();
+        counters.over(self.started);
+    }
+
+    fn fill(
+        &self,
+        target: &dyn FillTarget,
+        image: &Image,
+        counters: &FillCounters,
+        missed: Missed<'_>,
+    ) {
+        let tell = |why: Error| (self.tell)(&why);
+        let opened = open_first(&self.candidates, image, || self.is_over(), tell);
+        let Some(opened) = opened else {
+            return;
+        };
+        let pack = &opened.pack;
+        counters.pack(pack.pages());
+        if let Some(log) = &self.log {
+            let of = |file: HotFile<'_>| Some((target.node(file.inode()?), file.path().to_owned()));
+            log.know(pack.files().filter_map(of));
+        }
+        let pages = {
+            let mut early = self.early();
+            let node = |inode| target.node(inode);
+            let pages = self.pages.get_or_init(|| PageStates::of(pack, node));
+            for read in early.take().into_iter().flatten() {
+                count(pages, counters, missed, read);
+            }
+            pages
+        };
+        self.settled.notify_all();
+        let Some(root) = self.open_root() else {
+            return;
+        };
+        let work = FillWork {
+            target,
+            image,
+            root: root.fd(),
+            pack,
+            file: &opened.file,
+            pages,
+            counters,
+            log: self.log.as_ref(),
+            tell: self.tell,
+            started: self.started,
+            ended: &self.ended,
+            progress: Progress::of(pack.files().len(), budget(self.budget, free_memory())),
+        };
+        self.work(&work, self.threads_for(pack.codec()));
+        opened.file.forget();
+    }
+
+    /// Does the work in this thread and others. Threads that cannot be started are done without: names are
+    /// looked up for each file anyway, and this thread reads what nobody has read.
+    fn work(&self, work: &FillWork<'_>, threads: usize) {
+        thread::scope(|scope| {
+            let prime = thread::Builder::new().name("brisk-prime".into());
+            prime.spawn_scoped(scope, || work.prime()).ok();
+            let (ring, batches) = Batches::ring();
+            // Ends at once where the pack is not read past the page cache.
+            let read = thread::Builder::new().name("brisk-read".into());
+            read.spawn_scoped(scope, move || work.read_batches(&ring))
+                .ok();
+            for _ in 1..threads {
+                let store = thread::Builder::new().name("brisk-fill".into());
+                let batches = batches.clone();
+                store
+                    .spawn_scoped(scope, || work.store_frames(batches))
+                    .ok();
+            }
+            work.store_frames(batches);
+        });
+    }
+
+    fn open_root(&self) -> Option<OpenRoot<'_>> {
+        let path = match &self.root {
+            FillRoot::Held(fd) => return Some(OpenRoot::Held(fd.as_fd())),
+            FillRoot::At(path) => path,
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(fd) => Some(OpenRoot::Opened(fd)),
+            Err(e) => {
+                let cause = Cause::io("open the mount", e);
+                (self.tell)(&Error::new(Action::Fill, cause).with_path(path));
+                None
+            }
+        }
+    }
+}
+
+/// Counts a read.
+fn count(pages: &PageStates, counters: &FillCounters, missed: Missed<'_>, (node, range): Read) {
+    let asked = pages.ask(node, range.clone());
+    counters.asked(asked);
+    if asked.is_outside() {
+        missed(node, range);
+    }
+}
+
+enum OpenRoot<'a> {
+    Held(BorrowedFd<'a>),
+    Opened(OwnedFd),
+}
+
+impl OpenRoot<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Held(fd) => *fd,
+            Self::Opened(fd) => fd.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use brisk_image::hot_pack::Prefer;
+    use brisk_image::profile::{Named, ProfileBuilder, RootKind};
+    use brisk_image::{ImageWriter, InodeRef, OpenOptions, Tree, TreeRules};
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// A number that the kernel has for no file.
+    const NOBODY: u64 = u64::MAX;
+
+    /// Bytes of the two files. The last page of one is not full.
+    const SMALL: u64 = 3 * PAGE + 100;
+    const LARGE: u64 = 1100 * PAGE;
+
+    /// A page cache that takes what it is told to take.
+    struct Cache {
+        takes: fn(u64) -> Result<(), Errno>,
+        stored: Mutex<BTreeMap<(u64, u64), Vec<u8>>>,
+    }
+
+    impl FillTarget for Cache {
+        fn node(&self, inode: InodeRef) -> u64 {
+            inode.to_word()
+        }
+
+        fn store(&self, node: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+            (self.takes)(offset)?;
+            let mut stored = self.stored.lock().expect("nobody panics");
+            for (page, bytes) in (offset / PAGE..).zip(bytes.chunks(PAGE as usize)) {
+                stored.insert((node, page), bytes.to_vec());
+            }
+            Ok(())
+        }
+    }
+
+    /// An image of two files whose pack has all of their pages, and the tree in the place of its mount.
+    struct Mounted {
+        directory: tempfile::TempDir,
+        image: Image,
+        small: u64,
+        large: u64,
+    }
+
+    /// What a fill did.
+    struct Filled {
+        cache: Cache,
+        counters: FillCounters,
+        missed: Mutex<Vec<Read>>,
+    }
+
+    fn contents(len: u64) -> Vec<u8> {
+        (0..len)
+            .map(|at| (at / 7) as u8 ^ (at / PAGE) as u8)
+            .collect()
+    }
+
+    fn mounted() -> Mounted {
+        let directory = tempfile::tempdir().expect("a directory");
+        let tree = directory.path().join("tree");
+        std::fs::create_dir_all(tree.join("lib")).expect("room");
+        std::fs::write(tree.join("app"), contents(SMALL)).expect("room");
+        std::fs::write(tree.join("lib/large"), contents(LARGE)).expect("room");
+        let builder = ProfileBuilder::new();
+        let root = builder.add_root(&tree, RootKind::Directory);
+        let files = [("app", SMALL), ("lib/large", LARGE)];
+        for (node, (_, len)) in (0..).zip(files) {
+            builder.range(root, node, 0, len, Duration::ZERO);
+        }
+        let named = |_, node: u64| {
+            let (path, len) = files.get(usize::try_from(node).ok()?)?;
+            Some(Named {
+                path: path.into(),
+                len: *len,
+                digest: None,
+            })
+        };
+        let built = builder.finish(vec!["app".into()], None, named);
+        let profile = built.expect("two files").profile;
+        let path = directory.path().join("image");
+        let packed = Tree::from_directory(&tree, &TreeRules::default()).expect("a tree");
+        ImageWriter::new()
+            .hot_pack(profile, Prefer::Speed)
+            .write(&packed, &path)
+            .expect("room");
+        let file = File::open(&path).expect("made");
+        let image = Image::from_source(file, &OpenOptions::new()).expect("an image");
+        let node = |path: &str| {
+            let found = image.lookup(path).expect("an image");
+            found.expect("there").reference().to_word()
+        };
+        Mounted {
+            small: node("app"),
+            large: node("lib/large"),
+            directory,
+            image,
+        }
+    }
+
+    impl Mounted {
+        fn fill(&self) -> Fill {
+            let path = self.directory.path().join("image");
+            let file = File::open(&path).expect("made");
+            let root = FillRoot::At(self.directory.path().join("tree"));
+            let candidates = vec![PackCandidate::Behind { path, file }];
+            Fill::new(candidates, root, |e| panic!("{e}"))
+        }
+
+        /// Runs `fill` with a cache that `takes` stores at these offsets, after the kernel has asked for
+        /// `early`.
+        fn run(&self, fill: &Fill, takes: fn(u64) -> Result<(), Errno>, early: &[Read]) -> Filled {
+            let filled = Filled {
+                cache: Cache {
+                    takes,
+                    stored: Mutex::default(),
+                },
+                counters: FillCounters::default(),
+                missed: Mutex::default(),
+            };
+            let missed = |node, range| filled.missed.lock().expect("alive").push((node, range));
+            for (node, range) in early {
+                let size = (range.end - range.start) * PAGE;
+                let size = u32::try_from(size).expect("short");
+                fill.asked(&filled.counters, &missed, *node, range.start * PAGE, size);
+            }
+            fill.run(&filled.cache, &self.image, &filled.counters, &missed);
+            filled
+        }
+    }
+
+    impl Filled {
+        /// The pages of a file that were stored, which have to be those of the file.
+        fn pages(&self, node: u64, len: u64) -> Vec<u64> {
+            let bytes = contents(len);
+            let stored = self.cache.stored.lock().expect("alive");
+            let of_file = stored.iter().filter(|((of, _), _)| *of == node);
+            let pages = of_file.map(|((_, page), stored)| {
+                let start = usize::try_from(page * PAGE).expect("short");
+                let end = bytes.len().min(start + PAGE as usize);
+                assert!(stored[..] == bytes[start..end], "page {page}");
+                *page
+            });
+            pages.collect()
+        }
+    }
+
+    #[test]
+    fn all_pages_of_a_pack_are_stored() {
+        let mounted = mounted();
+        let filled = mounted.run(&mounted.fill(), |_| Ok(()), &[]);
+        assert_eq!(filled.pages(mounted.small, SMALL), [0, 1, 2, 3]);
+        assert_eq!(filled.pages(mounted.large, LARGE).len(), 1100);
+        let counts = filled.counters.counts();
+        assert_eq!((counts.pack, counts.stored), (1104, 1104));
+        assert!(!counts.gave_up);
+        assert!(counts.over >= counts.last && counts.last >= counts.first);
+    }
+
+    #[test]
+    fn what_was_asked_for_before_is_left_out() {
+        let mounted = mounted();
+        let (small, large) = (mounted.small, mounted.large);
+        let early = [(small, 1..3), (large, 1100..1102), (NOBODY, 0..1)];
+        let filled = mounted.run(&mounted.fill(), |_| Ok(()), &early);
+        assert_eq!(filled.pages(small, SMALL), [0, 3]);
+        let counts = filled.counters.counts();
+        assert_eq!((counts.late, counts.strayed, counts.evicted), (2, 3, 0));
+        let missed = filled.missed.lock().expect("alive");
+        assert_eq!(*missed, [(large, 1100..1102), (NOBODY, 0..1)]);
+    }
+
+    #[test]
+    fn frames_whose_pages_were_all_asked_for_are_not_decoded() {
+        let mounted = mounted();
+        let fill = mounted.fill().threads(1);
+        let early = [(mounted.large, 0..1092)];
+        let filled = mounted.run(&fill, |_| Ok(()), &early);
+        let counts = filled.counters.counts();
+        // It would have given up after 4 MiB.
+        assert_eq!(counts.stored, 4 + 8);
+        assert!(!counts.gave_up);
+    }
+
+    #[test]
+    fn a_fill_ends_with_its_budget() {
+        let mounted = mounted();
+        let fill = mounted.fill().budget(Some(100 * PAGE)).threads(1);
+        let filled = mounted.run(&fill, |_| Ok(()), &[]);
+        let counts = filled.counters.counts();
+        assert!(counts.gave_up);
+        assert!((1..=100).contains(&counts.stored), "{}", counts.stored);
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_take_counts_as_decoded_in_vain() {
+        let mounted = mounted();
+        let filled = mounted.run(&mounted.fill(), |_| Err(Errno::NOMEM), &[]);
+        let counts = filled.counters.counts();
+        assert_eq!((counts.stored, counts.gave_up), (0, true));
+        // A connection that has ended is no reason to say that the fill gave up.
+        let filled = mounted.run(&mounted.fill(), |_| Err(Errno::NODEV), &[]);
+        let counts = filled.counters.counts();
+        assert_eq!((counts.stored, counts.gave_up), (0, false));
+    }
+
+    #[test]
+    fn a_file_that_is_not_in_the_mount_is_left_out() {
+        let mounted = mounted();
+        std::fs::remove_file(mounted.directory.path().join("tree/app")).expect("there");
+        let filled = mounted.run(&mounted.fill(), |_| Ok(()), &[]);
+        assert_eq!(filled.pages(mounted.small, SMALL), [0; 0]);
+        assert_eq!(filled.counters.counts().stored, 1100);
+    }
+}

@@ -1,0 +1,14 @@
+//! What a fill stores pages in.
+
+use brisk_image::InodeRef;
+use rustix::io::Errno;
+
+/// The page cache of a mount, as its server reaches it.
+pub(crate) trait FillTarget: Sync {
+    /// The number by which the kernel asks for the file of an inode.
+    fn node(&self, inode: InodeRef) -> u64;
+
+    /// Puts `bytes` into the page cache at `offset` of a file. Waits until reads of the same pages are
+    /// answered. ENOENT if the kernel does not know the node.
+    fn store(&self, node: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno>;
+}

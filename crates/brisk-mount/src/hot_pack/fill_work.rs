@@ -1,0 +1,259 @@
+//! What the threads of a fill do.
+
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use brisk_image::hot_pack::{HotFrame, HotPack};
+use brisk_image::profile::{PAGE, PageRange};
+use brisk_image::{Image, InodeKind};
+use brisk_io::page_size;
+
+use super::batch_ring::{Batches, ReadRing};
+use super::fill_counts::FillCounters;
+use super::fill_end::{Stored, Vain, goes_on_behind};
+use super::fill_target::FillTarget;
+use super::look_ups::{look_up, look_up_all};
+use super::pack_file::PackFile;
+use super::page_states::PageStates;
+use crate::error::{Action, Cause, Error};
+use crate::page_log::PageLog;
+use crate::whole_pages::whole_pages;
+
+/// What the threads of a fill share.
+pub(super) struct FillWork<'a> {
+    pub(super) target: &'a dyn FillTarget,
+    pub(super) image: &'a Image,
+    /// The root of the mount.
+    pub(super) root: BorrowedFd<'a>,
+    pub(super) pack: &'a HotPack,
+    pub(super) file: &'a PackFile,
+    pub(super) pages: &'a PageStates,
+    pub(super) counters: &'a FillCounters,
+    pub(super) log: Option<&'a PageLog>,
+    pub(super) tell: fn(&Error),
+    pub(super) started: Instant,
+    /// The fill is to end.
+    pub(super) ended: &'a AtomicBool,
+    pub(super) progress: Progress,
+}
+
+/// How far the threads are.
+pub(super) struct Progress {
+    /// Whether each file of the pack is in the image as the pack says, and known to the kernel.
+    known: Vec<OnceLock<bool>>,
+    /// The next frame.
+    next: AtomicUsize,
+    /// Bytes that may still be stored.
+    left: AtomicU64,
+    vain: Vain,
+    /// Nothing more is to be stored.
+    over: AtomicBool,
+}
+
+impl Progress {
+    /// For a pack of so many files, of which so many bytes may be stored.
+    pub(super) fn of(files: usize, budget: u64) -> Self {
+        Self {
+            known: (0..files).map(|_| OnceLock::new()).collect(),
+            next: AtomicUsize::new(0),
+            left: AtomicU64::new(budget),
+            vain: Vain::default(),
+            over: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Says that there is nothing more to store.
+struct Over;
+
+impl FillWork<'_> {
+    fn is_over(&self) -> bool {
+        self.progress.over.load(Ordering::Relaxed) || self.ended.load(Ordering::Relaxed)
+    }
+
+    fn give_up(&self) {
+        self.progress.over.store(true, Ordering::Relaxed);
+        self.counters.gave_up();
+    }
+
+    /// Looks up all names of the pack.
+    pub(super) fn prime(&self) {
+        look_up_all(self.root, self.pack, self.counters, || self.is_over());
+    }
+
+    /// Reads frames past the page cache, for the threads that store them.
+    pub(super) fn read_batches(&self, ring: &ReadRing) {
+        let wanted = |frame: &HotFrame| !self.is_over() && self.is_wanted(frame);
+        let next = &self.progress.next;
+        let read = self.file.read_batches(self.pack, next, wanted, ring);
+        self.counters.read_directly(read);
+    }
+
+    /// Decodes and stores the frames that were read, and then those that nobody has read.
+    pub(super) fn store_frames(&self, batches: Batches) {
+        let mut reader = self.pack.frame_reader();
+        while let Some(batch) = batches.next() {
+            for number in batch.frames() {
+                let Some(frame) = self.pack.frame(number) else {
+                    return;
+                };
+                if self.is_over() {
+                    return;
+                }
+                if self.is_wanted(&frame) {
+                    let pieces = reader.decode(number, batch.stored(&frame));
+                    self.store_frame(&frame, pieces);
+                }
+            }
+        }
+        while !self.is_over() {
+            let number = self.progress.next.fetch_add(1, Ordering::Relaxed);
+            let Some(frame) = self.pack.frame(number) else {
+                return;
+            };
+            self.file.read_ahead_of(frame.stored.start);
+            if self.is_wanted(&frame) {
+                let pieces = reader.read(number);
+                self.store_frame(&frame, pieces);
+            }
+        }
+    }
+
+    /// Whether a page of the frame was neither asked for nor stored.
+    fn is_wanted(&self, frame: &HotFrame) -> bool {
+        frame.ranges.clone().any(|number| {
+            let count = self.pack.range(number).map_or(0, |range| range.count);
+            self.pages.of_range(number, count).has_wanted()
+        })
+    }
+
+    fn store_frame<'p>(
+        &self,
+        frame: &HotFrame,
+        pieces: brisk_image::Result<impl Iterator<Item = (PageRange, &'p [u8])>>,
+    ) {
+        let goes_on = match pieces {
+            Ok(pieces) => self.store_pieces(frame, pieces).is_ok(),
+            Err(e) => {
+                let kind = e.kind();
+                if self.counters.damaged() == 0 {
+                    let cause = Cause::HotPack { source: e };
+                    (self.tell)(&Error::new(Action::Fill, cause));
+                }
+                goes_on_behind(kind)
+            }
+        };
+        if !goes_on {
+            self.progress.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn store_pieces<'p>(
+        &self,
+        frame: &HotFrame,
+        pieces: impl Iterator<Item = (PageRange, &'p [u8])>,
+    ) -> Result<(), Over> {
+        let mut stored = false;
+        for (number, (range, bytes)) in frame.ranges.clone().zip(pieces) {
+            stored |= self.store_range(number, range, bytes)?;
+        }
+        if self.progress.vain.frame(frame.len as u64, stored) {
+            self.give_up();
+        }
+        Ok(())
+    }
+
+    /// Stores the pages of a range that nobody has asked for. False if it stores nothing.
+    fn store_range(&self, number: usize, range: PageRange, bytes: &[u8]) -> Result<bool, Over> {
+        let Some(file) = self.pack.file(range.file as usize) else {
+            return Ok(false);
+        };
+        let Some(node) = file.inode().map(|inode| self.target.node(inode)) else {
+            return Ok(false);
+        };
+        let known = self.progress.known.get(range.file as usize);
+        if !known.is_some_and(|known| *known.get_or_init(|| self.look_up(range.file))) {
+            return Ok(false);
+        }
+        let page = page_size() as u64;
+        let states = self.pages.of_range(number, range.count);
+        let (mut any, mut at) = (false, 0);
+        while let Some(run) = states.wanted_from(at) {
+            at = run.end;
+            let first = range.first.saturating_add(run.start as u64);
+            let start = first.saturating_mul(PAGE);
+            let end = start.saturating_add((run.len() as u64).saturating_mul(PAGE));
+            let whole = whole_pages(start..end.min(file.len()), file.len(), page);
+            let within = range.first.saturating_mul(PAGE);
+            let slice = usize::try_from(whole.start.saturating_sub(within))
+                .ok()
+                .zip(usize::try_from(whole.end.saturating_sub(within)).ok())
+                .and_then(|(from, to)| bytes.get(from..to));
+            let Some(slice) = slice.filter(|slice| !slice.is_empty()) else {
+                continue;
+            };
+            if self.is_over() {
+                return Err(Over);
+            }
+            // In memory, the last page of a file is a whole one.
+            let pages = (slice.len() as u64).div_ceil(PAGE);
+            self.take(pages.saturating_mul(PAGE))?;
+            if self.store(range.file, node, whole.start, slice)? {
+                // `whole` is within the run, so these are pages of it.
+                let first = run.start + ((whole.start - start) / PAGE) as usize;
+                states.mark_stored(first..run.end.min(first + pages as usize));
+                self.counters.stored(pages, self.started);
+                if let Some(log) = self.log {
+                    let first = whole.start / PAGE;
+                    log.add(true, node, first..first.saturating_add(pages));
+                }
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Takes bytes from the budget.
+    fn take(&self, bytes: u64) -> Result<(), Over> {
+        let take = |left: u64| left.checked_sub(bytes);
+        let left = &self.progress.left;
+        match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                self.give_up();
+                Err(Over)
+            }
+        }
+    }
+
+    /// False if the kernel does not take the bytes.
+    fn store(&self, file: u32, node: u64, offset: u64, bytes: &[u8]) -> Result<bool, Over> {
+        let store = || Stored::from(self.target.store(node, offset, bytes));
+        let mut stored = store();
+        if stored == Stored::Unknown && self.look_up(file) {
+            // The kernel had forgotten the file, or had not known it.
+            stored = store();
+        }
+        match stored {
+            Stored::Yes => Ok(true),
+            Stored::No | Stored::Unknown => Ok(false),
+            Stored::Over => Err(Over),
+        }
+    }
+
+    /// Makes the kernel know the file with this number, by its name. False if it is not the file that the
+    /// pack says: a store past its end would lengthen it.
+    fn look_up(&self, number: u32) -> bool {
+        let Some(file) = self.pack.file(number as usize) else {
+            return false;
+        };
+        let Some(Ok(inode)) = file.inode().map(|inode| self.image.inode(inode)) else {
+            return false;
+        };
+        matches!(inode.kind(), InodeKind::File(_))
+            && inode.len() == file.len()
+            && look_up(self.root, file.path())
+    }
+}

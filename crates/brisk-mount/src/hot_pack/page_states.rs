@@ -1,0 +1,226 @@
+//! Which pages of a hot pack were stored, and which the kernel asked for.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use brisk_image::InodeRef;
+use brisk_image::hot_pack::HotPack;
+
+/// Marks of a page: the kernel asked for it, or it was stored.
+const ASKED: u8 = 1;
+const STORED: u8 = 2;
+
+/// What has become of the pages of a pack.
+pub(super) struct PageStates {
+    /// The ranges of each node, in order.
+    files: HashMap<u64, Vec<KnownRange>>,
+    /// Where the pages of each range of the pack are in `states`, by the number of the range.
+    bases: Vec<usize>,
+    states: Vec<AtomicU8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct KnownRange {
+    first: u64,
+    /// The page behind the last.
+    end: u64,
+    /// Where its first page is in `states`.
+    base: usize,
+}
+
+/// What pages were when the kernel asked for them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Pages of the pack that were not stored yet.
+    pub(super) late: u64,
+    /// Pages that were stored: the kernel had no room for them.
+    pub(super) evicted: u64,
+    /// Pages that are not in the pack.
+    pub(super) strayed: u64,
+    /// Pages that were asked for before.
+    again: u64,
+}
+
+impl Asked {
+    /// Whether none of the pages is in the pack.
+    pub(super) fn is_outside(self) -> bool {
+        self.late + self.evicted + self.again == 0
+    }
+}
+
+impl PageStates {
+    /// `node` gives the numbers that the kernel has for files.
+    pub(super) fn of(pack: &HotPack, node: impl Fn(InodeRef) -> u64) -> Self {
+        let nodes: Vec<_> = pack.files().map(|file| file.inode().map(&node)).collect();
+        let ranges = (0..pack.range_count()).map_while(|number| pack.range(number));
+        Self::of_ranges(ranges.map(|range| {
+            let node = nodes.get(range.file as usize).copied().flatten();
+            (node, range.first..range.end())
+        }))
+    }
+
+    /// Of ranges of pages, each with the node that it is of, if that is known.
+    fn of_ranges(ranges: impl Iterator<Item = (Option<u64>, Range<u64>)>) -> Self {
+        let mut files: HashMap<u64, Vec<_>> = HashMap::new();
+        let mut bases = Vec::new();
+        let mut sum: usize = 0;
+        for (node, Range { start, end }) in ranges {
+            bases.push(sum);
+            if let Some(node) = node {
+                files.entry(node).or_default().push(KnownRange {
+                    first: start,
+                    end,
+                    base: sum,
+                });
+            }
+            // All ranges together have the pages of the pack, whose number is bounded.
+            sum += usize::try_from(end.saturating_sub(start)).unwrap_or(0);
+        }
+        for ranges in files.values_mut() {
+            ranges.sort_unstable();
+        }
+        let states = std::iter::repeat_with(AtomicU8::default);
+        Self {
+            files,
+            bases,
+            states: states.take(sum).collect(),
+        }
+    }
+
+    fn state(&self, node: u64, page: u64) -> Option<&AtomicU8> {
+        let ranges = self.files.get(&node)?;
+        let behind = ranges.partition_point(|range| range.first <= page);
+        let range = ranges.get(behind.checked_sub(1)?)?;
+        let within = (page < range.end).then(|| page - range.first)?;
+        self.states
+            .get(range.base.checked_add(usize::try_from(within).ok()?)?)
+    }
+
+    /// Marks pages that the kernel asks for.
+    pub(super) fn ask(&self, node: u64, pages: Range<u64>) -> Asked {
+        let mut asked = Asked::default();
+        for page in pages {
+            let was = self
+                .state(node, page)
+                .map(|state| state.fetch_or(ASKED, Ordering::Relaxed));
+            match was {
+                None => asked.strayed += 1,
+                Some(was) if was & STORED != 0 => asked.evicted += 1,
+                Some(was) if was & ASKED == 0 => asked.late += 1,
+                Some(_) => asked.again += 1,
+            }
+        }
+        asked
+    }
+
+    /// The pages of the range with this number.
+    pub(super) fn of_range(&self, number: usize, count: u64) -> RangeStates<'_> {
+        let base = self.bases.get(number).copied().unwrap_or(usize::MAX);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let states = self.states.get(base..base.saturating_add(count));
+        RangeStates(states.unwrap_or(&[]))
+    }
+}
+
+/// The pages of one range of a pack.
+#[derive(Clone, Copy)]
+pub(super) struct RangeStates<'a>(&'a [AtomicU8]);
+
+impl RangeStates<'_> {
+    /// Whether a page was neither asked for nor stored.
+    pub(super) fn has_wanted(self) -> bool {
+        self.0.iter().any(is_wanted)
+    }
+
+    /// The next pages from `from` on that were neither asked for nor stored; none if there are none.
+    pub(super) fn wanted_from(self, from: usize) -> Option<Range<usize>> {
+        let rest = self.0.get(from..)?;
+        let start = rest.iter().position(is_wanted)?;
+        let len = rest
+            .get(start..)?
+            .iter()
+            .take_while(|state| is_wanted(state))
+            .count();
+        Some(from + start..from + start + len)
+    }
+
+    pub(super) fn mark_stored(self, pages: Range<usize>) {
+        for state in self.0.get(pages).unwrap_or(&[]) {
+            state.fetch_or(STORED, Ordering::Relaxed);
+        }
+    }
+}
+
+fn is_wanted(state: &AtomicU8) -> bool {
+    state.load(Ordering::Relaxed) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ranges of node 5, out of order, one of a file that the kernel has no number for, and one of node 6.
+    fn states() -> PageStates {
+        let ranges = [
+            (Some(5), 20..24),
+            (Some(5), 2..4),
+            (None, 0..2),
+            (Some(6), 0..1),
+        ];
+        PageStates::of_ranges(ranges.into_iter())
+    }
+
+    fn asked(late: u64, evicted: u64, strayed: u64, again: u64) -> Asked {
+        Asked {
+            late,
+            evicted,
+            strayed,
+            again,
+        }
+    }
+
+    #[test]
+    fn pages_are_late_evicted_strayed_or_known() {
+        let states = states();
+        states.of_range(0, 4).mark_stored(1..2);
+        for (node, pages, found, outside) in [
+            (5, 20..21, asked(1, 0, 0, 0), false),
+            (5, 20..21, asked(0, 0, 0, 1), false),
+            (5, 21..22, asked(0, 1, 0, 0), false),
+            // A page that went again counts again.
+            (5, 21..22, asked(0, 1, 0, 0), false),
+            (5, 1..5, asked(2, 0, 2, 0), false),
+            (5, 4..20, asked(0, 0, 16, 0), true),
+            (5, 24..25, asked(0, 0, 1, 0), true),
+            (5, 0..2, asked(0, 0, 2, 0), true),
+            (6, 0..1, asked(1, 0, 0, 0), false),
+            (7, 0..1, asked(0, 0, 1, 0), true),
+            (5, 3..3, asked(0, 0, 0, 0), true),
+        ] {
+            let what = format!("{pages:?} of {node}");
+            let asked = states.ask(node, pages);
+            assert_eq!((asked, asked.is_outside()), (found, outside), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_or_stored_is_not_wanted() {
+        let states = states();
+        let range = states.of_range(0, 4);
+        assert_eq!(range.wanted_from(0), Some(0..4));
+        states.ask(5, 21..22);
+        assert_eq!(range.wanted_from(0), Some(0..1));
+        assert_eq!(range.wanted_from(1), Some(2..4));
+        range.mark_stored(0..1);
+        assert_eq!(range.wanted_from(0), Some(2..4));
+        range.mark_stored(2..4);
+        assert_eq!(range.wanted_from(0), None);
+        assert!(!range.has_wanted());
+        assert!(states.of_range(1, 2).has_wanted());
+        // Of a file that the kernel has no number for nothing is asked.
+        assert!(states.of_range(2, 2).has_wanted());
+        assert_eq!(states.of_range(9, 1).wanted_from(0), None);
+        assert_eq!(range.wanted_from(9), None);
+    }
+}

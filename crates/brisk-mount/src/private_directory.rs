@@ -1,0 +1,75 @@
+//! Directories that only the calling user may enter.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, fstat, mkdirat, openat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::error::Cause;
+
+/// Opens the directory at `path`, and makes it if there is none. Refuses one that belongs to somebody else, or
+/// that others may enter.
+pub(crate) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
+    match mkdirat(CWD, path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(Cause::io(format!("make {}", path.display()), e)),
+    }
+    let refused = |found| Cause::OpenToOthers {
+        directory: path.to_owned(),
+        found,
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
+        Errno::NOTDIR | Errno::LOOP => refused("is not a directory"),
+        Errno::ACCESS => refused("belongs to somebody else"),
+        e => Cause::io(format!("open {}", path.display()), e),
+    })?;
+    let stat = fstat(&fd).map_err(|e| Cause::io(format!("examine {}", path.display()), e))?;
+    if stat.st_uid != geteuid().as_raw() {
+        return Err(refused("belongs to somebody else"));
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return Err(refused("can be entered by others"));
+    }
+    Ok(fd)
+}
+
+/// Where brisk keeps for the calling user what can be had again.
+pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
+    brisk_io::cache_home()
+        .map(|cache| cache.join("brisk"))
+        .ok_or(Cause::NoCacheDirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn refusal(path: &Path) -> String {
+        open_private(path).map_or_else(|e| e.to_string(), |_| "opened".to_owned())
+    }
+
+    #[test]
+    fn a_directory_that_others_can_use_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("brisk");
+        assert_eq!(refusal(&path), "opened");
+        assert_eq!(refusal(&path), "opened");
+        let cure = "allowed is a directory of yours with mode 0700; move it away";
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("ours");
+        assert_eq!(
+            refusal(&path),
+            format!("{} can be entered by others, {cure}", path.display())
+        );
+        let link = dir.path().join("link");
+        symlink("brisk", &link).expect("a link");
+        assert_eq!(
+            refusal(&link),
+            format!("{} is not a directory, {cure}", link.display())
+        );
+    }
+}

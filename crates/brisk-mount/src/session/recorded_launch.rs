@@ -1,0 +1,192 @@
+//! A launch that is recorded while it is served, to make a hot pack of it.
+//!
+//! Three processes have a part. The *server* records. When the launch is over, it hands the recording to the
+//! *guardian*, which starts the *learner*. That is a process of low priority that reads the image by itself,
+//! compresses, writes the pack and ends, so that it takes no time and no lock from the threads that answer. It
+//! outlives a session that ends meanwhile.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brisk_image::profile::{Profile, RootKind};
+use brisk_image::{Image, Limits};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{PidfdFlags, getpid, nice, pidfd_open};
+
+use super::log::say;
+use super::wire::send;
+use crate::error::with_reasons;
+use crate::hot_pack::learned_packs::LearnedPacks;
+use crate::hot_pack::learning::{LAUNCH, Recorded};
+use crate::hot_pack::pack_maker::{PackMaker, pages};
+use crate::{Recorder, Recording, ServeOptions};
+
+/// The priority of the learner, below which there is none.
+const LOWEST: i32 = 19;
+
+/// A launch that is learned from, as far as one image is concerned.
+pub(super) struct RecordedLaunch {
+    packs: Arc<LearnedPacks>,
+    key: String,
+    limit: u64,
+    /// The image, by its name.
+    image: PathBuf,
+    command: Vec<OsString>,
+    /// The session's first program.
+    program: OwnedFd,
+    recording: Arc<Recording>,
+    /// How the launch is recorded.
+    pub(super) recorded: Recorded,
+    /// The recording was handed over, or is not worth it.
+    over: Mutex<bool>,
+}
+
+impl RecordedLaunch {
+    /// A launch whose first program this process will become.
+    pub(super) fn new(
+        packs: &Arc<LearnedPacks>,
+        key: &str,
+        limit: u64,
+        image: &Path,
+        command: &[OsString],
+        recorded: Recorded,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            packs: Arc::clone(packs),
+            key: key.to_owned(),
+            limit,
+            image: image.to_owned(),
+            command: command.to_vec(),
+            program: pidfd_open(getpid(), PidfdFlags::empty())?,
+            recording: Recording::start_brief(),
+            recorded,
+            over: Mutex::new(false),
+        })
+    }
+
+    pub(super) fn descriptors(&self) -> [RawFd; 2] {
+        [self.packs.fd().as_raw_fd(), self.program.as_raw_fd()]
+    }
+
+    /// The recorder for the server of the image at `place`.
+    pub(super) fn recorder(&self, place: &Path) -> Option<Arc<Recorder>> {
+        self.recording.add(place, RootKind::Image)
+    }
+
+    /// Waits until the guardian says something. If the launch is over before, hands the recording over.
+    pub(super) fn wait(&self, guardian: &OwnedFd, options: &ServeOptions, image: &Image) {
+        while !*self.over.lock().unwrap_or_else(PoisonError::into_inner) {
+            let left = LAUNCH.saturating_sub(self.recording.elapsed());
+            let timeout = Timespec {
+                // Seconds of a constant.
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut fds = [&self.program, guardian].map(|fd| PollFd::new(fd, PollFlags::IN));
+            // A signal, or too little memory for a moment: all is looked at again.
+            let Ok(happened) = poll(&mut fds, Some(&timeout)) else {
+                continue;
+            };
+            let [program, guardian_speaks] = fds.map(|fd| !fd.revents().is_empty());
+            if program || happened == 0 {
+                self.hand_over(guardian, options, image);
+            }
+            if guardian_speaks {
+                return;
+            }
+        }
+    }
+
+    /// Ends the recording, and gives it to the guardian if there is anything to learn from it. From here
+    /// on `image` is served as any other.
+    pub(super) fn hand_over(&self, guardian: &OwnedFd, options: &ServeOptions, image: &Image) {
+        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *over, true) {
+            return;
+        }
+        image.set_block_cache(options.block_cache);
+        let handed = self
+            .end_recording(options)
+            .and_then(|profile| match profile {
+                Some(profile) => Ok(send(
+                    guardian,
+                    &["recorded"],
+                    &[text_of(&profile)?.as_fd()],
+                )?),
+                None => Ok(()),
+            });
+        if let Err(e) = handed {
+            say(&format!("nothing is learned from this launch: {e}"));
+        }
+    }
+
+    /// The recording; none if there is nothing new in it.
+    fn end_recording(&self, options: &ServeOptions) -> io::Result<Option<Profile>> {
+        let by = match self.recording.elapsed() < LAUNCH {
+            true => "exit".to_owned(),
+            false => format!("after {} s", LAUNCH.as_secs()),
+        };
+        if let Some(fill) = &options.fill {
+            fill.settle(LAUNCH);
+        }
+        let recorded = self.recording.cut(self.command.clone(), by);
+        let Some(recorded) = recorded.map_err(io::Error::other)? else {
+            return Ok(None);
+        };
+        let in_pack = options.served.counts().fill.pack;
+        let enough = self.recorded.is_enough(pages(&recorded.profile), in_pack);
+        Ok(enough.then_some(recorded.profile))
+    }
+
+    /// What the learner's process does. Returns the exit status.
+    pub(super) fn learn(&self, image: &Image, recorded: OwnedFd) -> i32 {
+        // Where the system refuses this, others are a little slower meanwhile.
+        nice(LOWEST).ok();
+        let maker = PackMaker {
+            packs: &self.packs,
+            key: &self.key,
+            limit: self.limit,
+            image: &self.image,
+        };
+        let learned =
+            profile_in(recorded).and_then(|launch| maker.learn(image, self.recorded, launch));
+        let named = self.image.display();
+        match learned {
+            Ok(None) => 0,
+            Ok(Some(bytes)) => {
+                say(&format!(
+                    "the hot pack learned of {named} has {bytes} bytes, allowed are {}: it is not kept; \
+                     allow more with --auto-limit",
+                    self.limit
+                ));
+                0
+            }
+            Err(e) => {
+                let why = self.packs.named(&with_reasons(&*e));
+                say(&format!("nothing is learned of {named}: {why}"));
+                1
+            }
+        }
+    }
+}
+
+/// The text of a profile, in a file without a name.
+fn text_of(profile: &Profile) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("brisk-recorded", MemfdFlags::CLOEXEC)?);
+    file.write_all(&profile.to_text())?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file.into())
+}
+
+/// The profile in such a file.
+fn profile_in(file: OwnedFd) -> Result<Profile, Box<dyn Error>> {
+    let mut text = Vec::new();
+    File::from(file).read_to_end(&mut text)?;
+    Ok(Profile::from_text(&text, &Limits::of_profiles())?)
+}

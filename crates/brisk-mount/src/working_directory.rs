@@ -1,0 +1,66 @@
+//! The working directory of a process that enters namespaces or mounts.
+
+use std::env;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::process::fchdir;
+
+use crate::error::Cause;
+
+/// The working directory as it was before.
+pub(crate) struct WorkingDirectory {
+    /// None if it was removed.
+    path: Option<PathBuf>,
+    /// None if it cannot be held.
+    held: Option<OwnedFd>,
+}
+
+impl WorkingDirectory {
+    pub(crate) fn now() -> Self {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self {
+            path: env::current_dir().ok(),
+            held: openat(CWD, ".", flags, Mode::empty()).ok(),
+        }
+    }
+
+    /// None if it was removed.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Goes back to it, where it is not the working directory any more: in a session that was
+    /// `joined`, below a place that a mount has `covered`, and in another root directory
+    /// (`new_root`), which may have none of that name.
+    pub(crate) fn restore(
+        &self,
+        joined: bool,
+        covered: &[PathBuf],
+        new_root: bool,
+    ) -> Result<(), Cause> {
+        let Some(path) = &self.path else {
+            // Removed, or out of reach: a name would not lead to it.
+            return match &self.held {
+                Some(held) if joined && !new_root => {
+                    fchdir(held).map_err(|e| Cause::io("go back to its directory", e))
+                }
+                _ => Ok(()),
+            };
+        };
+        let is_covered = covered.iter().any(|place| path.starts_with(place));
+        if !joined && !is_covered {
+            return Ok(());
+        }
+        match env::set_current_dir(path) {
+            Err(_) if new_root => {
+                env::set_current_dir("/").map_err(|e| Cause::io("enter the root directory", e))
+            }
+            result => result.map_err(|source| Cause::WorkingDirectory {
+                cwd: path.clone(),
+                source,
+            }),
+        }
+    }
+}
