@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use brisk_mount::{Display, Readiness};
+use brisk_mount::{Readiness, XDisplay};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::app::{self, App};
@@ -45,7 +45,7 @@ pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) ->
     }
     // It takes note of the windows that are there.
     let display = match &ready {
-        Readiness::Window(_) => Some(Display::connect(
+        Readiness::Window(_) => Some(XDisplay::connect(
             app.env.get("DISPLAY").map_or("", String::as_str),
         )?),
         _ => None,
@@ -107,7 +107,7 @@ fn contents(files: [File; 2]) -> Result<[Vec<u8>; 2]> {
 
 fn wait_for_window(
     child: &mut Child,
-    mut display: Display,
+    mut display: XDisplay,
     text: Option<OsString>,
     files: [File; 2],
     clock: Instant,

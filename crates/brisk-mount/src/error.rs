@@ -20,7 +20,7 @@ pub enum ErrorKind {
     Io,
     /// The process lacks a right. Run it as root.
     NotPermitted,
-    /// The kernel or the system lacks a part. Load it, or use an image that needs less.
+    /// The kernel, the system or this program lacks a part. Add it, or do with less: the text says how.
     Unsupported,
     /// The image cannot be mounted. Repair, pad or replace it.
     Image,
@@ -84,6 +84,7 @@ pub(crate) enum Action {
     Probe,
     Serve,
     Look,
+    Wait,
     End,
     Fill,
     Trace,
@@ -104,6 +105,7 @@ impl Action {
             Self::Probe => "find the read-ahead of",
             Self::Serve => "serve a FUSE file system",
             Self::Look => "look for sessions",
+            Self::Wait => "wait for a window",
             Self::End => "end the session",
             Self::Fill => "fill from the hot pack of",
             Self::Trace => "trace a launch from",
@@ -277,10 +279,11 @@ pub(crate) enum Cause {
     /// The kernel's events have the numbers of processes outside of this one's namespace.
     TracedInContainer,
     TracedAlready,
-    /// The display as `DISPLAY` names it; empty if it does not.
-    NoDisplay {
-        display: String,
-        source: io::Error,
+    /// No window can be waited for. The words depend on how this crate was built.
+    NoWindow {
+        kind: ErrorKind,
+        text: String,
+        source: Option<io::Error>,
     },
     /// The process that records said nothing, or what cannot be read.
     TracerLost,
@@ -352,7 +355,6 @@ impl Cause {
             | Self::NoSession
             | Self::ReplayPlace { .. }
             | Self::TracedRoot
-            | Self::NoDisplay { .. }
             | Self::NoPlace { .. }
             | Self::PlacesOverlap { .. }
             | Self::BindSource { .. }
@@ -362,7 +364,7 @@ impl Cause {
                 ErrorKind::State
             }
             Self::TracerLost | Self::GuardianFailed { .. } => ErrorKind::Io,
-            Self::Told { kind, .. } => *kind,
+            Self::Told { kind, .. } | Self::NoWindow { kind, .. } => *kind,
             Self::CommandMissing | Self::CommandNotInPath => ErrorKind::CommandNotFound,
             Self::CommandNotExecutable { .. } => ErrorKind::CommandNotExecutable,
         }
@@ -581,15 +583,6 @@ impl fmt::Display for Cause {
                 "this is a container, whose processes have other numbers in the kernel's events; \
                  run it outside, or name an image, or directories with --tree",
             ),
-            Self::NoDisplay { display, .. } if display.is_empty() => f.write_str(
-                "no X display is named in DISPLAY, on which a window could be waited for; start an X \
-                 server, such as Xvfb, and name it",
-            ),
-            Self::NoDisplay { display, .. } => write!(
-                f,
-                "the X display {} cannot be reached; name one in DISPLAY that this user may use",
-                Text(display)
-            ),
             Self::TracedAlready => {
                 f.write_str("another trace of the whole system runs; wait for its end")
             }
@@ -597,7 +590,7 @@ impl fmt::Display for Cause {
                 "the process that records ended before it could report; look for the reason in \
                  the system's log (out of memory, killed), and try again",
             ),
-            Self::Told { text, .. } => write!(f, "{}", Text(text)),
+            Self::Told { text, .. } | Self::NoWindow { text, .. } => write!(f, "{}", Text(text)),
             Self::NoCommand => f.write_str("there is no command to run; name one after --"),
             Self::CommandMissing => f.write_str("no such file"),
             Self::CommandNotInPath => f.write_str(
@@ -725,8 +718,8 @@ impl std::error::Error for Error {
             | Cause::NoOverlay { source }
             | Cause::BindSource { source, .. }
             | Cause::BindTarget { source, .. }
-            | Cause::NoDisplay { source, .. }
             | Cause::WorkingDirectory { source, .. } => Some(source),
+            Cause::NoWindow { source, .. } => source.as_ref().map(|source| source as _),
             Cause::HotPack { source } | Cause::ReplayPlace { source } => Some(source),
             _ => None,
         }

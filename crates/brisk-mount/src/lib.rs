@@ -134,4 +134,4 @@ pub use session::{
 };
 pub use syscalls::ignore_requests_to_end;
 pub use system_state::SystemState;
-pub use trace::{Display, Readiness, SystemTrace, Trace, TraceSource, Traced};
+pub use trace::{Readiness, SystemTrace, Trace, TraceSource, Traced, XDisplay};

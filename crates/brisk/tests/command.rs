@@ -147,3 +147,16 @@ fn wrong_usage_is_exit_code_2() {
     }
     assert_eq!(sandbox.run(&["--version"]).code, 0);
 }
+
+/// What knows the X protocol asks for this name: `brisk`, whose own code is read at each cold launch, does
+/// not have it.
+#[test]
+fn the_program_that_starts_programs_knows_no_windows() {
+    let has_windows = |program: &str| {
+        let bytes = std::fs::read(program).unwrap();
+        bytes.windows(12).any(|part| part == b"_NET_WM_NAME")
+    };
+    assert!(!has_windows(env!("CARGO_BIN_EXE_brisk")));
+    let tools = has_windows(env!("CARGO_BIN_EXE_brisk-tools"));
+    assert_eq!(tools, cfg!(feature = "window"));
+}

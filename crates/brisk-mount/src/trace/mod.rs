@@ -12,7 +12,6 @@ A mount that was just made has nothing cached, so each recording is one from col
 goes: the disk may have been read before, but the program's requests all arrive.
 */
 
-mod display;
 mod mounts;
 mod opened_files;
 mod program;
@@ -22,6 +21,7 @@ mod restorer;
 mod system;
 mod tracefs;
 mod tracer;
+mod x_display;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -36,9 +36,9 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitOptions, waitpid};
 
-pub use self::display::Display;
 pub use self::readiness::Readiness;
 use self::report::Report;
+pub use self::x_display::XDisplay;
 use crate::error::{Action, Cause, Error, Result};
 use crate::namespace::is_privileged;
 use crate::run::default_place;

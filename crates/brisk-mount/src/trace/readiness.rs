@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use super::display::Display;
+use super::x_display::XDisplay;
 
 /// How often a file or socket is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -51,7 +51,7 @@ impl Readiness {
 
     /// Looks until it is there. For a process that does nothing else, and does not serve: the path
     /// may lead into what is served. `display` is there if a window is looked for.
-    pub(super) fn look(&self, display: Option<&mut Display>) {
+    pub(super) fn look(&self, display: Option<&mut XDisplay>) {
         if let (Self::Window(text), Some(display)) = (self, display) {
             return display.wait_for_window(text.as_deref());
         }

@@ -17,13 +17,13 @@ use rustix::process::{
     set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
 };
 
-use super::display::Display;
 use super::mounts::mount_all;
 use super::program::{Program, descendants, send};
 use super::readiness::{Readiness, Search};
 use super::report::{Failure, Report};
 use super::system::System;
 use super::tracefs::Instance;
+use super::x_display::XDisplay;
 use super::{Plan, Traced};
 use crate::error::{Cause, Error};
 use crate::namespace::{Entry, enter_session};
@@ -92,7 +92,7 @@ impl<'a> Tracer<'a> {
         let io = |step: &'static str| move |e: io::Error| Error::new(action, Cause::io(step, e));
         // Where the display is told by names of the system.
         let mut display = match plan.ready {
-            Readiness::Window(_) => Some(Display::open(None).map_err(failed)?),
+            Readiness::Window(_) => Some(XDisplay::open(None).map_err(failed)?),
             _ => None,
         };
         // Before this process adopts others: the one that puts the system back is not the program's.
@@ -433,7 +433,7 @@ impl Output {
 /// channels, and the other end of `starts`.
 fn start_lookout(
     plan: &Plan,
-    display: Option<&mut Display>,
+    display: Option<&mut XDisplay>,
     starts: OwnedFd,
     let_go: impl FnOnce(),
 ) -> io::Result<(Pid, OwnedFd)> {

@@ -1,4 +1,4 @@
-//! Windows of an X display, for programs that are ready when they show one.
+//! An X display, by its protocol.
 
 use std::collections::HashSet;
 use std::env;
@@ -18,9 +18,9 @@ use x11rb::protocol::xproto::{
 };
 use x11rb::rust_connection::RustConnection;
 
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Cause, Error, ErrorKind, Result};
 
-/// How long no event may come before all windows are looked at again: a window manager can show a
+/// How long to wait for an event before all windows are looked at again: a window manager can show a
 /// window in a frame, and a program can name it, without an event that is seen here.
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
@@ -30,14 +30,14 @@ const LOOK_EVERY: Timespec = Timespec {
 /// Four-byte units of a window's name that are read.
 const NAME: u32 = 1 << 10;
 
-/// An X display on which a program is expected to show a window: a connection, and who had windows
-/// when it was made.
-pub struct Display {
+/// An X display on which a program is expected to show a window: a connection, and the clients that had
+/// windows when it was made.
+pub struct XDisplay {
     connection: RustConnection,
     /// `_NET_WM_NAME`.
     name: Atom,
-    /// The clients, by the part of the numbers of windows that the display gives each. One whose
-    /// windows are all gone is taken out, as its number may be given to another.
+    /// The clients that had windows before, by the part of a window's number that the display gives each. A
+    /// client whose windows are all gone is taken out: another may get its number.
     before: HashSet<u32>,
 }
 
@@ -49,23 +49,32 @@ struct Seen {
     shown: Vec<Window>,
 }
 
-impl Display {
-    /// Connects to the display of this name, such as `:0`, and takes note of the windows that are
-    /// there.
+impl XDisplay {
+    /// Connects to the display of this name, such as `:0`, and notes the windows that are there.
     ///
     /// # Errors
     ///
     /// `Place` if it cannot be reached.
     pub fn connect(name: &str) -> Result<Self> {
-        Self::open(Some(name)).map_err(|cause| Error::new(Action::Look, cause))
+        Self::open(Some(name)).map_err(|cause| Error::new(Action::Wait, cause))
     }
 
-    /// The same with that of the environment, if there is no name.
-    pub(super) fn open(name: Option<&str>) -> Result<Self, Cause> {
+    /// The same. Without a name, the environment names the display.
+    pub(in crate::trace) fn open(name: Option<&str>) -> Result<Self, Cause> {
         let name = name.map_or_else(|| env::var("DISPLAY").unwrap_or_default(), str::to_owned);
-        let unreachable = |source: io::Error| Cause::NoDisplay {
-            display: name.clone(),
-            source,
+        let unreachable = |source: io::Error| {
+            Cause::NoWindow {
+            kind: ErrorKind::Place,
+            text: match name.as_str() {
+                "" => "no X display is named in DISPLAY, on which a window could be waited for; start an X \
+                       server, such as Xvfb, and name it"
+                    .to_owned(),
+                name => format!(
+                    "the X display {name} cannot be reached; name one in DISPLAY that this user may use"
+                ),
+            },
+            source: Some(source),
+        }
         };
         let (connection, _) =
             x11rb::connect(Some(&name)).map_err(|e| unreachable(io::Error::other(e)))?;
@@ -93,15 +102,14 @@ impl Display {
         Ok(())
     }
 
-    /// Returns when a window is shown that belongs to none of those who had windows at the start, and
-    /// has `text` in its title or class.
+    /// Returns when a client that had no window at the start shows one with `text` in its title or class.
     pub fn wait_for_window(&mut self, text: Option<&OsStr>) {
         loop {
             match self.is_there(text) {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(e) => {
-                    // The program is the one that is waited for then, and it may go on.
+                    // From here on only the program's end is waited for, and it may go on.
                     eprintln!("brisk: the display can no longer be asked for windows: {e}");
                     loop {
                         thread::sleep(Duration::from_secs(3600));
@@ -124,7 +132,7 @@ impl Display {
                 return Ok(true);
             }
         }
-        // Answers to what was asked came in between, and events with them.
+        // Events may have come with the answers.
         let mut happened = false;
         while self.connection.poll_for_event()?.is_some() {
             happened = true;
@@ -132,7 +140,7 @@ impl Display {
         if !happened {
             let stream = self.connection.stream();
             let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-            // In error after a signal: all is looked at again.
+            // A signal ends the wait with an error: all is looked at again.
             poll(&mut fds, Some(&LOOK_EVERY)).ok();
         }
         Ok(false)
@@ -147,8 +155,8 @@ impl Display {
         window & !self.connection.setup().resource_id_mask
     }
 
-    /// Looks at the windows of all screens, and in those of the clients that `is_known`: window managers
-    /// put the windows of others into their own.
+    /// Looks at the windows of all screens, and into those of clients that `is_known`: window managers put
+    /// the windows of others into their own.
     fn look(&self, is_known: impl Fn(u32) -> bool) -> Result<Seen, ReplyError> {
         let mut seen = Seen::default();
         let mut within = self.roots();
@@ -211,7 +219,7 @@ impl Display {
     }
 }
 
-/// None for a window that is gone meanwhile.
+/// None for a window that is gone by now.
 fn gone<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError> {
     match reply {
         Ok(reply) => Ok(Some(reply)),

@@ -1,0 +1,52 @@
+//! No X display.
+
+use std::convert::Infallible;
+use std::ffi::OsStr;
+
+use crate::error::{Action, Cause, Error, ErrorKind, Result};
+
+/// An X display on which a program is expected to show a window. There is none: this crate was built without
+/// its feature `window`.
+pub struct XDisplay(Infallible);
+
+impl XDisplay {
+    /// Connects to the display of this name, such as `:0`.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`, always.
+    pub fn connect(name: &str) -> Result<Self> {
+        Self::open(Some(name)).map_err(|cause| Error::new(Action::Wait, cause))
+    }
+
+    pub(in crate::trace) fn open(_: Option<&str>) -> Result<Self, Cause> {
+        Err(Cause::NoWindow {
+            kind: ErrorKind::Unsupported,
+            text: "this program was built without the feature window of brisk-mount; build it with that \
+                   feature, or wait for something else than a window"
+                .to_owned(),
+            source: None,
+        })
+    }
+
+    /// Returns when a window is shown.
+    pub fn wait_for_window(&mut self, _: Option<&OsStr>) {
+        match self.0 {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_feature_an_error_says_what_to_do() {
+        let refused = XDisplay::connect(":0").err().expect("refused");
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            refused.to_string(),
+            "cannot wait for a window: this program was built without the feature window of brisk-mount; \
+             build it with that feature, or wait for something else than a window"
+        );
+    }
+}
