@@ -5,7 +5,7 @@
 use brisk_image::{Limits, OpenOptions};
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../exercise.rs"]
+#[path = "../../crates/brisk-image/tests/support/exercise.rs"]
 #[allow(dead_code, reason = "each target uses a part")]
 mod exercise;
 

@@ -17,7 +17,7 @@ use brisk_image::{Bcj, Compression, FileType, Image, ImageWriter, InodeKind, Ino
 use libfuzzer_sys::{Corpus, fuzz_target};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 
-#[path = "../exercise.rs"]
+#[path = "../../crates/brisk-image/tests/support/exercise.rs"]
 #[allow(dead_code, reason = "each target uses a part")]
 mod exercise;
 

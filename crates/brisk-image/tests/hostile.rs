@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use brisk_image::{Image, Limits, OpenOptions, Tree, TreeRules};
 
-#[path = "../../../fuzz/exercise.rs"]
+#[path = "support/exercise.rs"]
 mod exercise;
 mod support;
 

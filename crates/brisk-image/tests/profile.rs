@@ -435,7 +435,7 @@ fn two_profiles_are_compared_page_by_page() {
 
 #[test]
 fn the_example_of_the_page_is_a_profile() {
-    let page = include_str!("../../../docs/profile-format.md");
+    let page = include_str!("../docs/profile-format.md");
     let (_, behind) = page.split_once("```json\n").unwrap();
     let (example, _) = behind.split_once("```").unwrap();
     let profile = parse(example).unwrap();

@@ -1,7 +1,7 @@
 //! Compressing blocks.
 
 use super::library::Encode;
-use super::{BcjSet, Codec, Compression, METADATA_BLOCK};
+use super::{BcjSet, Compression, METADATA_BLOCK};
 use crate::error::Result;
 
 /// Compresses blocks, one at a time.
@@ -113,15 +113,15 @@ fn library(compression: &Compression, block_size: u32) -> Result<Option<Box<dyn 
 pub(crate) fn library_version(compression: &Compression) -> String {
     match compression.codec() {
         #[cfg(feature = "gzip")]
-        Some(Codec::Gzip) => super::gzip_c::version(),
+        Some(super::Codec::Gzip) => super::gzip_c::version(),
         #[cfg(feature = "lzo-encode")]
-        Some(Codec::Lzo) => super::lzo_encode::version(),
+        Some(super::Codec::Lzo) => super::lzo_encode::version(),
         #[cfg(feature = "lz4")]
-        Some(Codec::Lz4) => super::lz4_c::version(),
+        Some(super::Codec::Lz4) => super::lz4_c::version(),
         #[cfg(feature = "xz")]
-        Some(Codec::Xz) => super::xz_c::version(),
+        Some(super::Codec::Xz) => super::xz_c::version(),
         #[cfg(feature = "zstd")]
-        Some(Codec::Zstd) => super::zstd_c::version(),
+        Some(super::Codec::Zstd) => super::zstd_c::version(),
         _ => "none".to_owned(),
     }
 }

@@ -52,6 +52,7 @@ pub(crate) use encoder::{Encoder, library_version};
 const METADATA_BLOCK: u32 = 8192;
 
 /// What one decoding may allocate. The largest dictionary of any block, 1 MiB, fits twice.
+#[cfg(any(feature = "xz", feature = "xz-rust"))]
 const MEMORY_LIMIT: u64 = 2 << 20;
 
 /// A compressor of SquashFS 4.0.
@@ -585,6 +586,44 @@ mod tests {
             // xz checks every bit, and that nothing comes behind it.
             let unseen = compression.codec() != Some(Codec::Xz);
             assert_eq!(same > 0, unseen, "{compression:?}");
+        }
+    }
+
+    /// Prints what README.md says of the speed of the decoders in Rust. Run it with
+    /// `cargo test --release -p brisk-image --features rust-decoders --lib speed -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "measures, and only a person can judge"]
+    fn speed_of_the_decoders_in_rust() {
+        let program = std::fs::read("/proc/self/exe").unwrap();
+        for block_size in [128 << 10, MIB] {
+            for name in ["gzip", "lz4", "xz", "zstd"] {
+                let compression: Compression = name.parse().unwrap();
+                let size = u32::try_from(block_size).unwrap();
+                let mut encoder = Encoder::new(&compression, size).unwrap();
+                let mut blocks = Vec::new();
+                for block in program
+                    .chunks_exact(block_size)
+                    .take((8 << 20) / block_size)
+                {
+                    let mut stored = Vec::new();
+                    if encoder.encode(block, &mut stored).unwrap() {
+                        blocks.push(stored);
+                    }
+                }
+                let mut out = vec![0; block_size];
+                let mut seconds = decoders(&compression).into_iter().map(|mut decoder| {
+                    let times = (0..7).map(|_| {
+                        let start = std::time::Instant::now();
+                        for block in &blocks {
+                            assert_eq!(decoder.decode(block, &mut out), Ok(block_size));
+                        }
+                        start.elapsed().as_secs_f64()
+                    });
+                    times.fold(f64::MAX, f64::min)
+                });
+                let (in_c, in_rust) = (seconds.next().unwrap(), seconds.next().unwrap());
+                println!("{name}, blocks of {block_size}: {:.2} of C", in_c / in_rust);
+            }
         }
     }
 

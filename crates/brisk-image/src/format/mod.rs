@@ -31,14 +31,11 @@ mod tests {
     use super::{inode, section, superblock};
     use crate::hot_pack::format as hot_pack;
 
-    const PAGE: &str = include_str!(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/image-format.md"
-    ));
+    const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/image-format.md"));
 
     const HOT_PACKS: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/hot-pack-format.md"
+        "/docs/hot-pack-format.md"
     ));
 
     fn table(title: &str) -> Vec<(usize, usize, &'static str)> {

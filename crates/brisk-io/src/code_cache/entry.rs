@@ -309,7 +309,7 @@ impl Entry {
 mod tests {
     use super::*;
 
-    const PAGE: &str = include_str!("../../../../docs/code-cache-format.md");
+    const PAGE: &str = include_str!("../../docs/code-cache-format.md");
 
     #[test]
     fn the_page_has_the_offsets_of_the_code() {

@@ -86,11 +86,15 @@ impl State {
                 if let Ok(credentials) = socket_peercred(&peer.socket) {
                     self.members.add(credentials.pid);
                 }
-                send_now(&peer.socket, &[b"shared", place], &[])
+                send_now(&peer.socket, &[b"shared".as_slice(), place], &[])
             }
             (JoinAnswer::Namespaces, Some(namespaces)) => {
                 let fds = [&namespaces.mounts, &namespaces.root, &namespaces.user];
-                send_now(&peer.socket, &[b"joined", place], &fds.map(AsFd::as_fd))
+                send_now(
+                    &peer.socket,
+                    &[b"joined".as_slice(), place],
+                    &fds.map(AsFd::as_fd),
+                )
             }
             (JoinAnswer::RefuseAll, _) => {
                 self.listener.unlist();
