@@ -2,16 +2,13 @@
 //! more memory than the run allows, and never a page that is not one.
 #![no_main]
 
-use brisk_image::hot_pack::HotPack;
 use brisk_image::Limits;
+use brisk_image::hot_pack::HotPack;
 use brisk_image::profile::{PAGE, Profile};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let limits = Limits {
-        memory: 8 << 20,
-        ..Limits::default()
-    };
+    let limits = Limits::new().memory(8 << 20);
     if let Ok(profile) = Profile::from_text(bytes, &limits) {
         let again = Profile::from_text(&profile.to_text(), &limits).expect("its own text");
         assert_eq!(again, profile);

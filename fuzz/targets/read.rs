@@ -10,12 +10,11 @@ use libfuzzer_sys::fuzz_target;
 mod exercise;
 
 fuzz_target!(|bytes: &[u8]| {
-    let limits = Limits {
-        memory: 1 << 20,
-        block_cache: 256 << 10,
-        metadata_cache: 64 << 10,
-        depth: 32,
-    };
+    let limits = Limits::new()
+        .memory(1 << 20)
+        .block_cache(256 << 10)
+        .metadata_cache(64 << 10)
+        .depth(32);
     for rust in [false, true] {
         let options = OpenOptions::new().limits(limits).rust_decoders(rust);
         exercise::exercise(bytes.to_vec(), &options);

@@ -104,11 +104,7 @@ fn check(e: &Error) {
 /// Does all there is to do with an image, each operation with `attempt`, and writes down what came
 /// out. The caches have `cache` bytes each.
 fn transcript(source: &Flaky, cache: u64, attempt: impl Attempt) -> Result<String> {
-    let limits = Limits {
-        block_cache: cache,
-        metadata_cache: cache,
-        ..Limits::default()
-    };
+    let limits = Limits::new().block_cache(cache).metadata_cache(cache);
     let options = OpenOptions::new().limits(limits);
     let image = attempt.run(|| Image::from_source(source.clone(), &options))?;
     let mut lines = Vec::new();

@@ -77,12 +77,11 @@ static ALLOCATOR: Counted = Counted;
 
 const MIB: usize = 1 << 20;
 
-const LIMITS: Limits = Limits {
-    memory: 16 << 20,
-    block_cache: 1 << 20,
-    metadata_cache: 1 << 20,
-    depth: 16,
-};
+const LIMITS: Limits = Limits::new()
+    .memory(16 << 20)
+    .block_cache(1 << 20)
+    .metadata_cache(1 << 20)
+    .depth(16);
 
 /// What `work` returns, and the bytes that its thread had at most.
 fn measured<R: Send + 'static>(
@@ -304,10 +303,7 @@ fn tiny_metadata_blocks_do_not_outgrow_their_cache() {
     let names = image.at("names of root");
     let mut image = image.with(names + 4, &34u32.to_le_bytes());
     image[names + 12..names + 14].fill(0);
-    let limits = Limits {
-        metadata_cache: 64 << 10,
-        ..LIMITS
-    };
+    let limits = LIMITS.metadata_cache(64 << 10);
     let (len, peak) = measured("tiny blocks", move || {
         let options = OpenOptions::new().limits(limits);
         let image = Image::from_source(image, &options).unwrap();
@@ -328,10 +324,7 @@ fn deep_tree() -> (Vec<u8>, OpenOptions) {
         let name = "n".repeat(256);
         entries = vec![parts.directory("d", &entries).called(&name)];
     }
-    let limits = Limits {
-        depth: DEPTH + 1,
-        ..LIMITS
-    };
+    let limits = LIMITS.depth(DEPTH + 1);
     let image = parts.rooted(&entries).build().bytes;
     (image, OpenOptions::new().limits(limits))
 }
@@ -369,10 +362,7 @@ fn the_tree_of_an_image_holds_no_paths_of_directories() {
 fn a_list_of_blocks_takes_no_more_than_the_limit() {
     let blocks = 1 << 19;
     let image = sparse_file(blocks);
-    let limits = Limits {
-        memory: 16 << 19,
-        ..LIMITS
-    };
+    let limits = LIMITS.memory(16 << 19);
     let (len, peak) = measured("long list", move || {
         let options = OpenOptions::new().limits(limits);
         let image = Image::from_source(image, &options).unwrap();
@@ -400,10 +390,7 @@ fn a_list_of_metadata_blocks_takes_no_more_than_the_limit() {
     let count = (list as u32 / 8) * 1024;
     image[INODE_COUNT..INODE_COUNT + 4].copy_from_slice(&count.to_le_bytes());
     let ask = |memory: usize| {
-        let limits = Limits {
-            memory: memory as u64,
-            ..LIMITS
-        };
+        let limits = LIMITS.memory(memory as u64);
         let image = image.clone();
         measured("long list of blocks", move || {
             let options = OpenOptions::new().limits(limits);

@@ -248,10 +248,7 @@ fn each_fault_is_said_with_field_place_found_and_allowed() {
 
 #[test]
 fn what_a_profile_may_take_is_bounded() {
-    let limits = Limits {
-        memory: 1 << 10,
-        ..Limits::default()
-    };
+    let limits = Limits::new().memory(1 << 10);
     let e = Profile::from_text(TEXT.as_bytes(), &limits).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Limit);
     let deep = format!(

@@ -54,6 +54,7 @@ pub struct HotFile<'a> {
 
 /// A name that the launch looks up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HotLookUp<'a> {
     /// The directory, as a path in the tree; empty for its root.
     pub directory: &'a Path,
@@ -69,6 +70,7 @@ pub struct HotLookUp<'a> {
 
 /// A frame of a hot pack: pages that are compressed together.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HotFrame {
     /// The ranges in it, by their numbers.
     pub ranges: Range<usize>,

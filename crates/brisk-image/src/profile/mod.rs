@@ -68,6 +68,7 @@ pub struct Ready {
 
 /// Something that files were read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Root {
     /// The absolute path at which the program saw it.
     pub path: PathBuf,
@@ -106,6 +107,7 @@ impl RootKind {
 
 /// A file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ProfileFile {
     /// The number of its root.
     pub root: u32,
@@ -119,6 +121,7 @@ pub struct ProfileFile {
 
 /// A directory in which names were looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct ProfileDirectory {
     /// The number of its root.
     pub root: u32,
@@ -128,6 +131,7 @@ pub struct ProfileDirectory {
 
 /// Something that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Step {
     /// What.
     pub touch: Touch,

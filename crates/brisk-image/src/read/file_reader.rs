@@ -87,6 +87,7 @@ impl std::fmt::Debug for Piece {
 
 /// How many bytes of a file are stored how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StoredAs {
     /// Bytes in blocks of their own that are compressed.
     pub compressed: u64,
@@ -717,10 +718,7 @@ pub(in crate::read) mod tests {
         let tree = Tree::from_directory(&tree, &TreeRules::default()).unwrap();
         let path = dir.path().join("image");
         ImageWriter::new().write(&tree, &path).unwrap();
-        let limits = crate::Limits {
-            block_cache: 8 * (BLOCK as u64 + 1024),
-            ..crate::Limits::default()
-        };
+        let limits = crate::Limits::new().block_cache(8 * (BLOCK as u64 + 1024));
         let image = Image::open_with(&path, &OpenOptions::new().limits(limits)).unwrap();
         let text = file(&image, "text");
         let address = |block: u64| {
@@ -828,10 +826,7 @@ pub(in crate::read) mod tests {
             assert!(file.read_to_vec().unwrap() == expected, "{name}");
             assert!(image.read(name).unwrap() == expected, "{name}");
         }
-        let limits = Limits {
-            memory: 3 * BLOCK as u64,
-            ..Limits::default()
-        };
+        let limits = Limits::new().memory(3 * BLOCK as u64);
         let e = image_with(limits).read("holes").unwrap_err();
         assert_eq!(
             e.to_string(),

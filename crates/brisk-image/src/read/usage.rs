@@ -47,6 +47,7 @@ pub struct Usage {
 
 /// Bytes of files, and what they take in the image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Stored {
     /// As they are read.
     pub bytes: u64,
@@ -70,6 +71,7 @@ pub struct LargeFile {
 
 /// Files of at most one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct SizeStep {
     /// Bytes.
     pub at_most: u64,

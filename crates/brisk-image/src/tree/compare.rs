@@ -21,6 +21,7 @@ const CHUNK: usize = 1 << 20;
 
 /// What of a file need not be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Aspect {
     /// Permissions.
     Mode,

@@ -33,6 +33,7 @@ const LISTING_THREADS: usize = 16;
 
 /// What modification times become.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Times {
     /// What they are.
     #[default]

@@ -43,6 +43,7 @@ pub(crate) struct Data {
 
 /// What became of the bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct Tally {
     /// Bytes of files, those of duplicates too.
     pub bytes: u64,

@@ -225,10 +225,7 @@ impl Mounted {
             FuseConnection::establish(self.channel, &options).map_err(|e: Error| e.to_string())?;
         let how = OpenOptions::new()
             .offset(self.image.offset)
-            .limits(brisk_image::Limits {
-                block_cache: options.block_cache,
-                ..brisk_image::Limits::default()
-            });
+            .limits(brisk_image::Limits::new().block_cache(options.block_cache));
         let image = Image::from_source(self.image.file, &how).map_err(|e| e.to_string())?;
         Ok(GuardedImage {
             path: self.image.path,

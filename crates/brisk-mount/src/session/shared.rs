@@ -317,10 +317,7 @@ impl Keep {
     }
 
     fn open_image(image: fs::File, offset: u64, options: &ServeOptions) -> Result<Image, String> {
-        let limits = Limits {
-            block_cache: options.block_cache,
-            ..Limits::default()
-        };
+        let limits = Limits::new().block_cache(options.block_cache);
         let how = OpenOptions::new().offset(offset).limits(limits);
         Image::from_source(image, &how).map_err(|e| e.to_string())
     }

@@ -243,6 +243,7 @@ fn print_curve(out: &mut impl Write, usage: &Usage) -> io::Result<()> {
         at_most,
         files,
         bytes,
+        ..
     } in &usage.sizes
     {
         writeln!(
