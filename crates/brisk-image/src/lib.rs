@@ -44,6 +44,14 @@ field, place, found and allowed. No call allocates more than its [`Limits`] allo
   compiler. `rust-decoders` and `gzip-rust`, `lz4-rust`, `xz-rust`, `zstd-rust` choose them one by one.
 * `lzo-encode`: writes images in LZO. The library behind it works on raw pointers without a proof that it is sound.
 
+Where a build has two decoders of a codec, the one in C is used, unless
+[`OpenOptions::rust_decoders`] says otherwise. On 128 KiB blocks of a shared library, the decoders in
+Rust reach this share of the speed of those in C: zstd 1.0, lz4 1.0, xz 0.7, gzip 0.5; on 1 MiB blocks
+zstd 0.6, lz4 0.6, xz 0.6, gzip 0.5.
+
+An image whose codec was left out of the build is [`Unsupported`](ErrorKind::Unsupported), and the
+error names the feature.
+
 # What this crate does not do
 
 * Mount images: see `brisk-mount`.

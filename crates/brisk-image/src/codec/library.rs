@@ -26,6 +26,7 @@ pub(crate) struct DecodeError {
     pub(crate) reason: String,
 }
 
+#[allow(dead_code, reason = "a build without any codec decodes nothing")]
 impl DecodeError {
     pub(super) fn new(reason: impl Into<String>) -> Self {
         Self {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use brisk_io::ReadAt;
 
 use super::block_reader::Block;
-use super::file_stream::FileStream;
 use super::image::Image;
 use super::inode_reader::{File, Inode, InodeKind};
 use super::meta_reader::MetaCursor;
@@ -300,11 +299,6 @@ impl FileReader {
             .inner
             .stored
             .mapped(start, usize::try_from(self.len).ok()?)
-    }
-
-    /// The file as a stream that starts at its first byte.
-    pub fn stream(&self) -> FileStream {
-        FileStream::new(self.clone())
     }
 
     /// All bytes of the file.

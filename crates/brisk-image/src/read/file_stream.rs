@@ -49,6 +49,13 @@ pub struct FileStream {
     piece_at: u64,
 }
 
+impl FileReader {
+    /// The file as a stream that starts at its first byte.
+    pub fn stream(&self) -> FileStream {
+        FileStream::new(self.clone())
+    }
+}
+
 impl FileStream {
     pub(super) fn new(file: FileReader) -> Self {
         Self {
