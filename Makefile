@@ -8,7 +8,7 @@ BRISK = target/release/brisk
 # Features that are off by default and have tests of their own.
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders
 
-.PHONY: all compiler smoke demo test bench figures fuzz torture sanitize install install-system deps clean
+.PHONY: all compiler smoke demo test bench figures launches fuzz torture sanitize install install-system deps clean
 
 # brisk itself is linked statically where there is a static C library: a launch from cold then reads no library and no
 # cache of the loader's. It asks the library for no names of users or hosts.
@@ -50,11 +50,19 @@ bench: deps all
 		--brisk $(BRISK) --python $(TREES)/python --chromium $(TREES)/chromium \
 		--runs $(RUNS) --out target/bench/session
 
-# The README's table and docs/launches.svg are made from these raw runs, and a test compares them.
-FIGURES = docs/runs/2026-11-22-launches-chromium-amd.json
-figures: export FORMATS = directory,directory-replay,squashfs-zstd,brisk-speed
+# Two tables, in the README and in docs/benchmarks.md, and docs/launches.svg are made from these raw runs, and a test
+# compares them. The picture is of the first.
+FIGURES = $(addprefix docs/runs/2026-11-2, 2-launches-chromium-amd.json 2-launches-python-amd.json \
+	2-launches-chromium-amd-2000iops.json 3-launches-chromium-amd-200m.json 2-launches-python-amd-2000iops.json)
+figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another
 figures: deps all
-	lab/figures $(BRISK) README.md docs/launches.svg $(FIGURES)
+	lab/figures $(BRISK) README.md docs/benchmarks.md docs/launches.svg $(FIGURES)
+
+# The launches of the README and docs/benchmarks.md, one experiment after the other: hours, on a machine with nothing
+# else to do. Raw runs go to OUT, and none is overwritten: `make launches RUNS=10 OUT=docs/runs`.
+OUT ?= target/launches
+launches: deps all
+	lab/launches $(BRISK) $(TREES) $(OUT) $(RUNS)
 
 # Each fuzz target for SECONDS.
 SECONDS ?= 1800

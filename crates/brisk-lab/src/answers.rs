@@ -298,6 +298,7 @@ mod tests {
                 to_directory: None,
             }),
             cached_bytes: None,
+            share_gone: None,
         }
     }
 

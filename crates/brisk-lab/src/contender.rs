@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::format::Format;
+use super::format::{Format, Squashfuse};
 use super::training::Training;
 
 /// How a contender is started.
@@ -16,7 +16,7 @@ pub enum Start {
         filesystem: &'static str,
     },
     /// From an image that squashfuse mounts.
-    Squashfuse { image: PathBuf },
+    Squashfuse { image: PathBuf, by: Squashfuse },
     /// By `brisk run`, filled from a hot pack or not.
     Session {
         image: PathBuf,
@@ -71,7 +71,7 @@ impl Contender {
     /// Whether a walk of it says something: hot packs and replays are not for walks.
     pub fn walks(&self) -> bool {
         match self.format {
-            Format::Directory | Format::Kernel(_) | Format::Squashfuse | Format::Brisk => true,
+            Format::Directory | Format::Kernel(_) | Format::Squashfuse(_) | Format::Brisk => true,
             Format::Beside(_) | Format::BesideImage(_) => self.training == Some(Training::Same),
             Format::Filled(_)
             | Format::Wrong

@@ -310,7 +310,7 @@ impl Experiment {
             ("squashfuse", "--help"),
         ];
         let uses = |tool: &str, format: &Format| match tool {
-            "squashfuse" => *format == Format::Squashfuse,
+            "squashfuse" => matches!(format, Format::Squashfuse(_)),
             _ => format.rival().is_some_and(|rival| rival.tool() == tool),
         };
         for (tool, argument) in tools {
@@ -542,7 +542,7 @@ impl Measuring<'_> {
                 | Format::ReplayedBut(_) => None,
                 Format::Kernel(_)
                 | Format::KernelReplayed(_)
-                | Format::Squashfuse
+                | Format::Squashfuse(_)
                 | Format::Beside(_) => format.rival().and_then(|rival| images.get(&rival)),
                 Format::Brisk | Format::Filled(_) | Format::FilledBut(_) | Format::Wrong => {
                     own.as_ref()
@@ -574,7 +574,10 @@ impl Measuring<'_> {
                             image: path,
                             filesystem: rival.filesystem(),
                         },
-                        Format::Squashfuse => Start::Squashfuse { image: path },
+                        Format::Squashfuse(by) => Start::Squashfuse {
+                            image: path,
+                            by: *by,
+                        },
                         _ => Start::Session {
                             image: path,
                             hot: None,

@@ -27,8 +27,8 @@ pub enum Format {
     Kernel(Rival),
     /// The same, with a profile replayed.
     KernelReplayed(Rival),
-    /// An image of mksquashfs (zstd), mounted by squashfuse.
-    Squashfuse,
+    /// An image of mksquashfs (zstd), mounted by this command.
+    Squashfuse(Squashfuse),
     /// An image of brisk, without a hot pack.
     Brisk,
     /// An image of brisk, filled from a hot pack that is made for this.
@@ -45,11 +45,30 @@ pub enum Format {
     BesideImage(PathBuf),
 }
 
+/// A command that mounts SquashFS by FUSE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Squashfuse {
+    /// `squashfuse`, which is asked by paths.
+    High,
+    /// `squashfuse_ll`, which is asked by inodes.
+    Low,
+}
+
+impl Squashfuse {
+    /// Its name.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::High => "squashfuse",
+            Self::Low => "squashfuse_ll",
+        }
+    }
+}
+
 /// What follows the name of a format that the kernel mounts if a profile is replayed.
 const REPLAY: &str = "-replay";
 
 /// Every name that stands for one format, but for those with [`REPLAY`].
-const NAMES: [(&str, Format); 23] = [
+const NAMES: [(&str, Format); 24] = [
     ("directory", Format::Directory),
     ("directory-replay", Format::DirectoryReplayed),
     ("directory-replay-wrong", Format::DirectoryWrong),
@@ -63,7 +82,8 @@ const NAMES: [(&str, Format); 23] = [
         "squashfs-zstd-sorted",
         Format::Kernel(Rival::SquashfsSorted),
     ),
-    ("squashfuse", Format::Squashfuse),
+    ("squashfuse", Format::Squashfuse(Squashfuse::High)),
+    ("squashfuse_ll", Format::Squashfuse(Squashfuse::Low)),
     ("erofs-none", Format::Kernel(Rival::Erofs("none"))),
     ("erofs-lz4", Format::Kernel(Rival::Erofs("lz4"))),
     ("erofs-lz4hc", Format::Kernel(Rival::Erofs("lz4hc"))),
@@ -156,7 +176,7 @@ impl Format {
             | Self::ReplayedBut(_)
             | Self::Kernel(_)
             | Self::KernelReplayed(_)
-            | Self::Squashfuse
+            | Self::Squashfuse(_)
             | Self::Brisk => None,
             Self::Filled(prefer) => Some(prefer),
             Self::Wrong | Self::FilledBut(_) | Self::Beside(_) | Self::BesideImage(_) => {
@@ -211,7 +231,7 @@ impl Format {
     pub fn rival(&self) -> Option<Rival> {
         match self {
             Self::Kernel(rival) | Self::KernelReplayed(rival) => Some(*rival),
-            Self::Squashfuse => Some(Rival::Squashfs("zstd")),
+            Self::Squashfuse(_) => Some(Rival::Squashfs("zstd")),
             Self::Beside(codec) => Some(Rival::Squashfs(codec)),
             _ => None,
         }

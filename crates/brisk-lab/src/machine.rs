@@ -1,9 +1,14 @@
 //! What a measurement depends on and cannot choose.
 
+use std::fmt;
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use brisk_io::measure_charge;
+use brisk_mount::KernelSupport;
 use serde::{Deserialize, Serialize};
 
 /// The machine that a measurement ran on.
@@ -23,6 +28,50 @@ pub struct Machine {
     pub memory_kib: Option<u64>,
     /// The file system that images and unpacked trees are written to.
     pub filesystem: String,
+    /// How the kernel decodes SquashFS: "unknown" if it does not tell, none in results of before.
+    #[serde(default)]
+    pub squashfs_decoding: Option<String>,
+    /// What the disk of that file system gives, by direct reads; none where it has none, and in
+    /// results of before.
+    #[serde(default)]
+    pub disk_rates: Option<DiskRates>,
+}
+
+/// What a disk gives in a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskRates {
+    /// Bytes, in reads of 1 MiB.
+    pub bytes_per_second: u64,
+    /// Reads of 4 KiB at scattered places.
+    pub operations_per_second: u64,
+}
+
+impl fmt::Display for DiskRates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megabytes = self.bytes_per_second as f64 / 1e6;
+        let reads = self.operations_per_second;
+        write!(f, "{megabytes:.0} MB/s and {reads} random reads/s")
+    }
+}
+
+/// Bytes of the file that a disk is measured by, and how long that takes.
+const MEASURED: usize = 64 << 20;
+const MEASURING: Duration = Duration::from_millis(600);
+
+impl DiskRates {
+    /// Those of the disk that holds `directory`, in which a file is made meanwhile.
+    fn measure(directory: &Path) -> io::Result<Self> {
+        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        let mut bytes = vec![0; MEASURED];
+        fastrand::fill(&mut bytes);
+        file.write_all(&bytes)?;
+        file.as_file().sync_all()?;
+        let charge = measure_charge(&[file.as_file()], MEASURING)?;
+        Ok(Self {
+            bytes_per_second: charge.bytes_per_second.get(),
+            operations_per_second: charge.operations_per_second.get(),
+        })
+    }
 }
 
 impl Machine {
@@ -41,7 +90,30 @@ impl Machine {
             memory_kib: field_of("/proc/meminfo", "MemTotal")
                 .and_then(|text| text.split(' ').next()?.parse().ok()),
             filesystem: filesystem_of(work)?,
+            squashfs_decoding: Some(
+                KernelSupport::probe()
+                    .squashfs_decoding
+                    .map_or_else(|| "unknown".to_owned(), |decoding| decoding.to_string()),
+            ),
+            // A file system in memory, or on a network, has no direct reads, or no disk.
+            disk_rates: DiskRates::measure(work).ok(),
         })
+    }
+}
+
+impl Machine {
+    /// What tables say of how images are read here: by the kernel, and by the disk.
+    pub fn reading(&self) -> String {
+        let decoding = self.squashfs_decoding.as_ref();
+        let decoding = decoding.map_or_else(
+            || "how the kernel decodes SquashFS is not recorded".to_owned(),
+            |decoding| format!("the kernel decodes SquashFS with {decoding}"),
+        );
+        let rates = self.disk_rates.map_or_else(
+            || "the disk's rates are not recorded".to_owned(),
+            |rates| format!("the disk gives {rates}"),
+        );
+        format!("{decoding}; {rates}")
     }
 }
 

@@ -66,7 +66,7 @@ fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> 
             image,
             filesystem: rival.filesystem(),
         },
-        Format::Squashfuse => Start::Squashfuse { image },
+        Format::Squashfuse(by) => Start::Squashfuse { image, by: *by },
         // brisk reads it.
         _ => return Ok(()),
     };

@@ -1,5 +1,6 @@
 //! What came out: every single run, and what they amount to.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use super::proof::Proven;
 use super::read_ahead::Device;
 use super::recipe::Recipe;
 use super::rival::Rival;
-use super::statistics::{Ratio, Spread};
+use super::statistics::{Ratio, Round, Spread};
 use super::training::Training;
 use brisk::timeline::{Filling, Timeline};
 use brisk::write_whole;
@@ -96,6 +97,10 @@ pub struct Row {
     /// The median of what cold launches have added to the page cache.
     #[serde(default)]
     pub cached_bytes: Option<f64>,
+    /// Of the time between a cold and a warm launch from the directory, the share that a cold launch
+    /// of this saves. None of the directory itself, and where it was not measured.
+    #[serde(default)]
+    pub share_gone: Option<Ratio>,
 }
 
 /// Seconds, and their ratio to the directory's.
@@ -275,9 +280,44 @@ impl AppResults {
                 warm: figure(index, Kind::Warm),
                 walk: figure(index, Kind::Walk),
                 cached_bytes: cached(index),
+                share_gone: None,
             });
         }
         self.rows = rows;
+        self.add_shares(seed);
+    }
+
+    /// Computes what rows save of the avoidable time, of the same rounds for all. Results of earlier
+    /// versions have no such shares, and have all runs that they follow from.
+    pub fn add_shares(&mut self, seed: u64) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let seconds = |name: &str, kind: Kind| -> BTreeMap<u32, f64> {
+            let runs = self.runs.iter();
+            let of_it = runs.filter(|run| run.name == name && run.measured.kind == kind);
+            of_it
+                .map(|run| (run.repetition, run.measured.seconds))
+                .collect()
+        };
+        let directory = Format::Directory.to_string();
+        let [slow, fast] = [Kind::Cold, Kind::Warm].map(|kind| seconds(&directory, kind));
+        let shares = self.rows.iter().map(|row| {
+            if row.format == directory {
+                return None;
+            }
+            let ours = seconds(&row.name, Kind::Cold);
+            let rounds = ours.into_iter().filter_map(|(repetition, ours)| {
+                Some(Round {
+                    slow: *slow.get(&repetition)?,
+                    fast: *fast.get(&repetition)?,
+                    ours,
+                })
+            });
+            Ratio::of_gone(&rounds.collect::<Vec<_>>(), &mut rng)
+        });
+        let shares: Vec<_> = shares.collect();
+        for (row, share) in self.rows.iter_mut().zip(shares) {
+            row.share_gone = share;
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use rustix::mount::{
 use super::app::{App, Home, Words};
 use super::contender::{Contender, Replay, Start};
 use super::disk_reads::DiskReads;
+use super::format::Squashfuse;
 use super::read_ahead::{ReadAhead, device_of};
 use super::undo::Undo;
 use brisk::{PROGRAMS, TOOLS, beside};
@@ -149,9 +150,9 @@ impl Stage {
         let mut files = match &contender.start {
             Start::Directory => Vec::new(),
             Start::Kernel { image, .. } => vec![image.clone()],
-            Start::Squashfuse { image } => {
+            Start::Squashfuse { image, by } => {
                 let mut files = vec![image.clone()];
-                files.extend(in_path(SQUASHFUSE));
+                files.extend(in_path(by.command()));
                 files
             }
             Start::Session { image, hot, .. } => {
@@ -265,7 +266,7 @@ impl Stage {
                 self.note(at, true);
                 self.read_ahead.set(at, undo)
             }
-            Start::Squashfuse { image } => self.mount_by_squashfuse(image, at, undo),
+            Start::Squashfuse { image, by } => self.mount_by_squashfuse(*by, image, at, undo),
             Start::Session { image, .. } => {
                 output_of(self.brisk(&["mount"]).arg(image).arg(at))?;
                 self.note(at, true);
@@ -274,11 +275,18 @@ impl Stage {
         }
     }
 
-    fn mount_by_squashfuse(&mut self, image: &Path, at: &Path, undo: &mut Undo) -> Result<()> {
+    fn mount_by_squashfuse(
+        &mut self,
+        by: Squashfuse,
+        image: &Path,
+        at: &Path,
+        undo: &mut Undo,
+    ) -> Result<()> {
+        let name = by.command();
         let device = |at: &Path| Ok::<_, std::io::Error>(fs::metadata(at)?.dev());
         let before = device(at)?;
         let said = tempfile::tempfile().context("cannot create a file for what squashfuse says")?;
-        let mut server = Command::new(SQUASHFUSE)
+        let mut server = Command::new(name)
             // As a child, so that it can be ended.
             .arg("-f")
             .arg(image)
@@ -288,7 +296,7 @@ impl Stage {
             .stderr(said.try_clone()?)
             .process_group(0)
             .spawn()
-            .context("cannot start squashfuse; install squashfuse")?;
+            .with_context(|| format!("cannot start {name}; install squashfuse"))?;
         undo.server(Some(server.id()))?;
         let deadline = Instant::now() + MOUNTING;
         loop {
@@ -306,7 +314,7 @@ impl Stage {
             undo.server(None)?;
             let said = std::io::read_to_string(rewound(said)?).unwrap_or_default();
             bail!(
-                "squashfuse does not mount the image: {}",
+                "{name} does not mount the image: {}",
                 said.trim().replace('\n', " / ")
             );
         }
@@ -598,7 +606,6 @@ impl Stage {
 }
 
 /// The commands of the system.
-const SQUASHFUSE: &str = "squashfuse";
 const CHROOT: &str = "chroot";
 
 /// The file of a command of the system.

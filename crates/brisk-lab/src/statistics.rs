@@ -37,6 +37,17 @@ impl Spread {
     }
 }
 
+/// Times of one round of an experiment.
+#[derive(Debug, Clone, Copy)]
+pub struct Round {
+    /// The longest that it can take: a cold launch from the directory.
+    pub slow: f64,
+    /// The shortest: a warm one.
+    pub fast: f64,
+    /// The one that is looked at.
+    pub ours: f64,
+}
+
 /// A ratio of two medians with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
@@ -89,6 +100,28 @@ impl Ratio {
                 Some(ratio.ln())
             });
             mean(drawn.collect())
+        })
+    }
+
+    /// The share of the avoidable time that is gone: (slow - ours) / (slow - fast), of medians. `rounds` has the
+    /// three times of each round. `None` if there is no round, or nothing to avoid.
+    ///
+    /// The interval is a percentile bootstrap that draws whole rounds again: what slows a machine down for a while
+    /// slows all times of a round.
+    pub fn of_gone(rounds: &[Round], rng: &mut fastrand::Rng) -> Option<Self> {
+        let share = |rounds: &[Round]| -> Option<f64> {
+            let median = |time: fn(&Round) -> f64| {
+                let times: Vec<_> = rounds.iter().map(time).collect();
+                Some(Spread::of(&times)?.median)
+            };
+            let slow = median(|round| round.slow)?;
+            let avoidable = slow - median(|round| round.fast)?;
+            (avoidable > 0.0).then_some((slow - median(|round| round.ours)?) / avoidable)
+        };
+        let value = share(rounds)?;
+        Self::resampled(value, || {
+            let drawn = rounds.iter().map(|_| rounds[rng.usize(..rounds.len())]);
+            share(&drawn.collect::<Vec<_>>())
         })
     }
 
@@ -156,6 +189,26 @@ mod tests {
         );
         assert_eq!(Ratio::of_geometric_mean(&[], rng), None);
         assert_eq!(Ratio::of_geometric_mean(&[(&[], &[1.0])], rng), None);
+    }
+
+    #[test]
+    fn the_share_that_is_gone_is_of_rounds() {
+        let rng = &mut fastrand::Rng::with_seed(1);
+        let round = |slow, fast, ours| Round { slow, fast, ours };
+        // A round in which all takes twice the time changes nothing.
+        let rounds = [round(10.0, 5.0, 6.0), round(20.0, 10.0, 12.0)];
+        let gone = Ratio::of_gone(&rounds, rng).unwrap();
+        for found in [gone.value, gone.low, gone.high] {
+            assert!((found - 0.8).abs() < 1e-12, "{gone:?}");
+        }
+        // Slower than the directory.
+        let gone = Ratio::of_gone(&[round(10.0, 5.0, 11.0)], rng).unwrap();
+        assert!((gone.value + 0.2).abs() < 1e-12, "{gone:?}");
+        let rounds = [round(10.0, 5.0, 6.0), round(10.0, 5.0, 8.0)];
+        let gone = Ratio::of_gone(&rounds, rng).unwrap();
+        assert!((gone.low - 0.4).abs() < 1e-12 && (gone.high - 0.8).abs() < 1e-12);
+        assert_eq!(Ratio::of_gone(&[round(5.0, 5.0, 5.0)], rng), None);
+        assert_eq!(Ratio::of_gone(&[], rng), None);
     }
 
     #[test]

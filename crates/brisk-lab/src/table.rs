@@ -14,10 +14,11 @@ use brisk::printable;
 /// What a table has of a row.
 type Cells<const N: usize> = fn(&Row) -> [String; N];
 
-pub const LAUNCHES: [&str; 6] = [
+pub const LAUNCHES: [&str; 7] = [
     "",
     "cold ms (from-to)",
     "/directory (95 %)",
+    "gone % (95 %)",
     "warm ms (from-to)",
     "/directory (95 %)",
     "cached MB",
@@ -118,16 +119,46 @@ pub fn markdown(results: &Results) -> String {
             }
             lines.push(cells);
         }
-        for line in lines {
-            let cells: Vec<_> = line
-                .iter()
-                .map(|cell| escaped(cell).replace('|', "&#124;"))
-                .collect();
-            text += &format!("| {} |\n", cells.join(" | "));
-        }
+        text += &lines.into_iter().map(markdown_line).collect::<String>();
         text += &format!("\n{}.\n\n", escaped(&conditions(results, app)));
     }
     text
+}
+
+/// A line of a table in Markdown.
+pub fn markdown_line(cells: Vec<String>) -> String {
+    let cells = cells.iter().map(|cell| escaped_text(cell));
+    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+}
+
+/// Text that is no markup and ends no cell.
+pub fn escaped_text(text: &str) -> String {
+    escaped(text).replace('|', "&#124;")
+}
+
+/// The ratio of a cold launch, and the share of the avoidable time that is gone.
+pub fn ratio_and_gone(row: &Row) -> String {
+    let [_, ratio] = figure(row.cold.as_ref());
+    match row.share_gone {
+        Some(share) => format!("{ratio}, {:.0} %", share.value * 100.0),
+        None => ratio,
+    }
+}
+
+/// Where it was measured, and how often.
+pub fn machine_of(results: &Results, app: &AppResults) -> String {
+    format!(
+        "{}, {}, read-ahead {} KiB; {}; {} runs of each in turns",
+        results
+            .machine
+            .processor
+            .as_deref()
+            .unwrap_or(&results.machine.architecture),
+        results.machine.filesystem,
+        results.settings.read_ahead_kib,
+        results.machine.reading(),
+        app.repetitions(results.settings.runs)
+    )
 }
 
 /// Of what, where, and how often it was measured.
@@ -137,11 +168,12 @@ pub fn conditions(results: &Results, app: &AppResults) -> String {
         Home::Kept => "a home directory that launches before have used",
     };
     format!(
-        "{} files, {} MB; images on {} ({}); {} runs of each in turns, with {home}",
+        "{} files, {} MB; images on {} ({}); {}; {} runs of each in turns, with {home}",
         app.tree_files,
         megabytes(app.tree_bytes),
         results.machine.filesystem,
         disk_of(results),
+        results.machine.reading(),
         app.repetitions(results.settings.runs),
     )
 }
@@ -183,7 +215,8 @@ fn demand(app: &AppResults, settings: &Settings) -> String {
         return String::new();
     };
     let mut text = format!("It asks for {} MB; cached", megabytes(bytes));
-    text += " is what a cold launch adds to the page cache, with images and hot packs.";
+    text += " is what a cold launch adds to the page cache, with images and hot packs. Gone is the share of the time \
+             between a cold and a warm launch from the directory that a cold launch saves.";
     let directory = app.rows.iter().find(|row| row.name == "directory");
     let cold = directory.and_then(|row| row.cold.as_ref());
     // Profiles are recorded before the disk is made slow.
@@ -206,30 +239,44 @@ fn demand(app: &AppResults, settings: &Settings) -> String {
 /// The disk, and how slow it was made.
 pub fn disk_of(results: &Results) -> String {
     let settings = &results.settings;
-    let mut disk = match &results.disk {
+    let disk = match &results.disk {
         Some(disk) => format!("{disk}, read-ahead {} KiB", settings.read_ahead_kib),
         None => "no disk that the system names".to_owned(),
     };
+    disk + &limits_of(settings)
+}
+
+/// How slow the disk was made.
+pub fn limits_of(settings: &Settings) -> String {
+    let mut limits = String::new();
     if let Some(bytes) = settings.bytes_per_second {
-        disk += &format!(", at most {} MB/s", megabytes(bytes));
+        limits += &format!(", at most {} MB/s", megabytes(bytes));
     }
     if let Some(number) = settings.operations_per_second {
-        disk += &format!(", at most {number} reads/s");
+        limits += &format!(", at most {number} reads/s");
     }
-    disk
+    limits
 }
 
 fn name(row: &Row) -> String {
     printable(&row.name).into_owned()
 }
 
-pub fn launches(row: &Row) -> [String; 6] {
+pub fn launches(row: &Row) -> [String; 7] {
     let [cold, cold_ratio] = figure(row.cold.as_ref());
     let [warm, warm_ratio] = figure(row.warm.as_ref());
     let cached = row
         .cached_bytes
         .map_or("-".to_owned(), |bytes| format!("{:.0}", bytes / 1e6));
-    [name(row), cold, cold_ratio, warm, warm_ratio, cached]
+    [
+        name(row),
+        cold,
+        cold_ratio,
+        gone(row),
+        warm,
+        warm_ratio,
+        cached,
+    ]
 }
 
 pub fn files(row: &Row) -> [String; 6] {
@@ -247,6 +294,17 @@ pub fn files(row: &Row) -> [String; 6] {
         walk,
         walk_ratio,
     ]
+}
+
+/// The share of the avoidable time that is gone.
+fn gone(row: &Row) -> String {
+    row.share_gone.map_or_else(
+        || "-".to_owned(),
+        |Ratio { value, low, high }| {
+            let [value, low, high] = [value, low, high].map(|share| (share * 100.0).round() as i64);
+            format!("{value} ({low} to {high})")
+        },
+    )
 }
 
 fn figure(figure: Option<&Figure>) -> [String; 2] {

@@ -1,4 +1,4 @@
-//! The README's tables and picture are what `make figures` makes of the raw runs.
+//! The tables of the README and of docs/benchmarks.md, and the picture, are what `make figures` makes of the raw runs.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 mod staging;
 
 #[test]
-fn the_readmes_figures_are_made_of_raw_runs() {
+fn published_figures_are_made_of_raw_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let copy = tempfile::tempdir().unwrap();
     for directory in ["lab", "docs/runs"] {
@@ -21,7 +21,7 @@ fn the_readmes_figures_are_made_of_raw_runs() {
             }
         }
     }
-    for file in ["Makefile", "README.md"] {
+    for file in ["Makefile", "README.md", "docs/benchmarks.md"] {
         fs::copy(root.join(file), copy.path().join(file)).unwrap();
     }
     let output = Command::new("make")
@@ -33,7 +33,7 @@ fn the_readmes_figures_are_made_of_raw_runs() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    for file in ["README.md", "docs/launches.svg"] {
+    for file in ["README.md", "docs/benchmarks.md", "docs/launches.svg"] {
         let [ours, made] = [&root, copy.path()].map(|at| fs::read(at.join(file)).unwrap());
         assert!(
             ours == made,

@@ -209,6 +209,18 @@ fn every_format_is_measured_in_turns() {
         let stopped = running.map(|found| found.name);
         assert_eq!(raw["stopped"], stopped.collect::<Value>());
 
+        // Of each contender but the directory itself, with an interval around it.
+        let share = |name: &str| of(name)["share_gone"].clone();
+        assert!(share("directory").is_null());
+        let share = share("squashfs-zstd");
+        let of_share = |field: &str| share[field].as_f64();
+        assert!(
+            share.is_null() || of_share("low") <= of_share("high"),
+            "{share}"
+        );
+        assert!(raw["machine"]["squashfs_decoding"].is_string(), "{raw}");
+        assert!(raw["machine"]["disk_rates"]["operations_per_second"].as_u64() > Some(0));
+
         let table = text(&output.stdout);
         let lines: Vec<_> = table.lines().collect();
         assert_eq!(
@@ -270,12 +282,13 @@ fn every_rival_is_measured_or_the_reason_said() {
             stage,
             &reader(
                 "squashfs-none,squashfs-lzo,squashfs-gzip,squashfs-xz,squashfs-zstd-sorted,squashfuse,\
+                 squashfuse_ll,\
                  erofs-none,erofs-lz4,erofs-lz4hc,erofs-zstd,erofs-lzma",
             ),
         );
         let rows = names(&raw["apps"][0]["rows"]);
         let cannot = names(&raw["cannot"]);
-        assert_eq!(rows.len() + cannot.len(), 11, "{rows:?} {cannot:?}");
+        assert_eq!(rows.len() + cannot.len(), 12, "{rows:?} {cannot:?}");
         // Those that need no more than what lab/deps installs.
         for name in [
             "squashfs-none",
@@ -283,6 +296,7 @@ fn every_rival_is_measured_or_the_reason_said() {
             "squashfs-xz",
             "squashfs-zstd-sorted",
             "squashfuse",
+            "squashfuse_ll",
         ] {
             assert!(rows.contains(&name.to_owned()), "{rows:?} {cannot:?}");
         }

@@ -5,6 +5,7 @@ use std::{env, fs};
 use rustix::fs::{Access, AtFlags, CWD, accessat, major, minor};
 
 use crate::error::{Action, Cause, Error, Result};
+use crate::squashfs_decoding::SquashfsDecoding;
 
 /// Codec names, as `brisk pack --codec` spells them, and the kernel options that decode them.
 const CODECS: [(&str, &str); 5] = [
@@ -113,6 +114,8 @@ pub struct KernelSupport {
     pub config: Option<PathBuf>,
     /// The SquashFS file system.
     pub squashfs: Support,
+    /// How it decodes SquashFS; `None` if its configuration does not tell.
+    pub squashfs_decoding: Option<SquashfsDecoding>,
     /// SquashFS's decompressors: `gzip`, `lz4`, `lzo`, `xz`, `zstd`.
     pub codecs: Vec<(&'static str, Support)>,
     /// Branch filters of xz: `x86`, `arm64` and others. An image that was packed with one needs it.
@@ -147,6 +150,7 @@ impl KernelSupport {
         Self {
             page_size: rustix::param::page_size(),
             squashfs: filesystem(&filesystems, "squashfs", config.get("CONFIG_SQUASHFS")),
+            squashfs_decoding: SquashfsDecoding::of(|option| config.get(option)),
             codecs: config.table(&CODECS),
             xz_filters: config.table(&XZ_FILTERS),
             erofs: filesystem(&filesystems, "erofs", config.get("CONFIG_EROFS_FS")),

@@ -93,6 +93,7 @@ mod reclaimer;
 mod replay;
 mod run;
 mod session;
+mod squashfs_decoding;
 #[expect(
     unsafe_code,
     reason = "ioctls, unshare and fork have no safe wrapper; this file is the only one that may"
@@ -132,6 +133,7 @@ pub use session::{
     Bind, FillPlan, ImageStatus, OperationStatus, Session, SessionFill, SessionImage,
     SessionStatus, SharedMount, end_session, sessions,
 };
+pub use squashfs_decoding::{Decoders, SquashfsDecoding};
 pub use syscalls::ignore_requests_to_end;
 pub use system_state::SystemState;
 pub use trace::{Readiness, SystemTrace, Trace, TraceSource, Traced, XDisplay};

@@ -81,6 +81,7 @@ Formats:\n  \
   squashfs-CODEC          mksquashfs, mounted by the kernel: none, lz4, lzo, gzip, zstd or xz\n  \
   squashfs-zstd-sorted    the same, with what the launch reads first at the front and uncompressed\n  \
   squashfuse              the image of squashfs-zstd, mounted by squashfuse\n  \
+  squashfuse_ll           the same, mounted by squashfuse_ll\n  \
   erofs-CODEC             mkfs.erofs, mounted by the kernel: none, lz4, lz4hc, zstd or lzma\n  \
   NAME-replay             one of squashfs or erofs, with a profile of the launch replayed beside it\n  \
   brisk                   an image of brisk (zstd 15) without a hot pack, started by brisk run\n  \
@@ -285,7 +286,7 @@ struct ReportArgs {
     raw: Vec<PathBuf>,
 
     /// The page to write. It replaces a file of this name when it is complete. [default: report.html, without
-    /// --markdown and --svg]
+    /// --markdown, --summary and --svg]
     #[arg(short, long, value_name = "PAGE")]
     output: Option<PathBuf>,
 
@@ -293,11 +294,16 @@ struct ReportArgs {
     #[arg(long)]
     markdown: bool,
 
+    /// Prints one table in Markdown with a row for each program, of at most 8.
+    #[arg(long, conflicts_with = "markdown")]
+    summary: bool,
+
     /// Writes box plots of cold launches as a picture that follows its reader's light or dark setting.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Shows only these formats, separated by commas.
+    /// Shows only these formats, separated by commas. brisk-speed/same and brisk-speed/another are its rows with a
+    /// profile of the same launch and of another one.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     formats: Vec<String>,
 }
@@ -352,7 +358,9 @@ fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
         report::keep(&mut raws, &args.formats)?;
     }
     let page = match &args.output {
-        None if !args.markdown && args.svg.is_none() => Some(Path::new("report.html")),
+        None if !args.markdown && !args.summary && args.svg.is_none() => {
+            Some(Path::new("report.html"))
+        }
         page => page.as_deref(),
     };
     if let Some(page) = page {
@@ -361,9 +369,14 @@ fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
     if let Some(svg) = &args.svg {
         write_whole(&report::picture(&raws), svg)?;
     }
-    if args.markdown {
+    let tables = match (args.markdown, args.summary) {
+        (true, _) => Some(report::markdown(&raws)),
+        (_, true) => Some(report::summary(&raws)?),
+        _ => None,
+    };
+    if let Some(tables) = tables {
         let mut out = io::stdout().lock();
-        let written = out.write_all(report::markdown(&raws).as_bytes());
+        let written = out.write_all(tables.as_bytes());
         written
             .and_then(|()| out.flush())
             .context("cannot write the tables")?;

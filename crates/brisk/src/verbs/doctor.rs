@@ -1,8 +1,12 @@
 //! `brisk doctor`: what this system allows, and what to do where it does not.
 
+use std::env;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::time::Duration;
 
+use brisk_io::measure_charge;
 use brisk_mount::{IoUring, KernelSupport, Reclaimer, Support, SystemState};
 use indicatif::BinaryBytes;
 use rustix::thread::CapabilitySet;
@@ -118,6 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let support = KernelSupport::probe();
     let mut findings = findings(&support, may_mount());
     findings.extend(speeds(&support, &SystemState::probe()));
+    findings.push(disk_rates());
     let missing = |finding: &Finding| finding.needed && finding.state == State::No;
     let report = Report {
         ready: !findings.iter().any(missing),
@@ -206,6 +211,7 @@ fn speeds(support: &KernelSupport, system: &SystemState) -> Vec<Finding> {
         },
         pages_stay(system.reclaimers.as_deref()),
         read_ahead(&system.read_aheads),
+        decoding(support),
         memory(system),
         match system.tracefs {
             Some(yes) => Finding::new("tracefs", State::when(yes), "").cure(
@@ -215,6 +221,46 @@ fn speeds(support: &KernelSupport, system: &SystemState) -> Vec<Finding> {
             None => Finding::new("tracefs", State::Unknown, ""),
         },
     ]
+}
+
+/// How fast images are that the kernel mounts. brisk decodes those that it serves by itself.
+fn decoding(support: &KernelSupport) -> Finding {
+    let name = "squashfs decoding";
+    match support.squashfs_decoding {
+        Some(decoding) => Finding::new(name, State::Ok, decoding.to_string()),
+        None => Finding::new(
+            name,
+            State::Unknown,
+            "the kernel does not publish how it was built",
+        ),
+    }
+}
+
+/// How long the disk is measured.
+const MEASURING: Duration = Duration::from_millis(200);
+
+/// What the disk gives that holds brisk itself.
+fn disk_rates() -> Finding {
+    let name = "rates of the disk";
+    let measured = env::current_exe()
+        .and_then(File::open)
+        .and_then(|own| measure_charge(&[&own], MEASURING));
+    match measured {
+        Ok(charge) => Finding::new(
+            name,
+            State::Ok,
+            format!(
+                "{:.0} MB/s in reads of 1 MiB, {} reads/s of 4 KiB, where brisk is installed",
+                charge.bytes_per_second.get() as f64 / 1e6,
+                charge.operations_per_second
+            ),
+        ),
+        Err(e) => {
+            let e = e.to_string();
+            let detail = format!("cannot be measured: {}", printable(&e));
+            Finding::new(name, State::Unknown, detail)
+        }
+    }
 }
 
 /// Whether a call works, which was tried.

@@ -1,0 +1,106 @@
+//! How the kernel decodes SquashFS, which decides how fast images are that the kernel mounts.
+
+use std::fmt;
+
+use crate::kernel_support::Support;
+
+/// How many blocks of a mount the kernel decodes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Decoders {
+    /// One (`CONFIG_SQUASHFS_DECOMP_SINGLE`).
+    One,
+    /// Several, as they are needed (`CONFIG_SQUASHFS_DECOMP_MULTI`).
+    Several,
+    /// One on each processor (`CONFIG_SQUASHFS_DECOMP_MULTI_PERCPU`).
+    OnePerProcessor,
+}
+
+/// How the kernel decodes a SquashFS that is mounted without options about that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SquashfsDecoding {
+    /// How many decoders a mount has.
+    pub decoders: Decoders,
+    /// Whether blocks are decoded into the page cache (`CONFIG_SQUASHFS_FILE_DIRECT`), and not into a
+    /// buffer first (`CONFIG_SQUASHFS_FILE_CACHE`).
+    pub direct: bool,
+}
+
+impl SquashfsDecoding {
+    /// By the options of the kernel's configuration; `None` if it is not published, or has no SquashFS.
+    ///
+    /// A kernel that lets a mount choose has several kinds of decoders, and takes the first of these.
+    pub(crate) fn of(option: impl Fn(&str) -> Support) -> Option<Self> {
+        let has = |name: &str| option(name) == Support::Yes;
+        let decoders = [
+            ("CONFIG_SQUASHFS_DECOMP_SINGLE", Decoders::One),
+            ("CONFIG_SQUASHFS_DECOMP_MULTI", Decoders::Several),
+            (
+                "CONFIG_SQUASHFS_DECOMP_MULTI_PERCPU",
+                Decoders::OnePerProcessor,
+            ),
+        ];
+        let (_, decoders) = decoders.into_iter().find(|(name, _)| has(name))?;
+        let direct = has("CONFIG_SQUASHFS_FILE_DIRECT");
+        Some(Self { decoders, direct })
+    }
+}
+
+impl fmt::Display for SquashfsDecoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (decoders, option) = match self.decoders {
+            Decoders::One => ("one decoder for each mount", "DECOMP_SINGLE"),
+            Decoders::Several => ("several decoders for each mount", "DECOMP_MULTI"),
+            Decoders::OnePerProcessor => ("one decoder on each processor", "DECOMP_MULTI_PERCPU"),
+        };
+        let (way, file) = match self.direct {
+            true => ("into the page cache", "FILE_DIRECT"),
+            false => ("through a buffer", "FILE_CACHE"),
+        };
+        write!(f, "{decoders}, {way} ({option}, {file})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_configuration_is_told_apart() {
+        let table = [
+            (
+                &["DECOMP_SINGLE", "FILE_CACHE"][..],
+                "one decoder for each mount, through a buffer (DECOMP_SINGLE, FILE_CACHE)",
+            ),
+            (
+                &["DECOMP_MULTI", "FILE_DIRECT"],
+                "several decoders for each mount, into the page cache (DECOMP_MULTI, FILE_DIRECT)",
+            ),
+            (
+                &["DECOMP_MULTI_PERCPU", "FILE_DIRECT"],
+                "one decoder on each processor, into the page cache (DECOMP_MULTI_PERCPU, FILE_DIRECT)",
+            ),
+            // A mount may choose; this one does not.
+            (
+                &[
+                    "DECOMP_MULTI_PERCPU",
+                    "DECOMP_MULTI",
+                    "DECOMP_SINGLE",
+                    "FILE_DIRECT",
+                ],
+                "one decoder for each mount, into the page cache (DECOMP_SINGLE, FILE_DIRECT)",
+            ),
+        ];
+        for (options, expected) in table {
+            let found = SquashfsDecoding::of(|name| {
+                let name = name.strip_prefix("CONFIG_SQUASHFS_").unwrap();
+                match options.contains(&name) {
+                    true => Support::Yes,
+                    false => Support::No,
+                }
+            });
+            assert_eq!(found.unwrap().to_string(), expected);
+        }
+        assert_eq!(SquashfsDecoding::of(|_| Support::No), None);
+        assert_eq!(SquashfsDecoding::of(|_| Support::Unknown), None);
+    }
+}
