@@ -68,7 +68,7 @@ fn mount_and_serve(image: &Path, dir: &Path) -> Result<(), Box<dyn Error>> {
     let connection = FuseConnection::establish(channel, &options)?;
     serve(&connection, &image, &options)?;
     if std::env::var_os("BRISK_COUNTS").is_some() {
-        eprintln!("{:?}", options.served.counts());
+        eprintln!("{:?}", options.counters.counts());
     }
     Ok(())
 }

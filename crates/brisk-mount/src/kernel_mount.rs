@@ -101,7 +101,7 @@ fn mount(image: &Path, target: &Path, options: &MountOptions) -> Result<KernelMo
         return Err(Cause::NotAFile);
     }
     let len = image_len(&file, options.offset)?;
-    let place = Place::open(target)?;
+    let mount_point = MountPoint::open(target)?;
     let (device, backing, _loop_device) = if file_type.is_block_device() && options.offset == 0 {
         (image.to_owned(), Backing::BlockDevice, None)
     } else {
@@ -114,10 +114,10 @@ fn mount(image: &Path, target: &Path, options: &MountOptions) -> Result<KernelMo
         // The device is held until the mount holds it: at its last close the kernel detaches it.
         (device.path().to_owned(), backing, Some(device))
     };
-    mount_device(&device, &place, options)
+    mount_device(&device, &mount_point, options)
         .map_err(|failure| failure.explain(options.codec.as_deref()))?;
     Ok(KernelMount {
-        target: place.path,
+        target: mount_point.path,
         backing,
     })
 }
@@ -150,12 +150,12 @@ fn image_len(file: &File, offset: u64) -> Result<u64, Cause> {
 }
 
 /// The directory that is mounted on. The descriptor keeps it the same one from check to use.
-struct Place {
+struct MountPoint {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-impl Place {
+impl MountPoint {
     fn open(target: &Path) -> Result<Self, Cause> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = open(target, flags, Mode::empty()).map_err(|e| match e {
@@ -176,28 +176,37 @@ impl Place {
 
 /// fsopen and its family (5.2) pass on what the kernel has to say; mount(2) does where they are
 /// missing.
-fn mount_device(device: &Path, place: &Place, options: &MountOptions) -> Result<(), Failure> {
+fn mount_device(
+    device: &Path,
+    mount_point: &MountPoint,
+    options: &MountOptions,
+) -> Result<(), Refusal> {
     match fsopen("squashfs", FsOpenFlags::FSOPEN_CLOEXEC) {
-        Ok(context) => mount_context(&context, device, place, options),
-        Err(Errno::NOSYS) => mount_plain(device, place, options),
-        Err(errno) => Err(Failure::silent(errno)),
+        Ok(context) => mount_context(&context, device, mount_point, options),
+        Err(Errno::NOSYS) => mount_plain(device, mount_point, options),
+        Err(errno) => Err(Refusal::silent(errno)),
     }
 }
 
-fn mount_plain(device: &Path, place: &Place, options: &MountOptions) -> Result<(), Failure> {
+fn mount_plain(
+    device: &Path,
+    mount_point: &MountPoint,
+    options: &MountOptions,
+) -> Result<(), Refusal> {
     let mut flags = MountFlags::RDONLY;
     flags.set(MountFlags::NOSUID, !options.suid);
     flags.set(MountFlags::NODEV, !options.dev);
-    rustix::mount::mount(device, &place.path, "squashfs", flags, None).map_err(Failure::silent)
+    rustix::mount::mount(device, &mount_point.path, "squashfs", flags, None)
+        .map_err(Refusal::silent)
 }
 
 fn mount_context(
     context: &OwnedFd,
     device: &Path,
-    place: &Place,
+    mount_point: &MountPoint,
     options: &MountOptions,
-) -> Result<(), Failure> {
-    let failed = |errno| Failure {
+) -> Result<(), Refusal> {
+    let failed = |errno| Refusal {
         errno,
         said: kernel_messages(context),
     };
@@ -210,7 +219,7 @@ fn mount_context(
     let mount =
         fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(mount.as_fd(), "", place.fd.as_fd(), "", flags).map_err(Failure::silent)
+    move_mount(mount.as_fd(), "", mount_point.fd.as_fd(), "", flags).map_err(Refusal::silent)
 }
 
 /// What the kernel logged for this mount alone, one message per read, joined. Each starts with a
@@ -232,13 +241,13 @@ fn kernel_messages(context: &OwnedFd) -> String {
 
 /// How the kernel refused to mount.
 #[derive(Debug)]
-struct Failure {
+struct Refusal {
     errno: Errno,
     /// Its own words, empty if there are none.
     said: String,
 }
 
-impl Failure {
+impl Refusal {
     fn silent(errno: Errno) -> Self {
         Self {
             errno,
@@ -344,7 +353,7 @@ mod tests {
             };
         }
         let said = said.to_owned();
-        let cause = Failure { errno, said }.explain_on(codec, &support);
+        let cause = Refusal { errno, said }.explain_on(codec, &support);
         Error::new(Action::Mount, cause)
             .with_path("app.img")
             .to_string()
@@ -408,8 +417,8 @@ mod tests {
         let file = File::open(&image).expect("the image");
         let device =
             LoopDevice::attach(&file, 0, None, DirectIo::Never).unwrap_or_else(|e| panic!("{e}"));
-        let place = Place::open(&at).unwrap_or_else(|e| panic!("{e}"));
-        mount_plain(device.path(), &place, &MountOptions::default())
+        let mount_point = MountPoint::open(&at).unwrap_or_else(|e| panic!("{e}"));
+        mount_plain(device.path(), &mount_point, &MountOptions::default())
             .unwrap_or_else(|e| panic!("{e:?}"));
         let contents = std::fs::read_to_string(at.join("file"));
         unmount(&at, false).unwrap_or_else(|e| panic!("{e}"));

@@ -109,7 +109,7 @@ pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::options::{OnFault, ServeOptions};
 pub use fuse::owners::Owners;
 pub use fuse::recorder::{Recorder, Recording};
-pub use fuse::served::{OperationTimes, Percentiles, Served, ServedCounts};
+pub use fuse::serve_counters::{OperationTimes, Percentiles, ServeCounters, ServeCounts};
 pub use fuse::server::serve;
 pub use hot_pack::candidate::PackCandidate;
 pub use hot_pack::fill::{Fill, FillRoot};

@@ -82,16 +82,16 @@ impl LoopDevice {
 }
 
 /// Attaches a device that is free, or was a moment ago, to the file from the offset in bytes on.
-type Bind = fn(&LoopNode, &File, u64, Geometry) -> rustix::io::Result<()>;
+type Configure = fn(&LoopNode, &File, u64, Geometry) -> rustix::io::Result<()>;
 
 fn attach(
     file: &File,
     offset: u64,
     len: Option<u64>,
     direct: DirectIo,
-    bind: Bind,
+    bind: Configure,
 ) -> Result<LoopDevice, Cause> {
-    let backing = Backing::of(file)?;
+    let backing = BackingFile::of(file)?;
     let direct_block = match direct {
         DirectIo::WhenPossible => backing.direct_block,
         DirectIo::Never => None,
@@ -196,7 +196,7 @@ fn bind_in_steps(
 }
 
 /// What can be known of the file below a loop device.
-struct Backing {
+struct BackingFile {
     /// In bytes.
     len: u64,
     /// What offsets and lengths of direct reads must be multiples of, in bytes. `None` where
@@ -204,7 +204,7 @@ struct Backing {
     direct_block: Option<u32>,
 }
 
-impl Backing {
+impl BackingFile {
     fn of(file: &File) -> Result<Self, Cause> {
         let metadata = file
             .metadata()
@@ -360,8 +360,8 @@ mod tests {
         let mut file = tempfile::tempfile().expect("a temporary file");
         file.write_all(&bytes).expect("the file can be written");
         for (way, bind) in [
-            ("configure", bind as Bind),
-            ("steps", bind_in_steps as Bind),
+            ("configure", bind as Configure),
+            ("steps", bind_in_steps as Configure),
         ] {
             for direct in [DirectIo::WhenPossible, DirectIo::Never] {
                 let device = attach(&file, 4096, Some(8192), direct, bind)

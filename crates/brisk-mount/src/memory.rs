@@ -38,16 +38,16 @@ impl MemoryLimit {
 
     /// Of `own`, what `/proc/self/cgroup` says.
     fn find_in(mounts: &[MountEntry], own: &str) -> io::Result<Option<Self>> {
-        let places = places(mounts, own);
+        let group_paths = group_paths(mounts, own);
         let controllers = own.lines().filter_map(|line| line.split(':').nth(1));
         let mut bounding = controllers.filter(|names| names.is_empty() || has(names, "memory"));
-        if places.is_empty() && bounding.next().is_some() {
+        if group_paths.is_empty() && bounding.next().is_some() {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 "the control groups of this process are not mounted here",
             ));
         }
-        let limits = places.iter().filter_map(Place::tightest);
+        let limits = group_paths.iter().filter_map(GroupPath::tightest);
         Ok(limits.min_by_key(|limit| limit.free))
     }
 }
@@ -69,20 +69,20 @@ fn free_of_system() -> Option<u64> {
 
 /// What the files of a version of cgroups are called.
 #[derive(Debug, PartialEq, Eq)]
-struct Names {
+struct GroupFiles {
     limits: &'static [&'static str],
     used: &'static str,
     /// In `memory.stat`, with those of the groups in it.
     unused_cache: &'static str,
 }
 
-const V1: Names = Names {
+const V1: GroupFiles = GroupFiles {
     limits: &["memory.limit_in_bytes"],
     used: "memory.usage_in_bytes",
     unused_cache: "total_inactive_file",
 };
 
-const V2: Names = Names {
+const V2: GroupFiles = GroupFiles {
     limits: &["memory.max", "memory.high"],
     used: "memory.current",
     unused_cache: "inactive_file",
@@ -93,16 +93,16 @@ const NONE: u64 = 1 << 62;
 
 /// Where this process is in a hierarchy of groups.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct GroupPath {
     top: PathBuf,
     /// From there.
     own: PathBuf,
-    names: &'static Names,
+    names: &'static GroupFiles,
 }
 
 /// Of `own`, what `/proc/self/cgroup` says.
-fn places(mounts: &[MountEntry], own: &str) -> Vec<Place> {
-    let mut places = Vec::new();
+fn group_paths(mounts: &[MountEntry], own: &str) -> Vec<GroupPath> {
+    let mut group_paths = Vec::new();
     // `hierarchy:controllers:path`, where v2 has no controllers.
     for line in own.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -123,7 +123,7 @@ fn places(mounts: &[MountEntry], own: &str) -> Vec<Place> {
         let within = Path::new(path).strip_prefix(&mount.root);
         let within = within.unwrap_or(Path::new(""));
         let is_plain = !within.components().any(|part| part.as_os_str() == "..");
-        places.push(Place {
+        group_paths.push(GroupPath {
             top: mount.target.clone(),
             own: if is_plain {
                 within.to_owned()
@@ -133,14 +133,14 @@ fn places(mounts: &[MountEntry], own: &str) -> Vec<Place> {
             names,
         });
     }
-    places
+    group_paths
 }
 
 fn has(list: &str, name: &str) -> bool {
     list.split(',').any(|one| one == name)
 }
 
-impl Place {
+impl GroupPath {
     /// The group on the way up that leaves the least.
     fn tightest(&self) -> Option<MemoryLimit> {
         let groups = self.own.ancestors().map(|own| self.top.join(own));
@@ -203,8 +203,8 @@ mod tests {
 
     /// The name of the group, its limit, and what is free.
     fn tightest(mounts: &[MountEntry], own: &str, top: &Path) -> Option<(String, u64, u64)> {
-        let places = places(mounts, own);
-        let found = places.iter().filter_map(Place::tightest);
+        let group_paths = group_paths(mounts, own);
+        let found = group_paths.iter().filter_map(GroupPath::tightest);
         let MemoryLimit {
             group, limit, free, ..
         } = found.min_by_key(|limit| limit.free)?;

@@ -32,7 +32,7 @@ pub fn enter_private() -> Result<()> {
 
 /// What kind of namespace a session is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum NamespaceKind {
     /// A mount namespace of the user namespace that the process was in, as root has it.
     Privileged,
     /// A user namespace as well, in which the process has every capability.
@@ -41,12 +41,12 @@ pub(crate) enum Entry {
 
 /// Gives the process namespaces in which it may mount: a mount namespace, and without root a user
 /// namespace, in which `user` and `group` are the only ones, by their own numbers.
-pub(crate) fn enter_session(user: Uid, group: Gid) -> Result<Entry, Cause> {
+pub(crate) fn enter_session(user: Uid, group: Gid) -> Result<NamespaceKind, Cause> {
     if user.is_root() {
         match enter() {
             // Root of a container may lack the right, and be allowed a user namespace.
             Err(Cause::NotPermitted) => {}
-            result => return result.map(|()| Entry::Privileged),
+            result => return result.map(|()| NamespaceKind::Privileged),
         }
     }
     one_thread()?;
@@ -69,7 +69,7 @@ pub(crate) fn enter_session(user: Uid, group: Gid) -> Result<Entry, Cause> {
         Cause::NotPermitted => refused(Errno::PERM.into()),
         cause => cause,
     })?;
-    Ok(Entry::UserNamespace)
+    Ok(NamespaceKind::UserNamespace)
 }
 
 fn one_thread() -> Result<(), Cause> {

@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use brisk_image::{Image, OpenOptions};
 use brisk_io::Mapping;
-use brisk_mount::{FuseConnection, Owners, ServeOptions, Served, ServedCounts, mount_data, serve};
+use brisk_mount::{
+    FuseConnection, Owners, ServeCounters, ServeCounts, ServeOptions, mount_data, serve,
+};
 use rustix::fs::{
     Advice, Dir, FileType, Mode, OFlags, XattrFlags, fadvise, getxattr, getxattr_query, listxattr,
     listxattr_query, makedev, mknodat, open, setxattr, statvfs,
@@ -92,7 +94,7 @@ impl Drop for Connected {
 /// A mounted image that this process serves.
 struct Mounted {
     server: Option<JoinHandle<brisk_mount::Result<()>>>,
-    served: Arc<Served>,
+    counters: Arc<ServeCounters>,
     connected: Option<Connected>,
 }
 
@@ -100,11 +102,11 @@ impl Mounted {
     fn new(dir: PathBuf, image: Image, options: ServeOptions) -> Self {
         let connected = Connected::new(dir, &options);
         let connection = connected.connection.clone();
-        let served = options.served.clone();
+        let counters = options.counters.clone();
         let server = thread::spawn(move || serve(&connection, &image, &options));
         Self {
             server: Some(server),
-            served,
+            counters,
             connected: Some(connected),
         }
     }
@@ -117,8 +119,8 @@ impl Mounted {
         &self.connected.as_ref().expect("not dropped").dir
     }
 
-    fn counts(&self) -> ServedCounts {
-        self.served.counts()
+    fn counts(&self) -> ServeCounts {
+        self.counters.counts()
     }
 }
 

@@ -11,7 +11,7 @@ launch needs ([`launch`]). For everything else it becomes `brisk-tools` ([`all_v
 
 `brisk lab` becomes a third program, which measures and has a crate of its own. The rest of the
 public names is what it shares with the command: how options are read ([`parse_size`], [`Rate`]),
-how messages and exit codes look ([`say`], [`end`]), the manual ([`Manual`]), and pages with
+how messages and exit codes look ([`say`], [`end`]), the manual ([`write_manual`]), and pages with
 pictures ([`page`], [`timeline`]), which `brisk profile show --html` makes too. Nothing here is
 meant for other crates.
 */
@@ -51,7 +51,7 @@ pub use whole_file::write_whole;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Command, CommandFactory, Parser};
 
 use crate::args::{Brisk, Verb};
 use crate::launcher::Start;
@@ -126,8 +126,13 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Doctor(args) => verbs::doctor::run(&args),
         // The lab alone knows its own options.
         Verb::Manual(_) if launcher::has_lab() => launcher::become_lab(launcher::own_arguments()),
-        Verb::Manual(manual) => manual.write(None),
+        Verb::Manual(manual) => write_manual(&manual, None),
     }
+}
+
+/// Describes all verbs. `lab` describes the verb of that name, if `brisk-lab` is there to do so.
+pub fn write_manual(manual: &Manual, lab: Option<Command>) -> anyhow::Result<Answer> {
+    manual.write(Brisk::command(), lab)
 }
 
 /// True if whoever read our output went away, as `head` does: that is not a fault.

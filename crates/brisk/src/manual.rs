@@ -1,9 +1,8 @@
 //! What is written about brisk's arguments for man and for shells.
 
-use clap::{Command, CommandFactory, Subcommand};
+use clap::{Command, Subcommand};
 
 use crate::answer::Answer;
-use crate::args::Brisk;
 use crate::verbs::{completions, man};
 
 /// A form in which brisk's arguments are described.
@@ -18,9 +17,8 @@ pub enum Manual {
 }
 
 impl Manual {
-    /// Describes all verbs. `lab` describes the verb of that name, if `brisk-lab` is there to do so.
-    pub fn write(&self, lab: Option<Command>) -> anyhow::Result<Answer> {
-        let mut brisk = Brisk::command();
+    /// Describes the verbs of `brisk`. `lab` describes the verb of that name, if `brisk-lab` is there to do so.
+    pub(crate) fn write(&self, mut brisk: Command, lab: Option<Command>) -> anyhow::Result<Answer> {
         if let Some(lab) = lab {
             brisk = brisk.mut_subcommand("lab", |_| lab.name("lab"));
         }

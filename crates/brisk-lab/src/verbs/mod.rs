@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use brisk::{Answer, Manual, Rate, parse_size, write_whole};
+use brisk::{Answer, Manual, Rate, parse_size, write_manual, write_whole};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::app::{App, Home, Words, ready};
@@ -333,7 +333,7 @@ pub fn run() -> anyhow::Result<Answer> {
         }),
         Action::LoadWorker { job } => worker::run(job).map(|()| Answer::Yes),
         Action::ReadsWorker { job } => crate::reads::work(job).map(|()| Answer::Yes),
-        Action::Manual(manual) => manual.write(Some(Lab::command())),
+        Action::Manual(manual) => write_manual(manual, Some(Lab::command())),
     }
 }
 

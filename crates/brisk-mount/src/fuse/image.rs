@@ -8,11 +8,11 @@ use std::sync::Arc;
 use brisk_image::{Image, Inode, InodeKind};
 use rustix::io::Errno;
 
-use super::ahead::{Ahead, Answered};
 use super::file_system::FileSystem;
 use super::listing::Listings;
 use super::node::{Fail, Nodes};
 use super::options::ServeOptions;
+use super::read_ahead::{Answered, ReadAhead};
 use super::readers::Readers;
 use super::recorder::Recorder;
 use super::wire::{AttrOut, EntryOut, StatfsOut};
@@ -28,7 +28,7 @@ pub(super) struct ServedImage<'a> {
     pub(super) nodes: Nodes<'a>,
     listings: Listings<'a>,
     readers: Readers,
-    pub(super) ahead: Option<Ahead>,
+    pub(super) ahead: Option<ReadAhead>,
     /// As long as it records, nothing is put into the page cache unasked.
     recorder: Option<Arc<Recorder>>,
 }
@@ -42,7 +42,7 @@ impl<'a> ServedImage<'a> {
             },
             listings: Listings::default(),
             readers: Readers::default(),
-            ahead: options.read_ahead.then(Ahead::default),
+            ahead: options.read_ahead.then(ReadAhead::default),
             recorder: options.exact_recorder().cloned(),
         }
     }

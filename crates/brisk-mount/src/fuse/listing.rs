@@ -10,21 +10,21 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::node::{Fail, Nodes, type_bits};
 use super::wire::{Dirent, EntryOut};
 
-/// Places in listings that are kept.
-const PLACES: usize = 32;
+/// Cursors that are kept.
+const CURSORS: usize = 32;
 
-/// Places in listings at which somebody is expected to read on, since a listing can be read from
-/// its start only. Without the place, that is done again.
+/// Cursors of listings that somebody is expected to read on. An image stores a listing so that it can be read
+/// from its start only, and without its cursor each part would be.
 #[derive(Default)]
 pub(super) struct Listings<'a> {
     /// The one used last is in front.
-    places: Mutex<VecDeque<Place<'a>>>,
+    cursors: Mutex<VecDeque<Cursor<'a>>>,
 }
 
-/// Where one is in a directory.
-struct Place<'a> {
+/// A position in a listing.
+struct Cursor<'a> {
     nodeid: u64,
-    /// What the kernel calls the place: 0 is before ".", 1 before "..", and `n + 2` before entry
+    /// What the kernel calls the position: 0 is before ".", 1 before "..", and `n + 2` before entry
     /// `n` of the image.
     offset: u64,
     entries: Peekable<ReadDir<'a>>,
@@ -43,8 +43,8 @@ impl<'a> Listings<'a> {
         known: &dyn Fn(&Inode, u64),
     ) -> Result<Vec<u8>, Fail> {
         let directory = nodes.directory(nodeid)?;
-        let mut place = match self.take(nodeid, offset) {
-            Some(place) => place,
+        let mut cursor = match self.take(nodeid, offset) {
+            Some(cursor) => cursor,
             None => start(nodes, nodeid, &directory, offset)?,
         };
         let mut part = Part {
@@ -53,8 +53,8 @@ impl<'a> Listings<'a> {
             plus,
         };
         let own = u64::from(directory.number());
-        while place.offset < 2 {
-            let (name, ino) = match place.offset {
+        while cursor.offset < 2 {
+            let (name, ino) = match cursor.offset {
                 0 => (".", own),
                 _ => ("..", parent_number(nodes, &directory)),
             };
@@ -63,20 +63,20 @@ impl<'a> Listings<'a> {
             if !part.push(
                 name.as_bytes(),
                 ino,
-                place.offset + 1,
+                cursor.offset + 1,
                 kind,
                 EntryOut::new_zeroed,
             ) {
                 break;
             }
-            place.offset += 1;
+            cursor.offset += 1;
         }
-        while place.offset >= 2 {
-            let entry = match place.entries.peek() {
+        while cursor.offset >= 2 {
+            let entry = match cursor.entries.peek() {
                 Some(Ok(entry)) => entry,
                 // What was listed before the fault is the answer, and the fault the next one.
                 Some(Err(_)) if !part.bytes.is_empty() => break,
-                Some(Err(_)) | None => match place.entries.next() {
+                Some(Err(_)) | None => match cursor.entries.next() {
                     Some(Err(e)) => return Err(e.into()),
                     _ => break,
                 },
@@ -93,49 +93,49 @@ impl<'a> Listings<'a> {
                 }
                 Err(_) => EntryOut::new_zeroed(),
             };
-            if !part.push(name, ino, place.offset + 1, kind, with_node) {
+            if !part.push(name, ino, cursor.offset + 1, kind, with_node) {
                 break;
             }
-            place.entries.next();
-            place.offset += 1;
+            cursor.entries.next();
+            cursor.offset += 1;
         }
         if !part.bytes.is_empty() {
-            self.keep(place);
+            self.keep(cursor);
         }
         Ok(part.bytes)
     }
 
-    fn take(&self, nodeid: u64, offset: u64) -> Option<Place<'a>> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let i = places
+    fn take(&self, nodeid: u64, offset: u64) -> Option<Cursor<'a>> {
+        let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        let i = cursors
             .iter()
-            .position(|place| place.nodeid == nodeid && place.offset == offset)?;
-        places.remove(i)
+            .position(|cursor| cursor.nodeid == nodeid && cursor.offset == offset)?;
+        cursors.remove(i)
     }
 
-    fn keep(&self, place: Place<'a>) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.push_front(place);
-        places.truncate(PLACES);
+    fn keep(&self, cursor: Cursor<'a>) {
+        let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        cursors.push_front(cursor);
+        cursors.truncate(CURSORS);
     }
 }
 
-/// The place `offset` of a directory, found from its start.
+/// The cursor at position `offset` of a directory, found from its start.
 fn start<'a>(
     nodes: Nodes<'a>,
     nodeid: u64,
     directory: &Inode,
     offset: u64,
-) -> Result<Place<'a>, Fail> {
+) -> Result<Cursor<'a>, Fail> {
     let mut entries = nodes.image.read_dir(directory)?;
     for _ in 2..offset {
         match entries.next() {
             Some(entry) => entry?,
-            // A place behind the end is the end.
+            // A position behind the end is the end.
             None => break,
         };
     }
-    Ok(Place {
+    Ok(Cursor {
         nodeid,
         offset,
         entries: entries.peekable(),
@@ -173,7 +173,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Adds an entry; false if there is no room for it. `next` is the place behind it, and `kind`
+    /// Adds an entry; false if there is no room for it. `next` is the position behind it, and `kind`
     /// its type as in `st_mode`.
     pub(super) fn push(
         &mut self,

@@ -8,11 +8,10 @@
 //! [`channel`] carries requests and answers, [`connection`] agrees on the protocol once,
 //! [`server`] answers on some threads with what a [`file_system`] says, and [`recorder`] takes note
 //! of it where a launch is recorded. [`image`] is the file system, with [`node`] and [`listing`];
-//! [`ahead`] has another thread do what would be asked for next, of the same file and of its
+//! [`read_ahead`] has another thread do what would be asked for next, of the same file and of its
 //! [`neighbours`], and a [`Fill`](crate::hot_pack::fill::Fill) does so from a hot pack. [`directory`] is another
 //! file system, for recording what a launch from a plain tree asks for.
 
-pub(crate) mod ahead;
 pub(crate) mod channel;
 pub(crate) mod connection;
 pub(crate) mod directory;
@@ -23,8 +22,9 @@ mod neighbours;
 pub(crate) mod node;
 pub(crate) mod options;
 pub(crate) mod owners;
+pub(crate) mod read_ahead;
 pub(crate) mod readers;
 pub(crate) mod recorder;
-pub(crate) mod served;
+pub(crate) mod serve_counters;
 pub(crate) mod server;
 mod wire;

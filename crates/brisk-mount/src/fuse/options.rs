@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::owners::Owners;
 use super::recorder::Recorder;
-use super::served::Served;
+use super::serve_counters::ServeCounters;
 use crate::hot_pack::fill::Fill;
 use crate::memory::free_memory;
 
@@ -37,7 +37,7 @@ pub struct ServeOptions {
     /// the hot pack has not, as the kernel makes them.
     pub recorder: Option<Arc<Recorder>>,
     /// Counts what is done; a clone of the options counts into the same.
-    pub served: Arc<Served>,
+    pub counters: Arc<ServeCounters>,
     /// Told of faults; a reader gets EIO and no more. Prints on standard error.
     pub on_fault: OnFault,
 }
@@ -51,7 +51,7 @@ impl Default for ServeOptions {
             block_cache: 8 << 20,
             fill: None,
             recorder: None,
-            served: Arc::default(),
+            counters: Arc::default(),
             on_fault: Arc::new(|fault| {
                 // A full log is no reason to leave a request without an answer.
                 let mut out = std::io::stderr().lock();

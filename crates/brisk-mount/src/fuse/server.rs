@@ -11,7 +11,6 @@ use std::time::Instant;
 use brisk_image::Image;
 use rustix::io::Errno;
 
-use super::ahead::Ahead;
 use super::channel::{Channel, REQUEST, Request};
 use super::connection::FuseConnection;
 use super::directory::ServedDirectory;
@@ -19,6 +18,7 @@ use super::file_system::FileSystem;
 use super::image::ServedImage;
 use super::node::{Fail, no_entry};
 use super::options::ServeOptions;
+use super::read_ahead::ReadAhead;
 use super::wire::{
     FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, OpenOut, ReadIn, can, op,
 };
@@ -65,7 +65,7 @@ pub(crate) fn serve_image(
             let run = move || {
                 connection.keep_to_storing();
                 drop(starting);
-                ahead.run(Channel(connection.storing()), nodes, &options.served);
+                ahead.run(Channel(connection.storing()), nodes, &options.counters);
             };
             if builder.spawn_scoped(scope, run).is_err() {
                 // Nobody takes what is queued, so nothing is.
@@ -80,7 +80,7 @@ pub(crate) fn serve_image(
                 connection.keep_to_storing();
                 drop(starting);
                 let channel = Channel(connection.storing());
-                fill.run(&channel, image, &options.served.fill, &missed);
+                fill.run(&channel, image, &options.counters.fill, &missed);
             };
             if builder.spawn_scoped(scope, run).is_err() {
                 // Its counters say that nothing was filled.
@@ -106,7 +106,7 @@ pub(crate) fn serve_image(
 
 /// Has the threads end that do what would be asked for next.
 struct EndOnDrop<'a> {
-    ahead: Option<&'a Ahead>,
+    ahead: Option<&'a ReadAhead>,
     fill: Option<&'a Fill>,
 }
 
@@ -176,7 +176,7 @@ impl<T: FileSystem> Server<'_, T> {
         let mut buf = vec![1; REQUEST];
         while let Some(request) = channel.receive(&mut buf)? {
             let header = &request.header;
-            self.options.served.request(header.opcode, header.unique);
+            self.options.counters.request(header.opcode, header.unique);
             // A fault of this program must not leave somebody waiting for an answer for ever.
             let begun = Instant::now();
             let answer = || match self.dispatch(channel, &request) {
@@ -188,7 +188,7 @@ impl<T: FileSystem> Server<'_, T> {
                 Ok(()) => Ok(()),
             };
             let answered = catch_unwind(AssertUnwindSafe(answer));
-            self.options.served.took(request.header.opcode, begun);
+            self.options.counters.took(request.header.opcode, begun);
             let errno = match answered {
                 Ok(Ok(())) => continue,
                 Ok(Err(errno)) => errno,
@@ -277,14 +277,14 @@ impl<T: FileSystem> Server<'_, T> {
         match (&self.options.fill, &self.options.recorder) {
             (Some(fill), _) => {
                 let missed = |node, pages| record_missed(self.options, node, pages);
-                fill.asked(&self.options.served.fill, &missed, node, offset, size);
+                fill.asked(&self.options.counters.fill, &missed, node, offset, size);
             }
             (None, Some(recorder)) => recorder.read(node, offset, size.into()),
             (None, None) => {}
         }
         let mut answer = |bytes: &[IoSlice<'_>]| channel.reply_slices(request.header.unique, bytes);
         let len = self.tree.read(node, offset, size, &mut answer)?;
-        self.options.served.read(len);
+        self.options.counters.read(len);
         Ok(())
     }
 
@@ -310,7 +310,7 @@ impl<T: FileSystem> Server<'_, T> {
 
     /// Tells a fault of the image, the first time that it is met.
     fn tell(&self, error: &brisk_image::Error) {
-        self.options.served.fault();
+        self.options.counters.fault();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() < MAX_FAULTS && told.insert(error.to_string()) {
             drop(told);

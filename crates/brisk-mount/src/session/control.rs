@@ -11,7 +11,7 @@ use rustix::fs::Timespec;
 use rustix::io::Errno;
 
 use super::directory::Directory;
-use super::wire::{Message, receive, send};
+use super::message::{Message, receive, send};
 use crate::error::{Action, Cause, Error, Result};
 
 /// How long a guardian may take to answer. One that was stopped never does.

@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use rustix::process::{chroot, fchdir};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::Entered;
-use super::wire::{receive, send};
+use super::EnteredSession;
+use super::message::{receive, send};
 use crate::error::Cause;
 
 /// Enters the session whose guardian is at the other end of `socket`, which stays open until the
 /// program is executed: so long the session does not end. None if it has ended.
-pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<Entered>, Cause> {
+pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<EnteredSession>, Cause> {
     let failed = |e| Cause::io("join the session", e);
     let request = ["join".to_owned(), linger.as_millis().to_string()];
     match send(&socket, &request, &[]) {
@@ -32,7 +32,7 @@ pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<Entered>,
     let (place, descriptors) = (answer.fields.pop(), answer.descriptors);
     if let (Some(place), true) = (&place, shared) {
         let place = PathBuf::from(OsString::from_vec(place.clone()));
-        return Ok(Some(Entered {
+        return Ok(Some(EnteredSession {
             tree: place.clone(),
             joined: false,
             covered: vec![place],
@@ -44,7 +44,7 @@ pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<Entered>,
         return Err(failed(Errno::PROTO));
     };
     enter(&mounts, &root, &user).map_err(failed)?;
-    Ok(Some(Entered {
+    Ok(Some(EnteredSession {
         tree: PathBuf::from(OsString::from_vec(place)),
         joined: true,
         covered: Vec::new(),

@@ -9,23 +9,23 @@ use rustix::process::fchdir;
 use super::Bind;
 use super::bound_tree::BoundTree;
 use super::overlay::Layers;
-use super::root::Root;
+use super::root::RootDirectory;
 use crate::error::Cause;
-use crate::namespace::Entry;
+use crate::namespace::NamespaceKind;
 use crate::open::open_directory;
 
 /// The places of images, and what a program sees besides them.
 pub(crate) struct Layout {
-    how: How,
+    mounts: ImageMounts,
     places: Vec<PathBuf>,
     binds: Vec<BoundTree>,
 }
 
-enum How {
+enum ImageMounts {
     /// Each is mounted on its place, the first of them below layers that can be written to.
     Places(Vec<Layers>),
     /// The first is the root directory, and the others have their places in it.
-    Root(Root),
+    RootDirectory(RootDirectory),
 }
 
 impl Layout {
@@ -42,44 +42,48 @@ impl Layout {
             .iter()
             .map(|bind| BoundTree::open(&bind.source, &bind.target, bind.read_only))
             .collect::<Result<Vec<_>, _>>()?;
-        let how = if root {
-            How::Root(Root::prepare(places.len(), writable > 0)?)
+        let mounts = if root {
+            ImageMounts::RootDirectory(RootDirectory::prepare(places.len(), writable > 0)?)
         } else {
             let writable = places.iter().take(writable);
-            How::Places(
+            ImageMounts::Places(
                 writable
                     .map(|at| Layers::prepare(at))
                     .collect::<Result<_, _>>()?,
             )
         };
-        Ok(Self { how, places, binds })
+        Ok(Self {
+            mounts,
+            places,
+            binds,
+        })
     }
 
     /// Where the image with this number is to be mounted.
     pub(crate) fn image_place(&self, index: usize) -> PathBuf {
-        match &self.how {
-            How::Places(layers) => layers
+        match &self.mounts {
+            ImageMounts::Places(layers) => layers
                 .get(index)
                 .map_or_else(|| self.places[index].clone(), Layers::lower),
-            How::Root(root) => root.image_place(index),
+            ImageMounts::RootDirectory(root) => root.image_place(index),
         }
     }
 
     /// Does what needs the images' servers. The working directory stays, but in a new root
     /// directory it is that.
-    pub(crate) fn finish(self, entry: Entry) -> Result<(), Cause> {
-        match self.how {
-            How::Places(layers) => {
+    pub(crate) fn finish(self, namespace: NamespaceKind) -> Result<(), Cause> {
+        match self.mounts {
+            ImageMounts::Places(layers) => {
                 let here = open_directory(Path::new("."))?;
                 layers
                     .into_iter()
-                    .try_for_each(|layers| layers.cover(entry))?;
+                    .try_for_each(|layers| layers.cover(namespace))?;
                 fchdir(here).map_err(|e| Cause::io("go back to the working directory", e))?;
                 self.binds
                     .iter()
                     .try_for_each(|bind| bind.mount(&bind.target))
             }
-            How::Root(root) => root.enter(entry, &self.places, &self.binds),
+            ImageMounts::RootDirectory(root) => root.enter(namespace, &self.places, &self.binds),
         }
     }
 }

@@ -27,6 +27,7 @@ mod join;
 mod layout;
 mod log;
 mod members;
+mod message;
 mod mount_handle;
 mod open_image;
 mod overlay;
@@ -37,7 +38,6 @@ mod session_fill;
 mod set_up;
 mod shared;
 mod shared_mount_point;
-mod wire;
 
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
 pub(crate) use dev_fuse::mount_channel;
@@ -107,7 +107,7 @@ pub struct Bind {
 }
 
 /// Where a run is before it becomes its program.
-struct Entered {
+struct EnteredSession {
     /// What `BRISK_TREE` says.
     tree: PathBuf,
     /// The session was there already.
@@ -141,7 +141,7 @@ impl Session {
         let entered = self
             .enter(instead)
             .and_then(|entered| {
-                let Entered { tree, joined, .. } = &entered;
+                let EnteredSession { tree, joined, .. } = &entered;
                 cwd.restore(*joined, &entered.covered, tree == Path::new("/"))?;
                 Ok(entered)
             })
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// Joins the session of this key, or makes it.
-    fn enter(&self, instead: impl FnOnce(&Path)) -> Result<Entered, Cause> {
+    fn enter(&self, instead: impl FnOnce(&Path)) -> Result<EnteredSession, Cause> {
         match self.enter_namespaces() {
             Err(Cause::NoUserNamespaces { source }) => {
                 let entered = shared::enter(self, source)?;
@@ -164,7 +164,7 @@ impl Session {
         }
     }
 
-    fn enter_namespaces(&self) -> Result<Entered, Cause> {
+    fn enter_namespaces(&self) -> Result<EnteredSession, Cause> {
         let images = self.open()?;
         let key = self
             .key(&images)

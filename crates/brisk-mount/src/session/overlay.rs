@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::fchdir;
 
 use crate::error::Cause;
-use crate::namespace::Entry;
+use crate::namespace::NamespaceKind;
 use crate::open::open_directory;
 
 /// The directories of the layers, by names that need no escape in the options of an overlay.
@@ -44,7 +44,7 @@ impl Layers {
 
     /// Mounts the overlay, for which the image's server has to be there. Leaves the process in
     /// another working directory.
-    pub(crate) fn cover(self, entry: Entry) -> Result<(), Cause> {
+    pub(crate) fn cover(self, entry: NamespaceKind) -> Result<(), Cause> {
         copy_owner_and_mode(&self.lower(), &self.place.join(UPPER))?;
         fchdir(&self.memory).map_err(|e| Cause::io("enter the layers", e))?;
         mount_overlay(Path::new("."), LOWER, Some((UPPER, WORK)), entry)
@@ -82,7 +82,7 @@ pub(super) fn mount_overlay(
     place: &Path,
     lower: &str,
     upper_and_work: Option<(&str, &str)>,
-    entry: Entry,
+    entry: NamespaceKind,
 ) -> Result<(), Cause> {
     let mut options = format!("lowerdir={lower}");
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -91,7 +91,7 @@ pub(super) fn mount_overlay(
         None => flags |= MountFlags::RDONLY,
     }
     // Other attributes than its own, which only root may use.
-    if entry == Entry::UserNamespace {
+    if entry == NamespaceKind::UserNamespace {
         options += ",userxattr";
     }
     let options = CString::new(options).map_err(|e| Cause::io("name the layers", e))?;

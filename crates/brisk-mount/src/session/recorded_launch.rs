@@ -20,7 +20,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{PidfdFlags, getpid, nice, pidfd_open};
 
 use super::log::say;
-use super::wire::send;
+use super::message::send;
 use crate::error::with_reasons;
 use crate::hot_pack::learned_packs::LearnedPacks;
 use crate::hot_pack::learning::{LAUNCH, Recorded};
@@ -139,7 +139,7 @@ impl RecordedLaunch {
         let Some(recorded) = recorded.map_err(io::Error::other)? else {
             return Ok(None);
         };
-        let in_pack = options.served.counts().fill.pack;
+        let in_pack = options.counters.counts().fill.pack;
         let enough = self.recorded.is_enough(pages(&recorded.profile), in_pack);
         Ok(enough.then_some(recorded.profile))
     }

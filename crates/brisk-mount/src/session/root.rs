@@ -19,7 +19,7 @@ use rustix::process::{chdir, pivot_root};
 use super::bound_tree::BoundTree;
 use super::overlay::{copy_owner_and_mode, make_directory, mount_memory, mount_overlay};
 use crate::error::Cause;
-use crate::namespace::Entry;
+use crate::namespace::NamespaceKind;
 
 /// A directory that every system has, to build the root on. What it holds is covered meanwhile.
 const SITE: &str = "/tmp";
@@ -47,18 +47,18 @@ const LOCAL_TIME: &str = "/etc/localtime";
 /// Symbolic links to be followed in one name, as in the kernel.
 const LINKS: usize = 40;
 
-pub(super) struct Root {
+pub(super) struct RootDirectory {
     system: Vec<BoundTree>,
     writable: bool,
 }
 
 /// The layer above the image.
-struct Skeleton {
+struct UpperLayer {
     image: PathBuf,
     layer: PathBuf,
 }
 
-impl Root {
+impl RootDirectory {
     /// Prepares to mount so many images.
     pub(super) fn prepare(images: usize, writable: bool) -> Result<Self, Cause> {
         // Before one of them is covered.
@@ -83,20 +83,20 @@ impl Root {
     /// first is the root.
     pub(super) fn enter(
         mut self,
-        entry: Entry,
+        namespace: NamespaceKind,
         places: &[PathBuf],
         binds: &[BoundTree],
     ) -> Result<(), Cause> {
         let site = Path::new(SITE);
         let root = site.join("root");
-        let skeleton = Skeleton {
+        let upper_layer = UpperLayer {
             image: self.image_place(0),
             layer: site.join("layer"),
         };
-        copy_owner_and_mode(&skeleton.image, &skeleton.layer)?;
+        copy_owner_and_mode(&upper_layer.image, &upper_layer.layer)?;
         // On a disk they may be far from each other: while they are looked up, the image is filled. None
         // of them is in what is covered by now.
-        let spared = is_utc(Path::new(LOCAL_TIME)) && !skeleton.has(Path::new(LOCAL_TIME));
+        let spared = is_utc(Path::new(LOCAL_TIME)) && !upper_layer.has(Path::new(LOCAL_TIME));
         let files = FILES
             .into_iter()
             .filter(|name| !spared || *name != LOCAL_TIME);
@@ -104,7 +104,8 @@ impl Root {
         let mut mounts = Vec::new();
         for tree in &self.system {
             // Where the image has something else there, it knows better.
-            if let Ok(place) = skeleton.provide(&tree.target, |path| tree.make(path), tree.is_dir)
+            if let Ok(place) =
+                upper_layer.provide(&tree.target, |path| tree.make(path), tree.is_dir)
                 && !mounts
                     .iter()
                     .any(|(_, other): &(_, PathBuf)| place.starts_with(other))
@@ -125,15 +126,15 @@ impl Root {
                     target: place.clone(),
                     source,
                 };
-                let name = skeleton.resolve(place).map_err(refused)?;
+                let name = upper_layer.resolve(place).map_err(refused)?;
                 if below_other(&name) {
                     later.push((index, place, name));
                 } else {
                     let make = |path: &Path| fs::create_dir_all(path);
-                    at = Some(skeleton.provide(place, make, true).map_err(refused)?);
+                    at = Some(upper_layer.provide(place, make, true).map_err(refused)?);
                 }
             }
-            let own = skeleton
+            let own = upper_layer
                 .provide(&own, |path| fs::create_dir_all(path), true)
                 .map_err(|e| Cause::io("make room for the images", e))?;
             images.push((index, own, at));
@@ -144,9 +145,9 @@ impl Root {
                 target: bind.target.clone(),
                 source,
             };
-            let place = skeleton.resolve(&bind.target).map_err(refused)?;
+            let place = upper_layer.resolve(&bind.target).map_err(refused)?;
             if !below_other(&place) {
-                skeleton
+                upper_layer
                     .provide(&bind.target, |path| bind.make(path), bind.is_dir)
                     .map_err(refused)?;
             }
@@ -156,12 +157,12 @@ impl Root {
         chdir(site).map_err(|e| Cause::io("enter the layers", e))?;
         let lower = format!("layer:{IMAGES}/0");
         let upper = if self.writable {
-            copy_owner_and_mode(&skeleton.image, &site.join("upper"))?;
+            copy_owner_and_mode(&upper_layer.image, &site.join("upper"))?;
             Some(("upper", "work"))
         } else {
             None
         };
-        mount_overlay(&root, &lower, upper, entry)?;
+        mount_overlay(&root, &lower, upper, namespace)?;
         for (index, own, at) in images {
             let from = self.image_place(index);
             if let Some(at) = at {
@@ -215,7 +216,7 @@ fn is_utc(local_time: &Path) -> bool {
     })
 }
 
-impl Skeleton {
+impl UpperLayer {
     /// Whether the image has something at `place`.
     fn has(&self, place: &Path) -> bool {
         self.resolve(place)
@@ -305,7 +306,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    fn skeleton(dir: &Path) -> Skeleton {
+    fn upper_layer(dir: &Path) -> UpperLayer {
         let (image, layer) = (dir.join("image"), dir.join("layer"));
         fs::create_dir_all(image.join("usr/lib")).expect("room");
         fs::create_dir(&layer).expect("room");
@@ -314,14 +315,14 @@ mod tests {
         symlink("../lib", image.join("usr/up")).expect("room");
         symlink("round", image.join("round")).expect("room");
         symlink("/../../etc", image.join("out")).expect("room");
-        Skeleton { image, layer }
+        UpperLayer { image, layer }
     }
 
     #[test]
     fn links_are_those_of_the_image() {
         let dir = tempfile::tempdir().expect("a directory");
-        let skeleton = skeleton(dir.path());
-        let resolve = |name: &str| skeleton.resolve(Path::new(name));
+        let upper_layer = upper_layer(dir.path());
+        let resolve = |name: &str| upper_layer.resolve(Path::new(name));
         for (name, found) in [
             ("/lib/a/b", "usr/lib/a/b"),
             ("/usr/up/../x", "usr/x"),
@@ -357,23 +358,23 @@ mod tests {
     #[test]
     fn the_image_has_what_its_links_lead_to() {
         let dir = tempfile::tempdir().expect("a directory");
-        let skeleton = skeleton(dir.path());
+        let upper_layer = upper_layer(dir.path());
         for (name, has) in [
             ("/usr/up", true),
             ("/usr/none", false),
             ("/lib", true),
             ("/out/x", false),
         ] {
-            assert_eq!(skeleton.has(Path::new(name)), has, "{name}");
+            assert_eq!(upper_layer.has(Path::new(name)), has, "{name}");
         }
     }
 
     #[test]
     fn the_layer_holds_what_the_image_lacks() {
         let dir = tempfile::tempdir().expect("a directory");
-        let skeleton = skeleton(dir.path());
+        let upper_layer = upper_layer(dir.path());
         let provide = |name: &str, is_dir| {
-            skeleton
+            upper_layer
                 .provide(Path::new(name), |path| fs::create_dir(path), is_dir)
                 .map_err(|e| e.kind())
         };

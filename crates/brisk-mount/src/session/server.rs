@@ -14,9 +14,9 @@ use rustix::thread::gettid;
 
 use super::log::say;
 use super::members::Members;
+use super::message::{receive, send};
 use super::mount_handle::MountHandle;
 use super::recorded_launch::RecordedLaunch;
-use super::wire::{receive, send};
 use crate::fuse::server::serve_image;
 use crate::syscalls::start_child;
 use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions};
@@ -77,7 +77,7 @@ impl Server {
 }
 
 /// What a server process needs.
-pub(super) struct Task {
+pub(super) struct ServerTask {
     pub(super) socket: OwnedFd,
     pub(super) connection: FuseConnection,
     pub(super) image: Image,
@@ -87,7 +87,7 @@ pub(super) struct Task {
     pub(super) members: Members,
 }
 
-impl Task {
+impl ServerTask {
     /// Serves until the connection ends, which it also brings about if the guardian dies first and
     /// the programs have ended. Returns the exit status.
     pub(super) fn run(self) -> i32 {
@@ -150,8 +150,8 @@ fn answer_guardian(
         let Ok(Some(_)) = receive(socket) else {
             return;
         };
-        let served = &options.served;
-        let (counts, times) = (served.counts(), served.times());
+        let counters = &options.counters;
+        let (counts, times) = (counters.counts(), counters.times());
         let served = [
             ("requests", counts.requests),
             ("lookups", counts.lookups),

@@ -21,20 +21,20 @@ use super::guardian::{GuardedImage, Guardian, Servers};
 use super::layout::Layout;
 use super::log::say;
 use super::members::Members;
+use super::message::{FAILED, failure, send, send_now};
 use super::mount_handle::MountHandle;
 use super::session_fill::ImageFill;
-use super::wire::{FAILED, failure, send, send_now};
-use super::{Entered, OpenImage, Session};
+use super::{EnteredSession, OpenImage, Session};
 use crate::error::{Cause, Error};
 use crate::hot_pack::fill::FillRoot;
-use crate::namespace::{Entry, enter_session};
+use crate::namespace::{NamespaceKind, enter_session};
 use crate::open::open_directory;
 use crate::run::default_place;
 use crate::syscalls::start_detached;
 use crate::{FuseConnection, Owners, ServeOptions};
 
 /// An image that is mounted, and waits for its server.
-struct Mounted {
+struct MountedImage {
     image: OpenImage,
     place: PathBuf,
     channel: OwnedFd,
@@ -51,7 +51,7 @@ pub(super) fn set_up(
     directory: Directory,
     key: &str,
     lock: Lock,
-) -> Result<Entered, Cause> {
+) -> Result<EnteredSession, Cause> {
     let files = directory
         .try_clone()
         .map_err(|e| Cause::io("hold the directory of sessions", e))?;
@@ -78,7 +78,7 @@ fn build(
     directory: Directory,
     key: &str,
     lock: &Lock,
-) -> Result<Entered, Cause> {
+) -> Result<EnteredSession, Cause> {
     let failed = |step: &'static str| move |e: std::io::Error| Cause::io(step, e);
     let tree = match images.first().and_then(|image| image.at.clone()) {
         _ if session.root => PathBuf::from("/"),
@@ -110,8 +110,8 @@ fn build(
     // files of the session, which the caller removes.
     let entry = enter_session(geteuid(), getegid())?;
     let owners = match entry {
-        Entry::Privileged => Owners::AsStored,
-        Entry::UserNamespace => Owners::Everything {
+        NamespaceKind::Privileged => Owners::AsStored,
+        NamespaceKind::UserNamespace => Owners::Everything {
             uid: geteuid().as_raw(),
             gid: getegid().as_raw(),
         },
@@ -160,7 +160,7 @@ fn build(
         None => cause,
     })?;
     send(&ours, &["ready"], &[]).map_err(|e| Cause::io("reach the session's guardian", e))?;
-    Ok(Entered {
+    Ok(EnteredSession {
         tree,
         joined: false,
         covered: places,
@@ -174,7 +174,7 @@ fn guard(
     directory: Directory,
     key: String,
     listener: OwnedFd,
-    mounted: Vec<Mounted>,
+    mounted: Vec<MountedImage>,
     owners: Owners,
     place: PathBuf,
     linger: Duration,
@@ -211,7 +211,7 @@ fn guard(
     }
 }
 
-impl Mounted {
+impl MountedImage {
     fn serve_as(self, owners: Owners) -> Result<GuardedImage, String> {
         let root = self.root.try_clone().map_err(|e| e.to_string())?;
         let root = FillRoot::Held(root);
@@ -246,14 +246,14 @@ fn mount_image(
     fill: Option<ImageFill>,
     place: PathBuf,
     on: &Path,
-) -> Result<Mounted, Cause> {
+) -> Result<MountedImage, Cause> {
     let channel = mount_channel(&image.path, on)?;
     // As a path only: that asks the server nothing, and closing it does not either.
     let root = open_directory(on)?;
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(&root, "", how, StatxFlags::empty())
         .map_err(|e| Cause::io(format!("examine {}", on.display()), e))?;
-    Ok(Mounted {
+    Ok(MountedImage {
         image,
         place,
         channel,

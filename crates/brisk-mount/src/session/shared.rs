@@ -22,12 +22,12 @@ use super::directory::{Directory, Lock};
 use super::guardian::{GuardedImage, Guardian, Servers};
 use super::log::say;
 use super::members::Members;
+use super::message::{FAILED, receive, send_now};
 use super::mount_handle::MountHandle;
 use super::open_image::{OpenImage, SessionImage, mount_directory};
 use super::session_fill::ImageFill;
 use super::shared_mount_point::SharedMountPoint;
-use super::wire::{FAILED, receive, send_now};
-use super::{Entered, Session, TRIES, join};
+use super::{EnteredSession, Session, TRIES, join};
 use crate::error::{Action, Cause, Error, Result};
 use crate::fuse::connection::{FS_TYPE, FuseConnection};
 use crate::fuse::options::ServeOptions;
@@ -66,7 +66,7 @@ impl SharedMount {
     /// `Unsupported` without `/dev/fuse` or `fusermount3`, `NotPermitted` if `fusermount3` refuses,
     /// and `State` if the process has more than one thread.
     pub fn mount(&self) -> Result<PathBuf> {
-        self.start(Until::Unmounted)
+        self.start(MountEnd::Unmounted)
             .map(|(target, _)| target)
             .map_err(|cause| self.error(cause))
     }
@@ -79,7 +79,7 @@ impl SharedMount {
     /// As [`SharedMount::mount`].
     pub fn mount_in_foreground(&self, mounted: impl FnOnce(&Path)) -> Result<()> {
         let (target, guardian) = self
-            .start(Until::FirstPeerGone)
+            .start(MountEnd::FirstPeerGone)
             .map_err(|cause| self.error(cause))?;
         mounted(&target);
         let mut fds = [PollFd::new(&guardian, PollFlags::IN)];
@@ -97,7 +97,7 @@ impl SharedMount {
         Error::new(Action::Mount, cause).with_path(&self.image)
     }
 
-    fn start(&self, until: Until) -> Result<(PathBuf, OwnedFd), Cause> {
+    fn start(&self, until: MountEnd) -> Result<(PathBuf, OwnedFd), Cause> {
         let image = SessionImage {
             path: self.image.clone(),
             offset: self.offset,
@@ -120,12 +120,12 @@ impl SharedMount {
         let lock = directory
             .lock(&key)
             .map_err(|e| Cause::io("lock the directory of sessions", e))?;
-        let files = Files {
+        let files = SessionFiles {
             directory,
             key,
             lock,
         };
-        let keep = Keep {
+        let pending = PendingMount {
             path,
             image: file,
             offset: self.offset,
@@ -135,14 +135,14 @@ impl SharedMount {
             // No launch follows.
             fill: None,
         };
-        let guardian = files.begin(|files| keep.start(files))?;
+        let guardian = files.begin(|files| pending.start(files))?;
         Ok((target, guardian))
     }
 }
 
 /// Enters what a session is where namespaces are refused with `refused`: a mount by `fusermount3`
 /// that runs of the same image share.
-pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Cause> {
+pub(super) fn enter(session: &Session, refused: io::Error) -> Result<EnteredSession, Cause> {
     let needs_namespace = [
         ("--root", session.root),
         ("--with", !session.with.is_empty()),
@@ -184,26 +184,26 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
         Some(at) => at,
         None => directory.make_place(&key)?,
     };
-    let keep = Keep {
+    let pending = PendingMount {
         path: image.path,
         image: image.file,
         offset: image.offset,
         target: target.clone(),
         allow_other: false,
-        until: Until::Idle(session.linger),
+        until: MountEnd::Idle(session.linger),
         fill,
     };
-    let files = Files {
+    let files = SessionFiles {
         directory,
         key,
         lock,
     };
-    let started = files.begin(|files| keep.start(files));
+    let started = files.begin(|files| pending.start(files));
     let guardian = started.map_err(|cause| match cause {
         Cause::NoFusermount => Cause::NeitherWay { source: refused },
         cause => cause,
     })?;
-    Ok(Entered {
+    Ok(EnteredSession {
         tree: target.clone(),
         joined: false,
         covered: vec![target],
@@ -213,7 +213,7 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<Entered, Ca
 
 /// When a shared mount ends, if nobody unmounts it before.
 #[derive(Debug, Clone, Copy)]
-enum Until {
+enum MountEnd {
     Unmounted,
     /// The process that made it is gone.
     FirstPeerGone,
@@ -222,13 +222,13 @@ enum Until {
 }
 
 /// The files of a session that is being made.
-struct Files {
+struct SessionFiles {
     directory: Directory,
     key: String,
     lock: Lock,
 }
 
-impl Files {
+impl SessionFiles {
     /// Does `make`, and removes them again if it fails.
     fn begin<T>(self, make: impl FnOnce(&Self) -> Result<T, Cause>) -> Result<T, Cause> {
         match make(&self) {
@@ -248,21 +248,21 @@ impl Files {
 }
 
 /// An image that is to be mounted for all programs.
-struct Keep {
+struct PendingMount {
     path: PathBuf,
     image: fs::File,
     offset: u64,
     /// Canonical, and a directory.
     target: PathBuf,
     allow_other: bool,
-    until: Until,
+    until: MountEnd,
     /// None if nothing is filled.
     fill: Option<ImageFill>,
 }
 
-impl Keep {
+impl PendingMount {
     /// Mounts, and starts the guardian. Returns the connection to it.
-    fn start(self, files: &Files) -> Result<OwnedFd, Cause> {
+    fn start(self, files: &SessionFiles) -> Result<OwnedFd, Cause> {
         let failed = |step: &'static str| move |e: io::Error| Cause::io(step, e);
         let directory = files
             .directory
@@ -373,9 +373,9 @@ impl Keep {
             }
         };
         let (linger, bound) = match self.until {
-            Until::Unmounted => (None, false),
-            Until::FirstPeerGone => (None, true),
-            Until::Idle(linger) => (Some(linger), false),
+            MountEnd::Unmounted => (None, false),
+            MountEnd::FirstPeerGone => (None, true),
+            MountEnd::Idle(linger) => (Some(linger), false),
         };
         let guardian = Guardian {
             directory,

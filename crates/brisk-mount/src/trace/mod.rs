@@ -16,11 +16,11 @@ mod mounts;
 mod opened_files;
 mod program;
 mod readiness;
-mod report;
 mod restorer;
 mod system;
 mod tracefs;
 mod tracer;
+mod tracer_message;
 mod x_display;
 
 use std::ffi::OsString;
@@ -37,7 +37,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitOptions, waitpid};
 
 pub use self::readiness::Readiness;
-use self::report::Report;
+use self::tracer_message::TracerMessage;
 pub use self::x_display::XDisplay;
 use crate::error::{Action, Cause, Error, Result};
 use crate::namespace::is_privileged;
@@ -130,7 +130,7 @@ pub enum TraceSource {
 }
 
 /// What a tracer serves: all that can be said before anything is mounted.
-struct Plan {
+struct TracePlan {
     /// The image, the trees and the other images; none of these if the whole system is traced.
     served: Vec<Planned>,
     system: Option<WholeSystem>,
@@ -151,12 +151,12 @@ struct WholeSystem {
 }
 
 struct Planned {
-    what: PlannedWhat,
+    what: PlannedSource,
     /// Where the program sees it: canonical, or in a root directory that is not there yet.
     at: PathBuf,
 }
 
-enum PlannedWhat {
+enum PlannedSource {
     Image(OpenImage),
     /// Canonical.
     Tree(PathBuf),
@@ -182,7 +182,7 @@ impl Trace {
             .map_err(|cause| Error::new(Action::Trace, cause).with_path(path))
     }
 
-    fn plan(&self) -> Result<Plan, Cause> {
+    fn plan(&self) -> Result<TracePlan, Cause> {
         let cwd = WorkingDirectory::now();
         let mut served = Vec::new();
         if let Some(image) = &self.image {
@@ -197,7 +197,7 @@ impl Trace {
             }
             served.push(Planned {
                 at: tree.clone(),
-                what: PlannedWhat::Tree(tree),
+                what: PlannedSource::Tree(tree),
             });
         }
         for image in &self.with {
@@ -223,7 +223,7 @@ impl Trace {
         }
         // In a root directory, all other places are below that of the first.
         apart(&served[usize::from(self.root)..])?;
-        Ok(Plan {
+        Ok(TracePlan {
             served,
             system: None,
             root: self.root,
@@ -251,7 +251,7 @@ impl SystemTrace {
             if !is_privileged() {
                 return Err(Cause::NothingToTrace);
             }
-            run(&Plan {
+            run(&TracePlan {
                 served: Vec::new(),
                 system: Some(WholeSystem {
                     keep_cache: self.keep_cache,
@@ -279,14 +279,14 @@ impl Planned {
             None if in_root => PathBuf::from("/"),
             None => default_place(taken)?,
         };
-        let what = PlannedWhat::Image(image);
+        let what = PlannedSource::Image(image);
         Ok(Self { what, at })
     }
 
     fn source(&self) -> TraceSource {
         match &self.what {
-            PlannedWhat::Tree(path) => TraceSource::Directory(path.clone()),
-            PlannedWhat::Image(image) => TraceSource::Image {
+            PlannedSource::Tree(path) => TraceSource::Directory(path.clone()),
+            PlannedSource::Image(image) => TraceSource::Image {
                 path: image.path.clone(),
                 offset: image.offset,
             },
@@ -294,7 +294,7 @@ impl Planned {
     }
 }
 
-impl Plan {
+impl TracePlan {
     fn places(&self) -> Vec<PathBuf> {
         self.served
             .iter()
@@ -338,7 +338,7 @@ fn apart(planned: &[Planned]) -> Result<(), Cause> {
 }
 
 /// Has a tracer do it.
-fn run(plan: &Plan) -> Result<Traced, Cause> {
+fn run(plan: &TracePlan) -> Result<Traced, Cause> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| Cause::io("make a pipe", e))?;
     let (mut ours, mut theirs) = (Some(ours), Some(theirs));
     let tracer = start_child(|| {
@@ -367,7 +367,7 @@ fn run(plan: &Plan) -> Result<Traced, Cause> {
         }
     }
     read.map_err(|e| Cause::io("read what was recorded", e))?;
-    let mut traced = Report::parse(&text)?;
+    let mut traced = TracerMessage::parse(&text)?;
     traced.sources = match plan.system {
         None => plan.served.iter().map(Planned::source).collect(),
         Some(_) => {

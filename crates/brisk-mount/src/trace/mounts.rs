@@ -11,7 +11,7 @@ use brisk_image::{Image, OpenOptions};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use super::{Plan, PlannedWhat};
+use super::{PlannedSource, TracePlan};
 use crate::error::{Action, Cause, Error};
 use crate::fuse::directory::ServedDirectory;
 use crate::fuse::server::serve_directory;
@@ -20,39 +20,39 @@ use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, serve};
 
 /// Something that is mounted, and waits for its server. The descriptors in here must be nowhere
 /// else when anything in the mount is looked at.
-pub(super) struct Mounted {
+pub(super) struct TracedMount {
     at: PathBuf,
     channel: OwnedFd,
-    what: What,
+    what: MountSource,
 }
 
-enum What {
+enum MountSource {
     Image { file: File, offset: u64 },
     Tree { root: OwnedFd },
 }
 
 /// Mounts all that is planned, and says what is left to be done when it is served.
-pub(super) fn mount_all(plan: &Plan) -> Result<(Vec<Mounted>, Layout), Cause> {
+pub(super) fn mount_all(plan: &TracePlan) -> Result<(Vec<TracedMount>, Layout), Cause> {
     // The trees are opened before anything covers them.
     let mut sources = Vec::new();
     for planned in &plan.served {
         sources.push(match &planned.what {
-            PlannedWhat::Tree(tree) => {
+            PlannedSource::Tree(tree) => {
                 // With what is mounted in it, and whatever becomes of the root directory.
                 let flags = OpenTreeFlags::OPEN_TREE_CLONE
                     | OpenTreeFlags::OPEN_TREE_CLOEXEC
                     | OpenTreeFlags::AT_RECURSIVE;
                 let root = open_tree(CWD, tree, flags)
                     .map_err(|e| Cause::io(format!("open {}", tree.display()), e))?;
-                (tree, What::Tree { root })
+                (tree, MountSource::Tree { root })
             }
-            PlannedWhat::Image(image) => {
+            PlannedSource::Image(image) => {
                 let file = image
                     .file
                     .try_clone()
                     .map_err(|e| Cause::io("hold the image", e))?;
                 let offset = image.offset;
-                (&image.path, What::Image { file, offset })
+                (&image.path, MountSource::Image { file, offset })
             }
         });
     }
@@ -61,7 +61,7 @@ pub(super) fn mount_all(plan: &Plan) -> Result<(Vec<Mounted>, Layout), Cause> {
     let layout = Layout::prepare(places, plan.root, writable, &plan.binds)?;
     let mut mounted = Vec::new();
     for (index, (planned, (name, what))) in plan.served.iter().zip(sources).enumerate() {
-        mounted.push(Mounted {
+        mounted.push(TracedMount {
             at: planned.at.clone(),
             channel: mount_channel(name, &layout.image_place(index))?,
             what,
@@ -70,13 +70,13 @@ pub(super) fn mount_all(plan: &Plan) -> Result<(Vec<Mounted>, Layout), Cause> {
     Ok((mounted, layout))
 }
 
-impl Mounted {
+impl TracedMount {
     /// Serves it from threads of its own, until the mount is gone.
     pub(super) fn serve(self, recording: &Arc<Recording>, owners: Owners) -> Result<(), Error> {
         let failed = |cause| Error::new(Action::Trace, cause).with_path(&self.at);
         let kind = match self.what {
-            What::Image { .. } => RootKind::Image,
-            What::Tree { .. } => RootKind::Directory,
+            MountSource::Image { .. } => RootKind::Image,
+            MountSource::Tree { .. } => RootKind::Directory,
         };
         let recorder: Option<Arc<Recorder>> = recording.add(&self.at, kind);
         let options = ServeOptions {
@@ -86,14 +86,14 @@ impl Mounted {
         };
         let connection = FuseConnection::establish(self.channel, &options)?;
         let body: Box<dyn FnOnce() + Send> = match self.what {
-            What::Image { file, offset } => {
+            MountSource::Image { file, offset } => {
                 let how = OpenOptions::new().offset(offset);
                 let image = Image::from_source(file, &how)
                     .map_err(|e| failed(Cause::io("read the image", std::io::Error::other(e))))?;
                 // With the thread the connection ends, and so does every wait for an answer.
                 Box::new(move || tell(serve(&connection, &image, &options)))
             }
-            What::Tree { root } => {
+            MountSource::Tree { root } => {
                 let directory = ServedDirectory::new(root, owners);
                 Box::new(move || tell(serve_directory(&connection, &directory, &options)))
             }

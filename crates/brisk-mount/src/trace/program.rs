@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
 
-use super::Plan;
-use super::report::Failure;
+use super::TracePlan;
+use super::tracer_message::Failure;
 use crate::error::{Action, Cause, Error};
 use crate::run::become_program;
 use crate::syscalls::start_child;
@@ -27,7 +27,7 @@ impl Program {
     /// Starts it. `let_go` drops, in the new process, what it must not hold: channels. `prepare` is
     /// done there too, when what is mounted is served.
     pub(super) fn start(
-        plan: &Plan,
+        plan: &TracePlan,
         piped: bool,
         let_go: impl FnOnce(),
         prepare: impl FnOnce() -> Result<(), Cause>,
@@ -67,7 +67,7 @@ impl Program {
 
 /// Becomes the program, or returns why not.
 fn become_it(
-    plan: &Plan,
+    plan: &TracePlan,
     output: Option<&[OwnedFd; 2]>,
     prepare: impl FnOnce() -> Result<(), Cause>,
 ) -> Error {

@@ -27,7 +27,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::opened_files::{OpenedFiles, is_watched};
 use super::restorer::{Change, Restorer};
-use super::tracefs::{Instance, PageEvent, Tracefs};
+use super::tracefs::{CachedPages, Instance, Tracefs};
 use crate::error::Cause;
 use crate::mount_table::{MountEntry, mounts};
 
@@ -69,7 +69,7 @@ struct Running {
 
 /// What was read.
 struct Collected {
-    events: Vec<PageEvent>,
+    events: Vec<CachedPages>,
     lost: u64,
     names: HashMap<(u64, u64), PathBuf>,
 }
@@ -355,7 +355,7 @@ fn own_file(mounts: &[MountEntry]) -> Option<((u32, u32), u64)> {
 
 /// Whether the pages are of a device itself, as a file system reads them for its own tables: the
 /// inode has the number of the device then.
-fn is_metadata(event: &PageEvent, mounts: &[MountEntry]) -> bool {
+fn is_metadata(event: &CachedPages, mounts: &[MountEntry]) -> bool {
     event.device.0 == 0
         && mounts
             .iter()

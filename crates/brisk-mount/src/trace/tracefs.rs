@@ -34,7 +34,7 @@ const TEXT: usize = 16 << 10;
 
 /// A page, or several, that came into the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PageEvent {
+pub(super) struct CachedPages {
     /// Of the clock that counts from the start of the system.
     pub(super) at: Duration,
     /// The file system: major and minor number.
@@ -193,7 +193,7 @@ impl Instance {
     }
 
     /// Reads events for which there is text. False if there is none for the moment.
-    pub(super) fn read(&mut self, mut each: impl FnMut(PageEvent)) -> io::Result<bool> {
+    pub(super) fn read(&mut self, mut each: impl FnMut(CachedPages)) -> io::Result<bool> {
         let mut text = [0; TEXT];
         let len = match self.pipe.read(&mut text) {
             Ok(len) => len,
@@ -241,7 +241,7 @@ impl AsFd for Instance {
 /// A line such as `name-12 [001] ..... 3.000004: mm_filemap_add_to_page_cache: dev 254:0 ino 2e pfn=0x1
 /// ofs=4096 order=0`. Programs choose their names, so what counts is behind the last name of the
 /// event; orders other than 0 are shown since Linux 6.8.
-fn parse(line: &str) -> Option<PageEvent> {
+fn parse(line: &str) -> Option<CachedPages> {
     let (front, fields) = line.trim_end().rsplit_once(EVENT_NAME)?;
     let (seconds, micros) = front.rsplit(' ').next()?.split_once('.')?;
     let at = Duration::from_secs(seconds.parse().ok()?)
@@ -260,7 +260,7 @@ fn parse(line: &str) -> Option<PageEvent> {
             _ => {}
         }
     }
-    Some(PageEvent {
+    Some(CachedPages {
         at,
         device: device?,
         inode: inode?,
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn events_of_several_kernels_are_read() {
-        let event = |order| PageEvent {
+        let event = |order| CachedPages {
             at: Duration::from_micros(12_000_034),
             device: (254, 1),
             inode: 0x2e,

@@ -20,13 +20,13 @@ use rustix::process::{
 use super::mounts::mount_all;
 use super::program::{Program, descendants, send};
 use super::readiness::{Readiness, Search};
-use super::report::{Failure, Report};
 use super::system::System;
 use super::tracefs::Instance;
+use super::tracer_message::{Failure, TracerMessage};
 use super::x_display::XDisplay;
-use super::{Plan, Traced};
+use super::{TracePlan, Traced};
 use crate::error::{Cause, Error};
-use crate::namespace::{Entry, enter_session};
+use crate::namespace::{NamespaceKind, enter_session};
 use crate::syscalls::start_child;
 use crate::{Owners, Recording};
 
@@ -43,7 +43,7 @@ const LEFT_EVERY: Duration = Duration::from_millis(50);
 const OUTPUT: usize = 64 << 10;
 
 struct Tracer<'a> {
-    plan: &'a Plan,
+    plan: &'a TracePlan,
     /// Where the report goes; in error if nobody waits for it any more.
     report: &'a OwnedFd,
     program: Pid,
@@ -74,11 +74,11 @@ enum Cut {
 }
 
 /// Does all, and reports. Returns the exit status.
-pub(super) fn run(plan: &Plan, report: OwnedFd) -> i32 {
+pub(super) fn run(plan: &TracePlan, report: OwnedFd) -> i32 {
     let result = Tracer::trace(plan, &report).map_err(|e| Failure::new(&e));
     let result = result.and_then(|result| result);
     // If nobody waits for it any more, nobody needs to know.
-    match Report::write(report, &result) {
+    match TracerMessage::write(report, &result) {
         Ok(()) => 0,
         Err(_) => 1,
     }
@@ -86,7 +86,7 @@ pub(super) fn run(plan: &Plan, report: OwnedFd) -> i32 {
 
 impl<'a> Tracer<'a> {
     /// The inner result is that of starting the program.
-    fn trace(plan: &'a Plan, report: &'a OwnedFd) -> Result<Result<Traced, Failure>, Error> {
+    fn trace(plan: &'a TracePlan, report: &'a OwnedFd) -> Result<Result<Traced, Failure>, Error> {
         let action = plan.action();
         let failed = |cause| Error::new(action, cause);
         let io = |step: &'static str| move |e: io::Error| Error::new(action, Cause::io(step, e));
@@ -102,12 +102,12 @@ impl<'a> Tracer<'a> {
         };
         let entry = match system {
             // The program sees all mounts that come and go.
-            Some(_) => Entry::Privileged,
+            Some(_) => NamespaceKind::Privileged,
             None => enter_session(geteuid(), getegid()).map_err(failed)?,
         };
         let owners = match entry {
-            Entry::Privileged => Owners::AsStored,
-            Entry::UserNamespace => Owners::Everything {
+            NamespaceKind::Privileged => Owners::AsStored,
+            NamespaceKind::UserNamespace => Owners::Everything {
                 uid: geteuid().as_raw(),
                 gid: getegid().as_raw(),
             },
@@ -432,7 +432,7 @@ impl Output {
 /// is there. `starts` ends when the program is there; `let_go` drops what the process must not hold:
 /// channels, and the other end of `starts`.
 fn start_lookout(
-    plan: &Plan,
+    plan: &TracePlan,
     display: Option<&mut XDisplay>,
     starts: OwnedFd,
     let_go: impl FnOnce(),

@@ -109,7 +109,7 @@ impl Finding {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct Diagnosis {
     ready: bool,
     kernel: String,
     page_size: usize,
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     findings.extend(speeds(&support, &SystemState::probe()));
     findings.push(disk_rates());
     let missing = |finding: &Finding| finding.needed && finding.state == State::No;
-    let report = Report {
+    let diagnosis = Diagnosis {
         ready: !findings.iter().any(missing),
         kernel: support.release,
         page_size: support.page_size,
@@ -132,11 +132,11 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         findings,
     };
     if args.json {
-        json::print(&report)?;
+        json::print(&diagnosis)?;
     } else {
-        print(&report)?;
+        print(&diagnosis)?;
     }
-    Ok(match report.ready {
+    Ok(match diagnosis.ready {
         true => Answer::Yes,
         false => Answer::No,
     })
@@ -459,20 +459,20 @@ fn user_namespaces(support: &KernelSupport) -> Finding {
     .cure(cure)
 }
 
-fn print(report: &Report) -> io::Result<()> {
+fn print(diagnosis: &Diagnosis) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     writeln!(
         out,
         "Linux {}, pages of {} bytes",
-        printable(&report.kernel),
-        report.page_size
+        printable(&diagnosis.kernel),
+        diagnosis.page_size
     )?;
-    match report.read_ahead {
+    match diagnosis.read_ahead {
         Some(bytes) => writeln!(out, "read-ahead of {} KiB in this directory", bytes >> 10)?,
         None => writeln!(out, "no read-ahead in this directory")?,
     }
     writeln!(out)?;
-    for finding in &report.findings {
+    for finding in &diagnosis.findings {
         let star = if finding.needed { "*" } else { "" };
         let line = format!(
             "{:<8}{:<24}{}",
@@ -485,7 +485,7 @@ fn print(report: &Report) -> io::Result<()> {
             writeln!(out, "        -> {cure}")?;
         }
     }
-    let answer = match report.ready {
+    let answer = match diagnosis.ready {
         true => "All that is needed (*) to start programs from images is there.",
         false => "Something that is needed (*) to start programs from images is missing.",
     };

@@ -54,7 +54,7 @@ pub struct Args {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report<'a> {
+struct Extraction<'a> {
     directory: std::borrow::Cow<'a, str>,
     #[serde(flatten)]
     summary: &'a ExtractSummary,
@@ -90,12 +90,12 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
-        let report = Report {
+        let extraction = Extraction {
             directory: args.target.to_string_lossy(),
             summary: &summary,
             seconds,
         };
-        let mut line = serde_json::to_vec(&report)?;
+        let mut line = serde_json::to_vec(&extraction)?;
         line.push(b'\n');
         io::stdout().lock().write_all(&line)?;
     } else if !args.quiet {

@@ -55,7 +55,7 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct WrittenHotPack<'a> {
     hot_pack: std::borrow::Cow<'a, str>,
     #[serde(flatten)]
     summary: &'a HotSummary,
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
-        let report = Report {
+        let report = WrittenHotPack {
             hot_pack: args.output.to_string_lossy(),
             summary: &summary,
             seconds,

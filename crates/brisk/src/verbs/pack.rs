@@ -242,7 +242,7 @@ fn parse_chmod(text: &str) -> anyhow::Result<(String, ModeChange)> {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report<'a> {
+struct WrittenImage<'a> {
     image: std::borrow::Cow<'a, str>,
     #[serde(flatten)]
     summary: &'a Summary,
@@ -313,7 +313,7 @@ pub fn report(written: &Written<'_>) -> anyhow::Result<()> {
         warnings.push(text);
     }
     if written.json {
-        let report = Report {
+        let report = WrittenImage {
             image: output.to_string_lossy(),
             summary,
             seconds,

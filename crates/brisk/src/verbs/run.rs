@@ -169,7 +169,7 @@ pub struct Args {
 /// What a launch is traced for.
 pub enum Traced<'a> {
     /// To compare it with a hot pack.
-    Audit(&'a Place),
+    Audit(&'a LocatedImage),
     /// To learn what it asks for of a directory.
     Learn {
         launch: &'a PlainLaunch,
@@ -182,9 +182,9 @@ pub enum Traced<'a> {
 /// Never comes back if the program starts, unless it is traced.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     start(args, |args, traced| match traced {
-        Traced::Audit(place) => match audit(args, place.at(args), &place.image)? {
+        Traced::Audit(located) => match audit(args, located.at(args), &located.image)? {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(place.explain(error)),
+            Err(error) => Err(located.explain(error)),
         },
         Traced::Learn {
             launch,
@@ -202,12 +202,12 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 }
 
 /// An image that is open, and where it is to be mounted if the arguments do not say so.
-pub struct Place {
+pub struct LocatedImage {
     image: Image,
     recorded: Option<PathBuf>,
 }
 
-impl Place {
+impl LocatedImage {
     fn of(args: &Args) -> anyhow::Result<Self> {
         // Opening an image and asking it starts no thread: the namespace needs there to be one only.
         let image = open_image(&args.image, args.offset)?;
@@ -251,11 +251,11 @@ pub fn start(
     if args.profile.is_none() && args.reading.is_given() {
         bail!("--disk and --budget are for a directory, or go with --profile; leave them out");
     }
-    let place = Place::of(args)?;
+    let located = LocatedImage::of(args)?;
     if args.audit {
-        return trace(args, Traced::Audit(&place));
+        return trace(args, Traced::Audit(&located));
     }
-    let (at, image) = (place.at(args), &place.image);
+    let (at, image) = (located.at(args), &located.image);
     let result = if args.kernel {
         // Before the mount, which may cover it.
         let profile = args
@@ -285,7 +285,7 @@ pub fn start(
     };
     match result {
         Ok(never) => match never {},
-        Err(error) => Err(place.explain(error)),
+        Err(error) => Err(located.explain(error)),
     }
 }
 

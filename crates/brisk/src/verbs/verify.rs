@@ -54,7 +54,7 @@ pub struct Args {
 
 /// What was found.
 #[derive(Debug, Default, Serialize)]
-struct Report {
+struct Verification {
     sound: bool,
     faults: Vec<Fault>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     hot_pack: Option<HotChecked>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hot_pack_beside: Option<Beside>,
+    hot_pack_beside: Option<HotPackFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rebuilt: Option<Rebuilt>,
 }
@@ -90,7 +90,7 @@ impl Fault {
 
 /// What was found of a hot pack in a file of its own.
 #[derive(Debug, Serialize)]
-struct Beside {
+struct HotPackFile {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
@@ -119,9 +119,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
                 if !args.json {
                     writeln!(io::stdout().lock(), "{}", printable(&fault.message))?;
                 }
-                Report {
+                Verification {
                     faults: vec![fault],
-                    ..Report::default()
+                    ..Verification::default()
                 }
             }
             _ => return Err(e),
@@ -144,7 +144,7 @@ fn is_corrupt(e: &anyhow::Error) -> bool {
     fault.is_some_and(|fault| fault.kind() == ErrorKind::Corrupt)
 }
 
-fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
+fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
     let rebuild = match args.rebuild {
         true => match Rebuild::new(image, &args.image.image) {
             // The check tells of it, and says more.
@@ -189,7 +189,7 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Report> {
         Some(rebuild) if faults.is_empty() => Some(rebuild?.run(image, args.quiet)?),
         _ => None,
     };
-    Ok(Report {
+    Ok(Verification {
         sound: faults.is_empty()
             && hot_pack_beside.as_ref().is_none_or(|beside| beside.sound)
             && rebuilt.is_none_or(|r| r.first_difference.is_none()),
@@ -235,7 +235,7 @@ fn check_beside(
     path: &Path,
     work: &Work,
     on_fault: &mut dyn FnMut(&mut Vec<Fault>, brisk_image::Error),
-) -> anyhow::Result<Beside> {
+) -> anyhow::Result<HotPackFile> {
     let mut faults = Vec::new();
     let checked = match HotPack::open(path, &Limits::default()) {
         Ok(pack) => Some(pack.verify(&Origin::image(image), work, |e| {
@@ -248,7 +248,7 @@ fn check_beside(
         Err(e) => return Err(e.into()),
     };
     let (name, path_bytes) = json::name(path);
-    Ok(Beside {
+    Ok(HotPackFile {
         path: name.into_owned(),
         path_bytes,
         sound: faults.is_empty(),
@@ -257,7 +257,7 @@ fn check_beside(
     })
 }
 
-fn print(image: &str, report: &Report) -> io::Result<()> {
+fn print(image: &str, report: &Verification) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if let Some(checked) = &report.checked {
         writeln!(

@@ -13,8 +13,8 @@ use super::request::{EndAnswer, JoinAnswer, Joinable, Role};
 use super::state::{NamespaceHandles, State};
 use crate::session::log::say;
 use crate::session::members::name_of;
+use crate::session::message::{FAILED, Message, receive, send_now};
 use crate::session::shared_mount_point::SharedMountPoint;
-use crate::session::wire::{FAILED, Message, receive, send_now};
 
 /// Programs that are named, at most: an answer is one packet.
 const MOST_LISTED: usize = 256;

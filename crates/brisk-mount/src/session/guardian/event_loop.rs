@@ -17,7 +17,7 @@ use super::state::{Peer, State};
 /// What became readable. The numbers are indices of peers and images. A server is named by its
 /// process too: the first of several signs of its death lets another take its place.
 #[derive(Clone, Copy)]
-enum Source {
+enum Readable {
     Listener,
     Peer(usize),
     Program,
@@ -41,20 +41,20 @@ impl State {
         let mut closed = Vec::new();
         for source in readable {
             match source {
-                Source::Listener => self.accept(now)?,
-                Source::Peer(index) => {
+                Readable::Listener => self.accept(now)?,
+                Readable::Peer(index) => {
                     if !self.hear(index, now) {
                         closed.push(index);
                     }
                 }
-                Source::Program => {
+                Readable::Program => {
                     self.program = None;
                     self.lifetime.programs_changed();
                 }
-                Source::ServerSocket(index, pid) => self.hear_server(index, pid, now),
-                Source::ServerDeath(index, pid) => self.bury_server(index, pid, now),
-                Source::LearnerDeath(pid) => self.learners.bury(pid),
-                Source::WatchdogDeath => self.bury_watchdog(now),
+                Readable::ServerSocket(index, pid) => self.hear_server(index, pid, now),
+                Readable::ServerDeath(index, pid) => self.bury_server(index, pid, now),
+                Readable::LearnerDeath(pid) => self.learners.bury(pid),
+                Readable::WatchdogDeath => self.bury_watchdog(now),
             }
         }
         // From the last, so that the other numbers stay right.
@@ -78,35 +78,35 @@ impl State {
     }
 
     /// What is readable, within the time until the next thing is due.
-    fn wait(&self) -> io::Result<Vec<Source>> {
+    fn wait(&self) -> io::Result<Vec<Readable>> {
         let mut watched = Vec::new();
         if let Some(listener) = self.listener.socket()
             && self.joinable().is_open()
             && self.shortage.until().is_none()
         {
-            watched.push((listener, Source::Listener));
+            watched.push((listener, Readable::Listener));
         }
         for (index, peer) in self.peers.iter().enumerate() {
-            watched.push((&peer.socket, Source::Peer(index)));
+            watched.push((&peer.socket, Readable::Peer(index)));
         }
-        watched.extend(self.program.iter().map(|fd| (fd, Source::Program)));
+        watched.extend(self.program.iter().map(|fd| (fd, Readable::Program)));
         for (index, image) in self.images.iter().enumerate() {
             if let Some(server) = &image.servers.current {
-                watched.push((&server.socket, Source::ServerSocket(index, server.pid)));
-                watched.push((&server.process, Source::ServerDeath(index, server.pid)));
+                watched.push((&server.socket, Readable::ServerSocket(index, server.pid)));
+                watched.push((&server.process, Readable::ServerDeath(index, server.pid)));
                 watched.extend(
                     server
                         .thread
                         .iter()
-                        .map(|thread| (thread, Source::ServerDeath(index, server.pid))),
+                        .map(|thread| (thread, Readable::ServerDeath(index, server.pid))),
                 );
             }
         }
         for (process, pid) in self.learners.watched() {
-            watched.push((process, Source::LearnerDeath(pid)));
+            watched.push((process, Readable::LearnerDeath(pid)));
         }
         let watchdog = self.watchdog.iter();
-        watched.extend(watchdog.map(|watchdog| (&watchdog.process, Source::WatchdogDeath)));
+        watched.extend(watchdog.map(|watchdog| (&watchdog.process, Readable::WatchdogDeath)));
         let mut fds: Vec<_> = watched
             .iter()
             .map(|(fd, _)| PollFd::new(*fd, PollFlags::IN))

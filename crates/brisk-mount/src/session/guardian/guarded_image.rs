@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::supervisor::{Reason, Remedy, Supervisor};
 use crate::session::log::say;
+use crate::session::message::{Message, receive, send_now};
 use crate::session::mount_handle::MountHandle;
 use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::Server;
-use crate::session::wire::{Message, receive, send_now};
 use crate::{FuseConnection, ServeOptions};
 
 /// How long a server may take to say what it has counted.

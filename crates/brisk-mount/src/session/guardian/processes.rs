@@ -14,9 +14,9 @@ use super::state::State;
 use super::supervisor::{Reason, Remedy};
 use super::watchdog::{self, AfterEnd, Watchdog};
 use crate::session::log::say;
+use crate::session::message::{Message, receive};
 use crate::session::recorded_launch::RecordedLaunch;
-use crate::session::server::{Server, Task};
-use crate::session::wire::{Message, receive};
+use crate::session::server::{Server, ServerTask};
 use crate::syscalls::start_child;
 
 impl State {
@@ -90,7 +90,7 @@ impl State {
         drop(image.servers);
         // The name is for people; a failure changes nothing else.
         rustix::thread::set_name(c"brisk-server").ok();
-        let task = Task {
+        let task = ServerTask {
             socket,
             connection: image.connection,
             image: image.image,

@@ -21,7 +21,7 @@ const FAILED: &str = "failed";
 const NONE: &str = "-";
 
 /// The pipe.
-pub(super) struct Report;
+pub(super) struct TracerMessage;
 
 /// What a failed tracer tells.
 pub(super) struct Failure {
@@ -61,7 +61,7 @@ impl Failure {
     }
 }
 
-impl Report {
+impl TracerMessage {
     pub(super) fn write(to: OwnedFd, result: &Result<Traced, Failure>) -> io::Result<()> {
         let mut to = BufWriter::new(File::from(to));
         match result {

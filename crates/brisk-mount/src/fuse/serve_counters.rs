@@ -6,7 +6,7 @@ use crate::hot_pack::fill_counts::{FillCounters, FillCounts};
 
 /// What a server has done, counted by all of its threads.
 #[derive(Debug)]
-pub struct Served {
+pub struct ServeCounters {
     requests: [AtomicU64; op::END as usize],
     resent: AtomicU64,
     read: AtomicU64,
@@ -34,19 +34,19 @@ const OPERATIONS: [(&str, &[u32]); 10] = [
 /// What the others are called.
 const OTHER: &str = "other";
 
-/// The place of each code in [`OPERATIONS`].
-const PLACES: [usize; op::END as usize] = {
-    let mut places = [OPERATIONS.len(); op::END as usize];
+/// The row of each code in [`OPERATIONS`].
+const ROWS: [usize; op::END as usize] = {
+    let mut rows = [OPERATIONS.len(); op::END as usize];
     let mut operation = 0;
     while operation < OPERATIONS.len() {
         let mut code = 0;
         while code < OPERATIONS[operation].1.len() {
-            places[OPERATIONS[operation].1[code] as usize] = operation;
+            rows[OPERATIONS[operation].1[code] as usize] = operation;
             code += 1;
         }
         operation += 1;
     }
-    places
+    rows
 };
 
 /// How often something took how long: a count for each quarter of each doubling of nanoseconds.
@@ -59,7 +59,7 @@ impl Times {
     }
 
     /// The count that stands for `nanos`: the highest bit that is set, and the two below it.
-    fn place(nanos: u64) -> usize {
+    fn row(nanos: u64) -> usize {
         let nanos = nanos.max(4);
         let doublings = nanos.ilog2();
         // Less than 64 doublings, and 4 quarters.
@@ -67,7 +67,7 @@ impl Times {
     }
 
     fn add(&self, nanos: u64) {
-        if let Some(count) = self.0.get(Self::place(nanos)) {
+        if let Some(count) = self.0.get(Self::row(nanos)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -83,14 +83,14 @@ impl Times {
         let of = |percent: u64| {
             let rank = (all * percent).div_ceil(100);
             let mut sum = 0;
-            let place = counts.iter().position(|count| {
+            let row = counts.iter().position(|count| {
                 sum += count;
                 sum >= rank && rank > 0
             });
             // The middle of what the count stands for.
-            place.map_or(0, |place| {
-                let quarter = (1u64 << (place / 4)) / 4;
-                (1u64 << (place / 4)) + quarter * (place as u64 % 4) + quarter / 2
+            row.map_or(0, |row| {
+                let quarter = (1u64 << (row / 4)) / 4;
+                (1u64 << (row / 4)) + quarter * (row as u64 % 4) + quarter / 2
             })
         };
         let percentiles = Percentiles {
@@ -125,7 +125,7 @@ pub struct OperationTimes {
     pub times: Percentiles,
 }
 
-impl Default for Served {
+impl Default for ServeCounters {
     fn default() -> Self {
         Self {
             requests: [const { AtomicU64::new(0) }; op::END as usize],
@@ -139,10 +139,10 @@ impl Default for Served {
     }
 }
 
-/// [`Served`] at one moment.
+/// [`ServeCounters`] at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ServedCounts {
+pub struct ServeCounts {
     /// Requests of every kind.
     pub requests: u64,
     /// Requests that the kernel sent again, as their server had died.
@@ -171,15 +171,15 @@ pub struct ServedCounts {
     pub fill: FillCounts,
 }
 
-impl Served {
+impl ServeCounters {
     /// The counts now.
-    pub fn counts(&self) -> ServedCounts {
+    pub fn counts(&self) -> ServeCounts {
         let of = |opcode: u32| {
             self.requests
                 .get(opcode as usize)
                 .map_or(0, |count| count.load(Ordering::Relaxed))
         };
-        ServedCounts {
+        ServeCounts {
             requests: (0..op::END).map(of).sum(),
             lookups: of(op::LOOKUP),
             getattrs: of(op::GETATTR),
@@ -223,9 +223,9 @@ impl Served {
 
     /// Takes note that a request of this code, begun then, was answered now.
     pub(super) fn took(&self, opcode: u32, begun: Instant) {
-        let place = PLACES.get(opcode as usize).copied();
-        // Of each place there are times.
-        let Some(times) = self.times.get(place.unwrap_or(OPERATIONS.len())) else {
+        let row = ROWS.get(opcode as usize).copied();
+        // Of each row there are times.
+        let Some(times) = self.times.get(row.unwrap_or(OPERATIONS.len())) else {
             return;
         };
         times.add(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -269,8 +269,8 @@ mod tests {
 
     #[test]
     fn each_operation_has_times_of_its_own() {
-        let served = Served::default();
-        assert_eq!(served.times(), []);
+        let counters = ServeCounters::default();
+        assert_eq!(counters.times(), []);
         let codes = [
             op::READ,
             op::OPENDIR,
@@ -280,9 +280,13 @@ mod tests {
             op::READ,
         ];
         for code in codes {
-            served.took(code, Instant::now());
+            counters.took(code, Instant::now());
         }
-        let found: Vec<_> = served.times().iter().map(|o| (o.name, o.answers)).collect();
+        let found: Vec<_> = counters
+            .times()
+            .iter()
+            .map(|o| (o.name, o.answers))
+            .collect();
         assert_eq!(found, [("open", 2), ("read", 2), ("other", 2)]);
     }
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::channel::Channel;
 use super::neighbours::Neighbours;
 use super::node::{Fail, Nodes};
-use super::served::Served;
+use super::serve_counters::ServeCounters;
 use crate::whole_pages::whole_pages;
 
 /// Blocks whose rest waits to be stored at most, each of which is in memory as long; behind more of them,
@@ -48,7 +48,7 @@ pub(super) struct Answered {
 /// That one never answers requests: a store waits, uninterruptibly, for the answers to reads of the
 /// pages that it is for.
 #[derive(Default)]
-pub(super) struct Ahead {
+pub(super) struct ReadAhead {
     queue: Mutex<Queue>,
     changed: Condvar,
     pub(super) neighbours: Neighbours,
@@ -81,7 +81,7 @@ struct Queue {
     ended: bool,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Takes note of a read.
     pub(super) fn follow(&self, answered: Answered) {
         if let Some(block) = answered.reader.shared_block() {
@@ -108,7 +108,7 @@ impl Ahead {
         }
     }
 
-    /// Makes [`Ahead::run`] end.
+    /// Makes [`ReadAhead::run`] end.
     pub(super) fn end(&self) {
         let mut queue = self.lock();
         queue.ended = true;
@@ -118,14 +118,14 @@ impl Ahead {
         self.changed.notify_all();
     }
 
-    /// Follows reads up until [`Ahead::end`].
-    pub(super) fn run(&self, channel: Channel<'_>, nodes: Nodes<'_>, served: &Served) {
-        self.follow_up(channel, nodes, served);
+    /// Follows reads up until [`ReadAhead::end`].
+    pub(super) fn run(&self, channel: Channel<'_>, nodes: Nodes<'_>, counters: &ServeCounters) {
+        self.follow_up(channel, nodes, counters);
         // Nobody takes what is queued any more.
         self.end();
     }
 
-    fn follow_up(&self, channel: Channel<'_>, nodes: Nodes<'_>, served: &Served) {
+    fn follow_up(&self, channel: Channel<'_>, nodes: Nodes<'_>, counters: &ServeCounters) {
         // What fails here is asked for and fails again when somebody wants it, and is told then. A
         // node that the kernel dropped (ENOENT) wants nothing.
         let goes_on = |stored: Result<(), Errno>| {
@@ -140,14 +140,14 @@ impl Ahead {
                 Task::Rest(rest) => rest
                     .ranges
                     .iter()
-                    .all(|range| goes_on(rest.store(range, channel, served))),
+                    .all(|range| goes_on(rest.store(range, channel, counters))),
                 Task::Whole(files) => files.into_iter().all(|nodeid| {
                     let reader = nodes.file(nodeid).map_err(|fail| match fail {
                         Fail::Errno(errno) => errno,
                         Fail::Image(_) => Errno::IO,
                     });
                     goes_on(reader.and_then(|reader| {
-                        store(nodeid, &reader, 0..reader.len(), channel, served)
+                        store(nodeid, &reader, 0..reader.len(), channel, counters)
                     }))
                 }),
             };
@@ -228,13 +228,13 @@ impl Rest {
         &self,
         range: &Range<u64>,
         channel: Channel<'_>,
-        served: &Served,
+        counters: &ServeCounters,
     ) -> Result<(), Errno> {
         let Self { nodeid, reader, .. } = self;
         let beside = reader.piece_beside(&self.piece, self.offset, range.clone());
         match beside.as_ref().and_then(Piece::as_slice) {
-            Some(bytes) => store_bytes(*nodeid, range.start, bytes, channel, served),
-            None => store(*nodeid, reader, range.clone(), channel, served),
+            Some(bytes) => store_bytes(*nodeid, range.start, bytes, channel, counters),
+            None => store(*nodeid, reader, range.clone(), channel, counters),
         }
     }
 }
@@ -268,7 +268,7 @@ fn store(
     reader: &FileReader,
     mut range: Range<u64>,
     channel: Channel<'_>,
-    served: &Served,
+    counters: &ServeCounters,
 ) -> Result<(), Errno> {
     while range.start < range.end {
         let left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
@@ -279,7 +279,7 @@ fn store(
             // Holes are made as quickly as they are asked for.
             break;
         };
-        store_bytes(nodeid, range.start, bytes, channel, served)?;
+        store_bytes(nodeid, range.start, bytes, channel, counters)?;
         range.start += bytes.len() as u64;
     }
     Ok(())
@@ -291,11 +291,11 @@ fn store_bytes(
     mut offset: u64,
     bytes: &[u8],
     channel: Channel<'_>,
-    served: &Served,
+    counters: &ServeCounters,
 ) -> Result<(), Errno> {
     for bytes in bytes.chunks(STORE) {
         channel.store(nodeid, offset, &[IoSlice::new(bytes)])?;
-        served.stored(bytes.len() as u64);
+        counters.stored(bytes.len() as u64);
         offset += bytes.len() as u64;
     }
     Ok(())
