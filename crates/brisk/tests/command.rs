@@ -130,7 +130,10 @@ fn without_the_lab_brisk_says_how_to_get_it() {
     let pages = sandbox.path("pages");
     assert_eq!(said(&["man", pages.to_str().unwrap()]).code, 0);
     let page = std::fs::read_to_string(pages.join("brisk-lab.1")).unwrap();
-    assert!(page.contains("This is the program brisk\\-lab"), "{page}");
+    assert!(
+        page.contains("brisk becomes the program brisk\\-lab"),
+        "{page}"
+    );
 }
 
 #[test]
