@@ -1,4 +1,4 @@
-//! `fusermount3`, the set-user-id helper of libfuse that mounts for whoever may not.
+//! `fusermount3`, the set-user-id helper of libfuse that mounts for ordinary users.
 //!
 //! It is started with one end of a socket, mounts, and sends the opened `/dev/fuse` through it
 //! (libfuse, `lib/mount.c` and `util/fusermount.c`). Its standard input serves as that end, so that

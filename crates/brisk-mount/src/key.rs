@@ -1,4 +1,4 @@
-//! Which runs share a session.
+//! What two runs or launches must have in common to share something.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,16 +15,16 @@ use brisk_io::ReadAt;
 /// Bytes of the start of an image that tell it from another: its superblock.
 const SUPERBLOCK: usize = 96;
 
-/// Everything that two runs must have in common to share a session.
+/// Everything that two runs must have in common to share a session, or two launches to share what is learned.
 ///
-/// The parts are what the program sees (images, places, options), and who sees it: the user, the
-/// group, and the namespaces and root directory that the run comes from, since a session can be
-/// joined only from where it was made.
+/// For a session, the parts are what the program sees (images, places, options) and where the run comes
+/// from: its user, group, namespaces and root directory. A session can be joined only from where it was
+/// made.
 #[derive(Clone)]
 pub(crate) struct Key(Vec<u8>);
 
 impl Key {
-    /// Of the calling process.
+    /// For a session of the calling process.
     pub(crate) fn new() -> io::Result<Self> {
         let mut key = Self(Vec::new());
         key.add(env!("CARGO_PKG_VERSION").as_bytes());
@@ -39,7 +39,7 @@ impl Key {
         Ok(key)
     }
 
-    /// Of launches, whoever they are of.
+    /// For what launches have in common, whatever user and session they belong to.
     pub(crate) fn of_launches() -> Self {
         Self(Vec::new())
     }
@@ -75,8 +75,8 @@ impl Key {
         self.add(path.map_or(OsStr::new(""), Path::as_os_str).as_bytes());
     }
 
-    /// A name for files: 128 bits. All that share a directory belong to one user, who gains
-    /// nothing by two of them being alike.
+    /// A name for files: 128 bits. All names in a directory belong to one user, who gains nothing by making
+    /// two of them alike.
     pub(crate) fn name(&self) -> String {
         let half = |start: u8| {
             let mut hasher = DefaultHasher::new();

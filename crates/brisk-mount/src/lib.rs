@@ -8,10 +8,10 @@ A session stands on [`serve`], which answers the requests of a [`FuseConnection`
 root nor a kernel that can read the image; [`sessions`] lists them. [`Launch`] starts a program through
 the kernel's mount alone, on a [`LoopDevice`]. [`KernelSupport`] says what the running kernel allows.
 
-[`Trace`] starts a program from an image and from plain directories, and records what it asks for
-by serving them; [`SystemTrace`] records by the kernel's events what it reads of the whole system.
-[`Replay`] has the kernel read what was recorded, from wherever it is now, and [`BackgroundReplay`] does that
-while the calling process becomes a program.
+[`Trace`] serves an image or plain directories to a program and records what it asks for;
+[`SystemTrace`] records by the kernel's events what it reads of the whole system. [`Replay`] has the
+kernel read what was recorded, wherever the files are now, and [`BackgroundReplay`] does that while the
+calling process becomes a program.
 
 # Where decisions are
 
@@ -61,10 +61,10 @@ let never = session.exec(|place| eprintln!("mounted for all on {}", place.displa
 
 # Trust
 
-Of an image that the kernel mounts, this crate reads the first 96 bytes only, and each value is
-checked before use. The kernel reads the rest: mount images of strangers only where the kernel's
-SquashFS may be exposed to them. An image that [`serve`] serves is read by `brisk-image`, in the
-process, and the kernel sees no byte of its format.
+This crate reads only the first 96 bytes of an image that the kernel mounts, and checks each value before
+use. The kernel reads the rest: mount images of strangers only where you would expose the kernel's
+SquashFS to them. `brisk-image` reads an image that [`serve`] serves, in the process, and the kernel sees
+no byte of its format.
 
 # What this crate does not do
 

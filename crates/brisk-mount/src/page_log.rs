@@ -1,10 +1,10 @@
-//! What a fill stored when, and what the kernel asked for meanwhile, or what a replay asked for: for
-//! those who draw it.
+//! A log of what a fill stored and the kernel asked for, or of what a replay asked for, with times. Timelines
+//! are drawn from it.
 //!
-//! It is kept in memory and written when its server or the replay ends, so that it takes next to no time
-//! from the launch. In the file, each record ends with a zero byte: `ahead` or `asked`, the time, the
-//! first page, how many, and the path, which is missing for a file that the pack has not. The last is `end`.
-//! Before it, where not all was kept, is `left out`, and how many records there would be more.
+//! The log is kept in memory and written when its server or the replay ends, so that it takes next to no time
+//! from the launch. In the file, each record ends with a zero byte. A record is `ahead` or `asked`, the time,
+//! the first page, the number of pages, and the path, which is missing for a file that the pack lacks. The
+//! last record is `end`. If not all events were kept, the one before it is `left out` with their number.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -34,13 +34,13 @@ const END: &[u8] = b"end";
 pub struct PageEvent {
     /// When, by the system's monotonic clock.
     pub at: Duration,
-    /// They were stored, or asked for, ahead of the program; otherwise somebody waited for them.
+    /// Whether they were stored or asked for ahead of the program. Otherwise a program waited for them.
     pub ahead: bool,
     /// The first page of 4 KiB.
     pub first: u64,
     /// How many.
     pub count: u64,
-    /// The file's path in its tree; none of a file of which the pack has nothing.
+    /// The file's path in its tree; none for a file that the pack lacks.
     pub path: Option<PathBuf>,
 }
 
@@ -118,7 +118,7 @@ impl PageLog {
         self.paths.get_or_init(|| paths.collect());
     }
 
-    /// Takes note of `pages` of a file.
+    /// Adds an event of `pages` of a file.
     pub(crate) fn add(&self, ahead: bool, file: u64, pages: Range<u64>) {
         let now = clock_gettime(ClockId::Monotonic);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -136,7 +136,7 @@ impl PageLog {
         }
     }
 
-    /// Writes all. Who reads it finds no end if that fails.
+    /// Writes the whole log. If that fails, its reader finds no end.
     pub(crate) fn write(&self) -> std::io::Result<()> {
         let mut out = BufWriter::new(&self.file);
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);

@@ -107,7 +107,7 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// An argument that is a number in the place of a pointer, as three ioctls of loop devices want it.
+/// An argument that is a number and not a pointer, as three ioctls of loop devices want it.
 struct Number<const OPCODE: Opcode>(usize);
 
 // SAFETY: implemented for use with LOOP_SET_FD, LOOP_SET_DIRECT_IO and LOOP_SET_BLOCK_SIZE, all in
@@ -310,7 +310,7 @@ pub(crate) fn start_detached(
     loop {
         match waitpid(Some(between), WaitOptions::empty()) {
             Ok(Some((_, status))) if status.exit_status() == Some(0) => return Ok(()),
-            // Whoever started this process may have chosen that children leave no status.
+            // Children leave no status if the process that started this one chose so.
             Err(Errno::CHILD) => return Ok(()),
             Err(Errno::INTR) => {}
             Ok(_) => return Err(Errno::AGAIN.into()),
@@ -403,7 +403,7 @@ pub fn ignore_requests_to_end() {
     }
 }
 
-/// Has the status of children be there to be waited for, which a parent may have chosen otherwise.
+/// Makes children leave a status to be waited for. The parent may have chosen otherwise.
 pub(crate) fn keep_children() {
     // SAFETY: SIG_DFL is no function of ours, and SIGCHLD a signal whose handling may be set, so the call does
     // not fail.

@@ -135,7 +135,7 @@ pub fn write_manual(manual: &Manual, lab: Option<Command>) -> anyhow::Result<Ans
     manual.write(Brisk::command(), lab)
 }
 
-/// True if whoever read our output went away, as `head` does: that is not a fault.
+/// True if the reader of our output went away, as `head` does: that is not a fault.
 fn is_broken_pipe(e: &anyhow::Error) -> bool {
     e.chain().any(|cause| {
         cause

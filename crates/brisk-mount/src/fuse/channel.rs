@@ -47,7 +47,7 @@ impl Channel<'_> {
         let n = loop {
             match rustix::io::read(self.0, &mut *buf) {
                 Ok(n) => break n,
-                // ENOENT: who asked gave up before the request was read.
+                // ENOENT: the asker gave up before the request was read.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Err(e) => return Err(e),
@@ -67,7 +67,7 @@ impl Channel<'_> {
         self.reply_bytes(unique, value.as_bytes())
     }
 
-    /// Answers with `bytes`, of which there may be none.
+    /// Answers with `bytes`, which may be empty.
     pub(super) fn reply_bytes(self, unique: u64, bytes: &[u8]) -> Result<(), Errno> {
         let header = out_header(bytes.len(), 0, unique)?;
         answered(self.write(&[IoSlice::new(header.as_bytes()), IoSlice::new(bytes)]))
@@ -139,8 +139,8 @@ impl FillTarget for Channel<'_> {
     }
 }
 
-/// Nobody waits any longer for an answer that comes with ENOENT (given up, or answered by another
-/// server), nor after the end, which the next [`Channel::receive`] sees.
+/// An error that says that nobody waits for this answer is none: ENOENT where the asker gave up or another
+/// server has answered, and the end of the connection, which the next [`Channel::receive`] sees.
 fn answered(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(()),

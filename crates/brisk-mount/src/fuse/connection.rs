@@ -43,9 +43,9 @@ const CONGESTED: u16 = 48;
 
 /// A FUSE connection after INIT: its channels and what was agreed.
 ///
-/// As long as one process has the connection, the file system is there. So whoever starts servers
-/// keeps it: a server that dies leaves its requests unanswered, and the next one on the same
-/// connection answers them ([`FuseConnection::resend`]).
+/// As long as one process has the connection, the file system is there. So the process that starts servers
+/// keeps it too: a server that dies leaves its requests unanswered, and the next one on the same connection
+/// answers them ([`FuseConnection::resend`]).
 ///
 /// A process that holds a connection must have no file of the mount open, nor be in it with its
 /// working directory, root or program: its end would wait for an answer that only it can give.
@@ -60,7 +60,7 @@ pub struct FuseConnection {
     ///    [`FuseConnection::keep_to_storing`].
     channels: Vec<OwnedFd>,
     agreed: u64,
-    /// Held open by whoever may answer: see [`FuseConnection::hold`].
+    /// Open in each process that may answer: see [`FuseConnection::hold`].
     lifeline: Option<OwnedFd>,
 }
 
@@ -147,25 +147,24 @@ impl FuseConnection {
     /// Says by the lifeline that the kernel has ended the connection: nobody waits for an answer.
     pub(crate) fn say_it_ended(&self) {
         if let Some(lifeline) = &self.lifeline {
-            // A pipe has room for it, and whoever does not hear it finds nothing to abort.
+            // A pipe has room for it, and a watchdog that does not hear it finds nothing to abort.
             rustix::io::write(lifeline, &[0]).ok();
         }
     }
 
-    /// Leaves to the calling thread, and to those that it will start, no channel but
-    /// [`FuseConnection::storing`], and not what the connection holds.
+    /// Closes all channels but [`FuseConnection::storing`], and the lifeline, in the calling thread and those
+    /// that it will start.
     ///
-    /// A store or a look-up waits, unkillably, for the answer to what others have asked, and the
-    /// descriptors of a thread that waits stay open. If server and guardian are killed at once, the
-    /// channel from which a request was read has to be closed by that for the request to fail, and
-    /// the thread and the asker to go on. A request that nobody had read fails when the connection
-    /// is aborted, by who sees the lifeline end.
+    /// A store or a look-up waits, unkillably, for the answers to other requests, and a thread that waits
+    /// keeps its descriptors open. If server and guardian are killed at once, a request that was read fails
+    /// only when the channel closes that it was read from. So this thread must not hold that channel open. A
+    /// request that was not read fails when the watchdog sees the lifeline end and aborts the connection.
     pub(super) fn keep_to_storing(&self) {
         let answering = match self.channels.len() {
             1 => &[],
             _ => self.answering(),
         };
-        // Before Linux 5.9 nobody can, and nothing but that case depends on it.
+        // Linux before 5.9 cannot do this. Nothing but that case depends on it.
         close_in_this_thread(answering.iter().chain(&self.lifeline)).ok();
     }
 

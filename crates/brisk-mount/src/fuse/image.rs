@@ -49,7 +49,7 @@ impl<'a> ServedImage<'a> {
 }
 
 impl ServedImage<'_> {
-    /// Takes note that the kernel is about to know a node.
+    /// Records that the kernel is about to know a node.
     fn known(&self, inode: &Inode, nodeid: u64) {
         if let Some(ahead) = &self.ahead
             && let Some(block) = self.nodes.image.shared_block(inode)

@@ -1,16 +1,16 @@
 //! Answers the kernel's FUSE requests from an image.
 //!
-//! Nothing in an image changes, so the kernel is told to keep whatever it is told: names, absent
-//! names too, attributes, listings, targets of links and contents. A node of the file system is
-//! an inode's place in the image, so that no table of nodes exists: memory stays flat, and a server
-//! that takes the place of a dead one knows every node that the kernel holds.
+//! Nothing in an image changes, so the kernel is told to keep every answer: names, absent names too,
+//! attributes, listings, targets of links and contents. A node of the file system is the place of an inode in
+//! the image, so that no table of nodes exists. Memory stays flat, and a server that replaces a dead one knows
+//! every node that the kernel holds.
 //!
-//! [`channel`] carries requests and answers, [`connection`] agrees on the protocol once,
-//! [`server`] answers on some threads with what a [`file_system`] says, and [`recorder`] takes note
-//! of it where a launch is recorded. [`image`] is the file system, with [`node`] and [`listing`];
-//! [`read_ahead`] has another thread do what would be asked for next, of the same file and of its
-//! [`neighbours`], and a [`Fill`](crate::hot_pack::fill::Fill) does so from a hot pack. [`directory`] is another
-//! file system, for recording what a launch from a plain tree asks for.
+//! [`channel`] carries requests and answers, and [`connection`] agrees on the protocol once. Threads of
+//! [`server`] answer with what a [`file_system`] says, and a [`recorder`] records the requests of a launch.
+//! [`image`] is the file system of an image, with [`node`] and [`listing`]; [`directory`] is that of a plain
+//! tree whose launch is recorded. Other threads store what will be asked for next: [`read_ahead`] from blocks
+//! that were decoded, with files that are [`neighbours`] in them, and a
+//! [`Fill`](crate::hot_pack::fill::Fill) from a hot pack.
 
 pub(crate) mod channel;
 pub(crate) mod connection;

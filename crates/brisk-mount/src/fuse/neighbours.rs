@@ -1,14 +1,14 @@
 //! Small files that share a block.
 //!
-//! A block that was decoded for one of them has the others in it: those that the kernel knows go
-//! into the page cache too, where they cost no request. Who reads a directory's files one after the
-//! other asks for one of each block.
+//! A block that was decoded for one file holds others too. Those that the kernel knows go into the page
+//! cache at once, where they cost no request. A program that reads the files of a directory in turn then asks
+//! for one file of each block.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files that are known at most, which take some tens of bytes each. Later ones are read when they
-/// are asked for.
+/// Files that are remembered at most, at some tens of bytes each. Later ones are read when they are asked
+/// for.
 const FILES: usize = 1 << 18;
 
 /// The files of each shared block that the kernel knows and that were neither read nor stored.
@@ -32,8 +32,8 @@ impl Neighbours {
         }
     }
 
-    /// The others in the block of a file that was read, in the order of their inodes. They are not
-    /// given again.
+    /// The other files in the block of a file that was read, in the order of their inodes. Each is given
+    /// once.
     pub(super) fn take(&self, block: u32, nodeid: u64) -> Vec<u64> {
         let mut known = self.lock();
         let Some(mut nodes) = known.by_block.remove(&block) else {

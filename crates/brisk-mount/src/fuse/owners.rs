@@ -1,7 +1,7 @@
-/// Who owns what is in an image, as a mount shows it.
+/// Which owners a mount shows for the files of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owners {
-    /// Who the image says. In a user namespace that does not know them, their files cannot be
+    /// Those that the image records. In a user namespace that does not know them, their files cannot be
     /// used: EOVERFLOW.
     AsStored,
     /// One user and one group, whatever the image says.

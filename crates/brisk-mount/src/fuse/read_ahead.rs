@@ -1,8 +1,8 @@
-//! Having ready what will be asked for next.
+//! Storing what will be asked for next.
 //!
-//! A block has to be decoded whole for any part of it, and programs read what stands close
-//! together: so the rest of a block that was decoded goes into the page cache at once, where it
-//! costs no further request, be it of the same file or of small files that share the block.
+//! A block is decoded whole for any part of it, and programs read data that is close together. So the rest of
+//! a decoded block goes into the page cache at once, where it costs no further request: the rest of the same
+//! file, or the small files that share the block.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -19,15 +19,14 @@ use super::node::{Fail, Nodes};
 use super::serve_counters::ServeCounters;
 use crate::whole_pages::whole_pages;
 
-/// Blocks whose rest waits to be stored at most, each of which is in memory as long; behind more of them,
-/// the oldest are stale.
+/// Blocks whose rest may wait to be stored. Each stays in memory as long, and behind more of them the oldest
+/// would come too late.
 const WAITING: usize = 32;
 
-/// Blocks that are remembered as followed up, so that each of the many reads of a block does not
-/// store it again.
+/// Blocks that are remembered as stored, so that the many reads of a block do not each store it again.
 const REMEMBERED: usize = 512;
 
-/// Bytes that one store takes. The pages it is for are locked one after the other while it runs.
+/// Bytes of one store. It locks its pages one after the other while it runs.
 const STORE: usize = 128 << 10;
 
 /// A read that was answered.
@@ -43,10 +42,10 @@ pub(super) struct Answered {
     pub(super) alone: bool,
 }
 
-/// The queue between the threads that answer and the one that follows up.
+/// The queue between the threads that answer and the one that stores.
 ///
-/// That one never answers requests: a store waits, uninterruptibly, for the answers to reads of the
-/// pages that it is for.
+/// The storing thread never answers requests: a store waits, uninterruptibly, for the answers to reads of its
+/// pages.
 #[derive(Default)]
 pub(super) struct ReadAhead {
     queue: Mutex<Queue>,
@@ -82,7 +81,7 @@ struct Queue {
 }
 
 impl ReadAhead {
-    /// Takes note of a read.
+    /// Follows a read that was answered.
     pub(super) fn follow(&self, answered: Answered) {
         if let Some(block) = answered.reader.shared_block() {
             let others = self.neighbours.take(block, answered.nodeid);
@@ -93,7 +92,7 @@ impl ReadAhead {
             return;
         }
         let rests = answered.rests();
-        // What was read whole is not worth waking anybody.
+        // A block that was read whole has no rest.
         if rests.is_empty() {
             return;
         }

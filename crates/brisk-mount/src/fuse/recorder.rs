@@ -16,23 +16,23 @@ use super::listing::entries;
 use super::wire::{EntryOut, ROOT};
 
 /// What a recording in the server of a session may hold: requests, bytes of names, and nodes with
-/// their names. Together they take 30 MB at most, of which a launch like Chromium's uses a fifth.
+/// their names. Together they take 30 MB at most. A launch like Chromium's uses a fifth of that.
 const BRIEF: (usize, usize, usize) = (1 << 17, 4 << 20, 1 << 17);
 
-/// A launch that is being recorded, over all that it is served.
+/// A launch that is being recorded, by all servers together.
 #[derive(Debug)]
 pub struct Recording {
     started: Instant,
     /// None when the recording was cut.
     builder: Mutex<Option<ProfileBuilder>>,
-    /// It was cut: for who would rather not wait for the lock to find out.
+    /// Whether it was cut. This can be read without waiting for the lock.
     over: AtomicBool,
     /// Nodes whose names each recorder keeps.
     most_nodes: usize,
     recorders: Mutex<Vec<Arc<Recorder>>>,
 }
 
-/// Takes note of what one server is asked: see [`ServeOptions::recorder`](super::options::ServeOptions).
+/// Records what one server is asked: see [`ServeOptions::recorder`](super::options::ServeOptions).
 #[derive(Debug)]
 pub struct Recorder {
     recording: Arc<Recording>,

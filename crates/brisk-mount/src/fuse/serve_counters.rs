@@ -221,7 +221,7 @@ impl ServeCounters {
         }
     }
 
-    /// Takes note that a request of this code, begun then, was answered now.
+    /// Counts the time of a request of this code that began then and was answered now.
     pub(super) fn took(&self, opcode: u32, begun: Instant) {
         let row = ROWS.get(opcode as usize).copied();
         // Of each row there are times.

@@ -25,7 +25,7 @@ pub enum PackCandidate {
         path: PathBuf,
         /// The file.
         file: File,
-        /// Why somebody may have made it who could not have made the image. It is not used then.
+        /// Why the file may be by somebody else than the makers of the image. It is not used then.
         distrusted: Option<String>,
     },
     /// Behind the image.

@@ -356,7 +356,7 @@ mod tests {
         }
     }
 
-    /// An image of two files whose pack has all of their pages, and the tree in the place of its mount.
+    /// An image of two files whose pack has all of their pages. The tree stands for its mount.
     struct Mounted {
         directory: tempfile::TempDir,
         image: Image,

@@ -53,7 +53,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// For a pack of so many files, of which so many bytes may be stored.
+    /// For a pack of so many files. `budget`: bytes that may be stored.
     pub(super) fn of(files: usize, budget: u64) -> Self {
         Self {
             known: (0..files).map(|_| OnceLock::new()).collect(),

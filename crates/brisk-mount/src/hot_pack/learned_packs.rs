@@ -1,13 +1,13 @@
 //! The hot packs that sessions have learned: a directory of the user's.
 //!
-//! `$XDG_CACHE_HOME/brisk/hot`, else `~/.cache/brisk/hot`. What one image asks for, launched in one
-//! way, has three files there: `KEY.hot`, the pack, whose time of change is that of its last use;
-//! `KEY.profile`, of which it was made; and `KEY.image`, a link to the image, for people. Each is
-//! there whole or not at all. Two sessions that learn the same replace each other's files.
+//! The directory is `$XDG_CACHE_HOME/brisk/hot`, else `~/.cache/brisk/hot`. One image, launched in one way,
+//! has three files there. `KEY.hot` is the pack; its time of change is that of its last use. `KEY.profile` is
+//! the profile that the pack was made of. `KEY.image` is a link to the image, for people. Each file is there
+//! whole or not at all. Two sessions that learn the same replace each other's files.
 //!
-//! What a launch from a directory asks for is learned as a profile alone, which is replayed: `KEY.image`
-//! is a link to the directory then, and the time of `KEY.profile` is that of its last use. Where a launch
-//! asked for much that is not in it, there is an empty `KEY.more`, and the next launch is recorded, too.
+//! A launch from a directory has no pack: its profile is replayed. `KEY.image` is a link to the directory
+//! then, and the time of `KEY.profile` is that of its last use. If a launch asked for much that the profile
+//! lacks, there is an empty `KEY.more`, and the next launch is recorded too.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -38,18 +38,18 @@ use crate::replay::NextLaunch;
 /// The files of one key.
 const KINDS: [&str; 4] = ["hot", "profile", "image", "more"];
 
-/// Launches that one profile of a directory is made of. A launch that is recorded is slow, and one that
-/// asks for other things each time is never known.
+/// Launches that one profile of a directory is made of, at most. A launch that is recorded is slow, and a
+/// program that asks for other things each time would always be recorded.
 const MOST_LAUNCHES: u32 = 4;
 
-/// How the names of unfinished files start, and the age from which on nobody finishes one.
+/// How the names of unfinished files start, and the age at which they count as abandoned.
 const TEMPORARY: &str = ".brisk-";
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// The hot packs that a user's sessions have learned.
 ///
-/// 1. The directory belongs to the user, and nobody else may enter it: what is in a pack comes into
-///    the memory of programs.
+/// 1. The directory belongs to the user, and nobody else may enter it: the pages of a pack come into the
+///    memory of programs.
 #[derive(Debug)]
 pub struct LearnedPacks {
     fd: OwnedFd,
@@ -175,15 +175,15 @@ impl LearnedPacks {
         key.name()
     }
 
-    /// The profile that was learned of this key, with its path for messages, and takes note that it is
-    /// used now; none if none was, or if another launch is to be learned from.
+    /// The profile that was learned for this key, with its path for messages. Records that it is used now.
+    /// None if none was learned, or if another launch is to be learned from.
     pub fn use_profile(&self, key: &str) -> Option<(PathBuf, File)> {
         if self.reach(&format!("{key}.more")).exists() {
             return None;
         }
         let name = format!("{key}.profile");
         let file = open_file(&self.reach(&name)).ok()?;
-        // It is used, whatever its time says.
+        // It is used even if its time cannot be set.
         Self::touch(&file).ok();
         Some((self.path.join(name), file))
     }
@@ -222,8 +222,8 @@ impl LearnedPacks {
         record().map_err(|e| self.failed("write to", e))
     }
 
-    /// Takes note that a launch of this key is recorded now: whatever becomes of that, later ones use what is
-    /// known until one is found to ask for much else.
+    /// Records that a launch of this key is recorded now. Later ones use what is known, whatever becomes of
+    /// this recording, until one is found to ask for much else.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl LearnedPacks {
             .map_err(|e| self.failed("write to", e))
     }
 
-    /// Whether what is open as `used` is still the profile of this key.
+    /// Whether the open file `used` is still the profile of this key.
     fn is_profile(&self, key: &str, used: &Metadata) -> io::Result<bool> {
         match fs::metadata(self.reach(&format!("{key}.profile"))) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -241,8 +241,8 @@ impl LearnedPacks {
         }
     }
 
-    /// Keeps the profile of a launch from the directory `tree`, together with what is known of launches
-    /// before, within `limit` bytes of all that is learned.
+    /// Keeps the profile of a launch from the directory `tree`, merged with that of earlier launches. All that
+    /// is learned may take `limit` bytes.
     ///
     /// # Errors
     ///
@@ -256,14 +256,14 @@ impl LearnedPacks {
     ) -> Result<()> {
         let keep = || -> io::Result<()> {
             self.name_image(key, tree)?;
-            // Files that changed since are what they are now: nothing before counts then.
+            // If files have changed since, the profiles cannot be merged, and the earlier one does not count.
             let merged = self
                 .profile(key)
                 .and_then(|known| Profile::merge(&[known, profile.clone()]).ok());
             let path = self.reach(&format!("{key}.profile"));
             let profile = merged.as_ref().unwrap_or(profile);
             profile.write(path).map_err(io::Error::other)?;
-            // A launch before may have found only meanwhile that it asked for much else.
+            // An earlier launch may have asked for another recording meanwhile.
             self.unlink(&format!("{key}.more"))?;
             self.keep_within(limit)
         };
@@ -289,7 +289,7 @@ impl LearnedPacks {
         self.fd.as_fd()
     }
 
-    /// The path of a file in it by the descriptor: what is at [`LearnedPacks::path`] may be covered.
+    /// The path of a file in it, by the descriptor: something may be mounted over the directory's own path.
     pub(crate) fn reach(&self, name: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()).into()
     }
@@ -309,7 +309,7 @@ impl LearnedPacks {
         ours.then(|| (self.path.join(name), file))
     }
 
-    /// What the pack of this key was made of; none if that is not there or damaged.
+    /// The profile that the pack of this key was made of; none if that is not there or damaged.
     pub(crate) fn profile(&self, key: &str) -> Option<Profile> {
         Profile::open(
             self.reach(&format!("{key}.profile")),
@@ -323,7 +323,7 @@ impl LearnedPacks {
         Some(OsString::from_vec(link.into_bytes()).into())
     }
 
-    /// Takes note of which image the pack of this key is.
+    /// Records which image the pack of this key belongs to.
     pub(crate) fn name_image(&self, key: &str, image: &Path) -> io::Result<()> {
         let temporary = format!("{TEMPORARY}{}", getpid());
         match unlinkat(&self.fd, &temporary, AtFlags::empty()) {
@@ -339,7 +339,7 @@ impl LearnedPacks {
         )?)
     }
 
-    /// Takes note that the pack in `file` is used now.
+    /// Records that the pack in `file` is used now.
     pub(crate) fn touch(file: &File) -> io::Result<()> {
         let at = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
         let times = Timestamps {
@@ -349,7 +349,7 @@ impl LearnedPacks {
         Ok(futimens(file, &times)?)
     }
 
-    /// Removes the pack of this key, but not what is known of its launches.
+    /// Removes the pack of this key, but not the profile of its launches.
     pub(crate) fn remove_pack(&self, key: &str) -> io::Result<()> {
         self.unlink(&format!("{key}.hot"))
     }
@@ -368,7 +368,7 @@ impl LearnedPacks {
         }
     }
 
-    /// What the files of each key take. Files that nobody will finish are removed on the way.
+    /// The bytes of each key's files. Abandoned files are removed on the way.
     fn sizes(&self) -> io::Result<BTreeMap<String, Size>> {
         let mut sizes: BTreeMap<String, Size> = BTreeMap::new();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -402,7 +402,7 @@ impl LearnedPacks {
             size.bytes = size
                 .bytes
                 .saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
-            // The pack's time says when it was used, as far as there is one, and else the profile's.
+            // The pack's time says when it was used, or the profile's if there is no pack.
             let by = KINDS.iter().position(|known| *known == kind);
             if let Some(by) = by.filter(|by| *by < size.by) {
                 (size.used, size.by) = (changed, by);

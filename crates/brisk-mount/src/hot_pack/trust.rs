@@ -1,7 +1,7 @@
 //! Whose hot packs may be used.
 //!
-//! What is in a pack comes into the memory of programs. So a pack that nobody asked for by name is used
-//! only if nobody can have made it who could not have made the image too.
+//! The pages of a pack come into the memory of programs. So a pack that was not asked for by name is used only
+//! if everybody who can have written it could have written the image too.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 const GROUP_WRITES: u32 = 0o020;
 const ALL_WRITE: u32 = 0o002;
 
-/// Who can write a file.
+/// What decides who can write a file.
 #[derive(Debug, Clone, Copy)]
 struct Ownership {
     user: u32,

@@ -22,7 +22,7 @@ use rustix::process::geteuid;
 use crate::error::Cause;
 use crate::private_directory::open_private;
 
-/// Connections that may wait to be answered, beyond which a `connect` waits.
+/// Connections that may wait to be accepted. Beyond them, a `connect` waits.
 const BACKLOG: i32 = 128;
 
 /// The directory of a user's sessions.
@@ -97,7 +97,7 @@ impl Directory {
         }
     }
 
-    /// A socket to be found by [`Self::connect`], in the place of one that nobody listens on.
+    /// A socket that [`Self::connect`] finds. It replaces one that nobody listens on.
     pub(super) fn listen(&self, key: &str, _: &Lock) -> io::Result<OwnedFd> {
         self.remove(key, "sock")?;
         let socket = new_socket()?;
@@ -122,7 +122,7 @@ impl Directory {
         )?)
     }
 
-    /// A directory to mount on, for who names none. It goes with the session's other files.
+    /// A directory to mount on where none is named. It is removed with the session's other files.
     pub(super) fn make_place(&self, key: &str) -> Result<PathBuf, Cause> {
         let name = format!("{key}.mnt");
         match mkdirat(&self.fd, &name, Mode::RWXU) {
@@ -151,7 +151,7 @@ impl Directory {
         }
     }
 
-    /// None if the file is not the one in the directory any more: whoever had it, removed it.
+    /// None if the file is no longer the one in the directory: the process that had the lock removed it.
     fn lock_by(&self, key: &str, operation: FlockOperation) -> io::Result<Option<Lock>> {
         let name = format!("{key}.lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -97,7 +97,7 @@ fn send_with<B: AsRef<[u8]>>(
     }
 }
 
-/// What [`Message::failure`] gives, of what has been said by now.
+/// The [`Message::failure`] in what has been said by now.
 pub(super) fn failure(socket: impl AsFd) -> Option<String> {
     let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
     if poll(&mut fds, Some(&Timespec::default())) != Ok(1) {

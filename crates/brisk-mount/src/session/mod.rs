@@ -2,18 +2,17 @@
 Sessions: an image that a user's programs share, served by processes of its own.
 
 The first run of an image makes the session: namespaces, a FUSE mount in them, and three processes
-that belong to no terminal. The *guardian* ([`guardian`]) holds the connection to the kernel and
+without a terminal. The *guardian* ([`guardian`]) holds the connection to the kernel and
 lets later runs in; the *server* ([`server`]) answers the kernel, and can die: the guardian starts
 another on the same connection. Later runs join ([`join`]): they enter the namespaces and execute
 their program. All that the kernel has cached is there for them.
 
-The program takes the place of the process that the user started, in the first run too. So nothing
-of a session is an ancestor of a program, and nothing of it is in the way of signals, job control,
-descriptors or the exit status.
+The process that the user started becomes the program, in the first run too. So no process of a session is
+an ancestor of a program, and none is in the way of signals, job control, descriptors or the exit status.
 
 A third process, the *watchdog* ([`guardian::watchdog`]), waits for the death of both, and aborts the
-connection if something keeps it open then. Another, the *learner* ([`recorded_launch`]), is there for a moment where a session
-learns what its launch asks for.
+connection if something keeps it open then. Where a session learns what its launch asks for, a *learner*
+([`recorded_launch`]) runs for a moment.
 
 A session ends some time after its last program ([`members`] says which processes count).
 */
@@ -78,7 +77,7 @@ pub struct Session {
     /// More images, each with a place of its own.
     pub with: Vec<SessionImage>,
     /// Makes the image the program's root directory, with the system's `/proc`, `/sys`, `/dev`,
-    /// `/run`, `/tmp`, `/home` and `/root` in it, and the files of `/etc` that say where it is and who.
+    /// `/run`, `/tmp`, `/home` and `/root` in it, and the files of `/etc` about users, network and time zone.
     /// [`SessionImage::at`] of `image` counts for nothing then, and the other places are in it.
     pub root: bool,
     /// What the program sees elsewhere too.
@@ -88,7 +87,7 @@ pub struct Session {
     pub writable: bool,
     /// How long the session stays after its last program has ended. That of the latest run counts.
     pub linger: Duration,
-    /// Fills from hot packs, if this run makes the session: who joins one finds what is there.
+    /// Fills from hot packs, if this run makes the session. A run that joins finds what is in memory.
     pub fill: Option<SessionFill>,
     /// The program and its arguments. An absolute program is taken as it is, one with a slash from
     /// the image's root (`bin/app`), a bare name from `PATH`.

@@ -24,7 +24,7 @@ use crate::namespace::NamespaceKind;
 /// A directory that every system has, to build the root on. What it holds is covered meanwhile.
 const SITE: &str = "/tmp";
 
-/// Where the images themselves are, in the root too: whoever ends a connection reaches it there.
+/// Where the images themselves are, in the root too: a connection is aborted by this path.
 const IMAGES: &str = ".brisk";
 
 /// Of the system's, where it has them: devices and the kernel's own, and what is outside the
@@ -79,8 +79,7 @@ impl RootDirectory {
         Path::new(SITE).join(IMAGES).join(index.to_string())
     }
 
-    /// Builds the root and makes it the process's. `places` are those of the images, of which the
-    /// first is the root.
+    /// Builds the root and makes it the process's. `places` are those of the images; the first is the root.
     pub(super) fn enter(
         mut self,
         namespace: NamespaceKind,

@@ -180,7 +180,7 @@ fn guard(
     linger: Duration,
     first: OwnedFd,
 ) -> i32 {
-    // A name for those who look for it; all works without.
+    // The name is for people; a failure changes nothing else.
     rustix::thread::set_name(c"brisk-guardian").ok();
     let devices = mounted.iter().map(|image| image.device.clone()).collect();
     let begin = || -> Result<Guardian, String> {

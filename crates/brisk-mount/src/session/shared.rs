@@ -1,9 +1,8 @@
 //! A mount that all programs see, kept by a guardian of its own.
 //!
-//! Root mounts by itself, others by `fusermount3`. The guardian holds the connection as that of a
-//! session does, but there is no namespace that ends with the programs: the mount stays until it
-//! is unmounted. A run that has to do with such a mount, where namespaces are refused, has it
-//! unmounted some time after its program.
+//! Root mounts by itself, others by `fusermount3`. The guardian holds the connection as that of a session
+//! does, but no namespace ends with the programs, so the mount stays until it is unmounted. Where namespaces
+//! are refused, runs use such a mount, and it is unmounted some time after the last of them.
 
 use std::fs;
 use std::io;
@@ -163,7 +162,7 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<EnteredSess
     let failed = |e| Cause::io("look for a session", e);
     let mut tries = 0;
     let lock = loop {
-        // Who has the lock is about to mount, or to unmount.
+        // The run that has the lock is about to mount, or to unmount.
         let lock = directory.lock(&key).map_err(failed)?;
         let Some(socket) = directory.connect(&key).map_err(failed)? else {
             break lock;
@@ -344,7 +343,7 @@ impl PendingMount {
         listener: OwnedFd,
         first: OwnedFd,
     ) -> i32 {
-        // A name for those who look for it; all works without.
+        // The name is for people; a failure changes nothing else.
         rustix::thread::set_name(c"brisk-guardian").ok();
         let root = FillRoot::At(self.target.clone());
         let mut options = ServeOptions {
@@ -366,7 +365,7 @@ impl PendingMount {
             (Err(e), _) | (_, Err(e)) => {
                 say(&format!("the guardian could not start: {e}"));
                 place.detach();
-                // Who is told clears what nobody listens at.
+                // Nobody listens when the first run hears of it, so that it can remove the files.
                 drop(listener);
                 send_now(&first, &[FAILED, e.as_bytes()], &[]).ok();
                 return 1;

@@ -86,8 +86,8 @@ impl SharedMountPoint {
         })
     }
 
-    /// Aborts the connection. Without root that takes the control files of FUSE, which belong to the user
-    /// who mounted; where they are missing, the connection ends with the last process that has it.
+    /// Aborts the connection. Without root that takes the control files of FUSE, which belong to the mounting
+    /// user; where they are missing, the connection ends with the last process that has it.
     pub(super) fn abort(&self) {
         if self.privileged {
             match self.unmount_by(UnmountFlags::FORCE, false) {

@@ -1,7 +1,7 @@
 /*!
-Recording what a launch asks for, without root: the trees and the image that it starts from are
-served through FUSE, to it alone, and the server takes note. With root, the kernel's own events tell of
-the whole system instead ([`system`]).
+Recording what a launch asks for. Without root, its trees and its image are served to it alone through
+FUSE, and the server records the requests. With root, the kernel's own events tell of the whole system
+instead ([`system`]).
 
 Three kinds of processes take part. The caller stays where it is, outside of any namespace, so that
 what it does next sees the real trees. The *tracer* ([`tracer`]) enters namespaces, mounts, serves
@@ -46,9 +46,9 @@ use crate::session::{Bind, OpenImage, SessionImage, mount_directory};
 use crate::syscalls::start_child;
 use crate::working_directory::WorkingDirectory;
 
-/// A launch to be recorded, without root: the trees and the image that it starts from are served through
-/// FUSE, to it and its descendants alone, and whoever serves takes note. A mount that was just made has
-/// nothing in memory, so each recording is one from cold.
+/// A launch to be recorded, without root: its trees and its image are served through FUSE, to it and its
+/// descendants alone, and the server records the requests. A mount that was just made has nothing in
+/// memory, so each recording is one from cold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// An image, which the program sees at its place.
@@ -168,9 +168,10 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// `Unsupported` where the system refuses user namespaces or has no FUSE, `Place` if something
-    /// cannot be mounted where it should be or the display cannot be reached, `State` if the process has more than one thread,
-    /// `CommandNotFound` and `CommandNotExecutable`.
+    /// `Unsupported` where the system refuses user namespaces or has no FUSE, or where a window is waited
+    /// for without the feature `window`; `Place` if something cannot be mounted where it should be or the
+    /// display cannot be reached; `State` if the process has more than one thread; `CommandNotFound` and
+    /// `CommandNotExecutable`.
     pub fn record(&self) -> Result<Traced> {
         let path = match (&self.image, &*self.trees) {
             (Some(image), _) => &image.path,
@@ -361,7 +362,7 @@ fn run(plan: &TracePlan) -> Result<Traced, Cause> {
     loop {
         match waitpid(Some(tracer), WaitOptions::empty()) {
             Err(Errno::INTR) => {}
-            // Whoever started this process may have chosen that children leave no status.
+            // Children leave no status if the process that started this one chose so.
             Ok(_) | Err(Errno::CHILD) => break,
             Err(e) => return Err(Cause::io("wait for the process that records", e)),
         }

@@ -69,7 +69,7 @@ impl OpenedFiles {
         })
     }
 
-    /// Takes note of what was opened. False if nothing was.
+    /// Records what was opened. False if nothing was.
     pub(super) fn read(&mut self) -> rustix::io::Result<bool> {
         let files = opened_files(self.group.as_fd())?;
         let some = !files.is_empty();

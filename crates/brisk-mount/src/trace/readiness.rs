@@ -23,7 +23,8 @@ pub enum Readiness {
     File(PathBuf),
     /// A Unix socket at this path accepts a connection.
     Socket(PathBuf),
-    /// It shows a window on the X display that `DISPLAY` names, with this in its title or class.
+    /// It shows a window on the X display that `DISPLAY` names, with this in its title or class. This takes
+    /// the feature `window`.
     Window(Option<OsString>),
     /// It has written this to its standard output or standard error, in one line. Both are pipes
     /// then, and passed on.

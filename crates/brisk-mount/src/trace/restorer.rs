@@ -50,7 +50,7 @@ impl Restorer {
         let kept = [waits.as_raw_fd(), does.as_raw_fd(), lock.as_raw_fd()];
         start_detached(&kept, stdio.as_fd(), move || {
             ignore_requests_to_end();
-            // A name for those who look for it; all works without.
+            // The name is for people; a failure changes nothing else.
             rustix::thread::set_name(c"brisk-restorer").ok();
             // Nobody writes: what comes is the end.
             File::from(waits).read_to_end(&mut Vec::new()).ok();

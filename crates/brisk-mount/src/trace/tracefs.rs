@@ -1,7 +1,7 @@
-//! The kernel's events of pages that come into the page cache, of some processes alone.
+//! The kernel's events of pages that some processes bring into the page cache.
 //!
-//! An instance of tracefs has a buffer, events and a list of processes of its own: who traces
-//! something else is not disturbed.
+//! An instance of tracefs has its own buffer, events and list of processes, so that it disturbs no other
+//! trace.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -340,7 +340,7 @@ impl<'a> Tracer<'a> {
             let Some((lookout, _)) = &self.lookout else {
                 return true;
             };
-            // Who else there is only shows by looking.
+            // Other processes show only by looking for them.
             if descendants().map_or(true, |all| all.iter().any(|(pid, _)| pid != lookout)) {
                 return true;
             }
@@ -416,7 +416,7 @@ impl Output {
             }
             Ok(n) => {
                 let bytes = bytes.get(..n).unwrap_or(&[]);
-                // If whoever read it went away, the program goes on all the same.
+                // The program goes on even if nobody reads its output any more.
                 self.to.write_all(bytes).and_then(|()| self.to.flush()).ok();
                 self.search.push(bytes)
             }

@@ -307,8 +307,9 @@ fn add_digests(profile: &mut Profile, origins: &[Origin], quiet: bool) -> anyhow
     Ok(())
 }
 
-/// Finds out what the disks charge that the profile's files are on, once for each: nothing is in a hurry
-/// now, and whoever replays the profile is. Without it, a disk is taken to be one of its kind.
+/// Measures the disks that the profile's files are on, unless they were measured before. There is time for
+/// it now, and none when the profile is replayed. A disk that is not measured is taken to charge what others
+/// of its kind do.
 fn measure(profile: &Profile, sources: &[TraceSource]) {
     let directory = |source: &TraceSource| match source {
         TraceSource::Directory(path) => Some(path.clone()),

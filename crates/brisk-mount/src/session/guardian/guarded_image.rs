@@ -65,7 +65,7 @@ impl Servers {
         self.current.as_ref().filter(|server| server.pid == pid)
     }
 
-    /// Takes note that the server of this process is dead. None if another has taken its place already.
+    /// Records that the server of this process is dead. None if another has taken its place already.
     pub(super) fn died(&mut self, pid: Pid, can_resend: bool, now: Instant) -> Option<Remedy> {
         self.current.take_if(|server| server.pid == pid)?;
         self.dying.push(pid);

@@ -173,7 +173,7 @@ impl State {
         }
     }
 
-    /// Starts a server in the place of one that is dead.
+    /// Starts a server to replace a dead one.
     fn restart_server(&mut self, index: usize, now: Instant) {
         let started = self.start_server(index);
         let Some(image) = self.images.get_mut(index) else {

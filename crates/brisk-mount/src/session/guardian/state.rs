@@ -37,7 +37,7 @@ pub(super) struct State {
     pub(super) watchdog: Option<Watchdog>,
 }
 
-/// Somebody who is connected.
+/// A process that is connected.
 pub(super) struct Peer {
     pub(super) socket: OwnedFd,
     pub(super) role: Role,

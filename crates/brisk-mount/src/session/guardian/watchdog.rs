@@ -19,8 +19,7 @@ use crate::session::log::say;
 use crate::session::mount_handle::MountHandle;
 use crate::syscalls::ignore_requests_to_end;
 
-/// The name of the process. It does not begin with `brisk`: somebody who kills all of brisk by name is
-/// not to kill this too.
+/// The name of the process. It does not begin with `brisk`, so that `pkill brisk` does not kill it.
 const NAME: &std::ffi::CStr = c"mount-watchdog";
 
 /// How long to wait where the system is too short of memory to wait for an event.
@@ -72,7 +71,7 @@ impl Watchdog {
             match waitpid(Some(self.pid), WaitOptions::empty()) {
                 Err(Errno::INTR) => {}
                 Ok(Some((_, status))) => break status.exit_status() == Some(0),
-                // Children leave no status if whoever started this process chose so.
+                // Children leave no status if the process that started this one chose so.
                 Ok(None) | Err(_) => break false,
             }
         };
@@ -95,8 +94,7 @@ impl Watchdog {
 pub(super) fn run(mut watched: Vec<(OwnedFd, MountHandle)>) -> i32 {
     // Without the name all works as well.
     rustix::thread::set_name(NAME).ok();
-    // Somebody who ends a service asks all its processes to end at once. This one ends when the others
-    // have ended.
+    // A service that is stopped asks all its processes to end at once. This one ends after the others.
     ignore_requests_to_end();
     while !watched.is_empty() {
         let mut fds: Vec<_> = watched
