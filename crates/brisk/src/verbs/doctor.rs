@@ -551,7 +551,8 @@ mod tests {
         slow.read_aheads[1].1 = 64 << 10;
         slow.memory = Ok(brisk_mount::MemoryLimit::in_force());
         for finding in speeds(&support, &slow) {
-            if finding.name == "memory for files" {
+            // These have no cure of their own.
+            if ["memory for files", "squashfs decoding"].contains(&finding.name.as_str()) {
                 continue;
             }
             assert_eq!(finding.state, State::No, "{}", finding.name);
@@ -568,7 +569,7 @@ mod tests {
         slow.read_aheads = Vec::new();
         slow.reclaimers = None;
         slow.memory = Err(io::ErrorKind::PermissionDenied.into());
-        let unknown = [3, 4, 5, 6, 7].map(|at| states(&slow)[at]);
+        let unknown = [3, 4, 5, 7, 8].map(|at| states(&slow)[at]);
         assert_eq!(unknown, [State::Unknown; 5]);
     }
 
