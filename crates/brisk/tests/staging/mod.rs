@@ -380,7 +380,10 @@ fn assert_newer_than_sources(program: &Path) {
         panic!("{} is not built; {build}", program.display());
     };
     // Cargo writes there what it was made of: `program: source source …`.
-    let list = fs::read_to_string(program.with_extension("d")).expect("cargo writes a list");
+    let Ok(list) = fs::read_to_string(program.with_extension("d")) else {
+        // Only `cargo build` writes it. The tests of the whole workspace build the program with themselves.
+        return;
+    };
     let (_, sources) = list.split_once(": ").expect("a list of sources");
     for source in sources.replace("\\ ", "\0").split_whitespace() {
         let source = source.replace('\0', " ");
