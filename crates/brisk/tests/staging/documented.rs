@@ -19,6 +19,8 @@ fn documented() -> BTreeSet<String> {
 /// The names of all fields in a value, each with where it is.
 fn fields(value: &Value, at: &str, found: &mut BTreeSet<(String, String)>) {
     match value {
+        // The user names these.
+        Value::Object(_) if at.ends_with(".env") => {}
         Value::Object(object) => {
             for (name, value) in object {
                 found.insert((name.clone(), format!("{at}.{name}")));
