@@ -131,7 +131,8 @@ pub fn warm_file(path: &Path) -> Result<()> {
     }
     std::io::copy(&mut &file, &mut std::io::sink())
         .with_context(|| format!("cannot read {}", path.display()))?;
-    brisk_io::measure::prove_warm(&file).with_context(|| format!("{} does not stay warm", path.display()))
+    brisk_io::measure::prove_warm(&file)
+        .with_context(|| format!("{} does not stay warm", path.display()))
 }
 
 impl Entry {

@@ -13,7 +13,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use arbitrary::Arbitrary;
-use brisk_image::{Bcj, Compression, FileType, Image, ImageWriter, InodeKind, InodeRef, OpenOptions, PlanRules, Tree, TreeRules};
+use brisk_image::{
+    Bcj, Compression, FileType, Image, ImageWriter, InodeKind, InodeRef, OpenOptions, PlanRules,
+    Tree, TreeRules,
+};
 use libfuzzer_sys::{Corpus, fuzz_target};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 
@@ -341,9 +344,7 @@ fuzz_target!(|case: Case| -> Corpus {
     let tree = Tree::from_directory(&root, &rules).expect("the tree can be listed");
     let packed = directory.path().join("first.img");
     let writer = case.first.writer();
-    writer
-        .write(&tree, &packed)
-        .expect("it can be packed");
+    writer.write(&tree, &packed).expect("it can be packed");
     let image = compare(&packed, &root);
     assert_eq!(
         image.recipe().expect("it can be read"),
@@ -356,17 +357,13 @@ fuzz_target!(|case: Case| -> Corpus {
     let again = directory.path().join("again.img");
     let threads = if case.first.threads { 1 } else { 3 };
     let writer = writer.threads(threads);
-    writer
-        .write(&tree, &again)
-        .expect("it can be packed");
+    writer.write(&tree, &again).expect("it can be packed");
     assert!(fs::read(&packed).ok() == fs::read(&again).ok());
 
     let tree = Tree::from_image(&image, &rules).expect("the image can be listed");
     let packed = directory.path().join("second.img");
     let writer = case.second.writer();
-    writer
-        .write(&tree, &packed)
-        .expect("it can be packed");
+    writer.write(&tree, &packed).expect("it can be packed");
     compare(&packed, &root);
     Corpus::Keep
 });

@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use brisk_bench::{Bench, Machine, Timed, warm_file};
-use brisk_io::{Check, Need};
 use brisk_io::measure::evict_and_prove;
+use brisk_io::{Check, Need};
 use clap::Parser;
 
 use engine::{Engines, Kept, Loaded};

@@ -34,9 +34,7 @@ pub(crate) fn measure(bench: &mut Bench, setup: &Setup) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))?;
     let rules = PlanRules::new(Vec::new(), vec!["file".to_owned()])?;
     let source = Tree::from_directory(&tree, &TreeRules::default())?;
-    ImageWriter::new()
-        .rules(rules)
-        .write(&source, &image)?;
+    ImageWriter::new().rules(rules).write(&source, &image)?;
     rustix::fs::sync();
     let work = Work::over(&contents);
     drop(contents);
