@@ -568,6 +568,15 @@ impl From<Error> for io::Error {
     }
 }
 
+/// A path as it stands in messages: from the root of the tree, and "." for the root itself.
+pub(crate) fn shown(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

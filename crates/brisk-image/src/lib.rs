@@ -38,11 +38,31 @@ field, place, found and allowed. No call allocates more than its [`Limits`] allo
 
 # Features
 
-* `gzip`, `lzo`, `lz4`, `xz`, `zstd` (all on by default): one for each codec. All but `lzo` need a C compiler, and write as
-  well as read.
+All in this table are on by default:
+
+| feature | brings |
+|---|---|
+| `gzip`, `lzo`, `lz4`, `xz`, `zstd` | the codec of that name. All but `lzo` are in C, and write as well as read |
+| `write` | [`ImageWriter`], [`Tree`], [`TreeBuilder`] and what belongs to them |
+| `tar` | [`Tree::from_tar`]. Implies `write` |
+| `profile` | the modules [`profile`] and [`hot_pack`]. With `write`, [`ImageWriter::hot_pack`] too |
+
+A program that only reads images leaves out all but the codecs: with `default-features = false` and
+`features = ["zstd"]` it builds no `tar`, `ignore`, `serde` or `blake3`.
+
+These are parts of the ones above, for programs that only read:
+
+* `patterns` (in `write`): [`Extractor::select`], by the crate `ignore`.
+* `sections` (in `write` and `profile`): [`Image::recorded_place`], and [`Image::check`] also checks the bytes that brisk
+  puts behind an image.
+* `serde` (in `write` and `profile`): `Serialize` for [`summary`] and other figures.
+
+These are off by default:
+
 * `pure-rust`: decoders in safe Rust for all codecs. Without default features, it reads every image and needs no C
   compiler. `rust-decoders` and `gzip-rust`, `lz4-rust`, `xz-rust`, `zstd-rust` choose them one by one.
 * `lzo-encode`: writes images in LZO. The library behind it works on raw pointers without a proof that it is sound.
+  Implies `write`.
 
 Where a build has two decoders of a codec, the one in C is used, unless
 [`OpenOptions::rust_decoders`] says otherwise. On 128 KiB blocks of a shared library, the decoders in
@@ -60,24 +80,50 @@ error names the feature.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod codec;
+pub mod codec;
+#[cfg_attr(
+    not(all(feature = "tar", feature = "profile")),
+    allow(dead_code, reason = "some faults are met only by what is left out")
+)]
 mod error;
+#[cfg_attr(
+    not(all(feature = "tar", feature = "profile")),
+    allow(dead_code, reason = "what is left out writes the format")
+)]
 mod format;
+#[cfg(feature = "profile")]
 pub mod hot_pack;
 mod ordered;
+#[cfg(any(feature = "write", feature = "profile"))]
+#[cfg_attr(
+    not(feature = "write"),
+    allow(dead_code, reason = "only an image is padded and read back")
+)]
+mod output;
+#[cfg(feature = "patterns")]
+mod patterns;
+#[cfg(feature = "write")]
 mod plan;
+#[cfg(feature = "profile")]
 pub mod profile;
 mod read;
+#[cfg(feature = "write")]
 mod tree;
+#[cfg_attr(
+    not(all(feature = "tar", feature = "profile")),
+    allow(dead_code, reason = "some work is left out")
+)]
 mod work;
+#[cfg(feature = "write")]
 mod write;
 
 pub use brisk_io::ReadAt;
-pub use codec::{Bcj, BcjSet, Codec, Compression};
+#[cfg(any(feature = "write", feature = "profile"))]
+pub use codec::encode::compression::Compression;
+pub use codec::kind::Codec;
+pub use codec::{Bcj, BcjSet, CodecOptions};
 pub use error::{Error, ErrorKind, Result};
-pub use format::codec_options::CodecOptions;
 pub use format::inode::FileType;
-pub use plan::PlanRules;
 pub use read::dir_reader::{DirEntry, ReadDir};
 pub use read::extractor::Extractor;
 pub use read::file_reader::{FileReader, Piece, StoredAs};
@@ -87,21 +133,46 @@ pub use read::inode_reader::{Inode, InodeKind, InodeRef};
 pub use read::limits::Limits;
 pub use read::walk::{Walk, WalkEntry};
 pub use read::xattr_reader::Xattr;
-pub use tree::Tree;
-pub use tree::builder::TreeBuilder;
-pub use tree::entry::TreeEntry;
-pub use tree::mode_change::ModeChange;
-pub use tree::rules::{Times, TreeRules};
 pub use work::Work;
-pub use write::image_writer::ImageWriter;
-pub use write::recipe::Recipe;
 
-/// What the kinds of inodes have that only one of them has.
+#[cfg(feature = "write")]
+pub use {
+    plan::PlanRules,
+    tree::Tree,
+    tree::builder::TreeBuilder,
+    tree::entry::TreeEntry,
+    tree::mode_change::ModeChange,
+    tree::rules::{Times, TreeRules},
+    write::image_writer::ImageWriter,
+    write::recipe::Recipe,
+};
+
+/// What only one kind of inode has: files, directories, devices.
 pub mod inode {
     pub use crate::read::inode_reader::{Device, Directory, File};
 }
 
+/// What directories list: one of them, or all below the root.
+pub mod listing {
+    pub use crate::read::dir_reader::{DirEntry, ReadDir};
+    pub use crate::read::walk::{Walk, WalkEntry};
+}
+
+/// Parts of a file's contents, and how they are stored.
+pub mod contents {
+    pub use crate::read::file_reader::{Piece, StoredAs};
+}
+
+/// The rules that a tree is packed by.
+#[cfg(feature = "write")]
+pub mod rules {
+    pub use crate::plan::PlanRules;
+    pub use crate::tree::mode_change::ModeChange;
+    pub use crate::tree::rules::Times;
+}
+
 /// What makes one tree differ from another.
+#[cfg(feature = "write")]
 pub mod compare {
     pub use crate::tree::compare::{Aspect, Change, Difference};
 }
@@ -115,6 +186,6 @@ pub mod usage {
 pub mod summary {
     pub use crate::read::check::Checked;
     pub use crate::read::extractor::ExtractSummary;
-    pub use crate::write::data_writer::Tally;
-    pub use crate::write::image_writer::Summary;
+    #[cfg(feature = "write")]
+    pub use crate::write::{data_writer::Tally, image_writer::Summary};
 }

@@ -3,11 +3,12 @@
 //! Nothing here knows an image format. A writer takes the placements in their order, and keeps
 //! what they ask for with the means that its format has.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::gitignore::Gitignore;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::patterns::patterns;
 
 /// What to do with every file of a tree that has contents, in the order in which to store them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,19 +131,6 @@ impl PlanRules {
             placements: ranked.into_iter().map(|(_, placement)| placement).collect(),
         })
     }
-}
-
-/// A matcher of paths from the root of a tree.
-pub(crate) fn patterns<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Gitignore> {
-    let mut builder = GitignoreBuilder::new(PathBuf::new());
-    for line in lines {
-        builder
-            .add_line(None, line)
-            .map_err(|e| Error::input(format!("pattern {line:?} cannot be used: {e}")))?;
-    }
-    builder
-        .build()
-        .map_err(|e| Error::input(format!("patterns cannot be used: {e}")))
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! The branch filters of xz.
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{Error, Result};
 
 /// A branch filter: it turns relative addresses in machine code into absolute ones, so that calls
 /// of one function look alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Bcj {
     /// x86, 32 and 64 bit.
@@ -84,8 +83,9 @@ impl std::str::FromStr for Bcj {
 }
 
 /// A set of branch filters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(from = "Vec<Bcj>", into = "Vec<Bcj>")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "Vec<Bcj>", into = "Vec<Bcj>"))]
 pub struct BcjSet(u8);
 
 impl BcjSet {
@@ -105,6 +105,7 @@ impl BcjSet {
     }
 
     /// The set as the flags in the options of an image.
+    #[cfg(feature = "write")]
     pub(crate) fn to_wire(self) -> u32 {
         u32::from(self.0)
     }

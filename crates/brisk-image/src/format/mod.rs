@@ -18,13 +18,18 @@ pub(crate) mod data_block;
 pub(crate) mod dir_listing;
 pub(crate) mod inode;
 pub(crate) mod metadata;
+#[cfg(feature = "profile")]
 pub(crate) mod path_rules;
+#[cfg(feature = "sections")]
 pub(crate) mod section;
 pub(crate) mod superblock;
 pub(crate) mod table;
 pub(crate) mod xattr;
 
-#[cfg(test)]
+/// Bytes of the longest path that Linux takes, with its final zero.
+pub(crate) const PATH_MAX: usize = 4096;
+
+#[cfg(all(test, feature = "profile"))]
 mod tests {
     use std::mem::offset_of;
 

@@ -1,7 +1,6 @@
 //! Names and paths as profiles and hot packs may have them.
 
-/// Bytes of the longest path that Linux takes, with its final zero.
-pub(crate) const PATH_MAX: usize = 4096;
+use super::PATH_MAX;
 
 /// Bytes of the longest name that Linux takes.
 const NAME_MAX: usize = 255;

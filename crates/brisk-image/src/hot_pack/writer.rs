@@ -18,13 +18,14 @@ use super::format::{
 };
 use crate::codec::{Codec, Compression, Encoder};
 use crate::error::{Error, Result};
+#[cfg(feature = "write")]
 use crate::format::section;
 use crate::ordered;
+use crate::output::{Output, OutputFile, directory_of};
 use crate::profile::origin::{Origin, OriginFile, Stamp};
 use crate::profile::{PAGE, PageRange, Profile, Touch};
 use crate::read::inode_reader::InodeRef;
 use crate::work::Work;
-use crate::write::output::{Output, OutputFile, directory_of};
 
 /// The level of zstd for the table: it is small, and read at every launch.
 const TABLE_LEVEL: u8 = 19;
@@ -387,6 +388,7 @@ impl Built {
     }
 
     /// Appends the pack as a section behind an image.
+    #[cfg(feature = "write")]
     pub(crate) fn append_section(&self, out: &mut dyn Output) -> Result<()> {
         out.pad_to(section::ALIGN)?;
         let at = out.len();

@@ -6,8 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::{LookUp, PageRange, Profile, ProfileDirectory, ProfileFile, Root, Step, Touch};
-use crate::error::{Error, Result};
-use crate::tree::shown;
+use crate::error::{Error, Result, shown};
 
 /// A part of a step of one of the profiles.
 #[derive(Debug, Clone, Copy)]

@@ -27,7 +27,8 @@ use std::path::PathBuf;
 use page_set::PageSet;
 
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
-use crate::format::path_rules::{PATH_MAX, file_path_fault, name_fault, path_fault};
+use crate::format::PATH_MAX;
+use crate::format::path_rules::{file_path_fault, name_fault, path_fault};
 
 /// Bytes of a page in a [`Profile`] and in a [`HotPack`](crate::hot_pack::HotPack), on every machine.
 pub const PAGE: u64 = 4096;

@@ -13,6 +13,7 @@ use super::{
     LookUp, PageRange, Profile, ProfileDirectory, ProfileFile, Ready, Root, RootKind, Step, Touch,
 };
 use crate::error::{Corrupt, Error, Place, Result, Unsupported};
+use crate::output::{Output, OutputFile};
 use crate::read::limits::Limits;
 
 /// The version of the text that is written, and the only one that is read.
@@ -24,7 +25,7 @@ const VERSION: u64 = 1;
 const GROWTH: u64 = 32;
 
 /// Whether reading `text` takes no more than is allowed.
-pub(crate) fn check_len(text: &[u8], limits: &Limits) -> Result<()> {
+fn check_len(text: &[u8], limits: &Limits) -> Result<()> {
     let needs = (text.len() as u64).saturating_mul(GROWTH);
     match needs > limits.memory {
         true => Err(Error::limit("a profile", needs, limits.memory)),
@@ -69,6 +70,22 @@ impl Profile {
         let profile = wire.into_profile();
         profile.check_invariants()?;
         Ok(profile)
+    }
+
+    /// Writes the text to a new file at `path`, which replaces a file of that name when it is
+    /// complete.
+    ///
+    /// # Errors
+    ///
+    /// `Io` for what the system refuses, and `Limit` if the text is longer than
+    /// [`Limits::of_profiles`] allows a reader.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let text = self.to_text();
+        check_len(&text, &Limits::of_profiles()).map_err(|e| e.with_path(path))?;
+        let mut out = OutputFile::create(path)?;
+        out.append(&text)?;
+        out.finish()
     }
 
     /// The text: the same profile gives the same bytes.

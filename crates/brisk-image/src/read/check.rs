@@ -4,23 +4,17 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use super::file_reader::FileReader;
 use super::image::Image;
 use super::inode_reader::{Inode, InodeKind, InodeRef};
-use super::sections::Section;
 use super::walk::{Walk, WalkEntry};
-use crate::error::{Allowed, Corrupt, Error, ErrorKind, Place, Result};
-use crate::format::section::HEADER;
+use crate::error::{Allowed, Error, ErrorKind, Place, Result};
 use crate::ordered;
 use crate::work::Work;
 
-/// Bytes of a section that are hashed at once.
-const CHUNK: usize = 256 << 10;
-
 /// What [`Image::check`] read and decoded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Checked {
     /// Inodes, each hard-linked one counted once.
@@ -37,7 +31,8 @@ pub struct Checked {
     pub shared_blocks: u64,
     /// Extended attributes, those of inodes with the same ones counted once.
     pub xattrs: u64,
-    /// Sections behind the image.
+    /// Sections behind the image. The feature `sections` brings this field, and checks them.
+    #[cfg(feature = "sections")]
     pub sections: u64,
     /// What of all this is damaged.
     pub faults: u64,
@@ -47,7 +42,7 @@ pub struct Checked {
 
 impl Image {
     /// Reads and decodes everything: each inode, listing, block and attribute, the table of inode
-    /// numbers, and each section, whose digest must be right.
+    /// numbers, and, with the feature `sections`, each section, whose digest must be right.
     ///
     /// Each fault goes to `on_fault` as it is found, in the order of the tree, with the path of the
     /// file in the image that it harms, where that is known. A damaged block does not end the
@@ -105,10 +100,11 @@ impl Image {
             );
             sort(None, Err(fault))?;
         }
+        #[cfg(feature = "sections")]
         match self.inner.stored.sections() {
             Ok(sections) => {
                 for section in &sections {
-                    sort(None, self.check_section(section))?;
+                    sort(None, self.inner.stored.check_section(section))?;
                     checked.sections += 1;
                 }
             }
@@ -131,33 +127,6 @@ impl Image {
             },
             Part::Failed(e) => Err(e),
         }
-    }
-
-    fn check_section(&self, section: &Section) -> Result<()> {
-        let mut hasher = blake3::Hasher::new();
-        let mut buf = vec![0; CHUNK];
-        let mut at = 0;
-        while at < section.len {
-            let left = usize::try_from(section.len - at).unwrap_or(usize::MAX);
-            let part = &mut buf[..left.min(CHUNK)];
-            self.inner
-                .stored
-                .read_outside(section.start + at, part, "read a section")?;
-            hasher.update(part);
-            at += part.len() as u64;
-        }
-        if *hasher.finalize().as_bytes() != section.digest {
-            let fault = Corrupt::Decode {
-                what: "a section",
-                codec: "its contents",
-                reason: "the digest in its header is of other bytes".into(),
-            };
-            return Err(Error::corrupt(
-                Place::Byte(section.start - HEADER as u64),
-                fault,
-            ));
-        }
-        Ok(())
     }
 }
 
@@ -366,7 +335,7 @@ impl Iterator for Jobs<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "write"))]
 mod tests {
     use super::*;
     use crate::read::image::OpenOptions;

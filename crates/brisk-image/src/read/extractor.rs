@@ -16,22 +16,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ignore::gitignore::Gitignore;
 use rustix::fs::{
     AtFlags, CWD, Dev, FileType as RawType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
     Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr,
     mkdirat, mknodat, openat, openat2, symlinkat, utimensat,
 };
 use rustix::io::Errno;
-use serde::Serialize;
 
 use super::file_reader::FileReader;
 use super::image::Image;
 use super::inode_reader::{Device, File, Inode, InodeKind, InodeRef};
 use crate::error::{Error, Result};
-use crate::format::path_rules::PATH_MAX;
+use crate::format::PATH_MAX;
 use crate::ordered;
-use crate::plan::patterns;
 use crate::work::Work;
 
 /// Blocks of one file that one thread writes in one go; a longer file is shared among threads.
@@ -41,13 +38,15 @@ const SEGMENT_BLOCKS: usize = 32;
 #[derive(Debug, Clone)]
 pub struct Extractor {
     work: Work,
-    select: Option<Gitignore>,
+    #[cfg(feature = "patterns")]
+    select: Option<ignore::gitignore::Gitignore>,
     owners: bool,
     xattrs: bool,
 }
 
 /// What was extracted.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ExtractSummary {
     /// Files, each hard-linked one counted once.
@@ -70,6 +69,7 @@ impl Default for Extractor {
     fn default() -> Self {
         Self {
             work: Work::default(),
+            #[cfg(feature = "patterns")]
             select: None,
             owners: rustix::process::geteuid().is_root(),
             xattrs: true,
@@ -101,12 +101,15 @@ impl Extractor {
         self
     }
 
-    /// Only what matches one of `lines`, which have the syntax of `.gitignore`, and the
+    /// Extracts only what matches one of `lines`, which have the syntax of `.gitignore`, and the
     /// directories on the way there.
+    ///
+    /// The feature `patterns` brings this.
+    #[cfg(feature = "patterns")]
     pub fn select(mut self, lines: &[String]) -> Result<Self> {
         self.select = match lines {
             [] => None,
-            _ => Some(patterns(lines.iter().map(String::as_str))?),
+            _ => Some(crate::patterns::patterns(lines.iter().map(String::as_str))?),
         };
         Ok(self)
     }
@@ -138,7 +141,16 @@ impl Extractor {
         let target = target.as_ref();
         let root = open_target(target)?;
         let mut listing = Listing::default();
-        listing.collect(image, self.select.as_ref())?;
+        #[cfg(feature = "patterns")]
+        let selects = |path: &Path, is_directory| {
+            self.select.as_ref().is_none_or(|set| {
+                set.matched_path_or_any_parents(path, is_directory)
+                    .is_ignore()
+            })
+        };
+        #[cfg(not(feature = "patterns"))]
+        let selects = |_: &Path, _| true;
+        listing.collect(image, selects)?;
         close(&root)
             .map_err(|e| Error::io("close the target directory to others", e).with_path(target))?;
         let work = Extraction {
@@ -265,7 +277,7 @@ struct Listing {
 }
 
 impl Listing {
-    fn collect(&mut self, image: &Image, select: Option<&Gitignore>) -> Result<()> {
+    fn collect(&mut self, image: &Image, selects: impl Fn(&Path, bool) -> bool) -> Result<()> {
         // Directories that were seen, and where in the list each is, once something in it is wanted.
         let mut seen: HashMap<PathBuf, (Inode, Option<usize>)> = HashMap::new();
         let mut first: HashMap<InodeRef, (usize, OsString)> = HashMap::new();
@@ -276,11 +288,7 @@ impl Listing {
                 let most = PATH_MAX as u64 - 1;
                 return Err(image.name(Error::limit("a path", len as u64, most)));
             }
-            let wanted = path.as_os_str().is_empty()
-                || select.is_none_or(|set| {
-                    set.matched_path_or_any_parents(&path, inode.is_dir())
-                        .is_ignore()
-                });
+            let wanted = path.as_os_str().is_empty() || selects(&path, inode.is_dir());
             if inode.is_dir() {
                 seen.insert(path.clone(), (inode, None));
                 if wanted {

@@ -620,7 +620,7 @@ impl std::fmt::Debug for FileReader {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "write"))]
 pub(in crate::read) mod tests {
     use super::*;
     use crate::read::image::OpenOptions;

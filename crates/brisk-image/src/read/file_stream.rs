@@ -130,7 +130,7 @@ impl Seek for FileStream {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "write"))]
 mod tests {
     use super::*;
     use crate::read::file_reader::tests::{BLOCK, file, image};

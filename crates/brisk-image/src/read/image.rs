@@ -1,5 +1,5 @@
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use brisk_io::{ImmutableFile, ImmutableMapping, ReadAt};
@@ -8,9 +8,8 @@ use super::inode_reader::{Inode, InodeRef};
 use super::limits::Limits;
 use super::open_image::OpenImage;
 use super::stored_image::{Source, StoredImage};
-use crate::codec::{Codec, Decoders};
+use crate::codec::{Codec, CodecOptions, Decoders};
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
-use crate::format::codec_options::CodecOptions;
 use crate::format::superblock::flag;
 
 /// A checked view of a SquashFS 4.0 image.
@@ -259,11 +258,6 @@ impl Image {
     /// The file that the image was opened from.
     pub fn path(&self) -> Option<&Path> {
         self.inner.stored.path.as_deref()
-    }
-
-    /// The directory that the tree belongs at, as an absolute path, if the image records one.
-    pub fn recorded_place(&self) -> Result<Option<PathBuf>> {
-        self.inner.stored.recorded_place().map_err(|e| self.name(e))
     }
 
     /// The error about this image.

@@ -17,6 +17,7 @@ pub(crate) mod lookup_table;
 pub(crate) mod meta_reader;
 pub(crate) mod open_image;
 pub(crate) mod resolver;
+#[cfg(feature = "sections")]
 pub(crate) mod sections;
 pub(crate) mod stored_image;
 pub(crate) mod usage;

@@ -8,8 +8,8 @@ use super::lookup_table::LookupTable;
 use super::meta_reader::MetaReader;
 use super::stored_image::StoredImage;
 use super::xattr_table::XattrTable;
+use crate::codec::CodecOptions;
 use crate::error::{Place, Result};
-use crate::format::codec_options::CodecOptions;
 use crate::format::table::TableShape;
 
 /// What all handles on one image share: its stored bytes, the readers of its blocks, and its tables.

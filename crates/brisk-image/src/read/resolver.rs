@@ -153,7 +153,7 @@ impl Image {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "write"))]
 mod tests {
     use std::os::unix::fs::symlink;
 

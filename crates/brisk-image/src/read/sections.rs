@@ -6,12 +6,16 @@ use std::path::PathBuf;
 
 use zerocopy::FromBytes;
 
+use super::image::Image;
 use super::stored_image::StoredImage;
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
 use crate::format::section::{self, HEADER, SectionKind, Wire};
 
 /// Sections looked at, at most: a file of headers only must not take long.
 const MAX_SECTIONS: usize = 64;
+
+/// Bytes of a section that are hashed at once.
+const CHUNK: usize = 256 << 10;
 
 /// A section whose digest was not looked at yet.
 #[derive(Debug, Clone, Copy)]
@@ -118,5 +122,44 @@ impl StoredImage {
             return Err(Error::corrupt(Place::Byte(section.start), fault));
         }
         Ok(contents)
+    }
+
+    /// Reads all of `section`, and compares it with the digest in its header.
+    pub(crate) fn check_section(&self, section: &Section) -> Result<()> {
+        let mut hasher = blake3::Hasher::new();
+        let mut buf = vec![0; CHUNK];
+        let mut at = 0;
+        while at < section.len {
+            let left = usize::try_from(section.len - at).unwrap_or(usize::MAX);
+            let part = &mut buf[..left.min(CHUNK)];
+            self.read_outside(section.start + at, part, "read a section")?;
+            hasher.update(part);
+            at += part.len() as u64;
+        }
+        if *hasher.finalize().as_bytes() != section.digest {
+            let fault = Corrupt::Decode {
+                what: "a section",
+                codec: "its contents",
+                reason: "the digest in its header is of other bytes".into(),
+            };
+            return Err(Error::corrupt(
+                Place::Byte(section.start - HEADER as u64),
+                fault,
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Image {
+    /// The directory that the tree belongs at, as an absolute path, if the image records one.
+    ///
+    /// The feature `sections` brings this.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the record is damaged, and `Io` if it cannot be read.
+    pub fn recorded_place(&self) -> Result<Option<PathBuf>> {
+        self.inner.stored.recorded_place().map_err(|e| self.name(e))
     }
 }

@@ -7,9 +7,9 @@ use brisk_io::{ImmutableMapping, ReadAt};
 
 use super::limits::Limits;
 use super::locate;
-use crate::codec::{Decoder, Decoders};
+use crate::codec::{CodecOptions, Decoder, Decoders};
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
-use crate::format::codec_options::{self, CodecOptions};
+use crate::format::codec_options;
 use crate::format::metadata::{HEADER, MetadataHeader};
 use crate::format::superblock::{Superblock, flag};
 
@@ -206,12 +206,14 @@ impl StoredImage {
     }
 
     /// As [`ReadAt::read_at`], from byte `at` of the image, which may lie behind it, in a section.
+    #[cfg(feature = "profile")]
     pub(crate) fn read_source_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<usize> {
         let start = self.start.saturating_add(at);
         self.source.as_read_at().read_at(start, buf)
     }
 
     /// Bytes from the start of the image to the end of its source.
+    #[cfg(feature = "sections")]
     pub(crate) fn source_len(&self) -> Result<u64> {
         let len = self
             .source

@@ -4,8 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 use super::fragment_table::FRAGMENT_TABLE;
 use super::image::Image;
 use super::inode_reader::{File, Inode, InodeKind, InodeRef};
@@ -37,7 +35,9 @@ pub struct Usage {
     pub other: u64,
     /// The tables, in the order in which they are stored, and their stored bytes.
     pub tables: Vec<(&'static str, u64)>,
-    /// The sections behind the image: kind, where their contents start, and their bytes.
+    /// The sections behind the image: kind, where their contents start, and their bytes. The feature
+    /// `sections` brings this field.
+    #[cfg(feature = "sections")]
     pub sections: Vec<(String, u64, u64)>,
     /// The largest files, the largest first; those of one size by path.
     pub largest: Vec<LargeFile>,
@@ -46,7 +46,8 @@ pub struct Usage {
 }
 
 /// Bytes of files, and what they take in the image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stored {
     /// As they are read.
@@ -70,7 +71,8 @@ pub struct LargeFile {
 }
 
 /// Files of at most one size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SizeStep {
     /// Bytes.
@@ -173,6 +175,7 @@ impl Count {
             duplicates: 0,
             other: 0,
             tables: Vec::new(),
+            #[cfg(feature = "sections")]
             sections: Vec::new(),
             largest: Vec::new(),
             sizes: Vec::new(),
@@ -258,6 +261,7 @@ impl OpenImage {
             usage.shared.stored += u64::from(block.stored.len());
         }
         usage.tables = self.tables()?;
+        #[cfg(feature = "sections")]
         for section in self.stored.sections()? {
             let kind = section.kind.0.escape_ascii().to_string();
             usage.sections.push((kind, section.start, section.len));
@@ -325,11 +329,12 @@ impl OpenImage {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "write"))]
 mod tests {
     use super::*;
     use crate::read::image::OpenOptions;
-    use crate::{ImageWriter, PlanRules, Tree, TreeRules};
+    use crate::rules::PlanRules;
+    use crate::{ImageWriter, Tree, TreeRules};
 
     fn usage(files: &[(&str, Vec<u8>)], writer: ImageWriter, top: usize) -> (Usage, u64) {
         let dir = tempfile::tempdir().unwrap();

@@ -8,10 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::added_files::AddedFiles;
 use super::entry::{EntryKind, TreeEntry};
-use super::{
-    Attributes, FileSource, InodeId, Tree, TreeInode, TreeKind, check_name, file_type, shown,
-};
-use crate::error::{Error, Missing, Result};
+use super::{Attributes, FileSource, InodeId, Tree, TreeInode, TreeKind, check_name, file_type};
+use crate::error::{Error, Missing, Result, shown};
 use crate::format::inode::{FileType, MAX_TARGET, encode_rdev};
 use crate::format::xattr::{MAX_NAME, MAX_NAMES, MAX_VALUE, split_name};
 use crate::read::inode_reader::Device;

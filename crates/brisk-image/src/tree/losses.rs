@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "tar")]
 use super::rules::TreeRules;
-use super::shown;
-use crate::error::Error;
+use crate::error::{Error, shown};
 
 /// What was changed or left out because SquashFS cannot store it.
 #[derive(Debug, Default)]
@@ -29,6 +29,7 @@ impl Losses {
     }
 
     /// True if `rules` and SquashFS keep the attribute `name` of the file at `path`.
+    #[cfg(feature = "tar")]
     pub(in crate::tree) fn keeps(&mut self, rules: &TreeRules, path: &Path, name: &OsStr) -> bool {
         match rules.keeps_xattr(name) {
             Ok(keeps) => keeps,

@@ -9,11 +9,12 @@ mod image_source;
 mod losses;
 pub(crate) mod mode_change;
 pub(crate) mod rules;
+#[cfg(feature = "tar")]
 mod tar;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::format::dir_listing::MAX_NAME;
@@ -243,14 +244,5 @@ impl std::fmt::Debug for Tree {
             .field("inodes", &self.inodes.len())
             .field("xattr_sets", &self.xattr_sets.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// A path as it stands in messages: from the root of the tree, and "." for the root itself.
-pub(crate) fn shown(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        path
     }
 }

@@ -10,7 +10,7 @@ use super::Attributes;
 use super::mode_change::ModeChange;
 use crate::error::{Error, Result};
 use crate::format::xattr::split_name;
-use crate::plan::patterns;
+use crate::patterns::patterns;
 
 /// What of a tree is packed, and what its owners, permissions, times and attributes become.
 ///

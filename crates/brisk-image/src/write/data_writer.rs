@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::output::Output;
 use crate::codec::{Compression, Encoder};
 use crate::error::{Error, Result};
 use crate::format::data_block::StoredLen;
 use crate::ordered;
+use crate::output::Output;
 use crate::plan::{Placement, Plan, Storage};
 use crate::tree::{InodeId, SourceFile, SourceId, Tree, TreeKind};
 use crate::work::Work;

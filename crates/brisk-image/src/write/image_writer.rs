@@ -1,35 +1,34 @@
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{Seek, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use brisk_io::ReadAt;
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
 use super::data_writer::{self, DataOptions, Tally};
+use super::hot_pack::{HotPackBehind, ReadBack};
 use super::metadata_writer::MetadataWriter;
-use super::output::{Output, OutputFile, directory_of};
 use super::recipe::Recipe;
 use super::stream_output::StreamOutput;
 use super::{duplicates, inode_writer, xattr_writer};
-use crate::codec::{Codec, Compression, library_version};
+use crate::codec::encode::library_version;
+use crate::codec::{Codec, CodecOptions, Compression};
 use crate::error::{Error, Result};
-use crate::format::codec_options::{self, CodecOptions};
+use crate::format::codec_options;
 use crate::format::metadata::MetadataHeader;
 use crate::format::section::{self, SectionKind};
 use crate::format::superblock::{self, MAGIC, NO_TABLE, Superblock, flag};
 use crate::format::table::Fragment;
-use crate::hot_pack::writer::{HotPackWriter, HotSummary, Prefer};
+#[cfg(feature = "profile")]
+use crate::hot_pack::writer::HotSummary;
+use crate::output::{Output, OutputFile, directory_of};
 use crate::plan::{PlanFile, PlanRules, Storage};
-use crate::profile::Profile;
-use crate::profile::origin::Origin;
 use crate::read::file_reader::BLOCK_IN_MEMORY;
-use crate::read::image::{Image, OpenOptions};
+use crate::read::image::Image;
 use crate::read::limits::Limits;
-use crate::tree::{InodeId, Tree, TreeInode, TreeKind};
+use crate::tree::{InodeId, Tree, TreeKind};
 use crate::work::Work;
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
@@ -54,16 +53,7 @@ pub struct ImageWriter {
     place: Option<PathBuf>,
     recipe: bool,
     rules: PlanRules,
-    hot_pack: Option<(Arc<Profile>, Prefer)>,
-}
-
-/// How an image is read while it is written, for its hot pack.
-struct ReadBack<'a> {
-    file: File,
-    /// The directory for temporary files.
-    spool: &'a Path,
-    /// The image in messages.
-    name: Option<&'a Path>,
+    pub(super) hot_pack: Option<HotPackBehind>,
 }
 
 /// What a written image holds.
@@ -85,6 +75,7 @@ pub struct Summary {
     /// Threads that compressed.
     pub threads: usize,
     /// What the hot pack behind the image holds, if there is one.
+    #[cfg(feature = "profile")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot_pack: Option<HotSummary>,
 }
@@ -204,13 +195,6 @@ impl ImageWriter {
         self
     }
 
-    /// Puts what `profile` asks for behind the image, as a hot pack.
-    #[must_use]
-    pub fn hot_pack(mut self, profile: Profile, prefer: Prefer) -> Self {
-        self.hot_pack = Some((Arc::new(profile), prefer));
-        self
-    }
-
     /// A writer that does what `recipe` says.
     pub fn from_recipe(recipe: &Recipe) -> Result<Self> {
         Ok(Self {
@@ -298,7 +282,7 @@ impl ImageWriter {
     pub fn write(&self, tree: &Tree, path: impl AsRef<Path>) -> Result<Summary> {
         let path = path.as_ref();
         self.check()?;
-        self.check_profile(tree).map_err(|e| e.with_path(path))?;
+        self.check_hot_pack(tree).map_err(|e| e.with_path(path))?;
         let mut out = OutputFile::create(path)?;
         let read_back = match self.hot_pack {
             Some(_) => Some(ReadBack {
@@ -345,7 +329,7 @@ impl ImageWriter {
     /// ```
     pub fn write_to(&self, tree: &Tree, out: impl Write + Seek) -> Result<Summary> {
         self.check()?;
-        self.check_profile(tree)?;
+        self.check_hot_pack(tree)?;
         let mut out = StreamOutput::new(out)?;
         let summary = match self.hot_pack {
             None => self.write_all(tree, &mut out, None)?,
@@ -399,10 +383,10 @@ impl ImageWriter {
         read_back: Option<ReadBack<'_>>,
     ) -> Result<Summary> {
         let (mut summary, superblock) = self.write_image(tree, out)?;
-        if let (Some((profile, prefer)), Some(read_back)) = (&self.hot_pack, read_back) {
+        if let (Some(hot_pack), Some(read_back)) = (&self.hot_pack, read_back) {
             // It is read as an image now.
             out.write_at(0, superblock.as_bytes())?;
-            summary.hot_pack = Some(self.append_hot_pack(out, read_back, profile, *prefer)?);
+            hot_pack.append(out, read_back, &self.work, &mut summary)?;
         }
         out.pad_to(PADDING)?;
         summary.file_bytes = out.len();
@@ -533,6 +517,7 @@ impl ImageWriter {
             bytes_used,
             file_bytes: out.len(),
             threads: self.work.thread_count(),
+            #[cfg(feature = "profile")]
             hot_pack: None,
         };
         Ok((summary, wire))
@@ -556,46 +541,12 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Checks that the hot pack can have something, as far as lengths tell: packing may take long.
-    fn check_profile(&self, tree: &Tree) -> Result<()> {
-        let Some((profile, _)) = &self.hot_pack else {
-            return Ok(());
-        };
-        // Names are no help: a file has any of its hard links'.
-        let len = |inode: &TreeInode| match inode.kind {
-            TreeKind::File { len, .. } => Some(len),
-            _ => None,
-        };
-        let known: HashSet<_> = tree.inodes.iter().filter_map(len).collect();
-        match profile.files().iter().any(|file| known.contains(&file.len)) {
-            true => Ok(()),
-            false => Err(Error::input(
-                "none of the files of the profile is in the tree with the same length; \
-                 record it again",
-            )),
+    /// Checks that the hot pack can have something, before the work starts.
+    fn check_hot_pack(&self, tree: &Tree) -> Result<()> {
+        match &self.hot_pack {
+            Some(hot_pack) => hot_pack.check(tree),
+            None => Ok(()),
         }
-    }
-
-    /// Appends the hot pack of the image that `out` has.
-    ///
-    /// It comes last, so that all before it is what an image without a hot pack has.
-    fn append_hot_pack(
-        &self,
-        out: &mut dyn Output,
-        read_back: ReadBack<'_>,
-        profile: &Profile,
-        prefer: Prefer,
-    ) -> Result<HotSummary> {
-        let image = Image::from_source(read_back.file, &OpenOptions::new().offset(0))?;
-        let writer = HotPackWriter::new().prefer(prefer);
-        let origin = Origin::image(&image);
-        let built = writer.build(profile, &origin, read_back.spool, &self.work.uncounted());
-        let built = built.map_err(|e| match read_back.name {
-            Some(name) => e.with_path(name),
-            None => e,
-        })?;
-        built.append_section(out)?;
-        Ok(built.summary)
     }
 
     fn block_log(&self) -> Result<u16> {

@@ -2,11 +2,10 @@
 
 pub(crate) mod data_writer;
 pub(crate) mod duplicates;
+mod hot_pack;
 pub(crate) mod image_writer;
 pub(crate) mod inode_writer;
 pub(crate) mod metadata_writer;
-pub(crate) mod output;
-pub(crate) mod profile_writer;
 pub(crate) mod recipe;
 pub(crate) mod stream_output;
 pub(crate) mod xattr_writer;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Seek, SeekFrom, Write};
 
-use super::output::Output;
 use crate::error::{Error, Result};
+use crate::output::Output;
 
 /// Zeros that padding is written from.
 static ZEROS: [u8; 4096] = [0; 4096];

@@ -1,7 +1,21 @@
-//! Compressing blocks.
+//! Compressing blocks: how it is to be done, as a value, and what does it.
 
-use super::library::Encode;
-use super::{BcjSet, Compression, METADATA_BLOCK};
+pub(crate) mod compression;
+#[cfg(feature = "gzip")]
+mod gzip;
+mod library;
+#[cfg(feature = "lz4")]
+mod lz4;
+#[cfg(feature = "lzo-encode")]
+mod lzo;
+#[cfg(feature = "xz")]
+mod xz;
+#[cfg(feature = "zstd")]
+mod zstd;
+
+pub(crate) use compression::Compression;
+
+use self::library::Encode;
 use crate::error::Result;
 
 /// Compresses blocks, one at a time.
@@ -17,7 +31,7 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder of data blocks and fragments of at most `block_size` bytes.
+    /// An encoder of data blocks of at most `block_size` bytes.
     pub(crate) fn new(compression: &Compression, block_size: u32) -> Result<Self> {
         compression.check(block_size)?;
         Ok(Self {
@@ -26,20 +40,10 @@ impl Encoder {
         })
     }
 
-    /// An encoder of metadata blocks. It tries no branch filters, as metadata holds no code.
+    /// An encoder of metadata blocks.
+    #[cfg(feature = "write")]
     pub(crate) fn for_metadata(compression: &Compression) -> Result<Self> {
-        let compression = match *compression {
-            Compression::Xz {
-                preset, extreme, ..
-            } => Compression::Xz {
-                preset,
-                extreme,
-                dict_size: None,
-                filters: BcjSet::EMPTY,
-            },
-            other => other,
-        };
-        Self::new(&compression, METADATA_BLOCK)
+        Self::new(&compression.for_metadata(), super::METADATA_BLOCK)
     }
 
     /// Puts the compressed `input` in `out`, whatever that held.
@@ -85,11 +89,11 @@ fn library(compression: &Compression, block_size: u32) -> Result<Option<Box<dyn 
     match *compression {
         Compression::None => Ok(None),
         #[cfg(feature = "gzip")]
-        Compression::Gzip { level } => Ok(Some(Box::new(super::gzip_c::Encoder::new(level)?))),
+        Compression::Gzip { level } => Ok(Some(Box::new(gzip::Encoder::new(level)?))),
         #[cfg(feature = "lzo-encode")]
-        Compression::Lzo {} => Ok(Some(Box::new(super::lzo_encode::Encoder::new()))),
+        Compression::Lzo {} => Ok(Some(Box::new(lzo::Encoder::new()))),
         #[cfg(feature = "lz4")]
-        Compression::Lz4 { high } => Ok(Some(Box::new(super::lz4_c::Encoder::new(high)))),
+        Compression::Lz4 { high } => Ok(Some(Box::new(lz4::Encoder::new(high)))),
         #[cfg(feature = "xz")]
         Compression::Xz {
             preset,
@@ -98,11 +102,11 @@ fn library(compression: &Compression, block_size: u32) -> Result<Option<Box<dyn 
             filters,
         } => {
             let dict_size = dict_size.unwrap_or(block_size);
-            let encoder = super::xz_c::Encoder::new(preset, extreme, dict_size, filters);
+            let encoder = xz::Encoder::new(preset, extreme, dict_size, filters);
             Ok(Some(Box::new(encoder)))
         }
         #[cfg(feature = "zstd")]
-        Compression::Zstd { level } => Ok(Some(Box::new(super::zstd_c::Encoder::new(level)?))),
+        Compression::Zstd { level } => Ok(Some(Box::new(zstd::Encoder::new(level)?))),
         #[allow(unreachable_patterns, reason = "reachable only if a codec is left out")]
         _ => Err(compression.left_out()),
     }
@@ -110,18 +114,19 @@ fn library(compression: &Compression, block_size: u32) -> Result<Option<Box<dyn 
 
 /// The library that compresses with `compression`, and its version: what the bytes depend on beside
 /// the options. The library itself says its version, or the header that it was compiled with.
+#[cfg(feature = "write")]
 pub(crate) fn library_version(compression: &Compression) -> String {
     match compression.codec() {
         #[cfg(feature = "gzip")]
-        Some(super::Codec::Gzip) => super::gzip_c::version(),
+        Some(super::Codec::Gzip) => gzip::version(),
         #[cfg(feature = "lzo-encode")]
-        Some(super::Codec::Lzo) => super::lzo_encode::version(),
+        Some(super::Codec::Lzo) => lzo::version(),
         #[cfg(feature = "lz4")]
-        Some(super::Codec::Lz4) => super::lz4_c::version(),
+        Some(super::Codec::Lz4) => lz4::version(),
         #[cfg(feature = "xz")]
-        Some(super::Codec::Xz) => super::xz_c::version(),
+        Some(super::Codec::Xz) => xz::version(),
         #[cfg(feature = "zstd")]
-        Some(super::Codec::Zstd) => super::zstd_c::version(),
+        Some(super::Codec::Zstd) => zstd::version(),
         _ => "none".to_owned(),
     }
 }

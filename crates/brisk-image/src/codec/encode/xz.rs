@@ -2,8 +2,8 @@
 
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, PRESET_EXTREME, Status, Stream};
 
-use super::library::{Decode, DecodeError, Encode};
-use super::{Bcj, BcjSet, MEMORY_LIMIT};
+use super::library::Encode;
+use crate::codec::{Bcj, BcjSet};
 use crate::error::{Error, Result};
 
 /// The least dictionary of liblzma.
@@ -108,44 +108,15 @@ fn dict_for(len: usize) -> u32 {
 }
 
 /// The version in the header that the library was compiled with.
+#[cfg(feature = "write")]
 pub(super) fn version() -> String {
     format!("liblzma {}", env!("BRISK_LIBLZMA_VERSION"))
-}
-
-pub(super) struct Decoder;
-
-impl Decode for Decoder {
-    fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
-        decode(input, out)
-    }
-}
-
-fn decode(input: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
-    use liblzma::stream::Error as Xz;
-    let reason = |e| {
-        DecodeError::new(match e {
-            Xz::Format => "not an xz stream".to_owned(),
-            Xz::MemLimit => format!("needs more than {MEMORY_LIMIT} bytes of memory"),
-            Xz::Options => "has a filter or an option that is not supported".to_owned(),
-            Xz::Mem => "there is not enough memory".to_owned(),
-            _ => "not a valid xz stream".to_owned(),
-        })
-    };
-    let mut stream = Stream::new_stream_decoder(MEMORY_LIMIT, 0).map_err(reason)?;
-    let status = stream.process(input, out, Action::Finish).map_err(reason)?;
-    let consumed = usize::try_from(stream.total_in()).ok();
-    let decoded = usize::try_from(stream.total_out()).unwrap_or(usize::MAX);
-    match status {
-        Status::StreamEnd if consumed == Some(input.len()) => Ok(decoded),
-        Status::StreamEnd => Err(DecodeError::new("goes on behind its end")),
-        _ if consumed == Some(input.len()) => Err(DecodeError::new("ends before its end")),
-        _ => Err(DecodeError::too_long(out.len())),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::{Codec, Decoder, Decoders};
 
     fn encode(input: &[u8], dict_size: u32, filters: &[Bcj]) -> Vec<u8> {
         let filters = filters.iter().copied().collect();
@@ -167,19 +138,6 @@ mod tests {
             code.extend(1_000_000u32.wrapping_sub(end).to_le_bytes());
         }
         code
-    }
-
-    #[test]
-    fn dictionary_sizes() {
-        use crate::codec::is_dict_size;
-
-        let valid: Vec<u32> = (4096..=65_536).filter(|&size| is_dict_size(size)).collect();
-        let expected = [
-            4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_536,
-        ];
-        assert_eq!(valid, expected);
-        assert!(!is_dict_size(0));
-        assert!(is_dict_size(1 << 31) && is_dict_size(3 << 30) && !is_dict_size(u32::MAX));
     }
 
     /// Of section 3.1 of the xz format: after 12 bytes of stream header, the length of the block
@@ -214,54 +172,13 @@ mod tests {
         assert!(all.len() <= x86.len());
         for stream in [plain, x86, all] {
             let mut out = vec![0; code.len()];
-            assert_eq!(decode(&stream, &mut out), Ok(code.len()));
+            let mut decoder = Decoder::new(Codec::Xz, Decoders::Fastest).unwrap();
+            assert_eq!(decoder.decode(&stream, &mut out), Ok(code.len()));
             assert_eq!(out, code);
         }
         // Where none does better, none is taken: of equal streams the plain one stays.
         let zeros = vec![0; 20_000];
         let tried = encode(&zeros, 65_536, &Bcj::ALL);
         assert_eq!(tried, encode(&zeros, 65_536, &[]));
-    }
-
-    #[test]
-    fn says_what_is_wrong() {
-        let reason = |input: &[u8], room| decode(input, &mut vec![0; room]).unwrap_err().reason;
-        let stream = encode(&[7; 5000], 8192, &[]);
-        assert_eq!(reason(&stream, 4999), "decodes to more than 4999 bytes");
-        let longer = [&stream[..], &[0; 4]].concat();
-        assert_eq!(reason(&longer, 5000), "goes on behind its end");
-        let twice = [&stream[..], &stream[..]].concat();
-        assert_eq!(reason(&twice, 10_000), "goes on behind its end");
-        let cut = &stream[..stream.len() - 1];
-        assert_eq!(reason(cut, 5000), "ends before its end");
-        assert_eq!(reason(&[], 5000), "ends before its end");
-        assert_eq!(reason(&[0; 64], 5000), "not an xz stream");
-        let mut damaged = stream.clone();
-        damaged[14] ^= 1; // in the block header, which has a checksum of its own
-        assert_eq!(reason(&damaged, 5000), "not a valid xz stream");
-    }
-
-    /// A block of a few bytes that asks for a dictionary of 4 GiB.
-    #[test]
-    fn a_large_dictionary_is_refused_before_it_is_allocated() {
-        let mut options = LzmaOptions::new_preset(0).unwrap();
-        let mut stream = [0; 200];
-        for (dict_size, expected) in [
-            (1 << 20, Ok(64)),
-            (
-                2 << 20,
-                Err(DecodeError::new("needs more than 2097152 bytes of memory")),
-            ),
-        ] {
-            options.dict_size(dict_size);
-            let mut chain = Filters::new();
-            chain.lzma2(&options);
-            let mut encoder = Stream::new_stream_encoder(&chain, Check::Crc32).unwrap();
-            encoder
-                .process(&[9; 64], &mut stream, Action::Finish)
-                .unwrap();
-            let len = usize::try_from(encoder.total_out()).unwrap();
-            assert_eq!(decode(&stream[..len], &mut [0; 64]), expected);
-        }
     }
 }

@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn no_other_version_can_be_built() {
-        let manifest = include_str!("../../Cargo.toml");
+        let manifest = include_str!("../../../Cargo.toml");
         // Cargo writes the manifest of a package anew, with a table for each dependency.
         let section = manifest.rsplit("lzokay-native").next().unwrap_or_default();
         let line: String = section.lines().take(3).collect();

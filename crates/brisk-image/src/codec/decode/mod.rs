@@ -1,8 +1,37 @@
 //! Decoding blocks.
+//!
+//! A file named `_c` binds a library in C, and a file named `_rust` one in safe Rust.
+//!
+//! What is decoded is untrusted. [`Decoder::decode`] never panics, writes only to the buffer it is
+//! given, and allocates at most `MEMORY_LIMIT` bytes beside the contexts it keeps.
 
+#[cfg(feature = "gzip")]
+mod gzip_c;
+#[cfg(feature = "gzip-rust")]
+mod gzip_rust;
+mod library;
+#[cfg(feature = "lz4")]
+mod lz4_c;
+#[cfg(feature = "lz4-rust")]
+mod lz4_rust;
+#[cfg(feature = "lzo")]
+mod lzo_rust;
+#[cfg(feature = "xz")]
+mod xz_c;
+#[cfg(feature = "xz-rust")]
+mod xz_rust;
+#[cfg(feature = "zstd")]
+mod zstd_c;
+#[cfg(feature = "zstd-rust")]
+mod zstd_rust;
+
+use self::library::{Decode, DecodeError};
 use super::Codec;
-use super::library::{Decode, DecodeError};
 use crate::error::{Error, Result, Unsupported};
+
+/// What one decoding may allocate. The largest dictionary of any block, 1 MiB, fits twice.
+#[cfg(any(feature = "xz", feature = "xz-rust"))]
+const MEMORY_LIMIT: u64 = 2 << 20;
 
 /// Which libraries decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,7 +76,7 @@ impl Decoder {
 
     /// Every decoder of what `codec` compressed that was built.
     #[cfg(test)]
-    pub(super) fn all(codec: Codec) -> impl Iterator<Item = Self> {
+    pub(in crate::codec) fn all(codec: Codec) -> impl Iterator<Item = Self> {
         [in_c(codec), in_rust(codec)]
             .into_iter()
             .flatten()
@@ -58,13 +87,13 @@ impl Decoder {
 fn in_c(codec: Codec) -> Option<Box<dyn Decode + Send>> {
     match codec {
         #[cfg(feature = "gzip")]
-        Codec::Gzip => Some(Box::new(super::gzip_c::Decoder::new())),
+        Codec::Gzip => Some(Box::new(gzip_c::Decoder::new())),
         #[cfg(feature = "lz4")]
-        Codec::Lz4 => Some(Box::new(super::lz4_c::Decoder)),
+        Codec::Lz4 => Some(Box::new(lz4_c::Decoder)),
         #[cfg(feature = "xz")]
-        Codec::Xz => Some(Box::new(super::xz_c::Decoder)),
+        Codec::Xz => Some(Box::new(xz_c::Decoder)),
         #[cfg(feature = "zstd")]
-        Codec::Zstd => Some(Box::new(super::zstd_c::Decoder::new())),
+        Codec::Zstd => Some(Box::new(zstd_c::Decoder::new())),
         _ => None,
     }
 }
@@ -72,15 +101,15 @@ fn in_c(codec: Codec) -> Option<Box<dyn Decode + Send>> {
 fn in_rust(codec: Codec) -> Option<Box<dyn Decode + Send>> {
     match codec {
         #[cfg(feature = "gzip-rust")]
-        Codec::Gzip => Some(Box::new(super::gzip_rust::Decoder::new())),
+        Codec::Gzip => Some(Box::new(gzip_rust::Decoder::new())),
         #[cfg(feature = "lzo")]
-        Codec::Lzo => Some(Box::new(super::lzo_rust::Decoder)),
+        Codec::Lzo => Some(Box::new(lzo_rust::Decoder)),
         #[cfg(feature = "lz4-rust")]
-        Codec::Lz4 => Some(Box::new(super::lz4_rust::Decoder)),
+        Codec::Lz4 => Some(Box::new(lz4_rust::Decoder)),
         #[cfg(feature = "xz-rust")]
-        Codec::Xz => Some(Box::new(super::xz_rust::Decoder)),
+        Codec::Xz => Some(Box::new(xz_rust::Decoder)),
         #[cfg(feature = "zstd-rust")]
-        Codec::Zstd => Some(Box::new(super::zstd_rust::Decoder::new())),
+        Codec::Zstd => Some(Box::new(zstd_rust::Decoder::new())),
         #[allow(unreachable_patterns, reason = "reachable only if a codec is left out")]
         _ => None,
     }

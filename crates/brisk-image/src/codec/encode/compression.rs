@@ -4,14 +4,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BcjSet, Codec, METADATA_BLOCK};
+use crate::codec::{BcjSet, Codec, METADATA_BLOCK, is_dict_size};
 use crate::error::{Error, Result, Unsupported};
-
-/// Whether the kernel takes `size` as the size of a dictionary: 2^n or 2^n + 2^(n-1).
-pub(crate) fn is_dict_size(size: u32) -> bool {
-    let odd = size.checked_shr(size.trailing_zeros()).unwrap_or(0);
-    matches!(odd, 1 | 3)
-}
 
 /// How to compress: a codec with its options.
 ///
@@ -116,6 +110,22 @@ impl Compression {
         };
         changed.check_level()?;
         Ok(changed)
+    }
+
+    /// The same without branch filters, as metadata holds no code.
+    #[cfg(feature = "write")]
+    pub(super) fn for_metadata(self) -> Self {
+        match self {
+            Self::Xz {
+                preset, extreme, ..
+            } => Self::Xz {
+                preset,
+                extreme,
+                dict_size: None,
+                filters: BcjSet::EMPTY,
+            },
+            other => other,
+        }
     }
 
     /// Checks that this build can compress blocks of `block_size` bytes like this.

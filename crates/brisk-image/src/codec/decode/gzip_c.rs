@@ -1,32 +1,8 @@
 //! gzip in name, zlib streams (RFC 1950) in fact, by libdeflate.
 
-use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
+use libdeflater::{DecompressionError, Decompressor};
 
-use super::library::{Decode, DecodeError, Encode};
-use crate::error::{Error, Result};
-
-pub(super) struct Encoder(Compressor);
-
-impl Encoder {
-    pub(super) fn new(level: u8) -> Result<Self> {
-        let level = CompressionLvl::new(i32::from(level))
-            .map_err(|_| Error::input(format!("gzip level is {level}, allowed is 1 to 12")))?;
-        Ok(Self(Compressor::new(level)))
-    }
-}
-
-impl Encode for Encoder {
-    fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
-        // The only failure there is: no room.
-        Ok(self.0.zlib_compress(input, out).ok())
-    }
-}
-
-/// The version of libdeflate. The library itself does not say it, but the header that it was compiled
-/// with does.
-pub(super) fn version() -> String {
-    format!("libdeflate {}", env!("BRISK_LIBDEFLATE_VERSION"))
-}
+use super::library::{Decode, DecodeError};
 
 pub(super) struct Decoder(Decompressor);
 
@@ -48,13 +24,15 @@ impl Decode for Decoder {
 
 #[cfg(test)]
 mod tests {
+    use libdeflater::{CompressionLvl, Compressor};
+
     use super::*;
 
     #[test]
     fn says_what_is_wrong() {
-        let mut encoder = Encoder::new(9).unwrap();
+        let mut encoder = Compressor::new(CompressionLvl::new(9).unwrap());
         let mut stream = [0; 99];
-        let len = encoder.encode(&[7; 100], &mut stream).unwrap().unwrap();
+        let len = encoder.zlib_compress(&[7; 100], &mut stream).unwrap();
         let mut decoder = Decoder::new();
         let e = decoder.decode(&stream[..len], &mut [0; 99]).unwrap_err();
         assert_eq!(e.reason, "decodes to more than 99 bytes");
