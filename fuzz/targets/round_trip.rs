@@ -13,9 +13,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use arbitrary::Arbitrary;
+use brisk_image::codec::Bcj;
+use brisk_image::rules::PlanRules;
 use brisk_image::{
-    Bcj, Compression, FileType, Image, ImageWriter, InodeKind, InodeRef, OpenOptions, PlanRules,
-    Tree, TreeRules,
+    Compression, FileType, Image, ImageWriter, InodeKind, InodeRef, OpenOptions, Tree, TreeRules,
 };
 use libfuzzer_sys::{Corpus, fuzz_target};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};

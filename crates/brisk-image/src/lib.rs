@@ -121,30 +121,21 @@ pub use brisk_io::ReadAt;
 #[cfg(any(feature = "write", feature = "profile"))]
 pub use codec::encode::compression::Compression;
 pub use codec::kind::Codec;
-pub use codec::{Bcj, BcjSet, CodecOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use format::inode::FileType;
-pub use read::dir_reader::{DirEntry, ReadDir};
 pub use read::extractor::Extractor;
-pub use read::file_reader::{FileReader, Piece, StoredAs};
+pub use read::file_reader::FileReader;
 pub use read::file_stream::FileStream;
 pub use read::image::{Image, OpenOptions};
 pub use read::inode_reader::{Inode, InodeKind, InodeRef};
 pub use read::limits::Limits;
-pub use read::walk::{Walk, WalkEntry};
 pub use read::xattr_reader::Xattr;
 pub use work::Work;
 
 #[cfg(feature = "write")]
 pub use {
-    plan::PlanRules,
-    tree::Tree,
-    tree::builder::TreeBuilder,
-    tree::entry::TreeEntry,
-    tree::mode_change::ModeChange,
-    tree::rules::{Times, TreeRules},
-    write::image_writer::ImageWriter,
-    write::recipe::Recipe,
+    tree::Tree, tree::builder::TreeBuilder, tree::entry::TreeEntry, tree::rules::TreeRules,
+    write::image_writer::ImageWriter, write::recipe::Recipe,
 };
 
 /// What only one kind of inode has: files, directories, devices.

@@ -1,15 +1,18 @@
 //! What can go to another thread, and be used from several at once, does so by its type: this
 //! program does not compile otherwise.
 
+use brisk_image::codec::{Bcj, BcjSet, CodecOptions};
 use brisk_image::compare::Difference;
+use brisk_image::contents::Piece;
 use brisk_image::hot_pack::{HotPack, HotPackWriter};
+use brisk_image::listing::{DirEntry, ReadDir, Walk, WalkEntry};
 use brisk_image::profile::{Origin, Profile, ProfileBuilder};
+use brisk_image::rules::{ModeChange, PlanRules};
 use brisk_image::summary::{Checked, ExtractSummary, Summary};
 use brisk_image::usage::Usage;
 use brisk_image::{
-    Bcj, BcjSet, Codec, CodecOptions, Compression, DirEntry, Error, ErrorKind, Extractor,
-    FileReader, FileStream, Image, ImageWriter, Inode, Limits, ModeChange, OpenOptions, Piece,
-    PlanRules, ReadDir, Recipe, Tree, TreeBuilder, TreeRules, Walk, WalkEntry, Work, Xattr,
+    Codec, Compression, Error, ErrorKind, Extractor, FileReader, FileStream, Image, ImageWriter,
+    Inode, Limits, OpenOptions, Recipe, Tree, TreeBuilder, TreeRules, Work, Xattr,
 };
 
 fn goes_to_threads<T: Send + Sync>() {}

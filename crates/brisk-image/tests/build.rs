@@ -8,9 +8,10 @@ use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use brisk_image::compare::Aspect;
+use brisk_image::rules::{PlanRules, Times};
 use brisk_image::{
-    Error, ErrorKind, FileType, Image, ImageWriter, OpenOptions, PlanRules, ReadAt, Times, Tree,
-    TreeBuilder, TreeEntry, TreeRules, Work,
+    Error, ErrorKind, FileType, Image, ImageWriter, OpenOptions, ReadAt, Tree, TreeBuilder,
+    TreeEntry, TreeRules, Work,
 };
 use support::{Content, Node, Random, Shape, Snapshot, build, noise, text};
 

@@ -6,9 +6,10 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
+use brisk_image::rules::PlanRules;
 use brisk_image::{
-    Compression, Error, ErrorKind, Extractor, FileReader, Image, ImageWriter, OpenOptions,
-    PlanRules, Result, Tree, TreeRules,
+    Compression, Error, ErrorKind, Extractor, FileReader, Image, ImageWriter, OpenOptions, Result,
+    Tree, TreeRules,
 };
 use brisk_io::guard_mappings;
 use support::open_mapped;

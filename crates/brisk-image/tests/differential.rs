@@ -7,7 +7,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use brisk_image::{Bcj, Compression, Image, ImageWriter, OpenOptions, PlanRules, Tree, TreeRules};
+use brisk_image::codec::Bcj;
+use brisk_image::rules::PlanRules;
+use brisk_image::{Compression, Image, ImageWriter, OpenOptions, Tree, TreeRules};
 use support::{
     Content, Shape, Snapshot, all_pairs, build, check_access, check_reader, expect_root,
     open_mapped, run, run_quiet, wide,

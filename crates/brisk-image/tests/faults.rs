@@ -6,9 +6,10 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brisk_image::rules::Times;
 use brisk_image::{
     Codec, Compression, Error, ErrorKind, FileType, Image, ImageWriter, Limits, OpenOptions,
-    Result, Times, Tree, TreeRules,
+    Result, Tree, TreeRules,
 };
 use brisk_io::ReadAt;
 

@@ -6,10 +6,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use brisk_image::{
-    Bcj, Codec, Compression, FileType, Image, ImageWriter, PlanRules, Recipe, Times, Tree,
-    TreeRules,
-};
+use brisk_image::codec::Bcj;
+use brisk_image::rules::{PlanRules, Times};
+use brisk_image::{Codec, Compression, FileType, Image, ImageWriter, Recipe, Tree, TreeRules};
 use support::{Content, Shape, Snapshot, build, run};
 
 /// Compressions by the names that they have in `testdata/golden/SHA256`.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use brisk_image::hot_pack::{HotPack, HotPackWriter, HotSummary, Prefer};
 use brisk_image::profile::{Named, Origin, PAGE, Profile, ProfileBuilder, RootKind, Touch};
+use brisk_image::rules::Times;
 use brisk_image::{
-    Codec, Compression, ErrorKind, Image, ImageWriter, Limits, OpenOptions, Times, Tree, TreeRules,
-    Work,
+    Codec, Compression, ErrorKind, Image, ImageWriter, Limits, OpenOptions, Tree, TreeRules, Work,
 };
 use support::{Random, noise, run, text};
 

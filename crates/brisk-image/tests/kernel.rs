@@ -6,7 +6,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use brisk_image::{Bcj, Codec, Compression, Image, ImageWriter, PlanRules, Tree, TreeRules};
+use brisk_image::codec::Bcj;
+use brisk_image::rules::PlanRules;
+use brisk_image::{Codec, Compression, Image, ImageWriter, Tree, TreeRules};
 use support::{Shape, Snapshot, all_pairs, alone_in_namespace, build, mounted, wide};
 
 const BLOCKS: [usize; 5] = [4 << 10, 8 << 10, 64 << 10, 128 << 10, 1 << 20];

@@ -9,7 +9,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use brisk_image::{ErrorKind, Image, ImageWriter, InodeKind, Times, Tree, TreeRules};
+use brisk_image::rules::Times;
+use brisk_image::{ErrorKind, Image, ImageWriter, InodeKind, Tree, TreeRules};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
 use tempfile::TempDir;
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use brisk_image::hot_pack::{HotPackWriter, Prefer};
 use brisk_image::profile::{Named, Origin, Profile, ProfileBuilder, RootKind};
+use brisk_image::rules::PlanRules;
 use brisk_image::{
-    Compression, ErrorKind, Extractor, Image, ImageWriter, OpenOptions, PlanRules, Tree, TreeRules,
-    Work,
+    Compression, ErrorKind, Extractor, Image, ImageWriter, OpenOptions, Tree, TreeRules, Work,
 };
 use support::{noise, text};
 

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::Context;
-use brisk_image::{Bcj, Codec};
+use brisk_image::Codec;
+use brisk_image::codec::Bcj;
 
 /// A release of Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

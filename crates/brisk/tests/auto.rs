@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use brisk_image::hot_pack::HotPack;
 use brisk_image::profile::Profile;
-use brisk_image::{Compression, ImageWriter, Limits, Times, Tree, TreeRules};
+use brisk_image::rules::Times;
+use brisk_image::{Compression, ImageWriter, Limits, Tree, TreeRules};
 use rustix::process::{Pid, Signal, kill_process};
 use staging::documented::assert_documented;
 use staging::{Stage, each_user};

@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use brisk_image::{Codec, CodecOptions, Image, Inode};
+use brisk_image::codec::CodecOptions;
+use brisk_image::{Codec, Image, Inode};
 use sandbox::{Sandbox, paths};
 use serde_json::Value;
 

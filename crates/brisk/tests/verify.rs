@@ -4,7 +4,9 @@ mod looking;
 
 use std::fs;
 
-use brisk_image::{Bcj, Codec, Compression, Image, ImageWriter, PlanRules};
+use brisk_image::codec::Bcj;
+use brisk_image::rules::PlanRules;
+use brisk_image::{Codec, Compression, Image, ImageWriter};
 use looking::{Place, Said, assert_help, noise, write};
 use rustix::fs::{XattrFlags, lsetxattr};
 

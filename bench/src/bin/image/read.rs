@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use brisk_bench::{Bench, Timed};
-use brisk_image::{FileReader, Image, ImageWriter, OpenOptions, PlanRules, Tree, TreeRules};
+use brisk_image::rules::PlanRules;
+use brisk_image::{FileReader, Image, ImageWriter, OpenOptions, Tree, TreeRules};
 use brisk_io::{ImmutableFile, ReadAt};
 
 use crate::{Setup, clear};

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::sync::{Mutex, PoisonError};
 
-use brisk_image::{Inode, InodeKind, ReadDir};
+use brisk_image::listing::ReadDir;
+use brisk_image::{Inode, InodeKind};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::node::{Fail, Nodes, type_bits};

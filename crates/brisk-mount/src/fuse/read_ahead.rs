@@ -9,7 +9,8 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use brisk_image::{FileReader, Piece};
+use brisk_image::FileReader;
+use brisk_image::contents::Piece;
 use brisk_io::page_size;
 use rustix::io::Errno;
 

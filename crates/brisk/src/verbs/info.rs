@@ -3,9 +3,10 @@
 use std::io::{self, BufWriter, Write};
 
 use anyhow::Context;
+use brisk_image::codec::CodecOptions;
 use brisk_image::hot_pack::HotPack;
 use brisk_image::usage::{LargeFile, SizeStep, Usage};
-use brisk_image::{CodecOptions, Image, Recipe};
+use brisk_image::{Image, Recipe};
 use serde_json::{Value, json};
 
 use crate::answer::Answer;

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use brisk_image::codec::Bcj;
 use brisk_image::hot_pack::HotSummary;
+use brisk_image::rules::{ModeChange, PlanRules, Times};
 use brisk_image::summary::Summary;
-use brisk_image::{
-    Bcj, Codec, Compression, ImageWriter, ModeChange, PlanRules, Times, Tree, TreeRules,
-};
+use brisk_image::{Codec, Compression, ImageWriter, Tree, TreeRules};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
