@@ -76,8 +76,9 @@ fn every_decoder_reads_what_mksquashfs_wrote() {
                         (_, true) => format!("{codec}-rust"),
                         (_, false) => format!("{codec} or {codec}-rust"),
                     };
+                    let path = e.path().unwrap().display();
                     let expected = format!(
-                        "this program was built without a decoder of {codec}; \
+                        "{path}: this program was built without a decoder of {codec}; \
                          build it with the feature {features} of brisk-image"
                     );
                     assert_eq!(e.to_string(), expected);

@@ -220,13 +220,12 @@ impl Superblock {
         self.flags
     }
 
-    /// True if everything in the image is said to be stored as it is.
+    /// True if inodes, listings and the contents of files are stored as they are.
+    ///
+    /// The flags of the xattr and id tables do not count: mksquashfs leaves the latter unset even where
+    /// the table is stored as it is.
     pub(crate) fn is_raw(&self) -> bool {
-        let raw = flag::RAW_INODES
-            | flag::RAW_DATA
-            | flag::RAW_FRAGMENTS
-            | flag::RAW_XATTRS
-            | flag::RAW_IDS;
+        let raw = flag::RAW_INODES | flag::RAW_DATA | flag::RAW_FRAGMENTS;
         self.flags & raw == raw
     }
 

@@ -10,7 +10,6 @@ use super::open_image::OpenImage;
 use super::stored_image::{Source, StoredImage};
 use crate::codec::{Codec, CodecOptions, Decoders};
 use crate::error::{Allowed, Corrupt, Error, Place, Result};
-use crate::format::superblock::flag;
 
 /// A checked view of a SquashFS 4.0 image.
 ///
@@ -228,10 +227,9 @@ impl Image {
         self.inner.stored.superblock.mkfs_time()
     }
 
-    /// True if blocks, metadata and attributes are all stored as they are.
+    /// True if inodes, listings and the contents of files are stored as they are.
     pub fn is_uncompressed(&self) -> bool {
-        let raw = flag::RAW_INODES | flag::RAW_DATA | flag::RAW_FRAGMENTS;
-        self.inner.stored.superblock.flags() & raw == raw
+        self.inner.stored.superblock.is_raw()
     }
 
     /// True if inodes can be found by number, as NFS needs.
