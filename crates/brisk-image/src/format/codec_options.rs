@@ -246,7 +246,7 @@ fn only(at: Place, field: &'static str, found: u32, value: u32) -> Result<()> {
     Err(Error::field(at, field, found, Allowed::Only(value.into())))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "write"))]
 mod tests {
     use super::*;
     use crate::codec::Bcj;

@@ -75,7 +75,7 @@ impl Decoder {
     }
 
     /// Every decoder of what `codec` compressed that was built.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "write"))]
     pub(in crate::codec) fn all(codec: Codec) -> impl Iterator<Item = Self> {
         [in_c(codec), in_rust(codec)]
             .into_iter()
