@@ -86,7 +86,7 @@ struct Options {
     high: bool,
     filters: Vec<u8>,
     block_log: u8,
-    fragments: bool,
+    shared_blocks: bool,
     tails: bool,
     deduplicate: bool,
     export: bool,
@@ -151,7 +151,7 @@ impl Options {
         let mut writer = ImageWriter::new()
             .compression(compression)
             .block_size(block_size)
-            .fragments(self.fragments)
+            .shared_blocks(self.shared_blocks)
             .tails(self.tails)
             .deduplicate(self.deduplicate)
             .export(self.export)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Why an operation on an image failed.
 ///
-/// [`Error::kind`] says what a caller can do about it. The text names the field, the place, what
+/// [`Error::kind`] says what a caller can do about it. The text names the field, where it is, what
 /// was found and what is allowed. It does not repeat the cause: that is in
 /// [`source`](std::error::Error::source).
 ///
@@ -92,7 +92,7 @@ enum Cause {
     },
     Corrupt {
         subject: &'static str,
-        at: Place,
+        at: Location,
         what: Corrupt,
     },
     Unsupported(Unsupported),
@@ -131,7 +131,7 @@ impl fmt::Display for Missing {
 
 /// Where in an image a fault was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// At this byte of the image.
     Byte(u64),
     /// In the metadata block that is stored at byte `block`, at byte `offset` of its decoded form.
@@ -142,7 +142,7 @@ pub(crate) enum Place {
     Line { line: usize, column: usize },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Byte(at) => write!(f, "byte {at}"),
@@ -204,7 +204,7 @@ pub(crate) enum Corrupt {
         codec: &'static str,
         reason: String,
     },
-    /// A block decodes to a number of bytes that its place does not allow.
+    /// A block decodes to a number of bytes that is not allowed there.
     DecodedLen {
         what: &'static str,
         found: usize,
@@ -381,7 +381,7 @@ impl Error {
         Self::new(Cause::Io { doing, source })
     }
 
-    pub(crate) fn corrupt(at: Place, what: Corrupt) -> Self {
+    pub(crate) fn corrupt(at: Location, what: Corrupt) -> Self {
         let subject = "image";
         Self::new(Cause::Corrupt { subject, at, what })
     }
@@ -397,7 +397,7 @@ impl Error {
 
     /// A field at `at` that holds `found` where only `allowed` is valid.
     pub(crate) fn field(
-        at: Place,
+        at: Location,
         field: &'static str,
         found: impl Into<u64>,
         allowed: Allowed,
@@ -477,7 +477,7 @@ impl Error {
         match &self.0.cause {
             Cause::Corrupt {
                 subject: "image",
-                at: Place::Byte(at) | Place::Decoded { block: at, .. },
+                at: Location::Byte(at) | Location::Decoded { block: at, .. },
                 ..
             } => Some(*at),
             _ => None,
@@ -582,9 +582,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_field_place_found_and_allowed() {
+    fn says_field_location_found_and_allowed() {
         let e = Error::corrupt(
-            Place::Byte(12),
+            Location::Byte(12),
             Corrupt::BlockSize {
                 size: 131_072,
                 log: 11,
@@ -594,7 +594,7 @@ mod tests {
             e.to_string(),
             "corrupt image at byte 12: block size is 131072 but its log is 11"
         );
-        let at = Place::Decoded {
+        let at = Location::Decoded {
             block: 4096,
             offset: 32,
         };
@@ -637,7 +637,7 @@ mod tests {
     #[test]
     fn an_io_error_has_the_kind_that_std_uses() {
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let at = Place::Byte(0);
+        let at = Location::Byte(0);
         let table = [
             (Error::io("read", denied()), io::ErrorKind::PermissionDenied),
             (Error::missing(Missing::InTree), io::ErrorKind::NotFound),

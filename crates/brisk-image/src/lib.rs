@@ -29,7 +29,7 @@ assert_eq!(image.read("hello")?, b"hello, world");
 # }
 ```
 
-`Tree::from_directory(path, &TreeRules::default())` packs a directory in the place of the builder.
+`Tree::from_directory(path, &TreeRules::default())` packs a directory instead.
 
 # Trust
 

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_is_said() {
+    fn an_output_that_cannot_be_is_said() {
         let dir = tempfile::tempdir().unwrap();
         let e = OutputFile::create(dir.path()).err().unwrap();
         assert_eq!(

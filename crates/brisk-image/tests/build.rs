@@ -462,7 +462,7 @@ fn an_image_that_is_edited_and_not_changed_is_the_same_bytes() {
             .place("/opt/app".into()),
         ImageWriter::new()
             .compression(of("xz"))
-            .fragments(false)
+            .shared_blocks(false)
             .export(false)
             .recipe(false),
         ImageWriter::new()

@@ -283,7 +283,7 @@ impl Packing {
         let writer = ImageWriter::new()
             .compression(fitting(compressions()[row[1]], BLOCKS[row[0]]))
             .block_size(BLOCKS[row[0]] as u32)
-            .fragments(row[2] > 0)
+            .shared_blocks(row[2] > 0)
             .tails(row[2] > 1)
             .rules(PlanRules::new(own(order), own(raw)).expect("the patterns are right"))
             .deduplicate(on(5))

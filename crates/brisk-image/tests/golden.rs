@@ -169,7 +169,7 @@ fn the_first_version_is_read() {
         image.codec(),
         image.block_size(),
         image.inode_count(),
-        image.fragment_count(),
+        image.shared_block_count(),
     );
     assert_eq!(facts, (Codec::Zstd, 4096, 12, 1));
     assert_eq!(
@@ -277,7 +277,7 @@ fn the_first_version_is_read() {
         library: "zstd-sys 2.1.2+zstd.1.5.7".into(),
         compression: Compression::Zstd { level: 19 },
         block_size: 4096,
-        fragments: true,
+        shared_blocks: true,
         tails: false,
         deduplicate: true,
         export: true,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brisk_image::hot_pack::{HotPack, HotPackWriter, HotSummary, Prefer};
-use brisk_image::profile::{Named, Origin, PAGE, Profile, ProfileBuilder, RootKind, Touch};
+use brisk_image::profile::{Asked, Named, Origin, PAGE, Profile, ProfileBuilder, RootKind};
 use brisk_image::rules::Times;
 use brisk_image::{
     Codec, Compression, ErrorKind, Image, ImageWriter, Limits, OpenOptions, Tree, TreeRules, Work,
@@ -72,11 +72,11 @@ fn profile() -> Profile {
         .profile
 }
 
-struct Place {
+struct Sandbox {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         make_tree(&dir.path().join("tree"));
@@ -141,25 +141,25 @@ fn expected_pages() -> Vec<Page> {
 }
 
 /// Those of some files. A window ends before a range with which it would have more than 32 pages, or more than an
-/// eighth of those before; in it are the pages of one file behind those of another that was touched before, in their order.
+/// eighth of those before; in it, files are in the order in which they were first asked for, and pages in that of their file.
 fn expected_pages_of(has: impl Fn(&Path) -> bool) -> Vec<Page> {
     let (profile, files) = (profile(), files());
-    let mut touched: Vec<PathBuf> = Vec::new();
+    let mut asked: Vec<PathBuf> = Vec::new();
     let (mut pages, mut window) = (Vec::new(), Vec::<Page>::new());
     for (_, range) in profile.ranges() {
         let path = &profile.files()[range.file as usize].path;
         if !has(path) {
             continue;
         }
-        if !touched.contains(path) {
-            touched.push(path.clone());
+        if !asked.contains(path) {
+            asked.push(path.clone());
         }
         let (_, bytes) = files
             .iter()
             .find(|(name, _)| Path::new(name) == path)
             .unwrap();
         if !window.is_empty() && window.len() + range.count as usize > 32.max(pages.len() / 8) {
-            in_order(&mut window, &touched);
+            in_order(&mut window, &asked);
             pages.append(&mut window);
         }
         for page in range.first..range.end() {
@@ -167,13 +167,13 @@ fn expected_pages_of(has: impl Fn(&Path) -> bool) -> Vec<Page> {
             window.push((path.clone(), page, chunk.to_owned()));
         }
     }
-    in_order(&mut window, &touched);
+    in_order(&mut window, &asked);
     pages.append(&mut window);
     pages
 }
 
-fn in_order(window: &mut [Page], touched: &[PathBuf]) {
-    window.sort_by_key(|(path, page, _)| (touched.iter().position(|known| known == path), *page));
+fn in_order(window: &mut [Page], asked: &[PathBuf]) {
+    window.sort_by_key(|(path, page, _)| (asked.iter().position(|known| known == path), *page));
 }
 
 fn check_contents(pack: &HotPack, summary: &HotSummary, context: &str) {
@@ -211,9 +211,9 @@ fn check_contents(pack: &HotPack, summary: &HotSummary, context: &str) {
         "{context}"
     );
     let steps = profile();
-    let names = steps.steps().iter().filter_map(|step| match &step.touch {
-        Touch::LookUp(look_up) => Some((look_up.name.clone(), look_up.found)),
-        Touch::Pages(_) => None,
+    let names = steps.steps().iter().filter_map(|step| match &step.asked {
+        Asked::LookUp(look_up) => Some((look_up.name.clone(), look_up.found)),
+        Asked::Pages(_) => None,
     });
     let names: Vec<_> = names.collect();
     let look_ups: Vec<_> = pack
@@ -258,13 +258,13 @@ fn check_contents(pack: &HotPack, summary: &HotSummary, context: &str) {
 
 #[test]
 fn a_pack_has_the_pages_of_the_profile_in_their_order() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for prefer in BOTH {
-        let (pack, summary) = place.hot(&place.tree(), prefer, "hot");
+        let (pack, summary) = sandbox.hot(&sandbox.tree(), prefer, "hot");
         check_contents(&pack, &summary, prefer.name());
-        assert_eq!(pack.current_files(&place.tree()).unwrap(), [true; 5]);
+        assert_eq!(pack.current_files(&sandbox.tree()).unwrap(), [true; 5]);
         let checked = pack
-            .verify(&place.tree(), &Work::new().threads(2), |e| panic!("{e}"))
+            .verify(&sandbox.tree(), &Work::new().threads(2), |e| panic!("{e}"))
             .unwrap();
         assert_eq!(
             (checked.frames, checked.faults),
@@ -272,15 +272,15 @@ fn a_pack_has_the_pages_of_the_profile_in_their_order() {
         );
         assert_eq!(
             summary.file_bytes,
-            fs::metadata(place.path("hot")).unwrap().len()
+            fs::metadata(sandbox.path("hot")).unwrap().len()
         );
     }
 }
 
 #[test]
 fn a_pack_without_digests_has_the_same_pages() {
-    let place = Place::new();
-    let (whole, summary) = place.hot(&place.tree(), Prefer::Speed, "hot");
+    let sandbox = Sandbox::new();
+    let (whole, summary) = sandbox.hot(&sandbox.tree(), Prefer::Speed, "hot");
     let mut unread = profile();
     // What another file of the same length would be taken for.
     let text = String::from_utf8(unread.to_text()).unwrap();
@@ -290,10 +290,10 @@ fn a_pack_without_digests_has_the_same_pages() {
     });
     unread = Profile::from_text(without.as_bytes(), &Limits::default()).unwrap();
     let writer = HotPackWriter::new().digests(false);
-    let written = writer.write(&unread, &place.tree(), place.path("unread"));
+    let written = writer.write(&unread, &sandbox.tree(), sandbox.path("unread"));
     let pages = |summary: &HotSummary| (summary.pages, summary.bytes, summary.frames);
     assert_eq!(pages(&written.unwrap()), pages(&summary));
-    let pack = HotPack::open(place.path("unread"), &Limits::default()).unwrap();
+    let pack = HotPack::open(sandbox.path("unread"), &Limits::default()).unwrap();
     assert!(pack.files().all(|file| file.digest() == [0; 32]));
     let frames = |pack: &HotPack| {
         let mut bytes = Vec::new();
@@ -305,13 +305,13 @@ fn a_pack_without_digests_has_the_same_pages() {
 
 #[test]
 fn packs_are_made_of_images_of_other_tools() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for codec in ["gzip", "xz", "lzo", "lz4", "zstd"] {
         run(
             "mksquashfs",
             [
-                place.path("tree").as_os_str(),
-                place.path("other.img").as_os_str(),
+                sandbox.path("tree").as_os_str(),
+                sandbox.path("other.img").as_os_str(),
                 "-noappend".as_ref(),
                 "-quiet".as_ref(),
                 "-no-progress".as_ref(),
@@ -319,9 +319,9 @@ fn packs_are_made_of_images_of_other_tools() {
                 codec.as_ref(),
             ],
         );
-        let image = Image::open(place.path("other.img")).unwrap();
-        let before = fs::read(place.path("other.img")).unwrap();
-        let (pack, summary) = place.hot(&Origin::image(&image), Prefer::Speed, "hot");
+        let image = Image::open(sandbox.path("other.img")).unwrap();
+        let before = fs::read(sandbox.path("other.img")).unwrap();
+        let (pack, summary) = sandbox.hot(&Origin::image(&image), Prefer::Speed, "hot");
         check_contents(&pack, &summary, codec);
         assert!(pack.is_of(&image).unwrap(), "{codec}");
         for file in pack.files() {
@@ -335,7 +335,7 @@ fn packs_are_made_of_images_of_other_tools() {
             assert_eq!(found.is_some(), look_up.found, "{codec}");
         }
         assert!(
-            fs::read(place.path("other.img")).unwrap() == before,
+            fs::read(sandbox.path("other.img")).unwrap() == before,
             "{codec}: untouched"
         );
     }
@@ -343,15 +343,15 @@ fn packs_are_made_of_images_of_other_tools() {
 
 #[test]
 fn a_pack_behind_an_image_changes_nothing_before_it() {
-    let place = Place::new();
-    let plain = place.pack(&ImageWriter::new(), "plain.img");
+    let sandbox = Sandbox::new();
+    let plain = sandbox.pack(&ImageWriter::new(), "plain.img");
     assert!(plain.hot_pack().unwrap().is_none());
     for prefer in BOTH {
         let writer = ImageWriter::new().hot_pack(profile(), prefer);
-        let image = place.pack(&writer, "hot.img");
+        let image = sandbox.pack(&writer, "hot.img");
         let (bytes, without) = (
-            fs::read(place.path("hot.img")).unwrap(),
-            fs::read(place.path("plain.img")).unwrap(),
+            fs::read(sandbox.path("hot.img")).unwrap(),
+            fs::read(sandbox.path("plain.img")).unwrap(),
         );
         assert!(bytes[..without.len()] == without[..], "{}", prefer.name());
         assert_eq!(bytes.len() % 4096, 0);
@@ -366,16 +366,16 @@ fn a_pack_behind_an_image_changes_nothing_before_it() {
             .unwrap();
         assert_eq!(faults, [""; 0]);
         // The bytes of the section are those of a file beside the image.
-        let (_, summary) = place.hot(&Origin::image(&image), prefer, "beside");
+        let (_, summary) = sandbox.hot(&Origin::image(&image), prefer, "beside");
         let range = image.hot_pack_range().unwrap().unwrap();
         assert_eq!(range.end - range.start, summary.file_bytes);
         let start = usize::try_from(range.start).unwrap();
         assert_eq!(start, without.len() + 64);
-        let beside = fs::read(place.path("beside")).unwrap();
+        let beside = fs::read(sandbox.path("beside")).unwrap();
         assert_eq!(summary.file_bytes, beside.len() as u64);
         assert!(bytes[start..start + beside.len()] == beside[..]);
         // Others read it as ever.
-        let out = place.path("out");
+        let out = sandbox.path("out");
         run(
             "unsquashfs",
             [
@@ -383,7 +383,7 @@ fn a_pack_behind_an_image_changes_nothing_before_it() {
                 "-no-progress",
                 "-d",
                 out.to_str().unwrap(),
-                place.path("hot.img").to_str().unwrap(),
+                sandbox.path("hot.img").to_str().unwrap(),
             ],
         );
         for (path, bytes) in files() {
@@ -397,10 +397,10 @@ fn a_pack_behind_an_image_changes_nothing_before_it() {
 fn linux_mounts_an_image_with_a_pack_behind_it() {
     support::expect_root();
     support::alone_in_namespace("linux_mounts_an_image_with_a_pack_behind_it", || {
-        let place = Place::new();
+        let sandbox = Sandbox::new();
         let writer = ImageWriter::new().hot_pack(profile(), Prefer::Speed);
-        place.pack(&writer, "hot.img");
-        support::mounted(&place.path("hot.img"), |root| {
+        sandbox.pack(&writer, "hot.img");
+        support::mounted(&sandbox.path("hot.img"), |root| {
             for (path, bytes) in files() {
                 assert!(fs::read(root.join(path)).unwrap() == bytes, "{path}");
             }
@@ -410,16 +410,16 @@ fn linux_mounts_an_image_with_a_pack_behind_it() {
 
 #[test]
 fn a_pack_behind_a_program_that_carries_the_image_is_found() {
-    let place = Place::new();
-    place.pack(
+    let sandbox = Sandbox::new();
+    sandbox.pack(
         &ImageWriter::new().hot_pack(profile(), Prefer::Size),
         "hot.img",
     );
     let mut carried = vec![0x55; 12_345];
-    carried.extend(fs::read(place.path("hot.img")).unwrap());
-    fs::write(place.path("carried"), carried).unwrap();
+    carried.extend(fs::read(sandbox.path("hot.img")).unwrap());
+    fs::write(sandbox.path("carried"), carried).unwrap();
     let image =
-        Image::open_with(place.path("carried"), &OpenOptions::new().offset(12_345)).unwrap();
+        Image::open_with(sandbox.path("carried"), &OpenOptions::new().offset(12_345)).unwrap();
     let pack = image.hot_pack().unwrap().unwrap();
     assert!(pages(&pack) == expected_pages());
     assert!(pack.is_of(&image).unwrap());
@@ -427,7 +427,7 @@ fn a_pack_behind_a_program_that_carries_the_image_is_found() {
 
 #[test]
 fn the_same_at_any_number_of_threads() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for prefer in BOTH {
         let bytes = [1, 4].map(|threads| {
             let writer = HotPackWriter::new()
@@ -435,19 +435,19 @@ fn the_same_at_any_number_of_threads() {
                 .threads(threads)
                 .frame_size(16 << 10);
             writer
-                .write(&profile(), &place.tree(), place.path("hot"))
+                .write(&profile(), &sandbox.tree(), sandbox.path("hot"))
                 .unwrap();
-            fs::read(place.path("hot")).unwrap()
+            fs::read(sandbox.path("hot")).unwrap()
         });
         assert!(bytes[0] == bytes[1], "{}", prefer.name());
         let images = [1, 4].map(|threads| {
-            place.pack(
+            sandbox.pack(
                 &ImageWriter::new()
                     .threads(threads)
                     .hot_pack(profile(), prefer),
                 "a.img",
             );
-            fs::read(place.path("a.img")).unwrap()
+            fs::read(sandbox.path("a.img")).unwrap()
         });
         assert!(images[0] == images[1], "{}", prefer.name());
     }
@@ -456,16 +456,16 @@ fn the_same_at_any_number_of_threads() {
 /// The pack of an image with one codec, so that no time of a file is in it.
 #[test]
 fn packs_are_what_they_were() {
-    let place = Place::new();
-    let image = place.pack(
+    let sandbox = Sandbox::new();
+    let image = sandbox.pack(
         &ImageWriter::new()
             .compression(Compression::None)
             .time(1_700_000_000),
         "plain.img",
     );
     let sums = BOTH.map(|prefer| {
-        place.hot(&Origin::image(&image), prefer, "hot");
-        let sum = blake3::hash(&fs::read(place.path("hot")).unwrap());
+        sandbox.hot(&Origin::image(&image), prefer, "hot");
+        let sum = blake3::hash(&fs::read(sandbox.path("hot")).unwrap());
         format!("{} {}", prefer.name(), sum.to_hex())
     });
     assert_eq!(
@@ -476,9 +476,9 @@ fn packs_are_what_they_were() {
 
 #[test]
 fn what_changed_is_left_out_and_said() {
-    let place = Place::new();
-    let tree = place.path("tree");
-    let whole = place.hot(&place.tree(), Prefer::Speed, "hot").1;
+    let sandbox = Sandbox::new();
+    let tree = sandbox.path("tree");
+    let whole = sandbox.hot(&sandbox.tree(), Prefer::Speed, "hot").1;
     let of = |path: &str| {
         expected_pages()
             .iter()
@@ -492,7 +492,7 @@ fn what_changed_is_left_out_and_said() {
     file.write_all_at(b"patched", 1000).unwrap();
     fs::remove_file(tree.join("share/zeros")).unwrap();
     fs::write(tree.join("lib/absent-20"), "").unwrap();
-    let (pack, summary) = place.hot(&place.tree(), Prefer::Speed, "hot");
+    let (pack, summary) = sandbox.hot(&sandbox.tree(), Prefer::Speed, "hot");
     let stale = of("bin/app") + of("share/zeros");
     assert_eq!(
         summary.left_out().unwrap(),
@@ -510,7 +510,7 @@ fn what_changed_is_left_out_and_said() {
         fs::remove_file(tree.join(path)).ok();
     }
     let e = HotPackWriter::new()
-        .write(&profile(), &place.tree(), place.path("none"))
+        .write(&profile(), &sandbox.tree(), sandbox.path("none"))
         .unwrap_err();
     assert_eq!(
         e.to_string(),
@@ -521,15 +521,15 @@ fn what_changed_is_left_out_and_said() {
             whole.pages
         )
     );
-    assert!(!place.path("none").exists());
+    assert!(!sandbox.path("none").exists());
 }
 
 #[test]
 fn a_pack_is_not_taken_for_that_of_another_tree_or_image() {
-    let place = Place::new();
-    let image = place.pack(&ImageWriter::new(), "a.img");
-    let of_tree = place.hot(&place.tree(), Prefer::Speed, "of-tree").0;
-    let of_image = place
+    let sandbox = Sandbox::new();
+    let image = sandbox.pack(&ImageWriter::new(), "a.img");
+    let of_tree = sandbox.hot(&sandbox.tree(), Prefer::Speed, "of-tree").0;
+    let of_image = sandbox
         .hot(&Origin::image(&image), Prefer::Speed, "of-image")
         .0;
     assert!(!of_tree.is_of(&image).unwrap());
@@ -537,13 +537,13 @@ fn a_pack_is_not_taken_for_that_of_another_tree_or_image() {
         of_tree.current_files(&Origin::image(&image)).unwrap(),
         [false; 5]
     );
-    assert_eq!(of_image.current_files(&place.tree()).unwrap(), [false; 5]);
+    assert_eq!(of_image.current_files(&sandbox.tree()).unwrap(), [false; 5]);
     assert_eq!(
         of_image.current_files(&Origin::image(&image)).unwrap(),
         [true; 5]
     );
     // Same length and times; another inode.
-    let tree = place.path("tree");
+    let tree = sandbox.path("tree");
     let path = tree.join("lib/a.so");
     run(
         "cp",
@@ -554,7 +554,7 @@ fn a_pack_is_not_taken_for_that_of_another_tree_or_image() {
         ],
     );
     fs::rename(tree.join("copy"), &path).unwrap();
-    let current = of_tree.current_files(&place.tree()).unwrap();
+    let current = of_tree.current_files(&sandbox.tree()).unwrap();
     let stale: Vec<_> = of_tree
         .files()
         .zip(&current)
@@ -574,7 +574,7 @@ fn a_pack_is_not_taken_for_that_of_another_tree_or_image() {
     assert!(file.is(&fs::metadata(tree.join("bin/app")).unwrap()));
     // Another image of the changed tree.
     fs::write(tree.join("bin/app"), "other").unwrap();
-    let other = place.pack(&ImageWriter::new(), "b.img");
+    let other = sandbox.pack(&ImageWriter::new(), "b.img");
     assert!(!of_image.is_of(&other).unwrap());
     let mut faults = Vec::new();
     of_image
@@ -585,7 +585,7 @@ fn a_pack_is_not_taken_for_that_of_another_tree_or_image() {
     let said = format!(
         "{}: corrupt hot pack at table[0]: the identity is that of another image, allowed is that of this \
          one, so that no launch uses the pack",
-        place.path("of-image").display()
+        sandbox.path("of-image").display()
     );
     assert_eq!(faults, [said]);
 }
@@ -745,11 +745,11 @@ fn damage_is_said_with_its_place() {
 
 #[test]
 fn options_that_cannot_be_are_said() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for bytes in [0, 4095, 5000, 2 << 20] {
         let writer = HotPackWriter::new().frame_size(bytes);
         let e = writer
-            .write(&profile(), &place.tree(), place.path("hot"))
+            .write(&profile(), &sandbox.tree(), sandbox.path("hot"))
             .unwrap_err();
         assert_eq!(
             e.to_string(),
@@ -864,12 +864,12 @@ fn the_first_version_is_read() {
 
 #[test]
 fn threads_decode_from_windows() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let writer = HotPackWriter::new().frame_size(16 << 10);
     writer
-        .write(&profile(), &place.tree(), place.path("hot"))
+        .write(&profile(), &sandbox.tree(), sandbox.path("hot"))
         .unwrap();
-    let pack = open(&place.path("hot")).unwrap();
+    let pack = open(&sandbox.path("hot")).unwrap();
     let frames = pack.frame_count();
     assert!(frames > 20);
     let windows: Vec<_> = (0..frames)
@@ -885,9 +885,9 @@ fn threads_decode_from_windows() {
                 pack.read_stored(window.clone(), &mut stored).unwrap();
                 let start = pack.frame(window.start).unwrap().stored.start;
                 for number in window.clone() {
-                    let place = pack.frame(number).unwrap().stored;
+                    let sandbox = pack.frame(number).unwrap().stored;
                     let bytes =
-                        &stored[(place.start - start) as usize..(place.end - start) as usize];
+                        &stored[(sandbox.start - start) as usize..(sandbox.end - start) as usize];
                     for (range, bytes) in reader.decode(number, bytes).unwrap() {
                         let path = pack.file(range.file as usize).unwrap().path();
                         for (page, bytes) in

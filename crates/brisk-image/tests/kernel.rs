@@ -69,7 +69,7 @@ fn the_kernel_reads_our_images() {
                     .block_size(block as u32)
                     .compression(compressions[row[1]])
                     .rules(PlanRules::new(own(order), own(raw)).expect("the patterns are right"))
-                    .fragments(row[3] > 0)
+                    .shared_blocks(row[3] > 0)
                     .tails(row[3] > 1)
                     .deduplicate(on(5))
                     .export(on(6))

@@ -32,18 +32,18 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-struct Place(tempfile::TempDir);
+struct Sandbox(tempfile::TempDir);
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
-        let place = Self(tempfile::tempdir().expect("a temporary directory"));
+        let sandbox = Self(tempfile::tempdir().expect("a temporary directory"));
         for (path, bytes) in files() {
-            let path = place.path("tree").join(path);
+            let path = sandbox.path("tree").join(path);
             fs::create_dir_all(path.parent().expect("it has one")).expect("it is ours");
             fs::write(path, bytes).expect("the directory is ours");
         }
-        fs::create_dir(place.path("out")).expect("the directory is ours");
-        place
+        fs::create_dir(sandbox.path("out")).expect("the directory is ours");
+        sandbox
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -113,8 +113,8 @@ fn cancelled_at_every_call<T: std::fmt::Debug>(
 
 #[test]
 fn a_cancelled_image_leaves_the_older_one() {
-    let place = Place::new();
-    let (tree, path) = (place.tree(), place.path("out/image"));
+    let sandbox = Sandbox::new();
+    let (tree, path) = (sandbox.tree(), sandbox.path("out/image"));
     for threads in [1, 3] {
         fs::write(&path, "the older image").expect("the directory is ours");
         let writers = [
@@ -130,7 +130,7 @@ fn a_cancelled_image_leaves_the_older_one() {
                         .write(&tree, &path)
                 },
                 |done| {
-                    let left = fs::read_dir(place.path("out"))
+                    let left = fs::read_dir(sandbox.path("out"))
                         .expect("it is there")
                         .count();
                     assert_eq!(left, 1, "something is left");
@@ -150,8 +150,8 @@ fn a_cancelled_image_leaves_the_older_one() {
 
 #[test]
 fn a_cancelled_stream_holds_no_image() {
-    let place = Place::new();
-    let tree = place.tree();
+    let sandbox = Sandbox::new();
+    let tree = sandbox.tree();
     for writer in [writer(), writer().hot_pack(profile(), Prefer::Speed)] {
         // What is tried last is whole.
         let last = std::sync::Mutex::new(Vec::new());
@@ -174,8 +174,8 @@ fn a_cancelled_stream_holds_no_image() {
 
 #[test]
 fn a_stream_gets_the_bytes_of_a_file() {
-    let place = Place::new();
-    let tree = place.tree();
+    let sandbox = Sandbox::new();
+    let tree = sandbox.tree();
     let raw = PlanRules::new(vec!["/etc/".into()], vec!["noise".into()]);
     let writers = [
         writer(),
@@ -185,7 +185,7 @@ fn a_stream_gets_the_bytes_of_a_file() {
         writer().hot_pack(profile(), Prefer::Size),
     ];
     for writer in writers {
-        let path = place.path("out/image");
+        let path = sandbox.path("out/image");
         let summary = writer.write(&tree, &path).expect("it is packed");
         let expected = fs::read(&path).expect("it was written");
         assert_eq!(summary.file_bytes, expected.len() as u64);
@@ -232,9 +232,11 @@ fn a_stream_that_fails_is_told() {
             self.0.seek(to)
         }
     }
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let stream = Full(Cursor::default(), 10_000);
-    let e = writer().write_to(&place.tree(), stream).expect_err("full");
+    let e = writer()
+        .write_to(&sandbox.tree(), stream)
+        .expect_err("full");
     assert_eq!(e.to_string(), "cannot write the image");
     let e = std::io::Error::from(e);
     assert_eq!(e.kind(), std::io::ErrorKind::StorageFull);
@@ -242,10 +244,10 @@ fn a_stream_that_fails_is_told() {
 
 #[test]
 fn whatever_takes_long_can_be_cancelled() {
-    let place = Place::new();
-    let image = place.image();
+    let sandbox = Sandbox::new();
+    let image = sandbox.image();
     let (origin, profile) = (Origin::image(&image), profile());
-    let hot = place.path("hot");
+    let hot = sandbox.path("hot");
     HotPackWriter::new()
         .write(&profile, &origin, &hot)
         .expect("it is written");
@@ -256,7 +258,7 @@ fn whatever_takes_long_can_be_cancelled() {
     let targets = std::cell::RefCell::new(&mut targets);
     let target = || {
         let number: u32 = targets.borrow_mut().next().expect("they do not end");
-        place.path(&format!("target-{number}"))
+        sandbox.path(&format!("target-{number}"))
     };
     // How many parts the work has at least.
     let counts = [
@@ -278,9 +280,9 @@ fn whatever_takes_long_can_be_cancelled() {
             cancelled_at_every_call(
                 |tell| {
                     let writer = HotPackWriter::new().progress(move |n| tell(n));
-                    writer.write(&profile, &origin, place.path("out/hot"))
+                    writer.write(&profile, &origin, sandbox.path("out/hot"))
                 },
-                |done| assert_eq!(place.path("out/hot").exists(), done),
+                |done| assert_eq!(sandbox.path("out/hot").exists(), done),
             ),
         ),
         (
@@ -312,7 +314,7 @@ fn whatever_takes_long_can_be_cancelled() {
             cancelled_at_every_call(
                 |tell| {
                     let work = Work::new().progress(move |n| tell(n));
-                    place.tree().compare(&place.tree(), &[], &work)
+                    sandbox.tree().compare(&sandbox.tree(), &[], &work)
                 },
                 none,
             ),
@@ -356,8 +358,8 @@ fn told<T>(work: impl FnOnce(Work) -> brisk_image::Result<T>) -> u64 {
 
 #[test]
 fn all_bytes_are_told_once() {
-    let place = Place::new();
-    let (tree, image) = (place.tree(), place.image());
+    let sandbox = Sandbox::new();
+    let (tree, image) = (sandbox.tree(), sandbox.image());
     let bytes = tree.bytes();
     let sum = Arc::new(AtomicU64::new(0));
     let add = |sum: &Arc<AtomicU64>| {
@@ -376,7 +378,7 @@ fn all_bytes_are_told_once() {
     }
     let extractor = Extractor::new().progress(add(&sum));
     extractor
-        .extract(&image, place.path("target"))
+        .extract(&image, sandbox.path("target"))
         .expect("it is extracted");
     assert_eq!(sum.swap(0, Ordering::Relaxed), bytes);
     assert_eq!(told(|work| image.check(&work, |_, e| panic!("{e}"))), bytes);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use brisk_image::profile::{Named, PAGE, Profile, ProfileBuilder, Touch};
+use brisk_image::profile::{Asked, Named, PAGE, Profile, ProfileBuilder};
 
 /// Pages in a block of 128 KiB, which SquashFS images have as a default and other fills work by.
 const BLOCK: u64 = 32;
@@ -50,14 +50,14 @@ impl Change {
         let mut pages = 0;
         // Order is what counts, and medians of several runs need not be in it.
         for (at, step) in (0..).map(Duration::from_micros).zip(profile.steps()) {
-            match &step.touch {
-                Touch::LookUp(look_up) if self != Self::Pages => {
+            match &step.asked {
+                Asked::LookUp(look_up) if self != Self::Pages => {
                     let directory = profile.directories().get(look_up.directory as usize);
                     let root = root_of(directory.map_or(u32::MAX, |of| of.root))?;
                     let id = directory_id(look_up.directory);
                     builder.look_up(root, id, &look_up.name, look_up.found, at);
                 }
-                Touch::Pages(range) => {
+                Asked::Pages(range) => {
                     let file = profile.files().get(range.file as usize);
                     let root = root_of(file.map_or(u32::MAX, |of| of.root))?;
                     let (first, end) = match self {
@@ -73,7 +73,7 @@ impl Change {
                     let id = file_id(range.file);
                     builder.range(root, id, first * PAGE, (end - first) * PAGE, at);
                 }
-                Touch::LookUp(_) => {}
+                Asked::LookUp(_) => {}
             }
         }
         let name = |_, id: u64| {
@@ -132,9 +132,9 @@ mod tests {
     }
 
     fn steps(profile: &Profile) -> Vec<String> {
-        let shown = profile.steps().iter().map(|step| match &step.touch {
-            Touch::Pages(range) => format!("{}+{}", range.first, range.count),
-            Touch::LookUp(look_up) => look_up.name.display().to_string(),
+        let shown = profile.steps().iter().map(|step| match &step.asked {
+            Asked::Pages(range) => format!("{}+{}", range.first, range.count),
+            Asked::LookUp(look_up) => look_up.name.display().to_string(),
         });
         shown.collect()
     }

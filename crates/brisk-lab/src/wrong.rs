@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use brisk_image::profile::{Named, PAGE, Profile, ProfileBuilder, Touch};
+use brisk_image::profile::{Asked, Named, PAGE, Profile, ProfileBuilder};
 
 use super::walk::WalkedFile;
 
@@ -23,7 +23,7 @@ pub fn profile(right: &Profile, tree: &Path, files: &[WalkedFile]) -> Result<Pro
     let mut asked: HashMap<&Path, Vec<(u64, u64)>> = HashMap::new();
     let mut left = 0;
     for step in right.steps() {
-        if let Touch::Pages(range) = &step.touch {
+        if let Asked::Pages(range) = &step.asked {
             let file = usize::try_from(range.file)
                 .ok()
                 .and_then(|number| right.files().get(number))
@@ -119,18 +119,18 @@ mod tests {
             len,
         });
         let wrong = profile(&right, Path::new("/tree"), &walked).unwrap();
-        let pages = |touch: &Touch| match touch {
-            Touch::Pages(range) => {
+        let pages = |asked: &Asked| match asked {
+            Asked::Pages(range) => {
                 let file = &wrong.files()[range.file as usize];
                 let path = file.path.to_str().unwrap();
                 Some(format!("{path} {}+{}", range.first, range.count))
             }
-            Touch::LookUp(_) => None,
+            Asked::LookUp(_) => None,
         };
         let found: Vec<_> = wrong
             .steps()
             .iter()
-            .filter_map(|s| pages(&s.touch))
+            .filter_map(|s| pages(&s.asked))
             .collect();
         // Of twelve pages four are asked for, so eight are left, and one of the smallest file.
         assert_eq!(

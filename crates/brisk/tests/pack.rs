@@ -52,7 +52,7 @@ fn packs_everything() {
     assert_eq!(inode(&image, "bin/run").permissions(), 0o755);
     assert_eq!(inode(&image, "bin/tool").nlink(), 2);
     let recipe = image.recipe().unwrap().unwrap();
-    assert_eq!((recipe.block_size, recipe.fragments), (128 << 10, true));
+    assert_eq!((recipe.block_size, recipe.shared_blocks), (128 << 10, true));
 }
 
 #[test]
@@ -136,13 +136,13 @@ fn lays_out_as_asked() {
     assert_eq!(image.recorded_place().unwrap(), None);
 
     let image = sandbox.pack(&[
-        "--no-fragments",
+        "--no-shared-blocks",
         "--no-export",
         "--no-deduplicate",
         "--no-recipe",
     ]);
     assert_eq!(image.flags() & NO_FRAGMENTS, NO_FRAGMENTS);
-    assert_eq!(image.fragment_count(), 0);
+    assert_eq!(image.shared_block_count(), 0);
     assert_eq!(image.flags() & DEDUPLICATED, 0);
     assert!(!image.is_exportable());
     assert_eq!(image.recipe().unwrap(), None);
@@ -495,8 +495,8 @@ fn says_what_cannot_be_and_the_cure() {
              such as 4.9 or 2.6.38",
         ),
         (
-            &["--tails", "--no-fragments"],
-            "error: the argument '--tails' cannot be used with '--no-fragments'",
+            &["--tails", "--no-shared-blocks"],
+            "error: the argument '--tails' cannot be used with '--no-shared-blocks'",
         ),
     ];
     for (options, expected) in table {

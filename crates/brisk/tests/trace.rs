@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use brisk_image::Limits;
-use brisk_image::profile::{Profile, Touch};
+use brisk_image::profile::{Asked, Profile};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use staging::{Stage, each_user};
 
@@ -58,13 +58,13 @@ fn steps(profile: &Profile) -> Vec<String> {
             format!("{}:", name.display())
         }
     };
-    let step = |touch: &Touch| match touch {
-        Touch::Pages(range) => {
+    let step = |asked: &Asked| match asked {
+        Asked::Pages(range) => {
             let file = &profile.files()[range.file as usize];
             let (path, first, count) = (file.path.display(), range.first, range.count);
             format!("{}{path} {first}+{count}", root(file.root))
         }
-        Touch::LookUp(look_up) => {
+        Asked::LookUp(look_up) => {
             let directory = &profile.directories()[look_up.directory as usize];
             let path = directory.path.join(&look_up.name);
             let answer = if look_up.found { "found" } else { "absent" };
@@ -74,7 +74,7 @@ fn steps(profile: &Profile) -> Vec<String> {
     profile
         .steps()
         .iter()
-        .map(|step_| step(&step_.touch))
+        .map(|step_| step(&step_.asked))
         .collect()
 }
 
@@ -424,7 +424,7 @@ fn several_runs_are_merged() {
     each_user(|stage| {
         let script = "cat tree/many/1 > /dev/null; \
             if test -e home/second; then cat tree/many/2; else cat tree/many/3; fi > /dev/null; \
-            touch home/second";
+            asked home/second";
         let (profile, _) = trace(stage, &["--tree", "tree", "--runs", "2"], script);
         assert_eq!(profile.runs(), 2);
         let common: Vec<_> = profile
@@ -472,7 +472,7 @@ fn readiness_cuts_and_ends_the_program() {
         assert_eq!(text(&output.stdout), "not yet\n> I am up <\n");
         let output = ready_by(stage, "line:I am up", "echo 'I am up' >&2");
         assert!(text(&output.stderr).starts_with("I am up\n"), "{output:?}");
-        ready_by(stage, "file:home/up", "touch home/up");
+        ready_by(stage, "file:home/up", "asked home/up");
         ready_by(stage, "after:2", "true");
         let socket = stage.writable().join("later");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -499,7 +499,7 @@ fn a_program_that_is_never_ready_is_recorded_with_a_warning() {
 #[test]
 fn a_daemon_is_recorded_until_it_is_ready_and_then_ended() {
     each_user(|stage| {
-        let daemon = "(setsid sh -c 'sleep 0.3; cat tree/sub/inside > home/out; touch home/up; \
+        let daemon = "(setsid sh -c 'sleep 0.3; cat tree/sub/inside > home/out; asked home/up; \
                       exec sleep 40' </dev/null >/dev/null 2>&1 &) &";
         let (profile, _) = trace(
             stage,

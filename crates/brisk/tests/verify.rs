@@ -203,7 +203,7 @@ fn images_are_made_again_with_every_option() {
     let mut writers = vec![
         ("plain", new()),
         ("tails", new().tails(true)),
-        ("no fragments", new().fragments(false)),
+        ("no shared blocks", new().shared_blocks(false)),
         ("no duplicates", new().deduplicate(false)),
         ("no numbers", new().export(false)),
         ("small blocks", new().block_size(4096)),

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[cfg(feature = "write")]
 use crate::codec::Compression;
 use crate::codec::{BcjSet, Codec, CodecOptions, is_dict_size};
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 
 mod wire {
     use super::{FromBytes, I32, Immutable, IntoBytes, KnownLayout, U16, U32, Unaligned};
@@ -81,7 +81,7 @@ const ZSTD_FASTEST: i32 = -131_072;
 /// The checked options in `bytes`, the content of the metadata block, which begins at `at`.
 ///
 /// Bytes behind those of the codec are not looked at.
-pub(crate) fn parse(codec: Codec, bytes: &[u8], at: Place) -> Result<CodecOptions> {
+pub(crate) fn parse(codec: Codec, bytes: &[u8], at: Location) -> Result<CodecOptions> {
     match codec {
         Codec::Gzip => {
             let raw: wire::Gzip = read(bytes, at)?;
@@ -196,7 +196,7 @@ pub(crate) fn encode(compression: &Compression, block_size: u32) -> Option<Vec<u
     }
 }
 
-fn read<T: FromBytes>(bytes: &[u8], at: Place) -> Result<T> {
+fn read<T: FromBytes>(bytes: &[u8], at: Location) -> Result<T> {
     T::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| {
         let len = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let what = Corrupt::Truncated {
@@ -208,23 +208,23 @@ fn read<T: FromBytes>(bytes: &[u8], at: Place) -> Result<T> {
     })
 }
 
-/// The place `offset` bytes behind `at`.
-fn behind(at: Place, offset: u8) -> Place {
+/// The location `offset` bytes behind `at`.
+fn behind(at: Location, offset: u8) -> Location {
     match at {
-        Place::Byte(byte) => Place::Byte(byte.saturating_add(offset.into())),
-        Place::Decoded {
+        Location::Byte(byte) => Location::Byte(byte.saturating_add(offset.into())),
+        Location::Decoded {
             block,
             offset: start,
-        } => Place::Decoded {
+        } => Location::Decoded {
             block,
             offset: start.saturating_add(offset.into()),
         },
         // Options stand at bytes.
-        Place::Item { .. } | Place::Line { .. } => at,
+        Location::Item { .. } | Location::Line { .. } => at,
     }
 }
 
-fn in_range(at: Place, field: &'static str, found: u32, from: u32, to: u32) -> Result<()> {
+fn in_range(at: Location, field: &'static str, found: u32, from: u32, to: u32) -> Result<()> {
     if (from..=to).contains(&found) {
         return Ok(());
     }
@@ -232,14 +232,14 @@ fn in_range(at: Place, field: &'static str, found: u32, from: u32, to: u32) -> R
     Err(Error::field(at, field, found, allowed))
 }
 
-fn at_most(at: Place, field: &'static str, found: u32, most: u32) -> Result<()> {
+fn at_most(at: Location, field: &'static str, found: u32, most: u32) -> Result<()> {
     if found <= most {
         return Ok(());
     }
     Err(Error::field(at, field, found, Allowed::AtMost(most.into())))
 }
 
-fn only(at: Place, field: &'static str, found: u32, value: u32) -> Result<()> {
+fn only(at: Location, field: &'static str, found: u32, value: u32) -> Result<()> {
     if found == value {
         return Ok(());
     }
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
     use crate::codec::Bcj;
 
-    const AT: Place = Place::Decoded {
+    const AT: Location = Location::Decoded {
         block: 96,
         offset: 0,
     };
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_say_field_place_found_and_allowed() {
+    fn faults_say_field_location_found_and_allowed() {
         let dict = "xz dictionary size is";
         let dict_allowed = "allowed is 2^n or 2^n + 2^(n-1), 4096 to 1048576";
         for (codec, bytes, offset, expected) in [
@@ -504,7 +504,7 @@ mod tests {
                 )
             );
         }
-        let e = parse(Codec::Lz4, &words(&[1, 9]), Place::Byte(98)).unwrap_err();
+        let e = parse(Codec::Lz4, &words(&[1, 9]), Location::Byte(98)).unwrap_err();
         assert_eq!(e.image_offset(), Some(102));
     }
 }

@@ -1,6 +1,6 @@
-//! How a data block or a fragment block is stored.
+//! How a data block or a shared block is stored.
 
-use crate::error::{Allowed, Error, Place, Result};
+use crate::error::{Allowed, Error, Location, Result};
 
 const RAW: u32 = 1 << 24;
 
@@ -18,7 +18,7 @@ impl StoredLen {
     pub(crate) const SPARSE: Self = Self { len: 0, raw: false };
 
     /// Checks a word that was found at `at`.
-    pub(crate) fn parse(word: u32, block_size: u32, at: Place) -> Result<Self> {
+    pub(crate) fn parse(word: u32, block_size: u32, at: Location) -> Result<Self> {
         let len = word & !RAW;
         if len > block_size {
             return Err(Error::field(
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn words() {
-        let at = Place::Byte(0);
+        let at = Location::Byte(0);
         let raw = StoredLen::parse(0x0100_1000, 4096, at).unwrap();
         assert_eq!(
             (raw.len(), raw.is_raw(), raw.encode()),

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{I16, U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 
 /// What the stored length of a listing is greater than the listing: "." and ".." are not stored.
 pub(crate) const UNSTORED: u32 = 3;
@@ -51,7 +51,7 @@ pub(crate) struct DirIndex {
 
 impl Header {
     /// Entries that follow.
-    pub(crate) fn entries(&self, at: Place) -> Result<u32> {
+    pub(crate) fn entries(&self, at: Location) -> Result<u32> {
         let count = self.count.get();
         if count >= MAX_RUN {
             return Err(Error::field(
@@ -66,7 +66,7 @@ impl Header {
 }
 
 /// Checks a name found at `at`, the entry after that of `previous` (empty for the first).
-pub(crate) fn check_name(name: &[u8], previous: &[u8], at: Place) -> Result<()> {
+pub(crate) fn check_name(name: &[u8], previous: &[u8], at: Location) -> Result<()> {
     let fault = if name.is_empty() {
         "is empty"
     } else if name.len() > MAX_NAME {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn names_that_no_directory_may_hold() {
-        let at = Place::Byte(7);
+        let at = Location::Byte(7);
         check_name(b"a", b"", at).unwrap();
         check_name(b"...", b"", at).unwrap();
         check_name(b"\xff\n", b"b", at).unwrap();

@@ -3,9 +3,9 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{Allowed, Error, Place, Result};
+use crate::error::{Allowed, Error, Location, Result};
 
-/// No fragment, or no xattrs.
+/// No shared block, or no xattrs.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The longest target of a symbolic link that Linux follows: a page less its final NUL.
@@ -77,7 +77,7 @@ impl FileType {
     }
 
     /// Reads the type in a directory entry.
-    pub(crate) fn from_entry(word: u16, at: Place) -> Result<Self> {
+    pub(crate) fn from_entry(word: u16, at: Location) -> Result<Self> {
         Self::ALL
             .into_iter()
             .find(|kind| kind.to_wire() == word)
@@ -88,7 +88,7 @@ impl FileType {
 }
 
 impl WireType {
-    pub(crate) fn parse(word: u16, at: Place) -> Result<Self> {
+    pub(crate) fn parse(word: u16, at: Location) -> Result<Self> {
         let (short, extended) = match word {
             8..=14 => (word.wrapping_sub(7), true),
             _ => (word, false),
@@ -198,14 +198,14 @@ mod tests {
     #[test]
     fn all_fourteen_types_and_no_other() {
         for word in 1..=14 {
-            let parsed = WireType::parse(word, Place::Byte(0)).unwrap();
+            let parsed = WireType::parse(word, Location::Byte(0)).unwrap();
             assert_eq!(parsed.encode(), word);
             assert_eq!(parsed.extended, word > 7);
         }
         for word in [0, 15, 0xffff] {
             let e = WireType::parse(
                 word,
-                Place::Decoded {
+                Location::Decoded {
                     block: 96,
                     offset: 5,
                 },
@@ -219,7 +219,7 @@ mod tests {
             );
         }
         assert_eq!(
-            FileType::from_entry(8, Place::Byte(0))
+            FileType::from_entry(8, Location::Byte(0))
                 .unwrap_err()
                 .to_string(),
             "corrupt image at byte 0: type in a directory entry is 8, allowed is 1 to 7"

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Allowed, Error, Place, Result};
+use crate::error::{Allowed, Error, Location, Result};
 
 /// Bytes in a metadata block when decoded, but for the last of a table.
 pub(crate) const METADATA_BLOCK: usize = 8192;
@@ -28,7 +28,7 @@ impl MetadataHeader {
         let (len, raw) = (word & !RAW, word & RAW != 0);
         if len == 0 || usize::from(len) > METADATA_BLOCK {
             return Err(Error::field(
-                Place::Byte(at),
+                Location::Byte(at),
                 "stored length of a metadata block",
                 len,
                 Allowed::Range(1, 8192),
@@ -73,7 +73,7 @@ impl MetaRef {
     pub(crate) fn new(
         block: u64,
         offset: u16,
-        found_at: Place,
+        found_at: Location,
         field: &'static str,
     ) -> Result<Self> {
         if usize::from(offset) >= METADATA_BLOCK {
@@ -91,7 +91,7 @@ impl MetaRef {
     }
 
     /// Takes apart `block << 16 | offset`.
-    pub(crate) fn parse(word: u64, found_at: Place, field: &'static str) -> Result<Self> {
+    pub(crate) fn parse(word: u64, found_at: Location, field: &'static str) -> Result<Self> {
         let [low, high, ..] = word.to_le_bytes();
         Self::new(word >> 16, u16::from_le_bytes([low, high]), found_at, field)
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn reference_is_block_and_offset() {
-        let at = Place::Byte(32);
+        let at = Location::Byte(32);
         let r = MetaRef::parse(0x0001_2345_1fff, at, "root inode").unwrap();
         assert_eq!((r.block(), r.offset()), (0x12345, 8191));
         assert_eq!(r.encode(), 0x0001_2345_1fff);

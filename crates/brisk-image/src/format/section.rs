@@ -1,7 +1,7 @@
 //! Sections: bytes attached behind an image without breaking its format.
 //!
 //! The first section starts at the first multiple of 4096 at or after `bytes_used`, each next one
-//! at the first multiple of 4096 after the one before. A place without the magic number ends the
+//! at the first multiple of 4096 after the one before. Bytes without the magic number end the
 //! list, so padding, and trailers of other programs, are no sections and no error.
 
 use zerocopy::little_endian::{U32, U64};
@@ -44,7 +44,7 @@ pub(crate) struct Wire {
 /// Bytes of a section's header.
 pub(crate) const HEADER: usize = size_of::<Wire>();
 
-/// The first place for a section at or after `end`; none past 2^64.
+/// Where the first section at or after `end` may start; none past 2^64.
 pub(crate) fn align_up(end: u64) -> Option<u64> {
     end.checked_next_multiple_of(ALIGN)
 }

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::metadata::MetaRef;
 use crate::codec::Codec;
-use crate::error::{Allowed, Corrupt, Error, Place, Result, Unsupported};
+use crate::error::{Allowed, Corrupt, Error, Location, Result, Unsupported};
 
 /// "hsqs", read little-endian.
 pub(crate) const MAGIC: u32 = 0x7371_7368;
@@ -90,7 +90,7 @@ impl Superblock {
         let magic = raw.magic.get();
         if magic != MAGIC {
             return Err(Error::corrupt(
-                Place::Byte(0),
+                Location::Byte(0),
                 Corrupt::Magic { found: magic },
             ));
         }
@@ -106,14 +106,14 @@ impl Superblock {
         let (size, log) = (raw.block_size.get(), raw.block_log.get());
         if !(12..=20).contains(&log) || 1u32.checked_shl(log.into()) != Some(size) {
             return Err(Error::corrupt(
-                Place::Byte(12),
+                Location::Byte(12),
                 Corrupt::BlockSize { size, log },
             ));
         }
         let bytes_used = raw.bytes_used.get();
         if bytes_used > image_len {
             return Err(Error::corrupt(
-                Place::Byte(40),
+                Location::Byte(40),
                 Corrupt::Truncated {
                     what: "the image",
                     need: bytes_used,
@@ -127,13 +127,13 @@ impl Superblock {
         let within = |at, field, found: u64, from: u64, below: u64| match below.checked_sub(1) {
             Some(last) if (from..=last).contains(&found) => Ok(found),
             Some(last) if from <= last => Err(Error::field(
-                Place::Byte(at),
+                Location::Byte(at),
                 field,
                 found,
                 Allowed::Range(from, last),
             )),
             _ => Err(Error::field(
-                Place::Byte(at),
+                Location::Byte(at),
                 field,
                 found,
                 Allowed::Text("nothing"),
@@ -153,7 +153,7 @@ impl Superblock {
         let fragment_count = raw.fragment_count.get();
         if fragment_count > 0 && fragment_table.is_none() {
             return Err(Error::field(
-                Place::Byte(16),
+                Location::Byte(16),
                 "fragment count of an image without a fragment table",
                 fragment_count,
                 Allowed::Only(0),
@@ -162,7 +162,7 @@ impl Superblock {
         let id_count = raw.id_count.get();
         if id_count == 0 {
             return Err(Error::field(
-                Place::Byte(26),
+                Location::Byte(26),
                 "id count",
                 id_count,
                 Allowed::Range(1, 65_535),
@@ -170,7 +170,7 @@ impl Superblock {
         }
         let root_inode = MetaRef::parse(
             raw.root_inode.get(),
-            Place::Byte(32),
+            Location::Byte(32),
             "root inode reference",
         )?;
         Ok(Self {

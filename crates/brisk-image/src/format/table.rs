@@ -27,13 +27,13 @@ impl TableShape {
         u64::try_from(self.entry_len).unwrap_or(u64::MAX)
     }
 
-    /// Metadata blocks that the table takes, each with 8 bytes in the list of their places.
+    /// Metadata blocks that the table takes, each with 8 bytes in the list of where they start.
     pub(crate) fn blocks(self) -> u64 {
         self.count.div_ceil(self.per_block())
     }
 
     /// The metadata block with entry `i`, and the byte in it; none if the table is shorter.
-    pub(crate) fn place_of(self, i: u64) -> Option<(usize, usize)> {
+    pub(crate) fn block_and_byte(self, i: u64) -> Option<(usize, usize)> {
         if i >= self.count {
             return None;
         }
@@ -43,7 +43,7 @@ impl TableShape {
     }
 }
 
-/// An entry of the fragment table: where a fragment block is stored.
+/// An entry of the fragment table: where a shared block is stored.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Fragment {
@@ -63,9 +63,9 @@ mod tests {
             entry_len: 4,
         };
         assert_eq!(ids.blocks(), 2);
-        assert_eq!(ids.place_of(2047), Some((0, 8188)));
-        assert_eq!(ids.place_of(2048), Some((1, 0)));
-        assert_eq!(ids.place_of(2049), None);
+        assert_eq!(ids.block_and_byte(2047), Some((0, 8188)));
+        assert_eq!(ids.block_and_byte(2048), Some((1, 0)));
+        assert_eq!(ids.block_and_byte(2049), None);
         let fragments = TableShape {
             count: u32::MAX.into(),
             entry_len: size_of::<Fragment>(),

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{Allowed, Error, Place, Result};
+use crate::error::{Allowed, Error, Location, Result};
 
 /// Behind the superblock's xattr table start; the list of the metadata blocks of [`Set`]s follows.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -57,7 +57,7 @@ pub(crate) const MAX_NAMES: usize = 65_536;
 pub(crate) const PREFIXES: [&str; 3] = ["user.", "trusted.", "security."];
 
 /// The prefix that `kind` stands for, and whether the value stands elsewhere.
-pub(crate) fn parse_kind(kind: u16, at: Place) -> Result<(&'static str, bool)> {
+pub(crate) fn parse_kind(kind: u16, at: Location) -> Result<(&'static str, bool)> {
     let prefix = usize::from(kind & !OUT_OF_LINE);
     match PREFIXES.get(prefix) {
         Some(prefix) => Ok((prefix, kind & OUT_OF_LINE != 0)),
@@ -92,11 +92,11 @@ mod tests {
         assert_eq!(split_name(b"user."), None);
         assert_eq!(split_name(b"system.posix_acl_access"), None);
         assert_eq!(
-            parse_kind(0x101, Place::Byte(0)).unwrap(),
+            parse_kind(0x101, Location::Byte(0)).unwrap(),
             ("trusted.", true)
         );
         assert_eq!(
-            parse_kind(3, Place::Byte(9)).unwrap_err().to_string(),
+            parse_kind(3, Location::Byte(9)).unwrap_err().to_string(),
             "corrupt image at byte 9: xattr type is 3, allowed is 0 to 2, with or without bit 8"
         );
     }

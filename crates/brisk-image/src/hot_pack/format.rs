@@ -5,7 +5,7 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::codec::Codec;
-use crate::error::{Allowed, Corrupt, Error, Place, Result, Unsupported};
+use crate::error::{Allowed, Corrupt, Error, Location, Result, Unsupported};
 use crate::format::path_rules::{name_fault, path_fault};
 
 /// The first bytes of every hot pack.
@@ -227,11 +227,11 @@ pub(crate) fn checksum(header: &HeaderWire, stored_table: &[u8]) -> [u8; 16] {
     start
 }
 
-fn corrupt(at: Place, what: Corrupt) -> Error {
+fn corrupt(at: Location, what: Corrupt) -> Error {
     Error::corrupt(at, what).about("hot pack")
 }
 
-fn field(at: Place, name: &'static str, found: impl Into<u64>, allowed: Allowed) -> Error {
+fn field(at: Location, name: &'static str, found: impl Into<u64>, allowed: Allowed) -> Error {
     Error::field(at, name, found, allowed).about("hot pack")
 }
 
@@ -258,7 +258,7 @@ impl Header {
                 "magic is \"{}\", allowed is \"briskhot\"",
                 wire.magic.escape_ascii()
             );
-            return Err(corrupt(Place::Byte(0), Corrupt::Text { reason }));
+            return Err(corrupt(Location::Byte(0), Corrupt::Text { reason }));
         }
         let version = wire.version.get();
         if version != VERSION {
@@ -272,13 +272,13 @@ impl Header {
         let codec = codec.filter(|codec| matches!(codec, Codec::Lz4 | Codec::Zstd));
         let Some(codec) = codec else {
             let allowed = Allowed::Text("5 (lz4) or 6 (zstd)");
-            return Err(field(Place::Byte(12), "codec", id, allowed));
+            return Err(field(Location::Byte(12), "codec", id, allowed));
         };
         let (stored, len) = (wire.table_stored.get(), wire.table_len.get());
         if stored == 0 || stored > len {
             let allowed = Allowed::Range(1, len.into());
             return Err(field(
-                Place::Byte(16),
+                Location::Byte(16),
                 "stored bytes of the table",
                 stored,
                 allowed,
@@ -287,7 +287,12 @@ impl Header {
         let least = wide(size_of::<TableWire>());
         if u64::from(len) < least {
             let allowed = Allowed::Range(least, u32::MAX.into());
-            return Err(field(Place::Byte(20), "bytes of the table", len, allowed));
+            return Err(field(
+                Location::Byte(20),
+                "bytes of the table",
+                len,
+                allowed,
+            ));
         }
         if u64::from(len) > most_table {
             return Err(Error::limit(
@@ -300,7 +305,7 @@ impl Header {
         let data_stored = wire.data_stored.get();
         let most = pack_len.saturating_sub(data_start);
         if data_stored != most || data_start > pack_len {
-            let at = Place::Byte(24);
+            let at = Location::Byte(24);
             return Err(field(
                 at,
                 "stored bytes of the data",
@@ -327,7 +332,7 @@ impl Header {
             return Ok(());
         }
         let reason = "the checksum of header and table is of other bytes".to_owned();
-        Err(corrupt(Place::Byte(48), Corrupt::Text { reason }))
+        Err(corrupt(Location::Byte(48), Corrupt::Text { reason }))
     }
 
     /// The error that the stored table does not decode.
@@ -338,7 +343,7 @@ impl Header {
             codec,
             reason,
         };
-        corrupt(Place::Byte(wide(Self::LEN)), what)
+        corrupt(Location::Byte(wide(Self::LEN)), what)
     }
 }
 
@@ -358,7 +363,7 @@ impl<'a> Lists<'a> {
                 let size = wide(size_of::<T>());
                 let need = u64::from(count).saturating_mul(size);
                 let have = wide(self.rest.len());
-                let at = Place::Item {
+                let at = Location::Item {
                     list: what,
                     index: 0,
                 };
@@ -377,7 +382,7 @@ impl Table {
         let Some(counts) = counts.first() else {
             return Err(header.undecodable("is empty".to_owned()));
         };
-        let at = Place::Item {
+        let at = Location::Item {
             list: "table",
             index: 0,
         };
@@ -410,7 +415,7 @@ impl Table {
         };
         for (index, wire) in files.iter().enumerate() {
             table.add_file(
-                Place::Item {
+                Location::Item {
                     list: "files",
                     index,
                 },
@@ -418,7 +423,7 @@ impl Table {
             )?;
         }
         for (index, wire) in directories.iter().enumerate() {
-            let at = Place::Item {
+            let at = Location::Item {
                 list: "directories",
                 index,
             };
@@ -429,7 +434,7 @@ impl Table {
         let mut pages = 0u64;
         for (index, wire) in ranges.iter().enumerate() {
             let range = table.range(
-                Place::Item {
+                Location::Item {
                     list: "ranges",
                     index,
                 },
@@ -439,7 +444,7 @@ impl Table {
             table.ranges.push(range);
         }
         for (index, wire) in look_ups.iter().enumerate() {
-            let at = Place::Item {
+            let at = Location::Item {
                 list: "look-ups",
                 index,
             };
@@ -450,7 +455,7 @@ impl Table {
         if pages != header.pages {
             let allowed = Allowed::Only(pages);
             return Err(field(
-                Place::Byte(40),
+                Location::Byte(40),
                 "number of pages",
                 header.pages,
                 allowed,
@@ -465,7 +470,7 @@ impl Table {
         self.names.get(name.start..name.end).unwrap_or_default()
     }
 
-    fn name_ref(&self, at: Place, start: u32, len: u32) -> Result<NameRef> {
+    fn name_ref(&self, at: Location, start: u32, len: u32) -> Result<NameRef> {
         let (start, len) = (narrow(start), narrow(len));
         let left = self.names.len().saturating_sub(start);
         if len > left {
@@ -476,7 +481,7 @@ impl Table {
         Ok(NameRef { start, end })
     }
 
-    fn path(&self, at: Place, start: u32, len: u32) -> Result<NameRef> {
+    fn path(&self, at: Location, start: u32, len: u32) -> Result<NameRef> {
         let path = self.name_ref(at, start, len)?;
         match path_fault(self.name(path)) {
             None => Ok(path),
@@ -484,12 +489,12 @@ impl Table {
         }
     }
 
-    fn bad_name(&self, at: Place, name: NameRef, why: &'static str) -> Error {
+    fn bad_name(&self, at: Location, name: NameRef, why: &'static str) -> Error {
         let name = self.name(name).to_owned();
         corrupt(at, Corrupt::Name { name, why })
     }
 
-    fn add_file(&mut self, at: Place, wire: &FileWire) -> Result<()> {
+    fn add_file(&mut self, at: Location, wire: &FileWire) -> Result<()> {
         let path = self.path(at, wire.path_start.get(), wire.path_len.get())?;
         if path.start == path.end {
             return Err(self.bad_name(at, path, "is empty, allowed is a path in the tree"));
@@ -505,7 +510,7 @@ impl Table {
         Ok(())
     }
 
-    fn range(&self, at: Place, wire: &RangeWire) -> Result<Range> {
+    fn range(&self, at: Location, wire: &RangeWire) -> Result<Range> {
         let file = narrow(wire.file.get());
         let Some(File { len: file_len, .. }) = self.files.get(file) else {
             return Err(number_fault(at, "file", wire.file.get(), self.files.len()));
@@ -538,7 +543,7 @@ impl Table {
         })
     }
 
-    fn look_up(&self, at: Place, wire: &LookUpWire) -> Result<LookUp> {
+    fn look_up(&self, at: Location, wire: &LookUpWire) -> Result<LookUp> {
         let directory = narrow(wire.directory.get());
         if directory >= self.directories.len() {
             let found = wire.directory.get();
@@ -574,7 +579,7 @@ impl Table {
         let mut first_range = 0usize;
         let (mut data_stored, mut data_len) = (0u64, 0u64);
         for (index, wire) in frames.iter().enumerate() {
-            let at = Place::Item {
+            let at = Location::Item {
                 list: "frames",
                 index,
             };
@@ -621,7 +626,7 @@ impl Table {
             data_len = data_len.saturating_add(len);
         }
         if first_range != self.ranges.len() {
-            let at = Place::Item {
+            let at = Location::Item {
                 list: "ranges",
                 index: first_range,
             };
@@ -643,14 +648,14 @@ impl Table {
             (32, "bytes of the data", header.data_len, data_len),
         ] {
             if found != sum {
-                return Err(field(Place::Byte(at), name, found, Allowed::Only(sum)));
+                return Err(field(Location::Byte(at), name, found, Allowed::Only(sum)));
             }
         }
         Ok(())
     }
 }
 
-fn number_fault(at: Place, what: &'static str, found: u32, count: usize) -> Error {
+fn number_fault(at: Location, what: &'static str, found: u32, count: usize) -> Error {
     let allowed = match count.checked_sub(1) {
         Some(last) => Allowed::AtMost(wide(last)),
         None => Allowed::Text("none, as the list of them is empty"),
@@ -805,7 +810,7 @@ mod tests {
     }
 
     #[test]
-    fn each_check_says_field_place_found_and_allowed() {
+    fn each_check_says_field_location_found_and_allowed() {
         type Change = fn(&mut Lists);
         let table: &[(Change, &str)] = &[
             (

@@ -13,7 +13,7 @@ use twox_hash::XxHash3_64;
 
 use super::format::{self, Header, Table};
 use crate::codec::{Codec, Decoder, Decoders};
-use crate::error::{Allowed, Corrupt, Error, ErrorKind, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, ErrorKind, Location, Result};
 use crate::format::section::SectionKind;
 use crate::ordered;
 use crate::profile::origin::{Origin, Stamp};
@@ -172,7 +172,7 @@ impl Image {
         match found {
             Some(Section { version, start, .. }) if version != 1 => {
                 let header = crate::format::section::HEADER as u64;
-                let at = Place::Byte(start.saturating_sub(header).saturating_add(12));
+                let at = Location::Byte(start.saturating_sub(header).saturating_add(12));
                 let allowed = Allowed::Only(1);
                 Err(Error::field(at, "version of a section", version, allowed))
             }
@@ -243,7 +243,7 @@ impl HotPack {
                 need,
                 have: len,
             };
-            return Err(Error::corrupt(Place::Byte(0), what).about("hot pack"));
+            return Err(Error::corrupt(Location::Byte(0), what).about("hot pack"));
         }
         let mut bytes = [0; Header::LEN];
         source.read_exact_at(0, &mut bytes).map_err(io)?;
@@ -448,7 +448,7 @@ impl HotPack {
                           so that no launch uses the pack"
                 .to_owned();
             let (list, index) = ("table", 0);
-            let fault = Error::corrupt(Place::Item { list, index }, Corrupt::Text { reason });
+            let fault = Error::corrupt(Location::Item { list, index }, Corrupt::Text { reason });
             checked.faults += 1;
             on_fault(self.name(fault.about("hot pack")));
             return Ok(checked);
@@ -507,7 +507,7 @@ fn page_range(range: &format::Range) -> PageRange {
 }
 
 fn reference(word: u64) -> Option<InodeRef> {
-    InodeRef::parse(word, Place::Byte(0)).ok()
+    InodeRef::parse(word, Location::Byte(0)).ok()
 }
 
 impl<'a> HotFile<'a> {
@@ -611,7 +611,7 @@ impl FrameReader {
                 reason,
             };
             self.pack
-                .name(Error::corrupt(Place::Byte(frame.start), what).about("hot pack"))
+                .name(Error::corrupt(Location::Byte(frame.start), what).about("hot pack"))
         };
         if stored.len() != frame.stored || XxHash3_64::oneshot(stored) != frame.checksum {
             return Err(corrupt("its checksum is of other bytes".to_owned()));
@@ -664,7 +664,8 @@ impl FrameReader {
                 .map_or(Path::new(""), |file| file.path());
             let other = |reason: &str| {
                 let reason = format!("{}: {reason}", path.display());
-                Error::corrupt(Place::Byte(frame.start), Corrupt::Text { reason }).about("hot pack")
+                Error::corrupt(Location::Byte(frame.start), Corrupt::Text { reason })
+                    .about("hot pack")
             };
             let Some(file) = origin.open(path)? else {
                 return Err(other("the file is not there"));

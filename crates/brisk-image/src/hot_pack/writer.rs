@@ -23,7 +23,7 @@ use crate::format::section;
 use crate::ordered;
 use crate::output::{Output, OutputFile, directory_of};
 use crate::profile::origin::{Origin, OriginFile, Stamp};
-use crate::profile::{PAGE, PageRange, Profile, Touch};
+use crate::profile::{Asked, PAGE, PageRange, Profile};
 use crate::read::inode_reader::InodeRef;
 use crate::work::Work;
 
@@ -360,7 +360,7 @@ impl HotPackWriter {
     }
 }
 
-/// A hot pack that is complete but for its place.
+/// A hot pack that is complete, and not yet written anywhere.
 pub(crate) struct Built {
     /// Header and table.
     front: Vec<u8>,
@@ -406,19 +406,19 @@ impl Built {
     }
 }
 
-/// A file that the pack has pages of.
-struct HotFile {
+/// A file of the profile that is still what it was, so that the pack has pages of it.
+struct CurrentFile {
     path: PathBuf,
     len: u64,
     digest: [u8; 32],
     stamp: Stamp,
 }
 
-/// Ranges that stand in the order of their files and pages, whichever of them is touched first: a launch
-/// asks for neighbouring pages one by one, and to store them takes a call for each range.
+/// Ranges in the order of their files and pages, and not in the order in which a launch asks for them.
+/// A launch asks for neighbouring pages one by one, and storing takes a call for each range.
 ///
-/// The first windows are small, as the launch waits for them; what is in a later one is asked for long
-/// after it could have been stored.
+/// The first windows are small, because the launch waits for them. A launch asks for the pages of a
+/// later window long after a fill can have stored them.
 ///
 /// Invariant: a window of more than one range has no more than 32 pages, or an eighth of those before it.
 #[derive(Default)]
@@ -463,9 +463,9 @@ impl Window {
 
 /// What a pack will have.
 struct Contents {
-    /// Those of the profile that are the same; after [`Contents::lay_out`] those with pages, in the
-    /// order of first touch.
-    files: Vec<HotFile>,
+    /// The files of the profile that are the same; after [`Contents::lay_out`] those with pages, in the
+    /// order in which a launch first asks for them.
+    files: Vec<CurrentFile>,
     /// By the number of the profile, that in `files`.
     kept: Vec<Option<usize>>,
     directories: Vec<(PathBuf, Option<InodeRef>)>,
@@ -531,14 +531,14 @@ impl Contents {
                 work.tell(file.len)?;
                 let (path, len, stamp) = (file.path.clone(), file.len, found.stamp());
                 let same = file.digest.is_none_or(|known| known == digest);
-                Ok(same.then_some(HotFile {
+                Ok(same.then_some(CurrentFile {
                     path,
                     len,
                     digest,
                     stamp,
                 }))
             },
-            |found: Result<Option<HotFile>>| {
+            |found: Result<Option<CurrentFile>>| {
                 let number = contents.kept.len();
                 let pages = pages.next().unwrap_or(0);
                 match found? {
@@ -566,7 +566,7 @@ impl Contents {
 
     /// Puts ranges and look-ups in the order of the profile, window by window, and the ranges in frames.
     fn lay_out(&mut self, profile: &Profile, origin: &Origin, root: u32, frame: u64) -> Result<()> {
-        let mut unordered: Vec<Option<HotFile>> = std::mem::take(&mut self.files)
+        let mut unordered: Vec<Option<CurrentFile>> = std::mem::take(&mut self.files)
             .into_iter()
             .map(Some)
             .collect();
@@ -575,8 +575,8 @@ impl Contents {
         let mut in_frame = 0;
         let mut window = Window::default();
         for step in profile.steps() {
-            match &step.touch {
-                Touch::Pages(range) => {
+            match &step.asked {
+                Asked::Pages(range) => {
                     let Some(kept) = self.kept[range.file as usize] else {
                         continue;
                     };
@@ -590,7 +590,7 @@ impl Contents {
                     }
                     window.add(number(file)?, range);
                 }
-                Touch::LookUp(look_up) => {
+                Asked::LookUp(look_up) => {
                     let directory = &profile.directories()[look_up.directory as usize];
                     if directory.root != root {
                         continue;
@@ -663,7 +663,7 @@ impl Contents {
     fn table(&self, identity: Option<[u8; 32]>, frames: &[FrameWire]) -> Result<Vec<u8>> {
         let mut names = Names::default();
         let mut files = Vec::with_capacity(self.files.len());
-        for HotFile {
+        for CurrentFile {
             path,
             len,
             digest,
@@ -768,7 +768,7 @@ impl<'a> Names<'a> {
 /// Reads `ranges`, one behind the other, to `out`, whatever that held.
 fn read_ranges(
     origin: &Origin,
-    files: &[HotFile],
+    files: &[CurrentFile],
     ranges: &[PageRange],
     out: &mut Vec<u8>,
 ) -> Result<()> {

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::compare::PagesOfBoth;
 use super::page_set::PageSet;
-use super::{Profile, Touch};
+use super::{Asked, Profile};
 use crate::hot_pack::HotPack;
 
 /// What a launch asked for, beside what a hot pack would have put into memory for it.
@@ -121,12 +121,12 @@ impl Profile {
     }
 
     fn audit_look_ups(&self, root: u32, pack: &HotPack) -> Audited {
-        let asked = self.steps.iter().filter_map(|step| match &step.touch {
-            Touch::LookUp(look_up) => {
+        let asked = self.steps.iter().filter_map(|step| match &step.asked {
+            Asked::LookUp(look_up) => {
                 let directory = &self.directories[look_up.directory as usize];
                 (directory.root == root).then_some((&*directory.path, &*look_up.name))
             }
-            Touch::Pages(_) => None,
+            Asked::Pages(_) => None,
         });
         let asked: HashSet<(&Path, &OsStr)> = asked.collect();
         let in_pack: HashSet<(&Path, &OsStr)> = pack

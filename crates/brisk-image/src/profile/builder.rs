@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::page_set::PageSet;
 use super::{
-    LookUp, PAGE, PageRange, Profile, ProfileDirectory, ProfileFile, Ready, Root, RootKind, Step,
-    Touch,
+    Asked, LookUp, PAGE, PageRange, Profile, ProfileDirectory, ProfileFile, Ready, Root, RootKind,
+    Step,
 };
 use crate::error::{Error, Result};
 use crate::format::path_rules::{file_path_fault, name_fault};
@@ -255,7 +255,7 @@ impl ProfileBuilder {
                             found,
                         };
                         order.steps.push(Step {
-                            touch: Touch::LookUp(look_up),
+                            asked: Asked::LookUp(look_up),
                             at,
                             runs: 1,
                         });
@@ -346,7 +346,7 @@ impl Numbers {
     }
 }
 
-/// Steps in the order of first touch.
+/// Steps in the order in which they were first asked for.
 ///
 /// 1. `open` has the steps, the oldest first, that a range may still continue, each with
 ///    `total` when it was made and the pages that it got since.
@@ -367,9 +367,9 @@ impl Order {
         for (first, end) in new {
             let count = end - first;
             let (steps, total) = (&self.steps, self.total);
-            let continued = |step: usize| match &steps[step].touch {
-                Touch::Pages(range) => range.file == file && range.end() == first,
-                Touch::LookUp(_) => false,
+            let continued = |step: usize| match &steps[step].asked {
+                Asked::Pages(range) => range.file == file && range.end() == first,
+                Asked::LookUp(_) => false,
             };
             let joined = self
                 .open
@@ -378,16 +378,16 @@ impl Order {
                 .find(|(step, since, own)| total - *since - *own <= NEAR && continued(*step));
             match joined {
                 Some((step, _, own)) => {
-                    if let Touch::Pages(range) = &mut self.steps[*step].touch {
+                    if let Asked::Pages(range) = &mut self.steps[*step].asked {
                         range.count += count;
                     }
                     *own += count;
                 }
                 None => {
-                    let touch = Touch::Pages(PageRange { file, first, count });
+                    let asked = Asked::Pages(PageRange { file, first, count });
                     // Its own first pages are no others.
                     self.open.push_back((self.steps.len(), total + count, 0));
-                    self.steps.push(Step { touch, at, runs: 1 });
+                    self.steps.push(Step { asked, at, runs: 1 });
                     if self.open.len() > OPEN_RANGES {
                         self.open.pop_front();
                     }
@@ -561,10 +561,10 @@ mod tests {
             sorted.0.sort_unstable();
             sorted.1.sort_unstable();
             prop_assert_eq!(sorted.0, sorted.1);
-            let place = |page: &(u64, u64)| pages.iter().position(|p| p == page).unwrap();
-            let places: Vec<usize> = model.iter().map(place).collect();
-            for (i, here) in places.iter().enumerate() {
-                let passed = places[..i].iter().filter(|before| *before > here).count();
+            let position = |page: &(u64, u64)| pages.iter().position(|p| p == page).unwrap();
+            let positions: Vec<usize> = model.iter().map(position).collect();
+            for (i, here) in positions.iter().enumerate() {
+                let passed = positions[..i].iter().filter(|before| *before > here).count();
                 prop_assert!(passed as u64 <= NEAR, "{:?} passes {}", model[i], passed);
             }
         }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{LookUp, PageRange, Profile, ProfileDirectory, ProfileFile, Root, Step, Touch};
+use super::{Asked, LookUp, PageRange, Profile, ProfileDirectory, ProfileFile, Root, Step};
 use crate::error::{Error, Result, shown};
 
 /// A part of a step of one of the profiles.
@@ -47,8 +47,8 @@ struct Renumbered {
 }
 
 impl Profile {
-    /// One profile of all runs of `profiles`: first what every run needs, then what fewer and fewer
-    /// do, each in the order of the median time of the first touch.
+    /// One profile of all runs of `profiles`: first what every run asks for, then what fewer and fewer
+    /// do, each in the order of the median time at which runs first ask for it.
     ///
     /// Ranges are split where the number of runs or the time changes, so both are exact for each
     /// page; what follows each other at one time in as many runs is one range. Of an even number
@@ -78,7 +78,7 @@ impl Profile {
             directories: Vec::new(),
             steps: Vec::new(),
         };
-        let renumbered = merged.take_places(profiles)?;
+        let renumbered = merged.take_paths(profiles)?;
         let mut steps = merged_pages(profiles, &renumbered, merged.files.len());
         steps.extend(merged_look_ups(profiles, &renumbered));
         steps.sort_by(|a, b| {
@@ -132,15 +132,15 @@ impl Profile {
         let mut numbered = numbers.iter();
         self.files
             .retain(|_| numbered.next().is_some_and(Option::is_some));
-        self.steps.retain_mut(|step| match &mut step.touch {
-            Touch::Pages(range) => match numbers[range.file as usize] {
+        self.steps.retain_mut(|step| match &mut step.asked {
+            Asked::Pages(range) => match numbers[range.file as usize] {
                 Some(number) => {
                     range.file = number;
                     true
                 }
                 None => false,
             },
-            Touch::LookUp(_) => true,
+            Asked::LookUp(_) => true,
         });
     }
 
@@ -167,7 +167,7 @@ impl Profile {
     }
 
     /// Takes over roots, files and directories of `profiles`, which `self` has none of.
-    fn take_places(&mut self, profiles: &[Self]) -> Result<Vec<Renumbered>> {
+    fn take_paths(&mut self, profiles: &[Self]) -> Result<Vec<Renumbered>> {
         let mut roots: HashMap<PathBuf, u32> = HashMap::new();
         let mut files: HashMap<(u32, PathBuf), u32> = HashMap::new();
         let mut directories: HashMap<(u32, PathBuf), u32> = HashMap::new();
@@ -254,7 +254,7 @@ fn merged_pages(profiles: &[Profile], renumbered: &[Renumbered], files: usize) -
     let mut ranges: Vec<Vec<(usize, u64, u64, Seen)>> = vec![Vec::new(); files];
     for (p, (profile, numbers)) in profiles.iter().zip(renumbered).enumerate() {
         for (s, step) in profile.steps.iter().enumerate() {
-            let Touch::Pages(range) = &step.touch else {
+            let Asked::Pages(range) = &step.asked else {
                 continue;
             };
             let file = numbers.files[range.file as usize] as usize;
@@ -307,11 +307,11 @@ fn merged_look_ups(profiles: &[Profile], renumbered: &[Renumbered]) -> Vec<Merge
     let mut look_ups: HashMap<Key, Vec<Seen>> = HashMap::new();
     for (p, (profile, numbers)) in profiles.iter().zip(renumbered).enumerate() {
         for (s, step) in profile.steps.iter().enumerate() {
-            let Touch::LookUp(LookUp {
+            let Asked::LookUp(LookUp {
                 directory,
                 name,
                 found,
-            }) = &step.touch
+            }) = &step.asked
             else {
                 continue;
             };
@@ -359,19 +359,19 @@ fn merge_seen(key: Key, seen: &[Seen]) -> Merged {
 fn coalesced(merged: Vec<Merged>) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for Merged { key, at, runs, .. } in merged {
-        let touch = match key {
+        let asked = match key {
             Key::LookUp {
                 directory,
                 name,
                 found,
-            } => Touch::LookUp(LookUp {
+            } => Asked::LookUp(LookUp {
                 directory,
                 name,
                 found,
             }),
             Key::Pages { file, first, end } => {
                 if let Some(Step {
-                    touch: Touch::Pages(last),
+                    asked: Asked::Pages(last),
                     at: last_at,
                     runs: last_runs,
                 }) = steps.last_mut()
@@ -380,14 +380,14 @@ fn coalesced(merged: Vec<Merged>) -> Vec<Step> {
                     last.count += end - first;
                     continue;
                 }
-                Touch::Pages(PageRange {
+                Asked::Pages(PageRange {
                     file,
                     first,
                     count: end - first,
                 })
             }
         };
-        steps.push(Step { touch, at, runs });
+        steps.push(Step { asked, at, runs });
     }
     steps
 }
@@ -418,12 +418,12 @@ mod tests {
             seen.entry(file)
                 .or_default()
                 .insert(first, first + count, |first, end| {
-                    let touch = Touch::Pages(PageRange {
+                    let asked = Asked::Pages(PageRange {
                         file,
                         first,
                         count: end - first,
                     });
-                    list.push(Step { touch, at, runs });
+                    list.push(Step { asked, at, runs });
                 });
         }
         let profile = Profile {
@@ -551,12 +551,12 @@ mod tests {
                 root: 0,
                 path: "".into(),
             });
-            let touch = Touch::LookUp(LookUp {
+            let asked = Asked::LookUp(LookUp {
                 directory: 0,
                 name: "x".into(),
                 found,
             });
-            p.steps.push(Step { touch, at, runs: 1 });
+            p.steps.push(Step { asked, at, runs: 1 });
             p
         };
         let merged = Profile::merge(&[with(true, 9), with(false, 1), with(true, 3)]).unwrap();

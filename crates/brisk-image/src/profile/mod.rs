@@ -26,7 +26,7 @@ use std::path::PathBuf;
 
 use page_set::PageSet;
 
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::PATH_MAX;
 use crate::format::path_rules::{file_path_fault, name_fault, path_fault};
 
@@ -41,7 +41,7 @@ pub const PAGE: u64 = 4096;
 ///
 /// 1. `runs` is at least 1, and each step was seen in 1 to `runs` of them.
 /// 2. Paths of roots are absolute, and each is there once. Paths in roots are relative and normal,
-///    and no two files and no two directories are at one place. Only a directory has an empty path.
+///    and no two files and no two directories have one path. Only a directory has an empty path.
 /// 3. What a step or a path refers to is there.
 /// 4. The pages of a step are at least one, and in their file.
 /// 5. No page is in two steps, and no name was looked up in a directory with the same answer in two.
@@ -135,7 +135,7 @@ pub struct ProfileDirectory {
 #[non_exhaustive]
 pub struct Step {
     /// What.
-    pub touch: Touch,
+    pub asked: Asked,
     /// When it was first asked for, in microseconds from the start; of several runs, the median.
     pub at: u64,
     /// In how many runs.
@@ -144,7 +144,7 @@ pub struct Step {
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Touch {
+pub enum Asked {
     /// Pages of a file.
     Pages(PageRange),
     /// A name.
@@ -257,9 +257,9 @@ impl Profile {
 
     /// The ranges of pages, in order.
     pub fn ranges(&self) -> impl Iterator<Item = (&Step, PageRange)> {
-        self.steps.iter().filter_map(|step| match &step.touch {
-            Touch::Pages(range) => Some((step, *range)),
-            Touch::LookUp(_) => None,
+        self.steps.iter().filter_map(|step| match &step.asked {
+            Asked::Pages(range) => Some((step, *range)),
+            Asked::LookUp(_) => None,
         })
     }
 
@@ -286,11 +286,11 @@ impl Profile {
             demand.bytes = demand.bytes.saturating_add(bytes);
         }
         for step in &self.steps {
-            match &step.touch {
-                Touch::Pages(range) => {
+            match &step.asked {
+                Asked::Pages(range) => {
                     demand[self.files[range.file as usize].root as usize].ranges += 1;
                 }
-                Touch::LookUp(look_up) => {
+                Asked::LookUp(look_up) => {
                     let directory = &self.directories[look_up.directory as usize];
                     let demand = &mut demand[directory.root as usize];
                     match look_up.found {
@@ -321,20 +321,20 @@ impl Profile {
         if let Some(root) = self.roots.get_mut(root as usize) {
             root.path = path.into();
         }
-        self.check_places()?;
+        self.check_paths()?;
         Ok(self)
     }
 
     /// Checks all invariants.
     pub(crate) fn check_invariants(&self) -> Result<()> {
-        self.check_places().and_then(|()| self.check_steps())
+        self.check_paths().and_then(|()| self.check_steps())
     }
 
-    fn check_places(&self) -> Result<()> {
-        let item = |list, index| Place::Item { list, index };
+    fn check_paths(&self) -> Result<()> {
+        let item = |list, index| Location::Item { list, index };
         if self.runs == 0 {
             return Err(fault(
-                Place::Item {
+                Location::Item {
                     list: "runs",
                     index: 0,
                 },
@@ -385,7 +385,7 @@ impl Profile {
         let mut pages = vec![PageSet::default(); self.files.len()];
         let mut names = HashSet::new();
         for (index, step) in self.steps.iter().enumerate() {
-            let at = Place::Item {
+            let at = Location::Item {
                 list: "steps",
                 index,
             };
@@ -397,8 +397,8 @@ impl Profile {
                     Allowed::Range(1, self.runs.into()),
                 ));
             }
-            match &step.touch {
-                Touch::Pages(range) => {
+            match &step.asked {
+                Asked::Pages(range) => {
                     check_number(at, "file", range.file, self.files.len())?;
                     let file = range.file as usize;
                     let in_file = self.files[file].len.div_ceil(PAGE);
@@ -423,7 +423,7 @@ impl Profile {
                         ));
                     }
                 }
-                Touch::LookUp(look_up) => {
+                Asked::LookUp(look_up) => {
                     check_number(at, "directory", look_up.directory, self.directories.len())?;
                     let bytes = look_up.name.as_bytes();
                     let again = || {
@@ -440,12 +440,12 @@ impl Profile {
     }
 }
 
-fn fault(at: Place, field: &'static str, found: u64, allowed: Allowed) -> Error {
+fn fault(at: Location, field: &'static str, found: u64, allowed: Allowed) -> Error {
     Error::field(at, field, found, allowed).about("profile")
 }
 
 /// Checks that `found` is the number of something in a list of `count`.
-fn check_number(at: Place, field: &'static str, found: u32, count: usize) -> Result<()> {
+fn check_number(at: Location, field: &'static str, found: u32, count: usize) -> Result<()> {
     if (found as usize) < count {
         return Ok(());
     }
@@ -456,7 +456,7 @@ fn check_number(at: Place, field: &'static str, found: u32, count: usize) -> Res
     Err(fault(at, field, found.into(), allowed))
 }
 
-fn bad_name(at: Place, name: &[u8], why: Option<&'static str>) -> Result<()> {
+fn bad_name(at: Location, name: &[u8], why: Option<&'static str>) -> Result<()> {
     match why {
         None => Ok(()),
         Some(why) => {

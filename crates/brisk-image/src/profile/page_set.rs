@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Pages of one file, as ranges.
 ///
-/// 1. The ranges, `first` to `end`, hold at least one page each, and neither overlap nor touch.
+/// 1. The ranges, `first` to `end`, hold at least one page each. No two overlap or are adjacent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PageSet(BTreeMap<u64, u64>);
 

@@ -1,7 +1,7 @@
 //! Whether a tree is still the one that a profile was recorded from.
 
 use super::origin::Origin;
-use super::{Profile, Touch};
+use super::{Asked, Profile};
 use crate::error::Result;
 use crate::ordered;
 use crate::work::Work;
@@ -113,7 +113,7 @@ impl Profile {
             },
         )?;
         for step in &profile.steps {
-            let Touch::LookUp(look_up) = &step.touch else {
+            let Asked::LookUp(look_up) = &step.asked else {
                 continue;
             };
             let directory = &profile.directories[look_up.directory as usize];

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
-    LookUp, PageRange, Profile, ProfileDirectory, ProfileFile, Ready, Root, RootKind, Step, Touch,
+    Asked, LookUp, PageRange, Profile, ProfileDirectory, ProfileFile, Ready, Root, RootKind, Step,
 };
-use crate::error::{Corrupt, Error, Place, Result, Unsupported};
+use crate::error::{Corrupt, Error, Location, Result, Unsupported};
 use crate::output::{Output, OutputFile};
 use crate::read::limits::Limits;
 
@@ -21,7 +21,7 @@ const VERSION: u64 = 1;
 
 /// Bytes in memory, at most, for each byte of the text. The shortest directory has 8 bytes of text,
 /// and takes 32 in a list that has up to three times its length while it grows, 32 for its name, and
-/// a place in an index.
+/// an entry in an index.
 const GROWTH: u64 = 32;
 
 /// Whether reading `text` takes no more than is allowed.
@@ -134,11 +134,11 @@ impl Profile {
         let steps = self
             .steps
             .iter()
-            .map(|Step { touch, at, runs }| match touch {
-                Touch::Pages(PageRange { file, first, count }) => {
+            .map(|Step { asked, at, runs }| match asked {
+                Asked::Pages(PageRange { file, first, count }) => {
                     format!("[\"pages\", {file}, {first}, {count}, {at}, {runs}]")
                 }
-                Touch::LookUp(look_up) => format!(
+                Asked::LookUp(look_up) => format!(
                     "[\"{}\", {}, {}, {at}, {runs}]",
                     if look_up.found { "found" } else { "absent" },
                     look_up.directory,
@@ -178,10 +178,10 @@ fn quoted(name: &[u8]) -> String {
 fn syntax(e: &serde_json::Error) -> Error {
     let (line, column) = (e.line(), e.column());
     let reason = e.to_string();
-    // The place is said once.
-    let place = format!(" at line {line} column {column}");
-    let reason = reason.strip_suffix(&place).unwrap_or(&reason).to_owned();
-    Error::corrupt(Place::Line { line, column }, Corrupt::Text { reason }).about("profile")
+    // Where it is is said once.
+    let location = format!(" at line {line} column {column}");
+    let reason = reason.strip_suffix(&location).unwrap_or(&reason).to_owned();
+    Error::corrupt(Location::Line { line, column }, Corrupt::Text { reason }).about("profile")
 }
 
 #[derive(serde::Deserialize)]
@@ -330,18 +330,18 @@ impl<'de> Deserialize<'de> for Step {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Step, A::Error> {
                 let kind: String = next(&mut seq, 0)?;
-                let (touch, used) = match kind.as_str() {
+                let (asked, used) = match kind.as_str() {
                     "pages" => {
                         let (file, first) = (next(&mut seq, 1)?, next(&mut seq, 2)?);
                         let count = next(&mut seq, 3)?;
-                        (Touch::Pages(PageRange { file, first, count }), 4)
+                        (Asked::Pages(PageRange { file, first, count }), 4)
                     }
                     "found" | "absent" => {
                         let directory = next(&mut seq, 1)?;
                         let Name(name) = next(&mut seq, 2)?;
                         let found = kind == "found";
                         (
-                            Touch::LookUp(LookUp {
+                            Asked::LookUp(LookUp {
                                 directory,
                                 name,
                                 found,
@@ -357,7 +357,7 @@ impl<'de> Deserialize<'de> for Step {
                 };
                 let (at, runs) = (next(&mut seq, used)?, next(&mut seq, used + 1)?);
                 match seq.next_element::<IgnoredAny>()? {
-                    None => Ok(Step { touch, at, runs }),
+                    None => Ok(Step { asked, at, runs }),
                     Some(_) => Err(de::Error::invalid_length(used + 3, &self)),
                 }
             }
@@ -365,9 +365,9 @@ impl<'de> Deserialize<'de> for Step {
 
         fn next<'de, A: SeqAccess<'de>, T: Deserialize<'de>>(
             seq: &mut A,
-            place: usize,
+            index: usize,
         ) -> Result<T, A::Error> {
-            let missing = || de::Error::invalid_length(place, &StepVisitor);
+            let missing = || de::Error::invalid_length(index, &StepVisitor);
             seq.next_element()?.ok_or_else(missing)
         }
         from.deserialize_seq(StepVisitor)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::block_cache::BlockCache;
 use super::stored_image::StoredImage;
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::data_block::StoredLen;
 
 /// A block with contents of one file, or of several that share it.
@@ -90,7 +90,7 @@ impl Block {
     /// The error that the block decodes to `found` bytes.
     pub(crate) fn wrong_len(&self, what: &'static str, found: usize, allowed: Allowed) -> Error {
         Error::corrupt(
-            Place::Byte(self.start),
+            Location::Byte(self.start),
             Corrupt::DecodedLen {
                 what,
                 found,

@@ -8,7 +8,7 @@ use super::file_reader::FileReader;
 use super::image::Image;
 use super::inode_reader::{Inode, InodeKind, InodeRef};
 use super::walk::{Walk, WalkEntry};
-use crate::error::{Allowed, Error, ErrorKind, Place, Result};
+use crate::error::{Allowed, Error, ErrorKind, Location, Result};
 use crate::ordered;
 use crate::work::Work;
 
@@ -93,7 +93,7 @@ impl Image {
         let count = u64::from(self.inode_count());
         if checked.whole_tree && checked.inodes != count {
             let fault = Error::field(
-                Place::Byte(4),
+                Location::Byte(4),
                 "inode count",
                 count,
                 Allowed::Only(checked.inodes),
@@ -121,8 +121,8 @@ impl Image {
                 // Less than a block is left.
                 reader.read_at(offset, buf).map(|_| ())
             }
-            Part::Fragment(number) => match self.read_fragment(number, buf)? {
-                0 => Err(self.short_fragment(number, 1, 0)),
+            Part::SharedBlock(number) => match self.read_shared_block(number, buf)? {
+                0 => Err(self.short_shared_block(number, 1, 0)),
                 _ => Ok(()),
             },
             Part::Failed(e) => Err(e),
@@ -150,7 +150,7 @@ enum Part {
         offset: u64,
     },
     /// A shared block that no file led to.
-    Fragment(u32),
+    SharedBlock(u32),
     Failed(Error),
 }
 
@@ -166,8 +166,8 @@ struct Jobs<'a> {
     /// Sets of attributes that were read.
     xattrs: HashSet<u32>,
     /// Shared blocks that files led to.
-    fragments: HashSet<u32>,
-    next_fragment: u32,
+    seen_shared_blocks: HashSet<u32>,
+    next_shared_block: u32,
     failed: Option<Error>,
     checked: Checked,
 }
@@ -185,8 +185,8 @@ impl<'a> Jobs<'a> {
             current: None,
             linked: HashSet::new(),
             xattrs: HashSet::new(),
-            fragments: HashSet::new(),
-            next_fragment: 0,
+            seen_shared_blocks: HashSet::new(),
+            next_shared_block: 0,
             failed,
             checked: Checked::default(),
         }
@@ -241,7 +241,7 @@ impl<'a> Jobs<'a> {
             return Ok(());
         }
         // Of the three, each entry takes less than this.
-        let kept = self.linked.len() + self.xattrs.len() + self.fragments.len();
+        let kept = self.linked.len() + self.xattrs.len() + self.seen_shared_blocks.len();
         let (needs, limit) = (kept as u64 * 32, self.image.inner.stored.limits.memory);
         if needs > limit {
             return Err(Error::limit("the list of what was checked", needs, limit));
@@ -259,8 +259,8 @@ impl<'a> Jobs<'a> {
                 self.checked.files += 1;
                 self.checked.bytes = self.checked.bytes.saturating_add(file.len);
                 let reader = self.image.file(inode)?;
-                if let Some((number, _)) = file.fragment.filter(|_| reader.has_tail()) {
-                    self.fragments.insert(number);
+                if let Some((number, _)) = file.tail.filter(|_| reader.has_tail()) {
+                    self.seen_shared_blocks.insert(number);
                 }
                 self.current = Some((path.into(), reader, 0));
             }
@@ -275,19 +275,19 @@ impl<'a> Jobs<'a> {
             Some(found) if found.reference() != inode.reference() => found.reference().0.encode(),
             _ => return Ok(()),
         };
-        let at = self.image.inner.inode_cursor(inode.reference())?.place();
+        let at = self.image.inner.inode_cursor(inode.reference())?.location();
         let allowed = Allowed::Only(inode.reference().0.encode());
         let field = "reference that the export table has for the inode's number";
         Err(Error::field(at, field, found, allowed))
     }
 
-    fn next_unseen_fragment(&mut self) -> Option<Job> {
-        while self.next_fragment < self.image.fragment_count() {
-            let number = self.next_fragment;
-            self.next_fragment += 1;
+    fn next_unseen_shared_block(&mut self) -> Option<Job> {
+        while self.next_shared_block < self.image.shared_block_count() {
+            let number = self.next_shared_block;
+            self.next_shared_block += 1;
             self.checked.shared_blocks += 1;
-            if !self.fragments.contains(&number) {
-                let part = Part::Fragment(number);
+            if !self.seen_shared_blocks.contains(&number) {
+                let part = Part::SharedBlock(number);
                 return Some(Job {
                     path: None,
                     part,
@@ -328,7 +328,7 @@ impl Iterator for Jobs<'_> {
                 }
                 None => {
                     self.checked.whole_tree |= self.walk.take().is_some();
-                    return self.next_unseen_fragment();
+                    return self.next_unseen_shared_block();
                 }
             }
         }

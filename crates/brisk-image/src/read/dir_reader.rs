@@ -8,7 +8,7 @@ use super::image::Image;
 use super::inode_reader::{Directory, Inode, InodeKind, InodeRef};
 use super::meta_reader::MetaCursor;
 use super::open_image::OpenImage;
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::dir_listing::{DirIndex, Entry, Header, MAX_NAME, check_name};
 use crate::format::inode::FileType;
 use crate::format::metadata::{METADATA_BLOCK, MetaRef};
@@ -65,7 +65,7 @@ impl Iterator for ReadDir<'_> {
 ///
 /// 1. `left` is what is left of the listing, in bytes; an empty one is never read.
 struct Listing<'a> {
-    /// None for an empty directory, whose place may be anything, and after a fault.
+    /// None for an empty directory, which may be said to stand anywhere, and after a fault.
     cursor: Option<MetaCursor<'a>>,
     left: u32,
     header: Option<Header>,
@@ -79,13 +79,13 @@ impl<'a> Listing<'a> {
         Self::at(image, directory.listing, directory.listing_len)
     }
 
-    fn at(image: &'a OpenImage, place: MetaRef, left: u32) -> Result<Self> {
+    fn at(image: &'a OpenImage, from: MetaRef, left: u32) -> Result<Self> {
         let cursor = match left {
             0 => None,
             _ => {
                 let start = image.stored.superblock.directory_table();
                 let end = image.stored.superblock.directory_table_end();
-                Some(MetaCursor::new(&image.metadata, start, end, place)?)
+                Some(MetaCursor::new(&image.metadata, start, end, from)?)
             }
         };
         Ok(Self {
@@ -109,7 +109,7 @@ impl<'a> Listing<'a> {
         let Some(cursor) = &mut self.cursor else {
             return Ok(None);
         };
-        let place = cursor.place();
+        let location = cursor.location();
         let header = match self.header {
             Some(header) if self.run > 0 => header,
             _ if self.left == 0 => return Ok(None),
@@ -117,41 +117,41 @@ impl<'a> Listing<'a> {
                 spend(
                     &mut self.left,
                     size_of::<Header>(),
-                    place,
+                    location,
                     "a directory listing's header",
                 )?;
                 let header: Header = cursor.read_wire("a directory listing's header")?;
-                self.run = header.entries(place)?;
+                self.run = header.entries(location)?;
                 self.header = Some(header);
                 header
             }
         };
         self.run -= 1;
-        let place = cursor.place();
+        let location = cursor.location();
         let what = "a directory entry";
-        spend(&mut self.left, size_of::<Entry>(), place, what)?;
+        spend(&mut self.left, size_of::<Entry>(), location, what)?;
         let entry: Entry = cursor.read_wire(what)?;
         let name_len = usize::from(entry.name_len.get()) + 1;
         if name_len > MAX_NAME {
             let found = entry.name_len.get();
             return Err(Error::field(
-                place,
+                location,
                 "name length less one of a directory entry",
                 found,
                 Allowed::AtMost(255),
             ));
         }
-        spend(&mut self.left, name_len, place, what)?;
+        spend(&mut self.left, name_len, location, what)?;
         let name = cursor.read_vec(name_len, what)?;
-        check_name(&name, &self.previous, place)?;
+        check_name(&name, &self.previous, location)?;
         self.previous.clear();
         self.previous.extend_from_slice(&name);
-        let kind = FileType::from_entry(entry.kind.get(), place)?;
+        let kind = FileType::from_entry(entry.kind.get(), location)?;
         let block = header.inode_block.get().into();
         let reference = MetaRef::new(
             block,
             entry.inode_offset.get(),
-            place,
+            location,
             "inode offset of a directory entry",
         )?;
         Ok(Some(DirEntry {
@@ -167,7 +167,7 @@ impl<'a> Listing<'a> {
 }
 
 /// Takes `n` bytes off what is left of a listing.
-fn spend(left: &mut u32, n: usize, at: Place, what: &'static str) -> Result<()> {
+fn spend(left: &mut u32, n: usize, at: Location, what: &'static str) -> Result<()> {
     match u32::try_from(n).ok().and_then(|n| left.checked_sub(n)) {
         Some(rest) => *left = rest,
         None => {
@@ -203,9 +203,9 @@ impl Image {
     }
 
     fn find(&self, directory: &Directory, name: &OsStr) -> Result<Option<DirEntry>> {
-        let (place, skipped) = self.index_place(directory, name.as_bytes())?;
+        let (from, skipped) = self.nearest_header(directory, name.as_bytes())?;
         let left = directory.listing_len.saturating_sub(skipped);
-        let mut listing = Listing::at(&self.inner, place, left)?;
+        let mut listing = Listing::at(&self.inner, from, left)?;
         while let Some(entry) = listing.next_entry()? {
             match entry.name.as_bytes().cmp(name.as_bytes()) {
                 std::cmp::Ordering::Less => {}
@@ -218,14 +218,14 @@ impl Image {
 
     /// The last header of the listing whose first name is at most `name`, among those the index
     /// knows, and the bytes of the listing before it.
-    fn index_place(&self, directory: &Directory, name: &[u8]) -> Result<(MetaRef, u32)> {
+    fn nearest_header(&self, directory: &Directory, name: &[u8]) -> Result<(MetaRef, u32)> {
         let mut best = (directory.listing, 0);
         let Some((count, pos)) = directory.index else {
             return Ok(best);
         };
         let mut cursor = self.inner.inode_cursor_at(pos)?;
         for _ in 0..count {
-            let at = cursor.place();
+            let at = cursor.location();
             let what = "a directory index entry";
             let index: DirIndex = cursor.read_wire(what)?;
             let name_len = index.name_len.get();
@@ -250,13 +250,13 @@ impl Image {
             // The listing is one run of decoded bytes, so its blocks are 8 KiB each.
             let offset = (skipped as usize + directory.listing.offset()) % METADATA_BLOCK;
             let offset = u16::try_from(offset).unwrap_or(0);
-            let place = MetaRef::new(
+            let header = MetaRef::new(
                 index.block.get().into(),
                 offset,
                 at,
                 "block of a directory index entry",
             )?;
-            best = (place, skipped);
+            best = (header, skipped);
         }
         Ok(best)
     }
@@ -293,7 +293,7 @@ impl Image {
                 entry: entry.kind.name(),
                 inode: inode.file_type().name(),
             };
-            let at = self.inner.inode_cursor(entry.reference)?.place();
+            let at = self.inner.inode_cursor(entry.reference)?.location();
             return Err(self.name(Error::corrupt(at, fault)));
         }
         Ok(inode)

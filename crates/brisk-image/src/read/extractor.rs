@@ -252,7 +252,7 @@ struct DirectoryEntry {
     inode: Inode,
 }
 
-/// Something in a directory, which is named by its place in the list of those.
+/// Something in a directory, which is named by its index in the list of those.
 struct NamedEntry {
     directory: usize,
     name: OsString,
@@ -324,28 +324,28 @@ impl Listing {
         Ok(())
     }
 
-    /// The place of the directory at `path` in the list, to which it and those above it are added.
+    /// The index of the directory at `path` in the list, to which it and those above it are added.
     fn want_directory(
         &mut self,
         path: &Path,
         seen: &mut HashMap<PathBuf, (Inode, Option<usize>)>,
     ) -> usize {
-        if let Some((_, Some(place))) = seen.get(path) {
-            return *place;
+        if let Some((_, Some(index))) = seen.get(path) {
+            return *index;
         }
         if let Some(parent) = path.parent() {
             self.want_directory(parent, seen);
         }
-        let place = self.directories.len();
+        let index = self.directories.len();
         // A walk comes to a directory before it comes to what is in it.
         if let Some((inode, known)) = seen.get_mut(path) {
-            *known = Some(place);
+            *known = Some(index);
             self.directories.push(DirectoryEntry {
                 path: path.to_owned(),
                 inode: inode.clone(),
             });
         }
-        place
+        index
     }
 }
 
@@ -374,7 +374,7 @@ struct LastDirectory(Option<(usize, Arc<OwnedFd>)>);
 /// One or more files that one thread writes in one go.
 enum Unit {
     /// Files that are wholly in shared block `number`.
-    Shared { number: u32, places: Vec<usize> },
+    Shared { number: u32, indices: Vec<usize> },
     /// A file with blocks of its own, or none.
     Whole(usize),
     /// Blocks of a long file.
@@ -434,14 +434,14 @@ impl Extraction<'_> {
     }
 
     /// Opens a directory of the target, never through a symbolic link.
-    fn directory(&self, place: usize, last: &mut LastDirectory) -> Result<Arc<OwnedFd>> {
+    fn directory(&self, index: usize, last: &mut LastDirectory) -> Result<Arc<OwnedFd>> {
         if let Some((known, fd)) = &last.0
-            && *known == place
+            && *known == index
         {
             return Ok(Arc::clone(fd));
         }
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-        let path = &self.dirs[place].path;
+        let path = &self.dirs[index].path;
         let open = || {
             let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             let whole = if path.as_os_str().is_empty() {
@@ -461,22 +461,22 @@ impl Extraction<'_> {
             Ok(fd)
         };
         let fd = Arc::new(
-            open().map_err(|e| self.fault(place, OsStr::new(""), "open the directory", e))?,
+            open().map_err(|e| self.fault(index, OsStr::new(""), "open the directory", e))?,
         );
-        last.0 = Some((place, Arc::clone(&fd)));
+        last.0 = Some((index, Arc::clone(&fd)));
         Ok(fd)
     }
 
     fn make_directories(&self) -> Result<()> {
         let mut last = LastDirectory::default();
-        let places: HashMap<&Path, usize> = self
+        let indices: HashMap<&Path, usize> = self
             .dirs
             .iter()
             .enumerate()
-            .map(|(place, d)| (d.path.as_path(), place))
+            .map(|(index, d)| (d.path.as_path(), index))
             .collect();
         for entry in &self.dirs[1..] {
-            let parent = entry.path.parent().and_then(|parent| places.get(parent));
+            let parent = entry.path.parent().and_then(|parent| indices.get(parent));
             let (Some(&parent), Some(name)) = (parent, entry.path.file_name()) else {
                 continue;
             };
@@ -489,9 +489,9 @@ impl Extraction<'_> {
 
     /// Gives directories their attributes, those in others first, so that their times stay.
     fn finish_directories(&self) -> Result<()> {
-        for (place, entry) in self.dirs.iter().enumerate().rev() {
-            let fd = self.directory(place, &mut LastDirectory::default())?;
-            self.finish(&*fd, place, OsStr::new(""), &entry.inode)?;
+        for (index, entry) in self.dirs.iter().enumerate().rev() {
+            let fd = self.directory(index, &mut LastDirectory::default())?;
+            self.finish(&*fd, index, OsStr::new(""), &entry.inode)?;
         }
         Ok(())
     }
@@ -515,23 +515,23 @@ impl Extraction<'_> {
 
     /// Cuts the work into units, in the order in which the data is stored.
     fn units(&self, files: &mut [NamedEntry]) -> Result<Vec<Unit>> {
-        let mut places = HashMap::new();
+        let mut starts = HashMap::new();
         files.sort_by_cached_key(|entry| {
             let InodeKind::File(file) = entry.inode.kind() else {
                 return (0, 0);
             };
             match file.shared_block(self.image.block_size()) {
                 Some((number, offset)) => {
-                    let start = *places
+                    let start = *starts
                         .entry(number)
-                        .or_insert_with(|| self.image.fragment_start(number));
+                        .or_insert_with(|| self.image.shared_block_start(number));
                     (start, offset)
                 }
                 None => (file.blocks_start, 0),
             }
         });
         let mut units: Vec<Unit> = Vec::new();
-        for (place, entry) in files.iter().enumerate() {
+        for (index, entry) in files.iter().enumerate() {
             let InodeKind::File(file) = entry.inode.kind() else {
                 continue;
             };
@@ -541,32 +541,32 @@ impl Extraction<'_> {
                     Some((number, _)),
                     Some(Unit::Shared {
                         number: last,
-                        places,
+                        indices,
                     }),
                 ) if number == *last => {
-                    places.push(place);
+                    indices.push(index);
                 }
                 (Some((number, _)), _) => units.push(Unit::Shared {
                     number,
-                    places: vec![place],
+                    indices: vec![index],
                 }),
-                (None, _) => self.cut(place, file, &mut units)?,
+                (None, _) => self.cut(index, file, &mut units)?,
             }
         }
         Ok(units)
     }
 
-    fn cut(&self, place: usize, file: &File, units: &mut Vec<Unit>) -> Result<()> {
+    fn cut(&self, index: usize, file: &File, units: &mut Vec<Unit>) -> Result<()> {
         let blocks = file.len.div_ceil(self.image.block_size().into());
         if blocks <= 2 * SEGMENT_BLOCKS as u64 {
-            units.push(Unit::Whole(place));
+            units.push(Unit::Whole(index));
             return Ok(());
         }
         // A file has no more blocks than its image has bytes for their lengths, which is seen at once.
         self.image.check_block_list(file)?;
         let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
         let file = Arc::new(LongFile {
-            entry: place,
+            entry: index,
             reader: OnceLock::new(),
             open: Mutex::default(),
             left: AtomicUsize::new(blocks.div_ceil(SEGMENT_BLOCKS)),
@@ -584,10 +584,10 @@ impl Extraction<'_> {
 
     fn write_unit(&self, files: &[NamedEntry], writer: &mut Writer, unit: Unit) -> Result<()> {
         match unit {
-            Unit::Shared { number, places } => {
-                let have = self.image.read_fragment(number, &mut writer.block)?;
-                for place in places {
-                    let entry = &files[place];
+            Unit::Shared { number, indices } => {
+                let have = self.image.read_shared_block(number, &mut writer.block)?;
+                for index in indices {
+                    let entry = &files[index];
                     let InodeKind::File(file) = entry.inode.kind() else {
                         continue;
                     };
@@ -598,7 +598,7 @@ impl Extraction<'_> {
                     let end = from.saturating_add(len);
                     let bytes = writer.block[..have].get(from..end);
                     let bytes =
-                        bytes.ok_or_else(|| self.image.short_fragment(number, end, have))?;
+                        bytes.ok_or_else(|| self.image.short_shared_block(number, end, have))?;
                     let made = self.create(entry, &mut writer.last)?;
                     self.put(&made, entry, 0, bytes)?;
                     self.finish_file(&made, entry)?;
@@ -606,8 +606,8 @@ impl Extraction<'_> {
                 }
                 Ok(())
             }
-            Unit::Whole(place) => {
-                let entry = &files[place];
+            Unit::Whole(index) => {
+                let entry = &files[index];
                 let reader = self.image.file(&entry.inode)?;
                 let file = self.create(entry, &mut writer.last)?;
                 let blocks = reader.len().div_ceil(self.image.block_size().into());

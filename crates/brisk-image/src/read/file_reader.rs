@@ -11,7 +11,7 @@ use super::image::Image;
 use super::inode_reader::{File, Inode, InodeKind};
 use super::meta_reader::MetaCursor;
 use super::open_image::OpenImage;
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::data_block::StoredLen;
 use crate::ordered;
 
@@ -129,13 +129,13 @@ impl Image {
         let inner = &self.inner;
         let block_size = u64::from(inner.stored.superblock.block_size());
         let (mut cursor, count) = inner.block_list(file)?;
-        let place = cursor.place();
+        let location = cursor.location();
         // All at once, as a list that grows takes up to three times its length.
         let mut blocks = Vec::with_capacity(count);
         let mut start = file.blocks_start;
         let mut words = [0; 4096];
         while blocks.len() < count {
-            let at = cursor.place();
+            let at = cursor.location();
             let n = (count - blocks.len()).min(words.len() / 4);
             cursor.read(&mut words[..n * 4], "the list of a file's blocks")?;
             for word in words[..n * 4].as_chunks::<4>().0 {
@@ -151,10 +151,10 @@ impl Image {
                 start += u64::from(stored.len());
             }
         }
-        let tail = match file.fragment {
+        let tail = match file.tail {
             Some((number, offset)) if !file.len.is_multiple_of(block_size) => Some(Tail {
                 number,
-                block: inner.fragment(number, place)?,
+                block: inner.shared_block(number, location)?,
                 offset,
             }),
             _ => None,
@@ -172,16 +172,16 @@ impl Image {
 }
 
 impl OpenImage {
-    /// The place of the list of a file's blocks, and how many it has, which its image and the limits
-    /// allow.
+    /// A cursor at the list of a file's blocks, and how many it has. The image and the limits allow
+    /// as many.
     fn block_list(&self, file: &File) -> Result<(MetaCursor<'_>, usize)> {
         let block_size = u64::from(self.stored.superblock.block_size());
-        let count = match file.fragment {
+        let count = match file.tail {
             Some(_) => file.len / block_size,
             None => file.len.div_ceil(block_size),
         };
         let cursor = self.inode_cursor_at(file.block_words)?;
-        let place = cursor.place();
+        let location = cursor.location();
         // Each word takes 4 bytes of the inode table, and 3 stored bytes decode to at most 8 KiB.
         let table_left =
             self.stored.superblock.directory_table() - self.stored.superblock.inode_table();
@@ -190,7 +190,7 @@ impl OpenImage {
             let what = "the list of a file's blocks";
             let (need, have) = (count.saturating_mul(4), words_left.saturating_mul(4));
             return Err(Error::corrupt(
-                place,
+                location,
                 Corrupt::Truncated { what, need, have },
             ));
         }
@@ -538,7 +538,7 @@ impl FileReader {
         let Some(tail) = self.tail else {
             // Invariant 1: only a tail is not in the list.
             return Err(Error::corrupt(
-                Place::Byte(0),
+                Location::Byte(0),
                 Corrupt::Truncated {
                     what: "a file",
                     need: need as u64,
@@ -546,7 +546,7 @@ impl FileReader {
                 },
             ));
         };
-        let what = "a fragment block";
+        let what = "a shared block";
         let most = inner.stored.superblock.block_size() as usize;
         let bytes = inner.blocks.cached(tail.block, most, what)?;
         let from = tail.offset as usize;
@@ -554,7 +554,7 @@ impl FileReader {
         if end > bytes.len() {
             let (need, have) = (end as u64, bytes.len() as u64);
             let fault = Corrupt::Truncated { what, need, have };
-            return Err(Error::corrupt(Place::Byte(tail.block.start), fault));
+            return Err(Error::corrupt(Location::Byte(tail.block.start), fault));
         }
         Ok((bytes, from))
     }

@@ -66,8 +66,8 @@ impl FileStream {
         }
     }
 
-    /// Where in `piece` the position is, if it is in there.
-    fn place_in_piece(&self) -> Option<usize> {
+    /// Where in `piece` the stream is, if it is in there.
+    fn offset_in_piece(&self) -> Option<usize> {
         let skip = usize::try_from(self.at.checked_sub(self.piece_at)?).ok()?;
         (skip < self.piece.len()).then_some(skip)
     }
@@ -75,7 +75,7 @@ impl FileStream {
 
 impl BufRead for FileStream {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        let skip = match self.place_in_piece() {
+        let skip = match self.offset_in_piece() {
             Some(skip) => skip,
             None => {
                 let most = match self.file.is_raw_at(self.at) {
@@ -101,7 +101,7 @@ impl BufRead for FileStream {
 impl Read for FileStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let block = self.file.block_size() as usize;
-        if self.place_in_piece().is_none() && buf.len() >= block {
+        if self.offset_in_piece().is_none() && buf.len() >= block {
             // Whole blocks are decoded to where they belong.
             let n = self.file.read_at(self.at, buf)?;
             self.consume(n);

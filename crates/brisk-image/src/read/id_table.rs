@@ -2,7 +2,7 @@
 
 use super::lookup_table::LookupTable;
 use super::meta_reader::MetaReader;
-use crate::error::{Allowed, Error, Place, Result};
+use crate::error::{Allowed, Error, Location, Result};
 use crate::format::table::TableShape;
 
 /// Users and groups, which inodes name by their index in this table.
@@ -22,7 +22,7 @@ impl IdTable {
         let table = LookupTable::new("the id table", "id index", superblock.id_table(), shape);
         let ids = (0..count).map(|i| {
             let mut id = [0; 4];
-            table.read(metadata, i, &mut id, Place::Byte(26))?;
+            table.read(metadata, i, &mut id, Location::Byte(26))?;
             Ok(u32::from_le_bytes(id))
         });
         Ok(Self {
@@ -31,7 +31,7 @@ impl IdTable {
     }
 
     /// The user or group at `index`, which something at `from` names.
-    pub(crate) fn id(&self, index: u16, from: Place) -> Result<u32> {
+    pub(crate) fn id(&self, index: u16, from: Location) -> Result<u32> {
         self.ids.get(usize::from(index)).copied().ok_or_else(|| {
             let last = (self.ids.len() as u64).saturating_sub(1);
             Error::field(from, "user or group index", index, Allowed::AtMost(last))

@@ -9,7 +9,7 @@ use super::limits::Limits;
 use super::open_image::OpenImage;
 use super::stored_image::{Source, StoredImage};
 use crate::codec::{Codec, CodecOptions, Decoders};
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 
 /// A checked view of a SquashFS 4.0 image.
 ///
@@ -17,7 +17,7 @@ use crate::error::{Allowed, Corrupt, Error, Place, Result};
 /// for. A clone is another handle on the same image and costs one reference count.
 ///
 /// All bytes of an image are untrusted: whatever they hold, a call ends, with a result or an
-/// [`Error`] that names the place, and allocates no more than its [`Limits`] allow.
+/// [`Error`] that says where the fault is, and allocates no more than its [`Limits`] allow.
 #[derive(Clone)]
 pub struct Image {
     pub(crate) inner: Arc<OpenImage>,
@@ -150,7 +150,7 @@ impl Image {
         if !root.is_dir() {
             let inode = root.file_type().name();
             let fault = Corrupt::Root { inode };
-            return Err(self.name(Error::corrupt(Place::Byte(32), fault)));
+            return Err(self.name(Error::corrupt(Location::Byte(32), fault)));
         }
         Ok(root)
     }
@@ -172,7 +172,7 @@ impl Image {
         };
         let read = || {
             let mut word = [0; 8];
-            let at = Place::Byte(88);
+            let at = Location::Byte(88);
             // Number 0 wraps to one that no table has.
             exports.read(
                 &self.inner.metadata,
@@ -184,7 +184,7 @@ impl Image {
         };
         let inode = self.inode(read().map_err(|e| self.name(e))?)?;
         if inode.number != number {
-            let at = self.inner.inode_cursor(inode.reference)?.place();
+            let at = self.inner.inode_cursor(inode.reference)?.location();
             let allowed = Allowed::Only(number.into());
             let fault = Error::field(at, "inode number", inode.number, allowed);
             return Err(self.name(fault));
@@ -242,7 +242,7 @@ impl Image {
         self.inner.stored.superblock.xattr_table().is_some()
     }
 
-    /// Keeps at most `bytes` of decoded data blocks from now on, in the place of
+    /// Keeps at most `bytes` of decoded data blocks from now on, instead of
     /// [`Limits::block_cache`]. All clones of the image share them.
     pub fn set_block_cache(&self, bytes: u64) {
         self.inner.blocks.set_cache(bytes);

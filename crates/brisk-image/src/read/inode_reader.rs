@@ -5,7 +5,7 @@ use zerocopy::little_endian::U32;
 
 use super::meta_reader::{MetaCursor, MetaPos};
 use super::open_image::OpenImage;
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::dir_listing::UNSTORED;
 use crate::format::inode::{self as wire, FileType, WireType};
 use crate::format::metadata::MetaRef;
@@ -15,7 +15,7 @@ use crate::format::metadata::MetaRef;
 pub struct InodeRef(pub(crate) MetaRef);
 
 impl InodeRef {
-    pub(crate) fn parse(word: u64, at: Place) -> Result<Self> {
+    pub(crate) fn parse(word: u64, at: Location) -> Result<Self> {
         MetaRef::parse(word, at, "inode reference").map(Self)
     }
 
@@ -29,7 +29,7 @@ impl InodeRef {
     ///
     /// Whether an inode stands there is seen when it is read.
     pub fn from_word(word: u64) -> Option<Self> {
-        Self::parse(word, Place::Byte(0)).ok()
+        Self::parse(word, Location::Byte(0)).ok()
     }
 }
 
@@ -95,8 +95,8 @@ pub struct File {
     pub(crate) sparse: u64,
     /// Where the first block is stored; the others follow without a gap.
     pub(crate) blocks_start: u64,
-    /// The fragment block with the end of the file, and the byte in it.
-    pub(crate) fragment: Option<(u32, u32)>,
+    /// The shared block with the tail of the file, and the byte in it where the tail starts.
+    pub(crate) tail: Option<(u32, u32)>,
     /// Where the words of the blocks stand.
     pub(crate) block_words: MetaPos,
 }
@@ -131,7 +131,7 @@ impl File {
 
     /// The shared block that the whole file is in, and the byte where it starts there.
     pub(crate) fn shared_block(&self, block_size: u32) -> Option<(u32, u32)> {
-        self.fragment
+        self.tail
             .filter(|_| (1..u64::from(block_size)).contains(&self.len))
     }
 }
@@ -242,13 +242,13 @@ impl OpenImage {
 
     pub(crate) fn read_inode(&self, reference: InodeRef) -> Result<Inode> {
         let mut cursor = self.inode_cursor(reference)?;
-        let place = cursor.place();
+        let location = cursor.location();
         let common: wire::Common = cursor.read_wire("an inode")?;
-        let WireType { kind, extended } = WireType::parse(common.kind.get(), place)?;
+        let WireType { kind, extended } = WireType::parse(common.kind.get(), location)?;
         let (nlink, xattr, kind) = match kind {
-            FileType::Directory => read_directory(&mut cursor, extended, place)?,
-            FileType::File => self.read_file(&mut cursor, extended, place)?,
-            FileType::Symlink => read_symlink(&mut cursor, extended, place)?,
+            FileType::Directory => read_directory(&mut cursor, extended, location)?,
+            FileType::File => self.read_file(&mut cursor, extended, location)?,
+            FileType::Symlink => read_symlink(&mut cursor, extended, location)?,
             FileType::BlockDevice | FileType::CharDevice => {
                 let wire: wire::Device = cursor.read_wire("a device inode")?;
                 let xattr = read_xattr_index(&mut cursor, extended)?;
@@ -275,8 +275,8 @@ impl OpenImage {
             number: common.number.get(),
             // Some writers leave the bits of the file type in: they are said by the type.
             permissions: common.mode.get() & 0o7777,
-            uid: self.id(common.uid_index.get(), place)?,
-            gid: self.id(common.gid_index.get(), place)?,
+            uid: self.id(common.uid_index.get(), location)?,
+            gid: self.id(common.gid_index.get(), location)?,
             mtime: common.mtime.get(),
             nlink,
             xattr: (xattr != wire::NONE).then_some(xattr),
@@ -288,7 +288,7 @@ impl OpenImage {
         &self,
         cursor: &mut MetaCursor<'_>,
         extended: bool,
-        place: Place,
+        location: Location,
     ) -> Result<Parsed> {
         let (nlink, xattr, blocks_start, len, sparse, fragment, fragment_offset) = if extended {
             let wire: wire::ExtFile = cursor.read_wire("a file inode")?;
@@ -312,16 +312,16 @@ impl OpenImage {
         // Linux measures files in a signed 64-bit number.
         if i64::try_from(len).is_err() {
             let allowed = Allowed::AtMost(i64::MAX.unsigned_abs());
-            return Err(Error::field(place, "length of a file", len, allowed));
+            return Err(Error::field(location, "length of a file", len, allowed));
         }
-        let fragment = match fragment {
+        let tail = match fragment {
             wire::NONE => None,
             number if u64::from(number) >= self.fragments.count() => {
                 let allowed = match self.fragments.count().checked_sub(1) {
                     Some(last) => Allowed::AtMost(last),
                     None => Allowed::Text("4294967295 (none), as the image has no fragments"),
                 };
-                return Err(Error::field(place, "fragment number", number, allowed));
+                return Err(Error::field(location, "fragment number", number, allowed));
             }
             number => Some((number, fragment_offset)),
         };
@@ -329,7 +329,7 @@ impl OpenImage {
             len,
             sparse,
             blocks_start,
-            fragment,
+            tail,
             block_words: cursor.pos(),
         };
         Ok((nlink, xattr, InodeKind::File(file)))
@@ -339,7 +339,11 @@ impl OpenImage {
 /// The link count, the xattr index as it is stored, and the rest.
 type Parsed = (u32, u32, InodeKind);
 
-fn read_directory(cursor: &mut MetaCursor<'_>, extended: bool, place: Place) -> Result<Parsed> {
+fn read_directory(
+    cursor: &mut MetaCursor<'_>,
+    extended: bool,
+    location: Location,
+) -> Result<Parsed> {
     let (nlink, xattr, block, offset, len, parent, index_count) = if extended {
         let wire: wire::ExtDirectory = cursor.read_wire("a directory inode")?;
         let (nlink, xattr) = (wire.nlink.get(), wire.xattr.get());
@@ -368,7 +372,12 @@ fn read_directory(cursor: &mut MetaCursor<'_>, extended: bool, place: Place) -> 
         )
     };
     let directory = Directory {
-        listing: MetaRef::new(block.into(), offset, place, "listing offset of a directory")?,
+        listing: MetaRef::new(
+            block.into(),
+            offset,
+            location,
+            "listing offset of a directory",
+        )?,
         // An empty directory is stored with the length 3 by some tools and with 0 by others.
         listing_len: len.saturating_sub(UNSTORED),
         parent,
@@ -377,13 +386,13 @@ fn read_directory(cursor: &mut MetaCursor<'_>, extended: bool, place: Place) -> 
     Ok((nlink, xattr, InodeKind::Directory(directory)))
 }
 
-fn read_symlink(cursor: &mut MetaCursor<'_>, extended: bool, place: Place) -> Result<Parsed> {
+fn read_symlink(cursor: &mut MetaCursor<'_>, extended: bool, location: Location) -> Result<Parsed> {
     let wire: wire::Symlink = cursor.read_wire("a symbolic link inode")?;
     let len = wire.target_len.get();
     if len == 0 || len > wire::MAX_TARGET {
         let allowed = Allowed::Range(1, wire::MAX_TARGET.into());
         return Err(Error::field(
-            place,
+            location,
             "length of a symbolic link's target",
             len,
             allowed,
@@ -395,7 +404,7 @@ fn read_symlink(cursor: &mut MetaCursor<'_>, extended: bool, place: Place) -> Re
             name: target,
             why: "holds a NUL, as no symbolic link's target may",
         };
-        return Err(Error::corrupt(place, fault));
+        return Err(Error::corrupt(location, fault));
     }
     let xattr = read_xattr_index(cursor, extended)?;
     Ok((

@@ -2,7 +2,7 @@
 
 use brisk_io::ReadAt;
 
-use crate::error::{Corrupt, Error, Place, Result};
+use crate::error::{Corrupt, Error, Location, Result};
 use crate::format::superblock::MAGIC;
 
 /// Finds the first byte of the image in `source`.
@@ -24,7 +24,7 @@ pub(crate) fn image_start(source: &dyn ReadAt) -> Result<u64> {
         return Ok(end);
     }
     Err(Error::corrupt(
-        Place::Byte(0),
+        Location::Byte(0),
         Corrupt::Magic { found: magic },
     ))
 }
@@ -34,7 +34,7 @@ fn magic_at(source: &dyn ReadAt, at: u64, len: u64) -> Result<u32> {
     if have < 4 {
         let what = "the magic number";
         return Err(Error::corrupt(
-            Place::Byte(at),
+            Location::Byte(at),
             Corrupt::Truncated {
                 what,
                 need: 4,

@@ -4,13 +4,13 @@ use std::sync::OnceLock;
 
 use super::meta_reader::MetaReader;
 use super::stored_image::StoredImage;
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::table::TableShape;
 
-/// Bytes of a list that are read at once: a multiple of the 8 bytes of a place.
+/// Bytes of a list that are read at once: a multiple of the 8 bytes of each start.
 const PART: usize = 64 << 10;
 
-/// A table that is found through a list of its metadata blocks' places.
+/// A table that is found through a list of where its metadata blocks start.
 ///
 /// The list is read with the first entry, not when the image is opened.
 pub(crate) struct LookupTable {
@@ -20,7 +20,7 @@ pub(crate) struct LookupTable {
     shape: TableShape,
     /// What is wrong with a number that is too high.
     field: &'static str,
-    places: OnceLock<Box<[u64]>>,
+    starts: OnceLock<Box<[u64]>>,
 }
 
 impl LookupTable {
@@ -35,7 +35,7 @@ impl LookupTable {
             list,
             shape,
             field,
-            places: OnceLock::new(),
+            starts: OnceLock::new(),
         }
     }
 
@@ -49,24 +49,24 @@ impl LookupTable {
         metadata: &MetaReader,
         i: u64,
         entry: &mut [u8],
-        from: Place,
+        from: Location,
     ) -> Result<()> {
-        let Some((block, offset)) = self.shape.place_of(i) else {
+        let Some((block, offset)) = self.shape.block_and_byte(i) else {
             let allowed = match self.shape.count.checked_sub(1) {
                 Some(last) => Allowed::AtMost(last),
                 None => Allowed::Text("nothing, as the table is empty"),
             };
             return Err(Error::field(from, self.field, i, allowed));
         };
-        let places = match self.places.get() {
-            Some(places) => places,
+        let starts = match self.starts.get() {
+            Some(starts) => starts,
             None => {
-                let places = self.read_places(metadata.image())?;
-                self.places.get_or_init(|| places)
+                let starts = self.read_starts(metadata.image())?;
+                self.starts.get_or_init(|| starts)
             }
         };
-        // `place_of` gives a block below `shape.blocks()`, which is the length of `places`.
-        let at = places[block];
+        // `block_and_byte` gives a block below `shape.blocks()`, which is the length of `starts`.
+        let at = starts[block];
         let block = metadata.block(at, self.list)?;
         let bytes = block
             .bytes
@@ -75,7 +75,7 @@ impl LookupTable {
                 let need = (offset + entry.len()) as u64;
                 let have = block.bytes.len() as u64;
                 Error::corrupt(
-                    Place::Byte(at),
+                    Location::Byte(at),
                     Corrupt::Truncated {
                         what: self.what,
                         need,
@@ -87,14 +87,14 @@ impl LookupTable {
         Ok(())
     }
 
-    fn read_places(&self, image: &StoredImage) -> Result<Box<[u64]>> {
-        // At most 2^32 entries of 16 bytes are 2^23 blocks; the image has to hold their places.
+    fn read_starts(&self, image: &StoredImage) -> Result<Box<[u64]>> {
+        // At most 2^32 entries of 16 bytes are 2^23 blocks; the image has to hold the list of them.
         let need = self.shape.blocks() * 8;
         let have = image.superblock.bytes_used().saturating_sub(self.list);
         if need > have {
             let what = self.what;
             return Err(Error::corrupt(
-                Place::Byte(self.list),
+                Location::Byte(self.list),
                 Corrupt::Truncated { what, need, have },
             ));
         }
@@ -104,8 +104,8 @@ impl LookupTable {
         let room = || Error::limit(self.what, need, usize::MAX as u64);
         let mut left = usize::try_from(need).map_err(|_| room())?;
         // The list as it is stored is read in parts: as a whole, it would take as much again as
-        // the places that come of it.
-        let mut places = Vec::with_capacity(left / 8);
+        // the starts that come of it.
+        let mut starts = Vec::with_capacity(left / 8);
         let mut at = self.list;
         let mut scratch = Vec::new();
         while left > 0 {
@@ -113,27 +113,27 @@ impl LookupTable {
             image.with_bytes(at, len, self.what, &mut scratch, |stored| {
                 let (words, _) = stored.as_chunks::<8>();
                 for (word, at) in words.iter().zip((at..).step_by(8)) {
-                    places.push(self.place(u64::from_le_bytes(*word), at)?);
+                    starts.push(self.check_start(u64::from_le_bytes(*word), at)?);
                 }
                 Ok(())
             })?;
             at += len as u64;
             left -= len;
         }
-        Ok(places.into_boxed_slice())
+        Ok(starts.into_boxed_slice())
     }
 
-    /// The place of a metadata block that is stored at `at`.
-    fn place(&self, place: u64, at: u64) -> Result<u64> {
+    /// Checks that a metadata block can start at byte `start`, as the list says at byte `at`.
+    fn check_start(&self, start: u64, at: u64) -> Result<u64> {
         // The blocks of a table stand before its list.
-        if (96..self.list).contains(&place) {
-            return Ok(place);
+        if (96..self.list).contains(&start) {
+            return Ok(start);
         }
         let allowed = Allowed::Range(96, self.list.saturating_sub(1));
         Err(Error::field(
-            Place::Byte(at),
-            "place of a metadata block",
-            place,
+            Location::Byte(at),
+            "start of a metadata block",
+            start,
             allowed,
         ))
     }

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::block_cache::{BlockCache, Decoded};
 use super::stored_image::{StoredImage, Worker};
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::metadata::{HEADER, METADATA_BLOCK, MetaRef, MetadataHeader};
 
 /// A decoded metadata block.
@@ -50,7 +50,7 @@ impl MetaReader {
             let need = block.next.saturating_sub(at);
             let have = end.saturating_sub(at);
             return Err(Error::corrupt(
-                Place::Byte(at),
+                Location::Byte(at),
                 Corrupt::Truncated { what, need, have },
             ));
         }
@@ -66,7 +66,7 @@ impl MetaReader {
             .min(HEADER + METADATA_BLOCK);
         let truncated = |need: usize| {
             Error::corrupt(
-                Place::Byte(at),
+                Location::Byte(at),
                 Corrupt::Truncated {
                     what,
                     need: need as u64,
@@ -97,7 +97,7 @@ impl MetaReader {
                         found: 0,
                         allowed: Allowed::Range(1, 8192),
                     };
-                    return Err(Error::corrupt(Place::Byte(at), fault));
+                    return Err(Error::corrupt(Location::Byte(at), fault));
                 }
                 // `at` and the lengths are within the image, so the sum is too.
                 Ok(MetaBlock {
@@ -122,7 +122,7 @@ pub(crate) struct MetaCursor<'a> {
     offset: usize,
 }
 
-/// A place that a [`MetaCursor`] can come back to: the stored block and the byte in it.
+/// A position that a [`MetaCursor`] can come back to: the stored block and the byte in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MetaPos {
     at: u64,
@@ -148,13 +148,13 @@ impl<'a> MetaCursor<'a> {
         )
     }
 
-    /// At a place that [`MetaCursor::pos`] returned.
+    /// At a position that [`MetaCursor::pos`] returned.
     pub(crate) fn at(metadata: &'a MetaReader, end: u64, pos: MetaPos) -> Result<Self> {
         let MetaPos { at, offset } = pos;
         if at >= end {
-            let field = "place of a metadata block";
+            let field = "start of a metadata block";
             return Err(Error::field(
-                Place::Byte(at),
+                Location::Byte(at),
                 field,
                 at,
                 Allowed::AtMost(end.saturating_sub(1)),
@@ -165,7 +165,7 @@ impl<'a> MetaCursor<'a> {
             let found = offset as u64;
             let allowed = Allowed::AtMost(block.bytes.len() as u64);
             return Err(Error::field(
-                Place::Byte(at),
+                Location::Byte(at),
                 "offset into a metadata block",
                 found,
                 allowed,
@@ -188,8 +188,8 @@ impl<'a> MetaCursor<'a> {
     }
 
     /// Where the next byte stands.
-    pub(crate) fn place(&self) -> Place {
-        Place::Decoded {
+    pub(crate) fn location(&self) -> Location {
+        Location::Decoded {
             block: self.at,
             offset: self.offset,
         }
@@ -218,7 +218,7 @@ impl<'a> MetaCursor<'a> {
                 need: need as u64,
                 have: 0,
             };
-            return Err(Error::corrupt(self.place(), fault));
+            return Err(Error::corrupt(self.location(), fault));
         }
         self.at = self.block.next;
         self.block = self.metadata.block(self.at, self.end)?;

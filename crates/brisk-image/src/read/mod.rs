@@ -7,7 +7,6 @@ pub(crate) mod dir_reader;
 pub(crate) mod extractor;
 pub(crate) mod file_reader;
 pub(crate) mod file_stream;
-pub(crate) mod fragment_table;
 pub(crate) mod id_table;
 pub(crate) mod image;
 pub(crate) mod inode_reader;
@@ -19,6 +18,7 @@ pub(crate) mod open_image;
 pub(crate) mod resolver;
 #[cfg(feature = "sections")]
 pub(crate) mod sections;
+pub(crate) mod shared_block;
 pub(crate) mod stored_image;
 pub(crate) mod usage;
 pub(crate) mod walk;

@@ -9,7 +9,7 @@ use super::meta_reader::MetaReader;
 use super::stored_image::StoredImage;
 use super::xattr_table::XattrTable;
 use crate::codec::CodecOptions;
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 use crate::format::table::TableShape;
 
 /// What all handles on one image share: its stored bytes, the readers of its blocks, and its tables.
@@ -62,7 +62,7 @@ impl OpenImage {
     }
 
     /// The user or group at `index` of the id table, which something at `from` names.
-    pub(crate) fn id(&self, index: u16, from: Place) -> Result<u32> {
+    pub(crate) fn id(&self, index: u16, from: Location) -> Result<u32> {
         let ids = match self.ids.get() {
             Some(ids) => ids,
             None => {

@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::image::Image;
 use super::stored_image::StoredImage;
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::section::{self, HEADER, SectionKind, Wire};
 
 /// Sections looked at, at most: a file of headers only must not take long.
@@ -56,7 +56,7 @@ impl StoredImage {
                     need: len,
                     have,
                 };
-                return Err(Error::corrupt(Place::Byte(at), fault));
+                return Err(Error::corrupt(Location::Byte(at), fault));
             }
             let start = at + HEADER as u64;
             sections.push(Section {
@@ -91,14 +91,14 @@ impl StoredImage {
         if bytes.first() != Some(&b'/') || bytes.contains(&0) {
             let (name, why) = (bytes, "is not an absolute path");
             let fault = Corrupt::Name { name, why };
-            return Err(Error::corrupt(Place::Byte(section.start), fault));
+            return Err(Error::corrupt(Location::Byte(section.start), fault));
         }
         Ok(Some(OsString::from_vec(bytes).into()))
     }
 
     pub(crate) fn section_contents(&self, section: &Section) -> Result<Vec<u8>> {
         if section.version != 1 {
-            let at = Place::Byte(section.start - HEADER as u64 + 12);
+            let at = Location::Byte(section.start - HEADER as u64 + 12);
             return Err(Error::field(
                 at,
                 "version of a section",
@@ -119,7 +119,7 @@ impl StoredImage {
                 codec: "its contents",
                 reason: "the digest in its header is of other bytes".into(),
             };
-            return Err(Error::corrupt(Place::Byte(section.start), fault));
+            return Err(Error::corrupt(Location::Byte(section.start), fault));
         }
         Ok(contents)
     }
@@ -143,7 +143,7 @@ impl StoredImage {
                 reason: "the digest in its header is of other bytes".into(),
             };
             return Err(Error::corrupt(
-                Place::Byte(section.start - HEADER as u64),
+                Location::Byte(section.start - HEADER as u64),
                 fault,
             ));
         }

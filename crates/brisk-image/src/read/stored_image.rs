@@ -8,7 +8,7 @@ use brisk_io::{ImmutableMapping, ReadAt};
 use super::limits::Limits;
 use super::locate;
 use crate::codec::{CodecOptions, Decoder, Decoders};
-use crate::error::{Allowed, Corrupt, Error, Place, Result};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::codec_options;
 use crate::format::metadata::{HEADER, MetadataHeader};
 use crate::format::superblock::{Superblock, flag};
@@ -77,7 +77,7 @@ impl StoredImage {
                 need,
                 have: image_len,
             };
-            return Err(Error::corrupt(Place::Byte(0), fault));
+            return Err(Error::corrupt(Location::Byte(0), fault));
         }
         let mut header = [0; Superblock::LEN];
         bytes
@@ -125,12 +125,12 @@ impl StoredImage {
             let word = u16::from_le_bytes(header.encode());
             let allowed = Allowed::Text("with bit 15, as they are never compressed");
             let field = "header of the codec's options";
-            return Err(Error::field(Place::Byte(at), field, word, allowed));
+            return Err(Error::field(Location::Byte(at), field, word, allowed));
         }
         let mut bytes = vec![0; header.len()];
         self.read_into(at + HEADER as u64, &mut bytes, what)?;
-        let place = Place::Byte(at + HEADER as u64);
-        codec_options::parse(self.superblock.codec(), &bytes, place).map(Some)
+        let location = Location::Byte(at + HEADER as u64);
+        codec_options::parse(self.superblock.codec(), &bytes, location).map(Some)
     }
 
     /// Lends `use_it` `len` bytes of the image from `at`, borrowed from the mapping or read into `scratch`.
@@ -182,7 +182,7 @@ impl StoredImage {
                 need: len,
                 have,
             };
-            return Err(Error::corrupt(Place::Byte(at), fault));
+            return Err(Error::corrupt(Location::Byte(at), fault));
         }
         Ok(())
     }
@@ -259,7 +259,7 @@ impl StoredImage {
                 codec,
                 reason: e.reason,
             };
-            Error::corrupt(Place::Byte(at), fault)
+            Error::corrupt(Location::Byte(at), fault)
         })
     }
 

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use std::path::PathBuf;
 
-use super::fragment_table::FRAGMENT_TABLE;
 use super::image::Image;
 use super::inode_reader::{File, Inode, InodeKind, InodeRef};
 use super::open_image::OpenImage;
+use super::shared_block::FRAGMENT_TABLE;
 use crate::error::{Error, Result};
 use crate::format::superblock::{Superblock, flag};
 use crate::format::table::TableShape;
@@ -105,7 +105,7 @@ impl Image {
             if inode.nlink() > 1 && !count.linked.insert(inode.reference()) {
                 continue;
             }
-            let kept = (count.linked.len() + count.places.len()) as u64;
+            let kept = (count.linked.len() + count.known.len()) as u64;
             let (needs, limit) = (kept * 64, self.inner.stored.limits.memory);
             if needs > limit {
                 return Err(self.name(Error::limit("the list of stored files", needs, limit)));
@@ -146,7 +146,7 @@ impl Image {
 
 /// Where contents are stored: the first stored block, the shared block and the byte in it, and how
 /// long the file is. Duplicates have the same.
-type ContentsPlace = (Option<u64>, Option<(u32, u32)>, u64);
+type StoredContents = (Option<u64>, Option<(u32, u32)>, u64);
 
 /// What is known of a file among the largest: bytes, path, stored bytes, shared bytes. Of two of
 /// one size, the one with the lower path is the larger.
@@ -158,7 +158,7 @@ struct Count {
     /// The largest so far, the smallest of them first.
     largest: BinaryHeap<Candidate>,
     linked: HashSet<InodeRef>,
-    places: HashSet<ContentsPlace>,
+    known: HashSet<StoredContents>,
     /// Files and bytes, by the number of the step that is the first to have them.
     steps: [(u64, u64); 64],
 }
@@ -185,7 +185,7 @@ impl Count {
             top,
             largest: BinaryHeap::new(),
             linked: HashSet::new(),
-            places: HashSet::new(),
+            known: HashSet::new(),
             steps: [(0, 0); 64],
         }
     }
@@ -198,10 +198,10 @@ impl Count {
         usage.files += 1;
         usage.bytes = usage.bytes.saturating_add(file.len);
         let first = reader.blocks().iter().find(|b| !b.stored.is_sparse());
-        let tail = file.fragment.filter(|_| reader.has_tail());
-        let place = (first.map(|block| block.start), tail, file.len);
+        let tail = file.tail.filter(|_| reader.has_tail());
+        let contents = (first.map(|block| block.start), tail, file.len);
         let is_stored = first.is_some() || tail.is_some();
-        if is_stored && !self.places.insert(place) {
+        if is_stored && !self.known.insert(contents) {
             usage.duplicates = usage.duplicates.saturating_add(file.len);
         } else {
             usage.compressed.bytes += stored_as.compressed;
@@ -257,7 +257,7 @@ impl Count {
 impl OpenImage {
     fn count_blocks_and_tables(&self, usage: &mut Usage) -> Result<()> {
         for number in 0..self.stored.superblock.fragment_count() {
-            let block = self.fragment(number, FRAGMENT_TABLE)?;
+            let block = self.shared_block(number, FRAGMENT_TABLE)?;
             usage.shared.stored += u64::from(block.stored.len());
         }
         usage.tables = self.tables()?;
@@ -271,7 +271,7 @@ impl OpenImage {
         Ok(())
     }
 
-    /// The stored bytes of each table, lists of blocks' places with their table.
+    /// The stored bytes of each table, each with the list of its blocks.
     fn tables(&self) -> Result<Vec<(&'static str, u64)>> {
         let superblock: &Superblock = &self.stored.superblock;
         let mut spans = Vec::new();

@@ -104,7 +104,7 @@ impl Walk<'_> {
             self.path.push(path);
             return Ok(());
         }
-        let at = self.image.inner.inode_cursor(inode.reference())?.place();
+        let at = self.image.inner.inode_cursor(inode.reference())?.location();
         let fault = Corrupt::DirectoryLoop {
             inode_number: inode.number(),
         };

@@ -2,7 +2,7 @@
 
 use super::lookup_table::LookupTable;
 use super::stored_image::StoredImage;
-use crate::error::{Allowed, Error, Place, Result};
+use crate::error::{Allowed, Error, Location, Result};
 use crate::format::superblock::Superblock;
 use crate::format::table::TableShape;
 use crate::format::xattr::TableHeader;
@@ -26,7 +26,7 @@ impl XattrTable {
         if !(first..at).contains(&pairs) {
             let allowed = Allowed::Range(first, at.saturating_sub(1));
             let field = "start of the xattrs";
-            return Err(Error::field(Place::Byte(at), field, pairs, allowed));
+            return Err(Error::field(Location::Byte(at), field, pairs, allowed));
         }
         let shape = TableShape {
             count: header.count.get().into(),

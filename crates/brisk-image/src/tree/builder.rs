@@ -378,7 +378,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Puts `entry` in the place of what is at `path`.
+    /// Puts `entry` instead of what is at `path`.
     ///
     /// What `entry` does not say stays as it was: permissions, owner, time and extended attributes.
     /// So do the other names of what has several, which all lead to the new contents. A directory

@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_byte_that_differs_is_found_at_any_place() {
+    fn the_first_byte_that_differs_is_found_anywhere() {
         let lens = [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5];
         let (_dir, was, is) = trees(|root, second| {
             for len in lens {

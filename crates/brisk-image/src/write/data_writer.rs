@@ -28,8 +28,8 @@ pub(crate) struct Contents {
     pub(crate) blocks: Vec<StoredLen>,
     /// Bytes in blocks that are not stored.
     pub(crate) sparse: u64,
-    /// The fragment block with the end, and the byte in it.
-    pub(crate) fragment: Option<(u32, u32)>,
+    /// The shared block with the tail, and the byte in it where the tail starts.
+    pub(crate) tail: Option<(u32, u32)>,
 }
 
 /// Where all contents ended up.
@@ -37,7 +37,7 @@ pub(crate) struct Contents {
 pub(crate) struct Data {
     /// By inode; those of duplicates are those of their leader.
     pub(crate) contents: HashMap<InodeId, Contents>,
-    pub(crate) fragments: Vec<(u64, StoredLen)>,
+    pub(crate) shared_blocks: Vec<(u64, StoredLen)>,
     pub(crate) tally: Tally,
 }
 
@@ -59,7 +59,7 @@ pub struct Tally {
     /// Blocks that are stored compressed.
     pub compressed_blocks: u64,
     /// Blocks with the contents of several files.
-    pub fragment_blocks: u64,
+    pub shared_blocks: u64,
 }
 
 /// What the data writer has to know beside tree and plan.
@@ -68,7 +68,7 @@ pub(crate) struct DataOptions {
     pub(crate) compression: Compression,
     pub(crate) block_size: u32,
     /// Whether small files share blocks.
-    pub(crate) fragments: bool,
+    pub(crate) shared_blocks: bool,
     /// Whether the ends of larger files share blocks, too.
     pub(crate) tails: bool,
 }
@@ -87,7 +87,7 @@ enum Job {
     /// A block of one file.
     Block { item: Item, offset: u64, len: usize },
     /// A block that the ends of several files share.
-    Fragment(Vec<Member>),
+    SharedBlock(Vec<Member>),
 }
 
 /// The end of a file that shares a block.
@@ -137,7 +137,7 @@ impl<I: Iterator<Item = Placement>> Iterator for Layout<'_, I> {
     fn next(&mut self) -> Option<Job> {
         loop {
             if let Some(members) = self.full.take() {
-                return Some(Job::Fragment(members));
+                return Some(Job::SharedBlock(members));
             }
             if let Some((item, offset, end)) = &mut self.current {
                 if offset < end {
@@ -185,7 +185,7 @@ impl<I> Layout<'_, I> {
         }
         let block_size = u64::from(self.options.block_size);
         let tail = len % block_size;
-        let shares = self.options.fragments
+        let shares = self.options.shared_blocks
             && placement.storage == Storage::Coded
             && (len < block_size || self.options.tails);
         let end = if shares { len - tail } else { len };
@@ -289,7 +289,7 @@ impl<'a> Worker<'a> {
     fn make_of(&mut self, job: Job, input: &mut Vec<u8>) -> Result<Made> {
         let (len, storage) = match &job {
             Job::Block { len, item, .. } => (*len, item.storage),
-            Job::Fragment(members) => (members.iter().map(|m| m.len).sum(), Storage::Coded),
+            Job::SharedBlock(members) => (members.iter().map(|m| m.len).sum(), Storage::Coded),
         };
         if self.read(&job, &mut input[..len])? {
             return Ok(Made {
@@ -335,7 +335,7 @@ impl<'a> Worker<'a> {
                 file.check_unchanged()?;
                 Ok(may_be_sparse && (hole || is_zero(input)))
             }
-            Job::Fragment(members) => {
+            Job::SharedBlock(members) => {
                 let mut rest = input;
                 for member in members {
                     let (part, later) = std::mem::take(&mut rest).split_at_mut(member.len);
@@ -479,23 +479,23 @@ impl Data {
                 }
                 *len as u64
             }
-            Job::Fragment(members) => {
-                let number = u32::try_from(self.fragments.len())
+            Job::SharedBlock(members) => {
+                let number = u32::try_from(self.shared_blocks.len())
                     .ok()
                     .filter(|&number| number < u32::MAX)
                     .ok_or_else(|| {
                         Error::limit(
-                            "the number of fragment blocks",
+                            "the number of shared blocks",
                             u32::MAX.into(),
                             u32::MAX.into(),
                         )
                     })?;
-                self.fragments.push((start, stored));
-                self.tally.fragment_blocks += 1;
+                self.shared_blocks.push((start, stored));
+                self.tally.shared_blocks += 1;
                 let mut offset = 0;
                 for member in members {
                     let contents = self.contents.entry(member.item.inode).or_default();
-                    contents.fragment = Some((number, offset));
+                    contents.tail = Some((number, offset));
                     // All members together are at most a block.
                     offset += member.len as u32;
                 }

@@ -44,7 +44,7 @@ const LZ4_HIGHEST: u8 = 12;
 pub struct ImageWriter {
     compression: Compression,
     block_size: u32,
-    fragments: bool,
+    shared_blocks: bool,
     tails: bool,
     deduplicate: bool,
     export: bool,
@@ -85,7 +85,7 @@ impl Default for ImageWriter {
         Self {
             compression: Compression::default_for(Codec::Zstd),
             block_size: 128 << 10,
-            fragments: true,
+            shared_blocks: true,
             tails: false,
             deduplicate: true,
             export: true,
@@ -121,13 +121,13 @@ impl ImageWriter {
 
     /// Whether files smaller than a block share blocks.
     #[must_use]
-    pub fn fragments(mut self, yes: bool) -> Self {
-        self.fragments = yes;
+    pub fn shared_blocks(mut self, yes: bool) -> Self {
+        self.shared_blocks = yes;
         self
     }
 
-    /// Whether the ends of larger files share blocks, too: smaller, but a read of such an end
-    /// decodes a whole shared block.
+    /// Whether the tails of larger files share blocks, too. The image is smaller, but a read of such a
+    /// tail decodes a whole shared block.
     #[must_use]
     pub fn tails(mut self, yes: bool) -> Self {
         self.tails = yes;
@@ -200,7 +200,7 @@ impl ImageWriter {
         Ok(Self {
             compression: recipe.compression,
             block_size: recipe.block_size,
-            fragments: recipe.fragments,
+            shared_blocks: recipe.shared_blocks,
             tails: recipe.tails,
             deduplicate: recipe.deduplicate,
             export: recipe.export,
@@ -225,7 +225,7 @@ impl ImageWriter {
             None => Self {
                 compression: compression_of(image),
                 block_size: image.block_size(),
-                fragments: image.flags() & flag::NO_FRAGMENTS == 0,
+                shared_blocks: image.flags() & flag::NO_FRAGMENTS == 0,
                 tails: image.flags() & flag::ALWAYS_FRAGMENTS != 0,
                 export: image.is_exportable(),
                 ..Self::default()
@@ -244,7 +244,7 @@ impl ImageWriter {
             library: library_version(&self.compression),
             compression: self.compression,
             block_size: self.block_size,
-            fragments: self.fragments,
+            shared_blocks: self.shared_blocks,
             tails: self.tails,
             deduplicate: self.deduplicate,
             export: self.export,
@@ -439,7 +439,7 @@ impl ImageWriter {
         let data_options = DataOptions {
             compression: self.compression,
             block_size: self.block_size,
-            fragments: self.fragments,
+            shared_blocks: self.shared_blocks,
             tails: self.tails,
         };
         let data = data_writer::write(tree, &plan, &duplicates, data_options, out, &self.work)?;
@@ -449,7 +449,7 @@ impl ImageWriter {
         out.append(&tables.inodes)?;
         let directory_table = out.len();
         out.append(&tables.directories)?;
-        let fragments = data.fragments.iter().map(|&(start, stored)| Fragment {
+        let fragments = data.shared_blocks.iter().map(|&(start, stored)| Fragment {
             start: start.into(),
             stored: stored.encode().into(),
             unused: 0.into(),
@@ -572,8 +572,8 @@ impl ImageWriter {
             | flag::RAW_XATTRS
             | flag::RAW_IDS;
         set(self.compression.codec().is_none(), raw);
-        set(!self.fragments, flag::NO_FRAGMENTS);
-        set(self.fragments && self.tails, flag::ALWAYS_FRAGMENTS);
+        set(!self.shared_blocks, flag::NO_FRAGMENTS);
+        set(self.shared_blocks && self.tails, flag::ALWAYS_FRAGMENTS);
         set(self.deduplicate, flag::DEDUPLICATED);
         set(self.export, flag::EXPORTABLE);
         set(no_xattrs, flag::NO_XATTRS);

@@ -55,7 +55,7 @@ pub(crate) fn write(
         writer.write(inode)?;
     }
     let at = |inode: &InodeId| {
-        writer.references[*inode].ok_or_else(|| Error::input("an inode has no place"))
+        writer.references[*inode].ok_or_else(|| Error::input("an inode was not written"))
     };
     let references = order.iter().map(at).collect::<Result<Vec<_>>>()?;
     let root = at(&0)?;
@@ -97,7 +97,7 @@ fn links(tree: &Tree) -> Vec<u32> {
     links
 }
 
-/// Users and groups by their place in the id table.
+/// Users and groups by their index in the id table.
 #[derive(Default)]
 struct Ids {
     list: Vec<u32>,
@@ -194,7 +194,7 @@ impl Writer<'_> {
     fn write_file(&mut self, inode: InodeId, len: u64) -> Result<()> {
         let empty = Contents::default();
         let contents = self.contents.get(&inode).unwrap_or(&empty);
-        let (fragment, fragment_offset) = contents.fragment.unwrap_or((NONE, 0));
+        let (fragment, fragment_offset) = contents.tail.unwrap_or((NONE, 0));
         let (nlink, xattr) = (self.links[inode], self.xattr(inode));
         let short = (u32::try_from(contents.start), u32::try_from(len));
         match short {
@@ -378,7 +378,7 @@ impl Writer<'_> {
     /// block starts, so that an index can point to the next header.
     fn run(&self, entries: &[(Box<[u8]>, InodeId)], at: usize) -> Result<(usize, Vec<u8>)> {
         let reference = |inode: InodeId| {
-            self.references[inode].ok_or_else(|| Error::input("an inode has no place"))
+            self.references[inode].ok_or_else(|| Error::input("an inode was not written"))
         };
         let first = entries[0].1;
         let block = reference(first)?.block();
@@ -386,18 +386,18 @@ impl Writer<'_> {
         let mut bytes = vec![0; size_of::<Header>()];
         let mut count = 0u32;
         for (name, inode) in entries {
-            let place = reference(*inode)?;
+            let position = reference(*inode)?;
             let delta = i64::from(self.numbers[*inode]) - i64::from(base);
             let Ok(delta) = i16::try_from(delta) else {
                 break;
             };
             let len = size_of::<Entry>() + name.len();
             let crosses = (at + bytes.len() + len) / METADATA_BLOCK > at / METADATA_BLOCK;
-            if count == MAX_RUN || place.block() != block || (crosses && count > 0) {
+            if count == MAX_RUN || position.block() != block || (crosses && count > 0) {
                 break;
             }
             let entry = Entry {
-                inode_offset: offset_of(place).into(),
+                inode_offset: offset_of(position).into(),
                 number_delta: delta.into(),
                 kind: file_type(&self.tree.inodes[*inode].kind).to_wire().into(),
                 name_len: u16::try_from(name_len(name)?).unwrap_or(u16::MAX).into(),
@@ -416,14 +416,15 @@ impl Writer<'_> {
     }
 }
 
-/// The block of a place as 32 bits, which is what inodes and listings have for it.
-fn block_of(place: MetaRef, table: &'static str) -> Result<u32> {
-    u32::try_from(place.block()).map_err(|_| Error::limit(table, place.block(), u32::MAX.into()))
+/// The block as 32 bits, which is what inodes and listings have for it.
+fn block_of(position: MetaRef, table: &'static str) -> Result<u32> {
+    u32::try_from(position.block())
+        .map_err(|_| Error::limit(table, position.block(), u32::MAX.into()))
 }
 
-fn offset_of(place: MetaRef) -> u16 {
+fn offset_of(position: MetaRef) -> u16 {
     // A `MetaRef` has an offset below 8192.
-    u16::try_from(place.offset()).unwrap_or(u16::MAX)
+    u16::try_from(position.offset()).unwrap_or(u16::MAX)
 }
 
 /// The length of a name less one.

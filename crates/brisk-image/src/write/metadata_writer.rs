@@ -1,7 +1,7 @@
 //! Tables as they grow: metadata blocks, and the lists of where those are.
 
 use crate::codec::{Compression, Encoder};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::format::metadata::{METADATA_BLOCK, MetaRef, MetadataHeader};
 
 /// A run of metadata blocks, stored one after the other.
@@ -34,8 +34,8 @@ impl MetadataWriter {
         MetaRef::new(
             self.stored.len() as u64,
             offset,
-            Place::Byte(0),
-            "place in a table",
+            Location::Byte(0),
+            "position in a table",
         )
     }
 
@@ -78,8 +78,8 @@ impl MetadataWriter {
         Ok((self.stored, self.starts))
     }
 
-    /// The stored blocks for a place at byte `at` of the image, followed by `header` and the list
-    /// of the blocks' places; and where `header` stands.
+    /// The stored blocks, as they are at byte `at` of the image, followed by `header` and the list of
+    /// where the blocks start; and where `header` starts.
     pub(crate) fn finish_as_table(self, at: u64, header: &[u8]) -> Result<(Vec<u8>, u64)> {
         let (mut bytes, starts) = self.finish()?;
         let list = at + bytes.len() as u64;

@@ -18,13 +18,14 @@ pub struct Recipe {
     pub brisk: String,
     /// The library that compressed, and the version that it says, such as `zstd 1.5.7`.
     pub library: String,
-    /// How data, fragments and metadata are compressed.
+    /// How data and metadata are compressed.
     pub compression: Compression,
     /// Bytes in a data block.
     pub block_size: u32,
     /// Whether small files share blocks.
-    pub fragments: bool,
-    /// Whether the ends of larger files share blocks, too.
+    #[serde(rename = "fragments")]
+    pub shared_blocks: bool,
+    /// Whether the tails of larger files share blocks, too.
     pub tails: bool,
     /// Whether files with the same contents are stored once.
     pub deduplicate: bool,

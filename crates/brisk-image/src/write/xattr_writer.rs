@@ -7,12 +7,12 @@ use zerocopy::IntoBytes;
 
 use super::metadata_writer::MetadataWriter;
 use crate::codec::Compression;
-use crate::error::{Allowed, Error, Place, Result};
+use crate::error::{Allowed, Error, Location, Result};
 use crate::format::metadata::MetaRef;
 use crate::format::xattr::{Key, MAX_VALUE, OUT_OF_LINE, Set, TableHeader, Value, split_name};
 use crate::read::xattr_reader::Xattr;
 
-/// The table's bytes for a place at byte `at` of the image, and where its header stands; none if
+/// The table's bytes, as they are at byte `at` of the image, and where its header starts; none if
 /// there are no attributes.
 pub(crate) fn table(
     sets: &[Vec<Xattr>],
@@ -64,8 +64,9 @@ fn write_pair<'a>(
     known: &mut HashMap<&'a [u8], MetaRef>,
 ) -> Result<u32> {
     let name = xattr.name.as_bytes();
-    let fault =
-        |field, found: usize, allowed| Error::field(Place::Byte(0), field, found as u64, allowed);
+    let fault = |field, found: usize, allowed| {
+        Error::field(Location::Byte(0), field, found as u64, allowed)
+    };
     let (kind, rest) = split_name(name)
         .ok_or_else(|| Error::input(format!("xattr {} cannot be stored", xattr.name.display())))?;
     let name_len = u16::try_from(rest.len()).map_err(|_| {
@@ -101,9 +102,9 @@ fn write_pair<'a>(
     )?;
     pairs.append(rest)?;
     let stored = match elsewhere {
-        Some(place) => {
+        Some(value) => {
             pairs.append(Value { len: 8.into() }.as_bytes())?;
-            pairs.append(&place.encode().to_le_bytes())?;
+            pairs.append(&value.encode().to_le_bytes())?;
             8
         }
         None => {

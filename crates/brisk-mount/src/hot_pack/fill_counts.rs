@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::page_states::Asked;
+use super::page_states::AskedPages;
 
 /// Counts what a fill does, from all of its threads. [`FillCounts`] says what each number is.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl FillCounters {
         self.pack.store(pages, Ordering::Relaxed);
     }
 
-    pub(super) fn asked(&self, asked: Asked) {
+    pub(super) fn asked(&self, asked: AskedPages) {
         for (count, pages) in [
             (&self.late, asked.late),
             (&self.evicted, asked.evicted),

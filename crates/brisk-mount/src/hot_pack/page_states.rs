@@ -31,7 +31,7 @@ struct KnownRange {
 
 /// What pages were when the kernel asked for them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct AskedPages {
     /// Pages of the pack that were not stored yet.
     pub(super) late: u64,
     /// Pages that were stored: the kernel had no room for them.
@@ -42,7 +42,7 @@ pub(super) struct Asked {
     again: u64,
 }
 
-impl Asked {
+impl AskedPages {
     /// Whether none of the pages is in the pack.
     pub(super) fn is_outside(self) -> bool {
         self.late + self.evicted + self.again == 0
@@ -98,8 +98,8 @@ impl PageStates {
     }
 
     /// Marks pages that the kernel asks for.
-    pub(super) fn ask(&self, node: u64, pages: Range<u64>) -> Asked {
-        let mut asked = Asked::default();
+    pub(super) fn ask(&self, node: u64, pages: Range<u64>) -> AskedPages {
+        let mut asked = AskedPages::default();
         for page in pages {
             let was = self
                 .state(node, page)
@@ -171,8 +171,8 @@ mod tests {
         PageStates::of_ranges(ranges.into_iter())
     }
 
-    fn asked(late: u64, evicted: u64, strayed: u64, again: u64) -> Asked {
-        Asked {
+    fn asked(late: u64, evicted: u64, strayed: u64, again: u64) -> AskedPages {
+        AskedPages {
             late,
             evicted,
             strayed,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use brisk_image::profile::{Profile, ProfileFile, Touch};
+use brisk_image::profile::{Asked, Profile, ProfileFile};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 
@@ -188,7 +188,7 @@ impl ProfileFiles {
     pub(super) fn look_up(&self, switch: &LookUpSwitch) -> (u64, u64) {
         let (mut look_ups, mut changed) = (0, 0);
         for step in self.profile.steps() {
-            let Touch::LookUp(look_up) = &step.touch else {
+            let Asked::LookUp(look_up) = &step.asked else {
                 continue;
             };
             if !switch.goes_on() {

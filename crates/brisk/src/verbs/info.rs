@@ -90,7 +90,7 @@ impl Info {
             format!("{:#06x}: {}", image.flags(), image.flag_names().join(", ")),
         )?;
         row("inodes", image.inode_count().to_string())?;
-        row("shared blocks", image.fragment_count().to_string())?;
+        row("shared blocks", image.shared_block_count().to_string())?;
         row("made", time_text(image.mkfs_time())?)?;
         row("starts at byte", image.offset().to_string())?;
         row("image", bytes_text(image.bytes_used()))?;
@@ -151,7 +151,7 @@ impl Info {
             "flags": image.flags(),
             "flag_names": image.flag_names(),
             "inodes": image.inode_count(),
-            "shared_blocks": image.fragment_count(),
+            "shared_blocks": image.shared_block_count(),
             "made": image.mkfs_time(),
             "offset": image.offset(),
             "bytes_used": image.bytes_used(),

@@ -121,11 +121,11 @@ pub struct CodecArgs {
 #[command(next_help_heading = "Layout")]
 pub struct LayoutArgs {
     /// Gives every file blocks of its own.
-    #[arg(long)]
-    no_fragments: bool,
+    #[arg(long, alias = "no-fragments")]
+    no_shared_blocks: bool,
 
     /// Lets the ends of large files share blocks, too. The image is smaller, and slower to read.
-    #[arg(long, conflicts_with = "no_fragments")]
+    #[arg(long, conflicts_with = "no_shared_blocks")]
     tails: bool,
 
     /// Stores files with the same contents more than once.
@@ -445,7 +445,7 @@ impl CodecArgs {
         let writer = ImageWriter::new()
             .compression(self.compression()?)
             .block_size(self.block_size)
-            .fragments(!layout.no_fragments)
+            .shared_blocks(!layout.no_shared_blocks)
             .tails(layout.tails)
             .deduplicate(!layout.no_deduplicate)
             .export(!layout.no_export)

@@ -83,14 +83,14 @@ impl TarPath {
     }
 }
 
-/// An entry as it stands in messages: what it is called, and where its header is.
+/// Where an entry is, for messages: its name, and the byte of its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TarPosition {
     name: Vec<u8>,
     byte: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TarPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = &self.name[..self.name.len().min(MAX_SHOWN)];
         let more = if shown.len() < self.name.len() {
@@ -107,7 +107,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl TarPosition {
     /// The error that the entry `why` ("has no name").
     pub(super) fn refuse(&self, why: impl fmt::Display) -> Error {
         Error::input(format!("{self} {why}"))
@@ -120,7 +120,7 @@ impl Place {
 
 /// An entry whose fields are checked, with its contents kept.
 pub(super) struct TarEntry {
-    pub(super) place: Place,
+    pub(super) position: TarPosition,
     pub(super) path: TarPath,
     /// Whether the name started with `/`.
     pub(super) absolute: bool,
@@ -212,12 +212,12 @@ impl<I: TarInput> TarReader<I> {
                 b'g' => self.global_records(byte, &header)?,
                 // The name of the archive.
                 b'V' => {
-                    let place = Place {
+                    let position = TarPosition {
                         name: header.name(),
                         byte,
                     };
-                    let len = number(&place, &header, Field::Size)?;
-                    self.pass(&place, len)?;
+                    let len = number(&position, &header, Field::Size)?;
+                    self.pass(&position, len)?;
                     extensions = Extensions::default();
                 }
                 _ => return self.entry(byte, &header, extensions).map(Some),
@@ -284,22 +284,22 @@ impl<I: TarInput> TarReader<I> {
     }
 
     /// Goes past `len` bytes and their padding.
-    fn pass(&mut self, place: &Place, len: u64) -> Result<()> {
-        let padded = padded(place, len)?;
+    fn pass(&mut self, position: &TarPosition, len: u64) -> Result<()> {
+        let padded = padded(position, len)?;
         match self.input.skip(padded)? {
             true => self.position += padded,
-            false => return Err(place.refuse(cut_short(len))),
+            false => return Err(position.refuse(cut_short(len))),
         }
         Ok(())
     }
 
     /// Reads the contents of a header that describes others.
     fn small(&mut self, what: &str, byte: u64, header: &TarHeader) -> Result<Vec<u8>> {
-        let place = Place {
+        let position = TarPosition {
             name: header.name(),
             byte,
         };
-        let len: u64 = number(&place, header, Field::Size)?;
+        let len: u64 = number(&position, header, Field::Size)?;
         if len > MAX_EXTENSION {
             return Err(Error::input(format!(
                 "{what} at byte {byte} of the archive is {len} bytes long, allowed is at most {MAX_EXTENSION}"
@@ -368,45 +368,49 @@ impl<I: TarInput> TarReader<I> {
         let name = records.sparse.name.take().or(records.path.take());
         let name = name.or(extensions.long_name);
         let name = name.unwrap_or_else(|| header.name());
-        let place = Place { name, byte };
-        let path = TarPath::new(&place.name).map_err(|why| place.refuse(why))?;
+        let position = TarPosition { name, byte };
+        let path = TarPath::new(&position.name).map_err(|why| position.refuse(why))?;
         let link = records.link_path.take().or(extensions.long_link);
         let link = link.unwrap_or_else(|| header.link_name().to_vec());
-        let size = or_else(records.size, || number(&place, header, Field::Size))?;
+        let size = or_else(records.size, || number(&position, header, Field::Size))?;
         let mtime = or_else(records.mtime, || {
-            let time: i128 = number(&place, header, Field::Mtime)?;
+            let time: i128 = number(&position, header, Field::Mtime)?;
             Ok(i64::try_from(time).unwrap_or(if time < 0 { i64::MIN } else { i64::MAX }))
         })?;
-        let id = |known, field| or_else(known, || number(&place, header, field));
+        let id = |known, field| or_else(known, || number(&position, header, field));
         // The type of the file may stand in the higher bits.
         let permissions = (id(None, Field::Mode)? & 0o7777) as u16;
         let uid = id(records.uid, Field::Uid)?;
         let gid = id(records.gid, Field::Gid)?;
         let xattrs = records.take_xattrs();
-        let ends_with_slash = place.name.ends_with(b"/");
+        let ends_with_slash = position.name.ends_with(b"/");
         let is_sparse = records.sparse != Default::default();
         let kind = match header.type_byte() {
             b'0' | 0 | b'7' if !ends_with_slash => {
                 if records.schily_size.is_some_and(|len| len != size) {
-                    return Err(place.unsupported(STAR_SPARSE));
+                    return Err(position.unsupported(STAR_SPARSE));
                 }
-                self.file(&place, &records, size)?
+                self.file(&position, &records, size)?
             }
             _ if is_sparse => {
-                return Err(place.refuse("is sparse but no regular file; make the archive again"));
+                return Err(
+                    position.refuse("is sparse but no regular file; make the archive again")
+                );
             }
-            b'S' if header.format() == Format::Gnu => self.gnu_sparse_file(&place, header, size)?,
-            b'S' => return Err(place.unsupported(STAR_SPARSE)),
+            b'S' if header.format() == Format::Gnu => {
+                self.gnu_sparse_file(&position, header, size)?
+            }
+            b'S' => return Err(position.unsupported(STAR_SPARSE)),
             // The contents of a dump directory are the names of what was in it.
             b'D' => {
-                self.pass(&place, size)?;
+                self.pass(&position, size)?;
                 TarKind::Directory
             }
-            _ => without_contents(&place, header, &records, link, size)?,
+            _ => without_contents(&position, header, &records, link, size)?,
         };
         Ok(TarEntry {
-            absolute: place.name.starts_with(b"/"),
-            place,
+            absolute: position.name.starts_with(b"/"),
+            position,
             path,
             kind,
             permissions,
@@ -418,8 +422,8 @@ impl<I: TarInput> TarReader<I> {
     }
 
     /// A regular file of which `size` bytes are in the archive.
-    fn file(&mut self, place: &Place, records: &PaxRecords, size: u64) -> Result<TarKind> {
-        let map = records.sparse.map().map_err(|why| place.refuse(why))?;
+    fn file(&mut self, position: &TarPosition, records: &PaxRecords, size: u64) -> Result<TarKind> {
+        let map = records.sparse.map().map_err(|why| position.refuse(why))?;
         let Some((map, len)) = map else {
             // Without holes it is one piece.
             let piece = Piece {
@@ -427,7 +431,7 @@ impl<I: TarInput> TarReader<I> {
                 len: size,
             };
             let pieces = if size > 0 { vec![piece] } else { Vec::new() };
-            return self.contents(place, size, pieces, size);
+            return self.contents(position, size, pieces, size);
         };
         let (map, stored) = match map {
             PaxMap::Known(map) => (map, size),
@@ -436,35 +440,41 @@ impl<I: TarInput> TarReader<I> {
                 let mut stored = size;
                 let map = loop {
                     stored = stored.checked_sub(BLOCK as u64).ok_or_else(|| {
-                        place.refuse(format_args!(
+                        position.refuse(format_args!(
                             "has a map of holes that goes past its {size} bytes in the archive; make the archive again"
                         ))
                     })?;
                     let mut block = [0; BLOCK];
                     self.read_exact(&mut block)?;
-                    if let Some(map) = reader.read(&block).map_err(|why| place.refuse(why))? {
+                    if let Some(map) = reader.read(&block).map_err(|why| position.refuse(why))? {
                         break map;
                     }
                 };
                 (map, stored)
             }
         };
-        self.sparse_file(place, len, map, stored)
+        self.sparse_file(position, len, map, stored)
     }
 
-    fn gnu_sparse_file(&mut self, place: &Place, header: &TarHeader, size: u64) -> Result<TarKind> {
-        let len = number(place, header, Field::RealSize)?;
+    fn gnu_sparse_file(
+        &mut self,
+        position: &TarPosition,
+        header: &TarHeader,
+        size: u64,
+    ) -> Result<TarKind> {
+        let len = number(position, header, Field::RealSize)?;
         let mut map = SparseMap::default();
         let mut push = |(offset, len): (&[u8], &[u8])| {
             let value = |bytes| header::number(bytes).and_then(|value| u64::try_from(value).ok());
             let piece = value(offset).zip(value(len)).ok_or_else(|| {
-                place.refuse(format_args!(
+                position.refuse(format_args!(
                     "has a piece of \"{}\" bytes at its byte \"{}\", allowed are octal numbers; get another copy of the archive",
                     len.escape_ascii(),
                     offset.escape_ascii()
                 ))
             })?;
-            map.push(piece.0, piece.1).map_err(|why| place.refuse(why))
+            map.push(piece.0, piece.1)
+                .map_err(|why| position.refuse(why))
         };
         let (pieces, mut more) = header.sparse_pieces();
         pieces.into_iter().try_for_each(&mut push)?;
@@ -473,33 +483,35 @@ impl<I: TarInput> TarReader<I> {
             self.read_exact(&mut block)?;
             more = more_sparse_pieces(&block, &mut push)?;
         }
-        self.sparse_file(place, len, map, size)
+        self.sparse_file(position, len, map, size)
     }
 
     fn sparse_file(
         &mut self,
-        place: &Place,
+        position: &TarPosition,
         len: u64,
         map: SparseMap,
         stored: u64,
     ) -> Result<TarKind> {
-        let pieces = map.finish(len, stored).map_err(|why| place.refuse(why))?;
-        self.contents(place, len, pieces, stored)
+        let pieces = map
+            .finish(len, stored)
+            .map_err(|why| position.refuse(why))?;
+        self.contents(position, len, pieces, stored)
     }
 
     /// Keeps the next `stored` bytes, which are `pieces` of a file of `len` bytes.
     fn contents(
         &mut self,
-        place: &Place,
+        position: &TarPosition,
         len: u64,
         pieces: Vec<Piece>,
         stored: u64,
     ) -> Result<TarKind> {
-        let padding = padded(place, stored)? - stored;
+        let padding = padded(position, stored)? - stored;
         let kept = self.input.keep(stored)?;
-        let mut at = kept.ok_or_else(|| place.refuse(cut_short(stored)))?;
+        let mut at = kept.ok_or_else(|| position.refuse(cut_short(stored)))?;
         if !self.input.skip(padding)? {
-            return Err(place.refuse(cut_short(stored)));
+            return Err(position.refuse(cut_short(stored)));
         }
         self.position += stored + padding;
         let segments = pieces.into_iter().map(|piece| {
@@ -515,17 +527,17 @@ impl<I: TarInput> TarReader<I> {
 }
 
 /// The value of a field of `header`.
-fn number<N: TryFrom<i128>>(place: &Place, header: &TarHeader, field: Field) -> Result<N> {
+fn number<N: TryFrom<i128>>(position: &TarPosition, header: &TarHeader, field: Field) -> Result<N> {
     let bytes = header.field(field);
     let value = header::number(bytes).ok_or_else(|| {
-        place.refuse(format_args!(
+        position.refuse(format_args!(
             "has \"{}\" as its {}, allowed is an octal number; get another copy of the archive",
             bytes.escape_ascii(),
             field.name()
         ))
     })?;
     N::try_from(value).map_err(|_| {
-        place.refuse(format_args!(
+        position.refuse(format_args!(
             "has {value} as its {}, allowed is 0 to 2^{}-1",
             field.name(),
             8 * size_of::<N>()
@@ -535,7 +547,7 @@ fn number<N: TryFrom<i128>>(place: &Place, header: &TarHeader, field: Field) -> 
 
 /// What an entry is that is nothing but its header.
 fn without_contents(
-    place: &Place,
+    position: &TarPosition,
     header: &TarHeader,
     records: &PaxRecords,
     link: Vec<u8>,
@@ -543,14 +555,14 @@ fn without_contents(
 ) -> Result<TarKind> {
     let device = || {
         let major = or_else(records.device_major, || {
-            number(place, header, Field::DeviceMajor)
+            number(position, header, Field::DeviceMajor)
         })?;
         let minor = or_else(records.device_minor, || {
-            number(place, header, Field::DeviceMinor)
+            number(position, header, Field::DeviceMinor)
         })?;
         match encode_rdev(major, minor) {
             Some(_) => Ok(Device { major, minor }),
-            None => Err(place.refuse(format_args!(
+            None => Err(position.refuse(format_args!(
                 "is device {major}:{minor}, allowed is at most 4095:1048575"
             ))),
         }
@@ -560,23 +572,23 @@ fn without_contents(
         b'0' | 0 | b'5' | b'7' => TarKind::Directory,
         b'1' => {
             let target = TarPath::new(&link).map_err(|why| {
-                place.refuse(format_args!(
+                position.refuse(format_args!(
                     "is a hard link to {:?}, which {why}",
                     OsStr::from_bytes(&link[..link.len().min(MAX_SHOWN)])
                 ))
             })?;
             TarKind::HardLink(target)
         }
-        b'2' => TarKind::Symlink(checked_target(place, link)?),
+        b'2' => TarKind::Symlink(checked_target(position, link)?),
         b'3' => TarKind::CharDevice(device()?),
         b'4' => TarKind::BlockDevice(device()?),
         b'6' => TarKind::Fifo,
-        byte => return Err(unknown_type(place, byte)),
+        byte => return Err(unknown_type(position, byte)),
     };
     // Programs differ in whether they look for the contents, and so in what they take for the next
     // header.
     if size != 0 {
-        return Err(place.refuse(format_args!(
+        return Err(position.refuse(format_args!(
             "is no regular file but has {size} bytes of contents, allowed is 0; make the archive again"
         )));
     }
@@ -584,9 +596,9 @@ fn without_contents(
 }
 
 /// The target of a symbolic link, if it can be one.
-fn checked_target(place: &Place, target: Vec<u8>) -> Result<Box<[u8]>> {
+fn checked_target(position: &TarPosition, target: Vec<u8>) -> Result<Box<[u8]>> {
     if target.is_empty() || target.len() > MAX_PATH || target.contains(&0) {
-        return Err(place.refuse(format_args!(
+        return Err(position.refuse(format_args!(
             "is a symbolic link to a path of {} bytes, allowed are 1 to {MAX_PATH} without NUL",
             target.len()
         )));
@@ -601,12 +613,12 @@ fn or_else<T>(value: Option<T>, other: impl FnOnce() -> Result<T>) -> Result<T> 
 }
 
 /// `len` and the padding behind it.
-fn padded(place: &Place, len: u64) -> Result<u64> {
+fn padded(position: &TarPosition, len: u64) -> Result<u64> {
     // Offsets of files are signed on Linux.
     len.checked_next_multiple_of(BLOCK as u64)
         .filter(|padded| i64::try_from(*padded).is_ok())
         .ok_or_else(|| {
-            place.refuse(format_args!(
+            position.refuse(format_args!(
                 "has {len} bytes of contents, allowed is at most {}",
                 i64::MAX
             ))
@@ -629,10 +641,10 @@ fn bad_records(byte: u64, why: &str) -> Error {
     ))
 }
 
-fn unknown_type(place: &Place, byte: u8) -> Error {
+fn unknown_type(position: &TarPosition, byte: u8) -> Error {
     let known = match byte {
         b'M' => {
-            return place.unsupported(
+            return position.unsupported(
                 "continues a file of another volume, which is not supported; unpack the volumes with `tar -xM` and pack the directory",
             );
         }
@@ -643,7 +655,7 @@ fn unknown_type(place: &Place, byte: u8) -> Error {
         b'X' => " (extended header of Solaris)",
         _ => "",
     };
-    place.unsupported(format_args!(
+    position.unsupported(format_args!(
         "is of type '{}'{known}, which is not supported; leave it out of the archive",
         byte.escape_ascii()
     ))

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::input::{InPlace, Kept, Stream, TarInput};
-use super::reader::{Place, Segment, TarEntry, TarKind, TarPath, TarReader};
+use super::reader::{Segment, TarEntry, TarKind, TarPath, TarPosition, TarReader};
 use crate::error::{Error, Result};
 use crate::read::xattr_reader::Xattr;
 use crate::tree::builder::{NodeKind, TreeBuilder};
@@ -89,7 +89,7 @@ struct Extracted<'a> {
     ends: Vec<usize>,
     newest: i64,
     /// How many names started with `/`, and the first of them.
-    absolute: Option<(u64, Place)>,
+    absolute: Option<(u64, TarPosition)>,
     warnings: Vec<String>,
 }
 
@@ -134,9 +134,9 @@ impl<'a> Extracted<'a> {
     }
 
     fn add(&mut self, entry: TarEntry) -> Result<()> {
-        let TarEntry { place, path, .. } = &entry;
+        let TarEntry { position, path, .. } = &entry;
         if entry.absolute {
-            let (count, _) = self.absolute.get_or_insert_with(|| (0, place.clone()));
+            let (count, _) = self.absolute.get_or_insert_with(|| (0, position.clone()));
             *count += 1;
         }
         self.newest = self.newest.max(entry.mtime);
@@ -144,7 +144,7 @@ impl<'a> Extracted<'a> {
         let Some((parents, name)) = path.split() else {
             if !is_directory {
                 return Err(
-                    place.refuse("is the root but no directory; leave it out of the archive")
+                    position.refuse("is the root but no directory; leave it out of the archive")
                 );
             }
             return self.set_directory(0, entry);
@@ -155,13 +155,13 @@ impl<'a> Extracted<'a> {
             parent.push(OsStr::from_bytes(component));
             directory = match self.children(directory).get(component) {
                 None => {
-                    self.check_name(place, &parent, component, true)?;
+                    self.check_name(position, &parent, component, true)?;
                     self.insert(directory, component, Node::implied(entry.mtime))
                 }
                 Some(&child) => match &self.nodes[child].kind {
                     NodeKind::Directory(_) => child,
                     NodeKind::Other(kind) => {
-                        return Err(place.refuse(format_args!(
+                        return Err(position.refuse(format_args!(
                             "is below {parent:?}, which is {}; archive each by its own path",
                             described(kind)
                         )));
@@ -169,20 +169,20 @@ impl<'a> Extracted<'a> {
                 },
             };
         }
-        self.check_name(place, Path::new(path.as_os_str()), name, is_directory)?;
+        self.check_name(position, Path::new(path.as_os_str()), name, is_directory)?;
         if let Some(&there) = self.children(directory).get(name) {
             let names = self.children(there).len();
             if is_directory && self.is_directory(there) {
                 return self.set_directory(there, entry);
             }
             if names > 0 {
-                return Err(place.refuse(format_args!(
+                return Err(position.refuse(format_args!(
                     "is no directory, but an earlier entry of its name is one that holds {names} names; leave one of them out of the archive"
                 )));
             }
         }
         if let TarKind::HardLink(target) = &entry.kind {
-            let node = self.link_target(place, target)?;
+            let node = self.link_target(position, target)?;
             self.link(directory, name, node);
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl<'a> Extracted<'a> {
     /// Checks that an image can hold what is at `path`, unless it is left out.
     fn check_name(
         &self,
-        place: &Place,
+        position: &TarPosition,
         path: &Path,
         name: &[u8],
         is_directory: bool,
@@ -236,38 +236,38 @@ impl<'a> Extracted<'a> {
                 .any(|above| !above.as_os_str().is_empty() && self.rules.excludes(above, true));
         match excluded {
             true => Ok(()),
-            false => Err(place.refuse(format_args!("cannot be packed: {e}"))),
+            false => Err(position.refuse(format_args!("cannot be packed: {e}"))),
         }
     }
 
-    /// What the hard link at `place` is another name of.
-    fn link_target(&self, place: &Place, target: &TarPath) -> Result<NodeId> {
+    /// What the hard link at `position` is another name of.
+    fn link_target(&self, position: &TarPosition, target: &TarPath) -> Result<NodeId> {
         let shown = target.as_os_str();
-        let (parents, name) = target
-            .split()
-            .ok_or_else(|| place.refuse("is a hard link to the root; archive it as a directory"))?;
+        let (parents, name) = target.split().ok_or_else(|| {
+            position.refuse("is a hard link to the root; archive it as a directory")
+        })?;
         let mut directory = 0;
         for component in parents {
             directory = *self.children(directory).get(component).ok_or_else(|| {
-                place.refuse(format_args!(
+                position.refuse(format_args!(
                     "is a hard link to {shown:?}, which no earlier entry is; put that in front of it"
                 ))
             })?;
             if let NodeKind::Other(kind) = &self.nodes[directory].kind {
-                return Err(place.refuse(format_args!(
+                return Err(position.refuse(format_args!(
                     "is a hard link to {shown:?}, which is below {}; archive each by its own path",
                     described(kind)
                 )));
             }
         }
         let node = *self.children(directory).get(name).ok_or_else(|| {
-            place.refuse(format_args!(
+            position.refuse(format_args!(
                 "is a hard link to {shown:?}, which no earlier entry is; put that in front of it"
             ))
         })?;
         match self.nodes[node].kind {
             NodeKind::Other(_) => Ok(node),
-            NodeKind::Directory(_) => Err(place.refuse(format_args!(
+            NodeKind::Directory(_) => Err(position.refuse(format_args!(
                 "is a hard link to {shown:?}, which is a directory; archive it as a directory"
             ))),
         }
@@ -298,7 +298,7 @@ impl<'a> Extracted<'a> {
                 self.ends.push(self.segments.len());
                 NodeKind::Other(TreeKind::File { len, source })
             }
-            TarKind::HardLink(_) => return Err(entry.place.refuse("is a hard link")),
+            TarKind::HardLink(_) => return Err(entry.position.refuse("is a hard link")),
             TarKind::Symlink(target) => NodeKind::Other(TreeKind::Symlink(target)),
             TarKind::BlockDevice(device) => NodeKind::Other(TreeKind::BlockDevice(device)),
             TarKind::CharDevice(device) => NodeKind::Other(TreeKind::CharDevice(device)),
