@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::codec::Bcj;
 use brisk_image::rules::{PlanRules, Times};
-use brisk_image::{Codec, Compression, FileType, Image, ImageWriter, Recipe, Tree, TreeRules};
+use brisk_image::{Codec, Compression, FileType, Image, ImageWriter, Tree, TreeRules};
 use support::{Content, Shape, Snapshot, build, run};
 
 /// Compressions by the names that they have in `testdata/golden/SHA256`.
@@ -272,17 +272,13 @@ fn the_first_version_is_read() {
         image.recorded_place().expect("the section is whole"),
         Some("/opt/compat".into())
     );
-    let recipe = Recipe {
-        brisk: "0.1.0".into(),
-        library: "zstd-sys 2.1.2+zstd.1.5.7".into(),
-        compression: Compression::Zstd { level: 19 },
-        block_size: 4096,
-        shared_blocks: true,
-        tails: false,
-        deduplicate: true,
-        export: true,
-        order: vec!["/app/bin/".into()],
-        raw: vec!["map".into()],
-    };
+    let rules = PlanRules::new(vec!["/app/bin/".into()], vec!["map".into()]).expect("patterns");
+    let writer = ImageWriter::new()
+        .compression(Compression::Zstd { level: 19 })
+        .block_size(4096)
+        .rules(rules);
+    let mut recipe = writer.to_recipe();
+    recipe.brisk = "0.1.0".into();
+    recipe.library = "zstd-sys 2.1.2+zstd.1.5.7".into();
     assert_eq!(image.recipe().expect("the section is whole"), Some(recipe));
 }

@@ -55,16 +55,10 @@ fn profile() -> Profile {
     }
     builder.look_up(root, 100, "a.so".as_ref(), true, Duration::from_micros(50));
     let name = |_, id: u64| match files.get(id as usize) {
-        Some((path, bytes)) => Some(Named {
-            path: path.into(),
-            len: bytes.len() as u64,
-            digest: Some(*blake3::hash(bytes).as_bytes()),
-        }),
-        None => Some(Named {
-            path: "lib".into(),
-            len: 0,
-            digest: None,
-        }),
+        Some((path, bytes)) => {
+            Some(Named::new(path, bytes.len() as u64).digest(*blake3::hash(bytes).as_bytes()))
+        }
+        None => Some(Named::new("lib", 0)),
     };
     builder
         .finish(vec!["bin/app".into()], None, name)
@@ -213,7 +207,7 @@ fn check_contents(pack: &HotPack, summary: &HotSummary, context: &str) {
     let steps = profile();
     let names = steps.steps().iter().filter_map(|step| match &step.asked {
         Asked::LookUp(look_up) => Some((look_up.name.clone(), look_up.found)),
-        Asked::Pages(_) => None,
+        _ => None,
     });
     let names: Vec<_> = names.collect();
     let look_ups: Vec<_> = pack
@@ -602,21 +596,9 @@ fn small(dir: &Path) -> (Vec<u8>, Vec<Page>) {
     builder.range(root, 1, 0, 300, Duration::ZERO);
     let name = |_, id| {
         Some(match id {
-            0 => Named {
-                path: "words".into(),
-                len: 9000,
-                digest: None,
-            },
-            1 => Named {
-                path: "noise".into(),
-                len: 300,
-                digest: None,
-            },
-            _ => Named {
-                path: "".into(),
-                len: 0,
-                digest: None,
-            },
+            0 => Named::new("words", 9000),
+            1 => Named::new("noise", 300),
+            _ => Named::new("", 0),
         })
     };
     let profile = builder.finish(Vec::new(), None, name).unwrap().profile;

@@ -328,16 +328,9 @@ fn packages(dir: &Path) -> Profile {
     builder.look_up(root, 1000, OsStr::new("absent"), false, Duration::ZERO);
     let name = |_, n: u64| {
         Some(match n {
-            1000 => Named {
-                path: "".into(),
-                len: 0,
-                digest: None,
-            },
-            n => Named {
-                path: path(n).into(),
-                len: 10 * PAGE,
-                digest: Some(*blake3::hash(&vec![n as u8; 10 * PAGE as usize]).as_bytes()),
-            },
+            1000 => Named::new("", 0),
+            n => Named::new(path(n), 10 * PAGE)
+                .digest(*blake3::hash(&vec![n as u8; 10 * PAGE as usize]).as_bytes()),
         })
     };
     builder

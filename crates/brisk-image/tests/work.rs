@@ -78,11 +78,7 @@ fn profile() -> Profile {
     }
     let name = |_, id: u64| {
         let (path, bytes) = files.get(usize::try_from(id).ok()?)?;
-        Some(Named {
-            path: path.into(),
-            len: bytes.len() as u64,
-            digest: Some(*blake3::hash(bytes).as_bytes()),
-        })
+        Some(Named::new(path, bytes.len() as u64).digest(*blake3::hash(bytes).as_bytes()))
     };
     let recorded = builder.finish(vec!["bin/app".into()], None, name);
     recorded.expect("it is complete").profile

@@ -73,25 +73,17 @@ impl Change {
                     let id = file_id(range.file);
                     builder.range(root, id, first * PAGE, (end - first) * PAGE, at);
                 }
-                Asked::LookUp(_) => {}
+                _ => {}
             }
         }
         let name = |_, id: u64| {
             let number = usize::try_from(id / 2).ok()?;
             if id % 2 == 1 {
                 let directory = profile.directories().get(number)?;
-                return Some(Named {
-                    path: directory.path.clone(),
-                    len: 0,
-                    digest: None,
-                });
+                return Some(Named::new(directory.path.clone(), 0));
             }
             let file = profile.files().get(number)?;
-            Some(Named {
-                path: file.path.clone(),
-                len: file.len,
-                digest: file.digest,
-            })
+            Some(Named::new(file.path.clone(), file.len).digest(file.digest))
         };
         let recorded = builder.finish(profile.command().to_vec(), None, name)?;
         Ok(Some(recorded.profile))
@@ -122,11 +114,13 @@ mod tests {
         builder.look_up(root, 1, OsStr::new("none"), false, ms(3));
         builder.range(root, 2, 3 * PAGE, PAGE, ms(4));
         let name = |_, id: u64| {
-            Some(Named {
-                path: ["", "file"][usize::try_from(id).ok()?.checked_sub(1)?].into(),
-                len: 50 * PAGE - 1,
-                digest: Some([7; 32]),
-            })
+            Some(
+                Named::new(
+                    ["", "file"][usize::try_from(id).ok()?.checked_sub(1)?],
+                    50 * PAGE - 1,
+                )
+                .digest([7; 32]),
+            )
         };
         builder.finish(Vec::new(), None, name).unwrap().profile
     }
@@ -135,6 +129,7 @@ mod tests {
         let shown = profile.steps().iter().map(|step| match &step.asked {
             Asked::Pages(range) => format!("{}+{}", range.first, range.count),
             Asked::LookUp(look_up) => look_up.name.display().to_string(),
+            other => panic!("{other:?}"),
         });
         shown.collect()
     }

@@ -47,13 +47,7 @@ fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> 
             let builder = ProfileBuilder::new();
             let root = builder.add_root(&tree, RootKind::Directory);
             builder.range(root, 1, 0, PAGE, Duration::ZERO);
-            let named = |_, _| {
-                Some(Named {
-                    path: "file".into(),
-                    len: text.len() as u64,
-                    digest: None,
-                })
-            };
+            let named = |_, _| Some(Named::new("file", text.len() as u64));
             let recorded = builder.finish(Vec::new(), None, named)?;
             Some(Order::write(&recorded.profile, &tree, &directory)?)
         }

@@ -219,11 +219,10 @@ mod tests {
             builder.range(root, id, page * PAGE, PAGE, Duration::ZERO);
         }
         let name = |_, id: u64| {
-            Some(Named {
-                path: ["a b", "c", "d*"][usize::try_from(id).ok()?.checked_sub(1)?].into(),
-                len: 6 * PAGE,
-                digest: None,
-            })
+            Some(Named::new(
+                ["a b", "c", "d*"][usize::try_from(id).ok()?.checked_sub(1)?],
+                6 * PAGE,
+            ))
         };
         let profile = builder.finish(Vec::new(), None, name).unwrap().profile;
         let dir = tempfile::tempdir().unwrap();

@@ -83,11 +83,10 @@ pub fn profile(right: &Profile, tree: &Path, files: &[WalkedFile]) -> Result<Pro
     }
     let paths: HashMap<_, _> = numbers.into_iter().map(|(path, id)| (id, path)).collect();
     let recorded = builder.finish(Vec::new(), None, |_, id| {
-        Some(Named {
-            path: paths.get(&id)?.clone(),
-            len: lens.get(&id).copied().unwrap_or(0),
-            digest: None,
-        })
+        Some(Named::new(
+            paths.get(&id)?.clone(),
+            lens.get(&id).copied().unwrap_or(0),
+        ))
     })?;
     Ok(recorded.profile)
 }
@@ -107,11 +106,7 @@ mod tests {
         let files = [("a/large", 12 * PAGE - 1), ("small", 6 * PAGE), ("none", 9)];
         let name = |_, id: u64| {
             let (path, len) = *files.get(usize::try_from(id).ok()?.checked_sub(1)?)?;
-            Some(Named {
-                path: path.into(),
-                len,
-                digest: None,
-            })
+            Some(Named::new(path, len))
         };
         let right = builder.finish(Vec::new(), None, name).unwrap().profile;
         let walked = files.map(|(path, len)| WalkedFile {
@@ -125,7 +120,7 @@ mod tests {
                 let path = file.path.to_str().unwrap();
                 Some(format!("{path} {}+{}", range.first, range.count))
             }
-            Asked::LookUp(_) => None,
+            _ => None,
         };
         let found: Vec<_> = wrong
             .steps()

@@ -284,11 +284,10 @@ mod tests {
             builder.range(root, id, page * PAGE, PAGE, at);
         }
         let name = |_, id: u64| {
-            Some(Named {
-                path: ["b", "a"][usize::try_from(id).ok()?.checked_sub(1)?].into(),
-                len: 6 * PAGE,
-                digest: None,
-            })
+            Some(Named::new(
+                ["b", "a"][usize::try_from(id).ok()?.checked_sub(1)?],
+                6 * PAGE,
+            ))
         };
         let profile = builder.finish(Vec::new(), None, name).unwrap().profile;
         let names = |timeline: &Timeline| -> Vec<String> {

@@ -100,11 +100,10 @@ fn profile(stage: &Stage, files: &[String]) -> Profile {
         let path = names.get(usize::try_from(id).unwrap())?;
         let bytes = (id < files.len() as u64).then(|| fs::read(stage.path("tree").join(path)));
         let bytes = bytes.transpose().unwrap();
-        Some(Named {
-            path: path.into(),
-            len: bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
-            digest: bytes.map(|bytes| *blake3::hash(&bytes).as_bytes()),
-        })
+        Some(
+            Named::new(path, bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+                .digest(bytes.map(|bytes| *blake3::hash(&bytes).as_bytes())),
+        )
     };
     let finished = builder.finish(vec!["app".into()], None, name);
     finished.unwrap().profile

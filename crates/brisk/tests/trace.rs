@@ -70,6 +70,7 @@ fn steps(profile: &Profile) -> Vec<String> {
             let answer = if look_up.found { "found" } else { "absent" };
             format!("{}{} {answer}", root(directory.root), path.display())
         }
+        other => panic!("{other:?}"),
     };
     profile
         .steps()

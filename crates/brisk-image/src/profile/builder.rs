@@ -49,6 +49,7 @@ pub struct RootId(u32);
 
 /// What the caller knows of a file or directory whose number was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Named {
     /// The path in its root; empty for the root itself.
     pub path: PathBuf,
@@ -56,6 +57,24 @@ pub struct Named {
     pub len: u64,
     /// BLAKE3 of the contents of a file, where it is known.
     pub digest: Option<[u8; 32]>,
+}
+
+impl Named {
+    /// What is at `path` in its root. A file has `len` bytes; of a directory they do not count.
+    pub fn new(path: impl Into<PathBuf>, len: u64) -> Self {
+        Self {
+            path: path.into(),
+            len,
+            digest: None,
+        }
+    }
+
+    /// BLAKE3 of the contents of the file, if it is known.
+    #[must_use]
+    pub fn digest(mut self, digest: impl Into<Option<[u8; 32]>>) -> Self {
+        self.digest = digest.into();
+        self
+    }
 }
 
 /// What came of a recording.
@@ -405,11 +424,7 @@ mod tests {
     use super::*;
 
     fn named(path: &str, len: u64) -> Option<Named> {
-        Some(Named {
-            path: path.into(),
-            len,
-            digest: None,
-        })
+        Some(Named::new(path, len))
     }
 
     fn at(us: u64) -> Duration {

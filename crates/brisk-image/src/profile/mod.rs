@@ -60,11 +60,19 @@ pub struct Profile {
 
 /// When the recording was cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Ready {
     /// What was taken for readiness, for people: "exit", "socket /run/app".
     pub by: String,
     /// Microseconds from the start until then.
     pub at: u64,
+}
+
+impl Ready {
+    /// The program was ready `at` microseconds after its start, as `by` showed.
+    pub fn new(by: impl Into<String>, at: u64) -> Self {
+        Self { by: by.into(), at }
+    }
 }
 
 /// Something that files were read from.
@@ -144,6 +152,7 @@ pub struct Step {
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Asked {
     /// Pages of a file.
     Pages(PageRange),
@@ -153,6 +162,7 @@ pub enum Asked {
 
 /// Pages of a file that follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PageRange {
     /// The number of the file.
     pub file: u32,
@@ -177,6 +187,7 @@ impl PageRange {
 
 /// A name that was looked up in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LookUp {
     /// The number of the directory.
     pub directory: u32,

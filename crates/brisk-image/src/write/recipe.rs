@@ -13,6 +13,7 @@ use crate::read::image::Image;
 /// The same tree packed with the same recipe by the same versions is the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Recipe {
     /// The version of this crate.
     pub brisk: String,

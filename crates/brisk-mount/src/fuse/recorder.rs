@@ -109,7 +109,7 @@ impl Recording {
             .iter()
             .map(|recorder| (recorder.root, lock(&recorder.found)))
             .collect();
-        let ready = Some(Ready { by, at });
+        let ready = Some(Ready::new(by, at));
         let recorded = builder.finish(command, ready, |root, node| named(found.get(&root)?, node));
         for mut found in found.into_values() {
             // The server may stay for days.
@@ -199,11 +199,10 @@ fn named(found: &HashMap<u64, Found>, node: u64) -> Option<Named> {
         }
         at = step.parent;
     }
-    Some(Named {
-        path: names.iter().rev().collect(),
-        len: found.get(&node).map_or(0, |found| found.len),
-        digest: None,
-    })
+    Some(Named::new(
+        names.iter().rev().collect(),
+        found.get(&node).map_or(0, |found| found.len),
+    ))
 }
 
 /// All that is locked here is whole between any two statements that change it.

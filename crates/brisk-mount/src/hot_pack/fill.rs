@@ -391,11 +391,7 @@ mod tests {
         }
         let named = |_, node: u64| {
             let (path, len) = files.get(usize::try_from(node).ok()?)?;
-            Some(Named {
-                path: path.into(),
-                len: *len,
-                digest: None,
-            })
+            Some(Named::new(path, *len))
         };
         let built = builder.finish(vec!["app".into()], None, named);
         let profile = built.expect("two files").profile;

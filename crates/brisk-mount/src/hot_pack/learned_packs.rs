@@ -530,11 +530,7 @@ mod tests {
             let builder = ProfileBuilder::new();
             let root = builder.add_root(tree, RootKind::Directory);
             builder.range(root, 1, 0, len, Duration::ZERO);
-            let named = Named {
-                path: file.into(),
-                len,
-                digest: None,
-            };
+            let named = Named::new(file, len);
             let name = |_, _| Some(named.clone());
             let built = builder.finish(Vec::new(), None, name).expect("a profile");
             built.profile

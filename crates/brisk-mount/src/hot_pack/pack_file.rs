@@ -213,13 +213,7 @@ mod tests {
         let builder = ProfileBuilder::new();
         let root = builder.add_root(&tree, RootKind::Directory);
         builder.range(root, 0, 0, noise.len() as u64, Duration::ZERO);
-        let named = |_, _| {
-            Some(Named {
-                path: "noise".into(),
-                len: 2 << 20,
-                digest: None,
-            })
-        };
+        let named = |_, _| Some(Named::new("noise", 2 << 20));
         let profile = builder.finish(vec!["app".into()], None, named);
         let profile = profile.expect("one file").profile;
         let hot = dir.path().join("hot");

@@ -158,7 +158,7 @@ impl System {
         let collected = running.thread.join().map_err(|_| Cause::TracerLost)?;
         let collected = collected.map_err(|e| Cause::io("read the kernel's events", e))?;
         let mounts = mounts().map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
-        collected.record(&mounts, self.started, command, Ready { by, at })
+        collected.record(&mounts, self.started, command, Ready::new(by, at))
     }
 }
 
@@ -286,11 +286,10 @@ impl Collected {
         }
         let recorded = builder.finish(command, Some(ready), |_, number| {
             let (root, file) = read.get(usize::try_from(number).ok()?)?;
-            Some(Named {
-                path: file.path.strip_prefix(root).ok()?.to_owned(),
-                len: file.len,
-                digest: None,
-            })
+            Some(Named::new(
+                file.path.strip_prefix(root).ok()?.to_owned(),
+                file.len,
+            ))
         });
         let mut recorded =
             recorded.map_err(|e| Cause::io("make a profile", io::Error::other(e)))?;
