@@ -11,6 +11,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 
 /// What a disk charges for a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Charge {
     /// Bytes a second.
     pub bytes_per_second: NonZeroU64,
@@ -19,6 +20,14 @@ pub struct Charge {
 }
 
 impl Charge {
+    /// A disk that moves so many bytes and does so many operations in a second.
+    pub fn new(bytes_per_second: NonZeroU64, operations_per_second: NonZeroU64) -> Self {
+        Self {
+            bytes_per_second,
+            operations_per_second,
+        }
+    }
+
     /// The time that the disk takes for one read of `bytes`.
     pub fn of(&self, bytes: u64) -> Duration {
         let second = 1_000_000_000;
@@ -35,11 +44,19 @@ impl Charge {
 
 /// How files on one disk are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DiskReads {
     /// What the disk charges.
     pub charge: Charge,
     /// The most bytes that the kernel reads for one call. It drops the rest of a larger advice.
     pub largest: NonZeroU64,
+}
+
+impl DiskReads {
+    /// A disk that charges this, under a kernel that reads at most `largest` bytes for one call.
+    pub fn new(charge: Charge, largest: NonZeroU64) -> Self {
+        Self { charge, largest }
+    }
 }
 
 /// A range of bytes of a file.

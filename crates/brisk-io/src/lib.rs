@@ -21,10 +21,7 @@ use brisk_io::{Form, Need, load};
 
 # fn main() -> std::io::Result<()> {
 let file = std::fs::File::open("/proc/self/exe")?;
-let need = Need {
-    form: Form::Patched,
-    ..Need::default()
-};
+let need = Need::new().form(Form::Patched);
 let mut loaded = load(&file, 0..100_000, need)?;
 assert!(loaded.as_slice().starts_with(b"\x7fELF"));
 if let Some(bytes) = loaded.as_mut_slice() {

@@ -33,6 +33,7 @@ pub struct Loaded {
 
 /// How [`Loaded`] memory is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Release {
     /// At once, by this thread, as dropping it does.
     Unmap,

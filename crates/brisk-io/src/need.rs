@@ -2,6 +2,7 @@
 ///
 /// The default is the plainest: this process alone reads all of them soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Need {
     /// Which of them will be touched.
     pub touch: Touch,
@@ -13,6 +14,7 @@ pub struct Need {
 
 /// Which of the loaded bytes will be touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Touch {
     /// All, soon, mostly from start to end.
     #[default]
@@ -27,6 +29,7 @@ pub enum Touch {
 
 /// What form the loaded bytes are needed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Form {
     /// As they are in the file.
     #[default]
@@ -45,5 +48,33 @@ impl Default for Need {
             form: Form::Shared,
             processes: 1,
         }
+    }
+}
+
+impl Need {
+    /// This process alone reads all of the bytes soon.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which bytes will be touched.
+    #[must_use]
+    pub fn touch(mut self, touch: Touch) -> Self {
+        self.touch = touch;
+        self
+    }
+
+    /// In which form they are needed.
+    #[must_use]
+    pub fn form(mut self, form: Form) -> Self {
+        self.form = form;
+        self
+    }
+
+    /// Processes that load the same bytes at about the same time, this one among them.
+    #[must_use]
+    pub fn processes(mut self, processes: usize) -> Self {
+        self.processes = processes;
+        self
     }
 }

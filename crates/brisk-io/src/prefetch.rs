@@ -38,6 +38,7 @@ const LATE: usize = 8;
 
 /// How to prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PrefetchOptions {
     /// Threads that ask; 0 counts as 1.
     pub threads: usize,
@@ -46,6 +47,31 @@ pub struct PrefetchOptions {
     /// Skips extents that come too late, and gives up if everything is in memory. This is for a prefetch that runs
     /// while the program does.
     pub race: bool,
+}
+
+impl PrefetchOptions {
+    /// At most `budget` bytes, by one thread, whatever the program does.
+    pub fn new(budget: u64) -> Self {
+        Self {
+            threads: 1,
+            budget,
+            race: false,
+        }
+    }
+
+    /// Threads that ask; 0 counts as 1.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Whether to skip extents that come too late, for a prefetch that runs while the program does.
+    #[must_use]
+    pub fn race(mut self, yes: bool) -> Self {
+        self.race = yes;
+        self
+    }
 }
 
 /// What a [`Prefetch`] did.

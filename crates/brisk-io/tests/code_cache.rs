@@ -38,10 +38,7 @@ fn code(len: usize, seed: u64) -> Vec<u8> {
 }
 
 fn cache(home: &TempDir, check: Check) -> CodeCache {
-    let options = CodeCacheOptions {
-        check,
-        ..CodeCacheOptions::default()
-    };
+    let options = CodeCacheOptions::new().check(check);
     // SAFETY: tests that write to an entry's file have dropped what they loaded of it, but for those that look how a
     // page that is gone is told of.
     unsafe { CodeCache::open_mapped(&home.path().join("code"), options) }.unwrap()
@@ -76,11 +73,8 @@ fn damage(lookup: Lookup) -> String {
 fn what_is_stored_is_loaded_in_every_form() {
     let home = tempfile::tempdir().unwrap();
     let needs = [Form::Shared, Form::Patched, Form::Copied].map(|form| {
-        [Touch::All, Touch::Part, Touch::Random].map(|touch| Need {
-            form,
-            touch,
-            processes: 2,
-        })
+        [Touch::All, Touch::Part, Touch::Random]
+            .map(|touch| Need::new().touch(touch).form(form).processes(2))
     });
     for check in [Check::AtOpen, Check::Touched, Check::Never] {
         let cache = cache(&home, check);
@@ -264,11 +258,7 @@ fn damage_is_found_where_it_is_touched() {
     bytes[CHUNK + 2 * CHUNK + 9] ^= 4;
     fs::write(&path, bytes).unwrap();
     for form in [Form::Shared, Form::Patched] {
-        let need = Need {
-            form,
-            touch: Touch::Part,
-            ..Need::default()
-        };
+        let need = Need::new().form(form).touch(Touch::Part);
         let loaded = cache.load(&KEY, need).unwrap().hit().unwrap();
         let right = 2 * CHUNK;
         assert_eq!(loaded.checked(0..right).unwrap(), &code[..right]);
@@ -298,11 +288,7 @@ fn what_was_patched_is_not_checked_again() {
     let home = tempfile::tempdir().unwrap();
     let cache = cache(&home, Check::Touched);
     cache.store(&KEY, &code(3 * CHUNK, 5)).unwrap();
-    let need = Need {
-        form: Form::Patched,
-        touch: Touch::Part,
-        ..Need::default()
-    };
+    let need = Need::new().form(Form::Patched).touch(Touch::Part);
     let mut loaded = cache.load(&KEY, need).unwrap().hit().unwrap();
     loaded.checked(0..10).unwrap();
     loaded.as_mut_slice().unwrap()[3] ^= 1;
@@ -366,10 +352,7 @@ fn set_last_use(path: &Path, ago: Duration) -> SystemTime {
 fn what_was_not_used_for_longest_is_evicted() {
     let home = tempfile::tempdir().unwrap();
     // Entries of two units each, and room for three.
-    let options = CodeCacheOptions {
-        limit: 7 * CHUNK as u64,
-        ..CodeCacheOptions::default()
-    };
+    let options = CodeCacheOptions::new().limit(7 * CHUNK as u64);
     let cache = CodeCache::open(&home.path().join("code"), options).unwrap();
     let sources: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
     let keys = sources.map(|source| CodeKey { source, ..KEY });
@@ -383,13 +366,7 @@ fn what_was_not_used_for_longest_is_evicted() {
     }
     fs::write(home.path().join("code/remark"), code.repeat(9)).unwrap();
     // The second is the oldest, but used now.
-    let held = cache.load(
-        &keys[1],
-        Need {
-            touch: Touch::Part,
-            ..Need::default()
-        },
-    );
+    let held = cache.load(&keys[1], Need::new().touch(Touch::Part));
     let held = held.unwrap().hit().unwrap();
     let evicted = cache.store(&keys[3], &code).unwrap();
     assert_eq!((evicted.entries, evicted.bytes), (1, 2 * CHUNK as u64));
@@ -495,10 +472,7 @@ fn an_entry_that_others_may_write_is_a_miss() {
 fn threads_that_store_load_and_evict_find_right_code_or_none() {
     let home = tempfile::tempdir().unwrap();
     // Room for four of the six.
-    let options = CodeCacheOptions {
-        limit: 9 * CHUNK as u64,
-        ..CodeCacheOptions::default()
-    };
+    let options = CodeCacheOptions::new().limit(9 * CHUNK as u64);
     let sources: [&[u8]; 6] = [b"0", b"1", b"2", b"3", b"4", b"5"];
     std::thread::scope(|scope| {
         for thread in 0..4u64 {

@@ -46,10 +46,8 @@ fn needs() -> impl proptest::strategy::Strategy<Value = Need> {
     ];
     let form = prop_oneof![Just(Form::Shared), Just(Form::Patched), Just(Form::Copied)];
     let parts = (touch, form, 1usize..9);
-    proptest::strategy::Strategy::prop_map(parts, |(touch, form, processes)| Need {
-        touch,
-        form,
-        processes,
+    proptest::strategy::Strategy::prop_map(parts, |(touch, form, processes)| {
+        Need::new().touch(touch).form(form).processes(processes)
     })
 }
 
@@ -195,10 +193,7 @@ fn the_choice_explains_itself() {
         reason_of_few,
         "so few bytes are copied faster than they are mapped"
     );
-    let random = Need {
-        touch: Touch::Few,
-        ..Need::default()
-    };
+    let random = Need::new().touch(Touch::Few);
     let (strategy, reason_of_random) = reason(100_000, random);
     assert_eq!(strategy, Strategy::SharedMap);
     assert_eq!(reason_of_random, "only what is touched is brought");

@@ -86,10 +86,7 @@ fn a_slice_reads_zeros_and_the_check_tells() {
 fn a_private_page_that_is_gone_can_be_written_all_the_same() {
     guard_mappings().unwrap();
     let file = pages(8);
-    let need = Need {
-        form: Form::Patched,
-        ..Need::default()
-    };
+    let need = Need::new().form(Form::Patched);
     let bytes = 0..8 * page_size() as u64;
     let mut loaded = load_as(Strategy::PrivateMap, &immutable(&file), bytes, need).unwrap();
     let last = 8 * page_size() - 1;
@@ -123,14 +120,11 @@ fn a_file_that_is_cut_under_every_strategy_is_an_error_or_was_read_whole() {
         {
             continue;
         }
-        let need = Need {
-            form: if strategy == Strategy::PrivateMap {
-                Form::Patched
-            } else {
-                Form::Shared
-            },
-            ..Need::default()
-        };
+        let need = Need::new().form(if strategy == Strategy::PrivateMap {
+            Form::Patched
+        } else {
+            Form::Shared
+        });
         let file = pages(64);
         let loaded = load_as(
             strategy,
@@ -193,10 +187,7 @@ fn what_one_thread_patches_another_one_does_not_lose() {
     guard_mappings().unwrap();
     let file = pages(200);
     let len = 200 * page_size();
-    let need = Need {
-        form: Form::Patched,
-        ..Need::default()
-    };
+    let need = Need::new().form(Form::Patched);
     let mut loaded = load_as(Strategy::PrivateMap, &immutable(&file), 0..len as u64, need).unwrap();
     file.set_len(0).unwrap();
     let bytes = loaded.as_mut_slice().unwrap();

@@ -22,10 +22,7 @@ fn compare(original: &Path, copy: &Path) -> Vec<Strategy> {
     for range in parts {
         let expected = &bytes[range.start as usize..range.end as usize];
         for form in [Form::Shared, Form::Patched] {
-            let need = Need {
-                form,
-                ..Need::default()
-            };
+            let need = Need::new().form(form);
             for strategy in Strategy::ALL {
                 if (strategy, form) == (Strategy::SharedMap, Form::Patched) {
                     continue;

@@ -107,10 +107,7 @@ impl Engines {
 
     /// Loads the entry to be copied, and has wasmtime copy the code.
     pub(crate) fn copied(&self, kept: &Kept) -> Result<Loaded> {
-        let need = Need {
-            form: Form::Copied,
-            ..Need::default()
-        };
+        let need = Need::new().form(Form::Copied);
         let code = kept.entry.load(Check::AtOpen, need)?;
         // SAFETY: the bytes must be what wasmtime has serialized: invariant 1 of `Kept`.
         let module = unsafe { Module::deserialize(&self.usual, code.as_slice()) };
@@ -119,11 +116,7 @@ impl Engines {
 
     /// Maps the entry, and has wasmtime use the code where it is.
     pub(crate) fn mapped(&self, kept: &Kept, check: Check) -> Result<Loaded> {
-        let need = Need {
-            form: Form::Patched,
-            touch: Touch::Part,
-            ..Need::default()
-        };
+        let need = Need::new().form(Form::Patched).touch(Touch::Part);
         let mut code = kept.entry.load(check, need)?;
         let strategy = code.loaded().strategy();
         ensure!(

@@ -58,10 +58,7 @@ impl OneEntry {
 }
 
 fn cache(directory: &Path, check: Check) -> Result<CodeCache> {
-    let options = CodeCacheOptions {
-        check,
-        ..CodeCacheOptions::default()
-    };
+    let options = CodeCacheOptions::new().check(check);
     #[allow(unsafe_code)] // The promise that a mapped cache asks for.
     // SAFETY: the directory is this benchmark's own, and nothing writes to an entry's file after it was stored.
     Ok(unsafe { CodeCache::open_mapped(directory, options) }?)

@@ -85,6 +85,7 @@ pub struct CodeCache {
 
 /// How a [`CodeCache`] is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CodeCacheOptions {
     /// The most bytes that all entries together have; what was not used for longest goes first.
     pub limit: u64,
@@ -102,8 +103,30 @@ impl Default for CodeCacheOptions {
     }
 }
 
+impl CodeCacheOptions {
+    /// At most 1 GiB, checked at open.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The most bytes that all entries together have.
+    #[must_use]
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// When the content of an entry is compared with what was stored.
+    #[must_use]
+    pub fn check(mut self, check: Check) -> Self {
+        self.check = check;
+        self
+    }
+}
+
 /// When the content of an entry is compared with what was stored. Its header and key always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Check {
     /// All of it, before [`CodeCache::load`] returns, which brings all of it into memory. So it is loaded as
     /// what the caller touches all of, whatever the need says of that.
@@ -171,6 +194,7 @@ impl fmt::Display for Miss {
 
 /// What was removed to keep a [`CodeCache`] within its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Evicted {
     /// Entries.
     pub entries: usize,

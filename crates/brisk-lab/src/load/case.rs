@@ -195,20 +195,21 @@ pub struct Case {
 impl Case {
     /// What a program would say of it.
     pub fn need(&self) -> Need {
-        Need {
-            touch: match self.touched {
-                Touched { percent: 100, .. } => Touch::All,
-                Touched { random: false, .. } => Touch::Part,
-                Touched { percent: ..5, .. } => Touch::Few,
-                Touched { random: true, .. } => Touch::Random,
-            },
-            form: match self.form {
-                Shape::Shared => Form::Shared,
-                Shape::Patched => Form::Patched,
-                Shape::Copied => Form::Copied,
-            },
-            processes: self.processes,
-        }
+        let touch = match self.touched {
+            Touched { percent: 100, .. } => Touch::All,
+            Touched { random: false, .. } => Touch::Part,
+            Touched { percent: ..5, .. } => Touch::Few,
+            Touched { random: true, .. } => Touch::Random,
+        };
+        let form = match self.form {
+            Shape::Shared => Form::Shared,
+            Shape::Patched => Form::Patched,
+            Shape::Copied => Form::Copied,
+        };
+        Need::new()
+            .touch(touch)
+            .form(form)
+            .processes(self.processes)
     }
 
     /// What it has in common with those that it is measured in turns with.

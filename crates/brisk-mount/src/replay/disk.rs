@@ -37,12 +37,11 @@ impl DiskCharge {
     /// What a disk is taken to charge: what is given, else what was measured, else what its kind does.
     pub(super) fn charge(self, measured: Option<Charge>, kind: Charge) -> Charge {
         let known = measured.unwrap_or(kind);
-        Charge {
-            bytes_per_second: self.bytes_per_second.unwrap_or(known.bytes_per_second),
-            operations_per_second: self
-                .operations_per_second
+        Charge::new(
+            self.bytes_per_second.unwrap_or(known.bytes_per_second),
+            self.operations_per_second
                 .unwrap_or(known.operations_per_second),
-        }
+        )
     }
 }
 
@@ -78,13 +77,10 @@ impl Disk {
         let turning = device.and_then(|device| device.number("queue/rotational")) == Some(1);
         let (bytes, operations) = if turning { TURNING } else { STANDING };
         let number = |n| NonZeroU64::new(n).unwrap_or(NonZeroU64::MIN);
-        DiskReads {
-            charge: Charge {
-                bytes_per_second: number(bytes),
-                operations_per_second: number(operations),
-            },
-            largest: number(largest_advice_on(device)),
-        }
+        DiskReads::new(
+            Charge::new(number(bytes), number(operations)),
+            number(largest_advice_on(device)),
+        )
     }
 }
 
@@ -149,10 +145,7 @@ fn text(charge: Charge) -> String {
 
 fn parse(text: &str) -> Option<Charge> {
     let (bytes, operations) = text.strip_prefix("bps=")?.split_once(",iops=")?;
-    Some(Charge {
-        bytes_per_second: bytes.parse().ok()?,
-        operations_per_second: operations.parse().ok()?,
-    })
+    Some(Charge::new(bytes.parse().ok()?, operations.parse().ok()?))
 }
 
 /// Opens a directory as a path only.
@@ -180,10 +173,7 @@ mod tests {
         let charges = MeasuredCharges { fd, path };
         assert_eq!(charges.get("254:0-100"), None);
         let number = |n| NonZeroU64::new(n).expect("not zero");
-        let charge = Charge {
-            bytes_per_second: number(200 << 20),
-            operations_per_second: number(2000),
-        };
+        let charge = Charge::new(number(200 << 20), number(2000));
         charges.keep("254:0-100", charge).expect("room");
         assert_eq!(charges.get("254:0-100"), Some(charge));
         for text in ["", "bps=1", "bps=0,iops=1", "bps=1,iops=x", "bps=1,iops=1,"] {
@@ -197,10 +187,7 @@ mod tests {
     #[test]
     fn what_is_given_comes_before_what_was_measured_and_that_before_the_kind() {
         let number = |n| NonZeroU64::new(n).expect("not zero");
-        let charge = |bytes, operations| Charge {
-            bytes_per_second: number(bytes),
-            operations_per_second: number(operations),
-        };
+        let charge = |bytes, operations| Charge::new(number(bytes), number(operations));
         let given = |bytes, operations| DiskCharge {
             bytes_per_second: NonZeroU64::new(bytes),
             operations_per_second: NonZeroU64::new(operations),

@@ -192,11 +192,9 @@ impl Replay {
     }
 
     fn replay(self, started: Instant) -> io::Result<Replayed> {
-        let options = PrefetchOptions {
-            threads: self.threads.get(),
-            budget: budget(self.budget),
-            race: self.race,
-        };
+        let options = PrefetchOptions::new(budget(self.budget))
+            .threads(self.threads.get())
+            .race(self.race);
         let (extents, left_out) = self.plan(options.budget);
         let charges: Vec<Charge> = (0u32..)
             .zip(self.profile.files())

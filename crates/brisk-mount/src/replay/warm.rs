@@ -23,11 +23,7 @@ use crate::error::{Action, Cause, Error, Result};
 ///
 /// `Io` if no thread can be started.
 pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchCounts> {
-    let options = PrefetchOptions {
-        threads: THREADS.get(),
-        budget: budget::budget(budget),
-        race: false,
-    };
+    let options = PrefetchOptions::new(budget::budget(budget)).threads(THREADS.get());
     // Whole files have no gaps to be read over, so the charge decides nothing.
     let reads = Disk::NONE.reads();
     let ranges = (0u32..).zip(&files).map(|(file, (_, len))| Extent {
