@@ -4,6 +4,7 @@
 //! [`Profile`](crate::profile::Profile) says. A [`HotPack`] reads them back.
 //! `docs/hot-pack-format.md` describes the format.
 
+mod audit;
 #[cfg_attr(
     not(test),
     deny(
@@ -17,6 +18,7 @@ pub(crate) mod format;
 pub(crate) mod reader;
 pub(crate) mod writer;
 
+pub use audit::{Audit, Audited, AuditedFile};
 pub use reader::{FrameReader, HotChecked, HotFile, HotFrame, HotLookUp, HotPack};
 pub use writer::{HotPackWriter, HotSummary, Prefer};
 

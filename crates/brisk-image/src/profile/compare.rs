@@ -29,7 +29,7 @@ pub struct PagesOfBoth {
 }
 
 impl PagesOfBoth {
-    pub(super) fn of(first: &PageSet, second: &PageSet) -> Self {
+    pub(crate) fn of(first: &PageSet, second: &PageSet) -> Self {
         let both = first.common_pages(second);
         Self {
             only_first: first.pages() - both,

@@ -3,7 +3,6 @@
 //! A [`ProfileBuilder`] records a [`Profile`]. An [`Origin`] is the tree or the image that a profile is
 //! compared with.
 
-pub(crate) mod audit;
 pub(crate) mod builder;
 pub(crate) mod compare;
 pub(crate) mod digests;
@@ -13,7 +12,6 @@ pub(crate) mod page_set;
 pub(crate) mod staleness;
 pub(crate) mod text;
 
-pub use audit::{Audit, Audited, AuditedFile};
 pub use builder::{Named, ProfileBuilder, Recorded, RootId};
 pub use compare::{PagesOfBoth, ProfileDifference};
 pub use origin::Origin;

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use brisk_image::Image;
-use brisk_image::profile::{Audit, Audited, AuditedFile, Profile};
+use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
+use brisk_image::profile::Profile;
 use brisk_mount::{
     BackgroundReplay, ErrorKind, Launch, LearnedPacks, Learning, NextLaunch, PlainLaunch,
     Readiness, Replay, Session, SessionFill, SessionImage, Trace, sessions, with_reasons,

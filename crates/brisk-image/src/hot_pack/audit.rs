@@ -1,4 +1,4 @@
-//! What of a hot pack a launch asked for, and what not.
+//! How much of a hot pack a launch asked for.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 
-use super::compare::PagesOfBoth;
-use super::page_set::PageSet;
-use super::{Asked, Profile};
-use crate::hot_pack::HotPack;
+use super::HotPack;
+use crate::profile::page_set::PageSet;
+use crate::profile::{Asked, PagesOfBoth, Profile};
 
 /// What a launch asked for, beside what a hot pack would have put into memory for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
