@@ -8,6 +8,9 @@ of directories ([`Image::read_dir`]) and the contents of files ([`Image::read`],
 image, and a [`TreeBuilder`] makes or changes one piece by piece. [`Extractor`] writes an image into a
 directory.
 
+Types that few programs name are in the modules [`codec`], [`contents`], [`inode`], [`listing`], [`rules`], [`usage`],
+[`summary`] and [`compare`].
+
 Programs that start from an image need two modules more: a [`profile`] says which pages a launch asks
 for, and a [`hot_pack`] holds those pages.
 
@@ -29,7 +32,7 @@ assert_eq!(image.read("hello")?, b"hello, world");
 # }
 ```
 
-`Tree::from_directory(path, &TreeRules::default())` packs a directory instead.
+`Tree::from_directory(path, &TreeRules::default())` makes a tree of a directory.
 
 # Trust
 

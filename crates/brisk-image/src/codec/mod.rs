@@ -1,8 +1,8 @@
-//! The five compressors of SquashFS 4.0, and how they can be set.
-//!
-//! A block is compressed alone, and its decoded length is known from elsewhere, so both directions
-//! are one call on whole buffers. An encoder and a decoder keep the contexts of their library between
-//! calls. A thread has one of each. Cargo features choose the libraries.
+//! Details of the codecs: the branch filters of xz, and the options that an image records.
+
+// A block is compressed alone, and its decoded length is known from elsewhere, so both directions are
+// one call on whole buffers. An encoder and a decoder keep the contexts of their library between calls.
+// Each thread has its own. Cargo features choose the libraries.
 
 mod bcj;
 mod decode;
