@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::header::{self, BLOCK, Field, Format, TarHeader, more_sparse_pieces};
 use super::input::TarInput;
 use super::pax_records::PaxRecords;
-use super::sparse::{ContentsMap, PaxMap, Piece, SparseMap};
+use super::sparse::{ContentsMap, PaxMap, SparseMap, SparsePiece};
 use crate::error::{Error, Result, Unsupported};
 use crate::format::inode::encode_rdev;
 use crate::read::inode_reader::Device;
@@ -150,7 +150,7 @@ pub(super) enum TarKind {
 /// A piece of a file, and where it was kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment {
-    pub(super) piece: Piece,
+    pub(super) piece: SparsePiece,
     pub(super) at: u64,
 }
 
@@ -426,7 +426,7 @@ impl<I: TarInput> TarReader<I> {
         let map = records.sparse.map().map_err(|why| position.refuse(why))?;
         let Some((map, len)) = map else {
             // Without holes it is one piece.
-            let piece = Piece {
+            let piece = SparsePiece {
                 offset: 0,
                 len: size,
             };
@@ -504,7 +504,7 @@ impl<I: TarInput> TarReader<I> {
         &mut self,
         position: &TarPosition,
         len: u64,
-        pieces: Vec<Piece>,
+        pieces: Vec<SparsePiece>,
         stored: u64,
     ) -> Result<TarKind> {
         let padding = padded(position, stored)? - stored;

@@ -16,7 +16,7 @@ const MAX_LEN: u64 = 1 << 44;
 
 /// `len` bytes at `offset` that are not a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct SparsePiece {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
@@ -28,7 +28,7 @@ pub(super) struct Piece {
 /// 3. `end`, where the last of them ends, is at most [`MAX_LEN`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SparseMap {
-    pieces: Vec<Piece>,
+    pieces: Vec<SparsePiece>,
     end: u64,
     stored: u64,
 }
@@ -67,13 +67,13 @@ impl SparseMap {
                     "has more than {MAX_PIECES} pieces between holes; archive it without holes"
                 ));
             }
-            _ => self.pieces.push(Piece { offset, len }),
+            _ => self.pieces.push(SparsePiece { offset, len }),
         }
         Ok(())
     }
 
     /// The pieces of a file of `len` bytes, `stored` of which are in the archive.
-    pub(super) fn finish(self, len: u64, stored: u64) -> Result<Vec<Piece>, Fault> {
+    pub(super) fn finish(self, len: u64, stored: u64) -> Result<Vec<SparsePiece>, Fault> {
         if len < self.end || len > MAX_LEN {
             return Err(format!(
                 "is {len} bytes long with its holes, allowed is {} to {MAX_LEN}; archive it without holes",
