@@ -95,8 +95,8 @@ impl OutputFile {
         self.file.try_clone().map_err(error)
     }
 
-    /// Puts everything on the disk, and then the name: of an older file with this name either all
-    /// or nothing is left.
+    /// Puts all bytes on the disk, and then the name. At any time, either the whole older file has
+    /// this name or the whole new one.
     pub(crate) fn finish(self) -> Result<()> {
         let path = self.path.clone();
         self.finish_inner()
@@ -156,15 +156,15 @@ impl Output for OutputFile {
     }
 }
 
-/// Gives `file` the owner and the permissions of the file that it replaces: who could not read the old one
-/// is not to read the new one.
+/// Gives `file` the owner and the permissions of the file that it replaces, so that nobody can read
+/// the new one who could not read the old one.
 fn take_permissions(file: &File, replaced: &Metadata) -> io::Result<()> {
     let new = file.metadata()?;
     let mut mode = replaced.mode() & 0o777;
     let owner = (new.uid() != replaced.uid()).then(|| Uid::from_raw(replaced.uid()));
     let group = (new.gid() != replaced.gid()).then(|| Gid::from_raw(replaced.gid()));
     let is_given = |owner, group| fchown(file, owner, group).is_ok();
-    // Whoever may not give it away keeps it.
+    // A user who may not give it away keeps it.
     if (owner, group) != (None, None) && !is_given(owner, group) && !is_given(None, group) {
         // Another group may what all may.
         mode = mode & !0o070 | (mode & 0o007) << 3;

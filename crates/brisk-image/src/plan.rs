@@ -1,7 +1,7 @@
-//! What a writer is to do with the contents of files: a plain value, and how it is made.
+//! What a writer does with the contents of files, as a plain value.
 //!
-//! Nothing here knows an image format. A writer takes the placements in their order, and keeps
-//! what they ask for with the means that its format has.
+//! Nothing here knows an image format. A writer takes the placements in order, and does what they
+//! say with the means of its format.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ pub(crate) struct PlanFile<'a> {
     pub file: usize,
 }
 
-/// What a person says about order and storage: patterns with the syntax of `.gitignore`.
+/// Rules for the order and the storage of files: patterns with the syntax of `.gitignore`.
 #[derive(Debug, Clone, Default)]
 pub struct PlanRules {
     order: Vec<String>,
@@ -71,8 +71,8 @@ impl PlanRules {
         Ok(rules)
     }
 
-    /// The patterns of an order file: one on each line; empty lines, and lines that start with
-    /// `#`, say nothing.
+    /// The patterns of an order file, one on each line. Empty lines and lines that start with `#`
+    /// do not count.
     pub fn parse_order(text: &str) -> Vec<String> {
         text.lines()
             .map(str::trim_end)

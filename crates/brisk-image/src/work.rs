@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// How long work is done: on how many threads, who is told of its progress, and whether it goes on.
+/// How work is done: on how many threads, which callback hears of its progress, and whether it goes
+/// on.
 ///
-/// The work reports from any of its threads, so the callback must allow several calls at once. It
-/// returns [`ControlFlow::Break`] to cancel: the work then ends with an error of the kind
-/// [`Cancelled`](crate::ErrorKind::Cancelled). Until all threads have noticed, the callback may be
-/// called again.
+/// Any thread of the work may call the callback, also several at once. If the callback returns
+/// [`ControlFlow::Break`], the work ends with an error of the kind
+/// [`Cancelled`](crate::ErrorKind::Cancelled). Threads that have not noticed yet may still call it.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -40,7 +40,7 @@ pub struct Work {
 type Callback = dyn Fn(u64) -> ControlFlow<()> + Send + Sync;
 
 impl Work {
-    /// On all processors, and nobody is told.
+    /// On all processors, without a callback.
     pub fn new() -> Self {
         Self::default()
     }
@@ -54,7 +54,7 @@ impl Work {
 
     /// Calls `progress` with the bytes of files that were dealt with since the last call.
     ///
-    /// The bytes are 0 where the work only asks whether to go on.
+    /// The bytes are 0 if the work only asks whether to go on.
     #[must_use]
     pub fn progress(
         mut self,

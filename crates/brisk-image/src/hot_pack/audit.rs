@@ -10,7 +10,7 @@ use super::HotPack;
 use crate::profile::page_set::PageSet;
 use crate::profile::{Asked, PagesOfBoth, Profile};
 
-/// What a launch asked for, beside what a hot pack would have put into memory for it.
+/// What a launch asked for, compared with what a hot pack would have put into memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Audit {
@@ -18,12 +18,12 @@ pub struct Audit {
     pub pages: Audited,
     /// Look-ups of names.
     pub look_ups: Audited,
-    /// The files of which something is useless or was missed: those with most useless pages first,
-    /// of equals those with most missed ones.
+    /// The files with useless or missed pages. Those with the most useless pages come first; of
+    /// equals, those with the most missed ones.
     pub files: Vec<AuditedFile>,
 }
 
-/// How much of something a launch asked for, and a hot pack has.
+/// Counts of one kind of thing that a launch asked for or a hot pack has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Audited {
@@ -85,8 +85,8 @@ impl Audited {
 }
 
 impl Profile {
-    /// Compares what this launch asked for of its root `root` with what `pack` has. Files are the same
-    /// if their paths are.
+    /// Compares what this launch asked for in its root `root` with what `pack` has. Files are the
+    /// same if their paths are.
     pub fn audit(&self, root: u32, pack: &HotPack) -> Audit {
         let mut files: BTreeMap<&Path, (PageSet, PageSet)> = BTreeMap::new();
         for (file, pages) in self.files.iter().zip(self.page_sets()) {

@@ -1,4 +1,4 @@
-//! Reading hot packs: the table at once, the frames in any order from any thread.
+//! Reading hot packs: the table when a pack is opened, the frames in any order from any thread.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -24,8 +24,8 @@ use crate::read::limits::Limits;
 use crate::read::sections::Section;
 use crate::work::Work;
 
-/// The pages that a launch asks for, in about the order in which it does, with its look-ups: beside the
-/// tree or image that they were taken from, or behind the image.
+/// The pages that a launch asks for, in about that order, with its look-ups. A pack is a file
+/// beside its tree or image, or a section behind the image.
 ///
 /// Opening reads the table. A clone is another handle on the same pack and costs one reference
 /// count.
@@ -91,7 +91,7 @@ pub struct FrameReader {
     decoded: AlignedBuf,
 }
 
-/// What checking a hot pack against the files it was made of dealt with.
+/// What [`HotPack::verify`] compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct HotChecked {
@@ -129,8 +129,8 @@ impl ReadAt for SectionSource {
 impl Image {
     /// The hot pack behind the image, if there is one.
     ///
-    /// Reads the table of the pack and not its data, so the digest of the section is not checked;
-    /// each frame has a checksum of its own.
+    /// This reads the table of the pack and not its data, so it does not check the digest of the
+    /// section. Each frame has a checksum of its own.
     ///
     /// # Errors
     ///
@@ -180,11 +180,12 @@ impl Image {
         }
     }
 
-    /// What a hot pack knows this image by: a digest of the superblock and of all tables.
+    /// A digest of the superblock and of all tables, by which a hot pack knows the image that it
+    /// was made of.
     ///
-    /// Contents that change the stored length of a block change it, as any change of names, times
-    /// and modes does. What it cannot tell apart are images whose data have the same stored lengths
-    /// and whose files have the same times.
+    /// It changes with names, times and modes, and with contents that change the stored length of a
+    /// block. Two images whose blocks have the same stored lengths and whose files have the same
+    /// times have one identity.
     ///
     /// # Errors
     ///
@@ -364,7 +365,8 @@ impl HotPack {
         self.table().frames.len()
     }
 
-    /// The frame with this number; they follow each other in about the order in which the launch asks.
+    /// The frame with this number. Frames follow each other in about the order in which the launch
+    /// asks.
     pub fn frame(&self, number: usize) -> Option<HotFrame> {
         let frame = self.table().frames.get(number)?;
         Some(HotFrame {
@@ -374,8 +376,9 @@ impl HotPack {
         })
     }
 
-    /// Reads the stored bytes of several frames at once into `out`, whatever that held: a window for
-    /// [`FrameReader::decode`]. Its first byte is the first of the first frame.
+    /// Reads the stored bytes of several frames at once into `out`, as a window for
+    /// [`FrameReader::decode`]. What `out` held is gone. Its first byte is the first of the first
+    /// frame.
     ///
     /// # Errors
     ///
@@ -407,9 +410,8 @@ impl HotPack {
         }
     }
 
-    /// Which files can be served for those of `origin`, as far as can be told without reading them:
-    /// all or none of an image, and those of a directory that have the same length, times and inode
-    /// number.
+    /// Which files are still those of `origin`, as far as brisk can tell without reading them: all
+    /// or none of an image; in a directory, those with the same length, times and inode number.
     pub fn current_files(&self, origin: &Origin) -> Result<Vec<bool>> {
         if let Some(image) = origin.as_image() {
             let same = self.is_of(image)?;
@@ -566,8 +568,8 @@ impl HotFile<'_> {
 }
 
 impl FrameReader {
-    /// Reads and decodes the frame with this number: its ranges, in order, each with its bytes,
-    /// of which only those of the last page of a file may be fewer than whole pages.
+    /// Reads and decodes the frame with this number. It returns the frame's ranges in order, each
+    /// with its bytes. Only the last page of a file may be short.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ const TABLE_LEVEL: u8 = 19;
 /// Bytes of the first frame, at most: the launch waits for all of it.
 const FIRST_FRAME: u64 = 128 << 10;
 
-/// What a hot pack is made for.
+/// The disks that a hot pack is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Prefer {
@@ -95,7 +95,7 @@ pub struct HotPackWriter {
     digests: bool,
 }
 
-/// What a hot pack holds, and what of the profile it does not.
+/// What a hot pack holds, and what it lacks of the profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HotSummary {
@@ -173,7 +173,7 @@ impl HotPackWriter {
         Self::default()
     }
 
-    /// What it is made for.
+    /// Which disks the pack is made for.
     #[must_use]
     pub fn prefer(mut self, prefer: Prefer) -> Self {
         self.prefer = prefer;
@@ -198,27 +198,28 @@ impl HotPackWriter {
         self
     }
 
-    /// Bytes that a frame decodes to, at most: 4 KiB to 1 MiB, in whole pages. 128 KiB for speed, and 1 MiB
-    /// for size. The first frames are of 128 KiB at most: a frame has no more bytes than those before it.
+    /// The most bytes that a frame decodes to: 4 KiB to 1 MiB, in whole pages. The default is 128
+    /// KiB for speed and 1 MiB for size. The first frames have at most 128 KiB, and no frame has
+    /// more bytes than all before it.
     #[must_use]
     pub fn frame_size(mut self, bytes: usize) -> Self {
         self.frame = Some(bytes);
         self
     }
 
-    /// Whether all of each file is read, to compare it with the digest in the profile and to put
-    /// its own into the pack. Yes. If not, files of the same length are taken for the same, and what
-    /// the profile does not know is zeros.
+    /// Whether to read all of each file, compare it with the digest in the profile, and put its
+    /// digest into the pack. The default is yes. If not, a file of the same length counts as the
+    /// same, and a digest that the profile lacks is zeros in the pack.
     #[must_use]
     pub fn digests(mut self, digests: bool) -> Self {
         self.digests = digests;
         self
     }
 
-    /// Writes the hot pack of what `profile` asks for of `origin` to a new file at `path`, which
-    /// replaces a file of that name when it is complete.
+    /// Writes the pages of `origin` that `profile` asks for, as a hot pack in a new file at `path`.
+    /// It replaces a file of that name when it is complete.
     ///
-    /// Files that are not what they were when the profile was recorded are left out, and counted.
+    /// It leaves out files that have changed since the profile was recorded, and counts them.
     ///
     /// # Errors
     ///

@@ -27,8 +27,8 @@ const NEAR: u64 = 64;
 
 /// Records what a launch asks for, from many threads at once.
 ///
-/// Files and directories are named by the numbers that the caller has for them, such as inode
-/// numbers; their paths are asked for once, by [`ProfileBuilder::finish`].
+/// The caller names files and directories by numbers, such as inode numbers.
+/// [`ProfileBuilder::finish`] asks once for their paths.
 #[derive(Debug)]
 pub struct ProfileBuilder {
     log: Mutex<Log>,
@@ -77,7 +77,7 @@ impl Named {
     }
 }
 
-/// What came of a recording.
+/// The result of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recorded {
@@ -125,8 +125,8 @@ impl ProfileBuilder {
         Self::default()
     }
 
-    /// The same, with room for so many requests, of 48 bytes each, and bytes of names. What comes
-    /// when it is full is counted and left out.
+    /// A recording with room for so many requests, of 48 bytes each, and so many bytes of names. A
+    /// full recording counts further requests and leaves them out.
     pub fn bounded(requests: usize, names: usize) -> Self {
         Self {
             log: Mutex::default(),
@@ -140,7 +140,7 @@ impl ProfileBuilder {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds something that files are read from: its absolute path, as the program sees it.
+    /// Adds a root that files are read from, by its absolute path as the program sees it.
     pub fn add_root(&self, path: impl Into<PathBuf>, kind: RootKind) -> RootId {
         let roots = &mut self.log().roots;
         let path = path.into();
@@ -149,9 +149,10 @@ impl ProfileBuilder {
         RootId(u32::try_from(roots.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// `len` bytes from `offset` of the file `id` were asked for, `at` after the start.
+    /// Records that the launch asked for `len` bytes from `offset` of the file `id`, `at` after the
+    /// start.
     ///
-    /// One lock and, for a range that continues the one before, no memory.
+    /// This takes one lock, and no memory if the range continues the one before.
     pub fn range(&self, root: RootId, id: u64, offset: u64, len: u64, at: Duration) {
         if len == 0 {
             return;
@@ -184,8 +185,8 @@ impl ProfileBuilder {
         log.push(event, self.most_events);
     }
 
-    /// `name` was looked up in the directory `id`, `at` after the start. False if there was no room
-    /// for it.
+    /// Records that the launch looked up `name` in the directory `id`, `at` after the start.
+    /// Returns false if there is no room for it.
     pub fn look_up(&self, root: RootId, id: u64, name: &OsStr, found: bool, at: Duration) -> bool {
         let mut log = self.log();
         let start = log.names.len();
@@ -211,15 +212,15 @@ impl ProfileBuilder {
         true
     }
 
-    /// The profile of what was recorded. `name` is asked once for each file and directory; what it
-    /// does not know any more is left out.
+    /// Makes the profile of the recording. It calls `name` once for each file and directory, and
+    /// leaves out those that `name` does not know any more.
     ///
-    /// A page is where it was first asked for. Ranges that continue each other become one as long
-    /// as no page passes more than 64 of others.
+    /// A page stands where the launch first asked for it. Ranges that continue each other become
+    /// one, unless a page would pass more than 64 others.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if what `name` tells cannot be in a profile.
+    /// `Corrupt` if a profile cannot hold what `name` returns.
     pub fn finish(
         self,
         command: Vec<OsString>,

@@ -40,10 +40,10 @@ impl PagesOfBoth {
 }
 
 impl Profile {
-    /// What only `self`, only `other`, and both ask for.
+    /// Counts what only this profile, only `other`, and both ask for.
     ///
-    /// Files are the same if root and path are; if each profile has one root, those count as the
-    /// same wherever they were.
+    /// Files are the same if their roots and paths are. If each profile has one root, the two count
+    /// as the same root.
     pub fn compare(&self, other: &Self) -> ProfileDifference {
         let one_root = self.roots.len() == 1 && other.roots.len() == 1;
         let sets = |profile: &Self| -> BTreeMap<(PathBuf, PathBuf), PageSet> {

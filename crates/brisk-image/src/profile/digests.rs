@@ -7,9 +7,9 @@ use crate::ordered;
 use crate::work::Work;
 
 impl Profile {
-    /// Adds the digests of the files of the root `root` as they are in `origin`, reading all of each.
-    /// Returns how many files are left without one: they cannot be read, or
-    /// are not as long as they were.
+    /// Reads the files of the root `root` in `origin`, and adds their digests. Returns how many
+    /// files have none: those that it cannot read, and those with another length than in the
+    /// profile.
     ///
     /// # Errors
     ///

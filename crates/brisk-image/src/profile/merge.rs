@@ -51,8 +51,8 @@ impl Profile {
     /// do, each in the order of the median time at which runs first ask for it.
     ///
     /// Ranges are split where the number of runs or the time changes, so both are exact for each
-    /// page; what follows each other at one time in as many runs is one range. Of an even number
-    /// of times the median is the lower of the two in the middle. The command, and when the
+    /// page. Neighbouring pages with the same time and number of runs are one range. The median of
+    /// an even number of times is the lower of the two in the middle. The command, and when the
     /// recording was cut, are those of the first profile.
     ///
     /// # Errors
@@ -89,8 +89,8 @@ impl Profile {
         Ok(merged)
     }
 
-    /// As [`Profile::merge`], of runs between which files may have changed: what was asked of such a file
-    /// is left out. Also returns how many files that are.
+    /// As [`Profile::merge`], for runs between which files may have changed. It leaves such files
+    /// out, and also returns how many they are.
     ///
     /// # Errors
     ///
@@ -144,8 +144,8 @@ impl Profile {
         });
     }
 
-    /// This profile and one run more, of which only what `self` has not was recorded, as the rest
-    /// was there before it was asked for: `missed` is behind what `self` has.
+    /// Adds one run more, whose recording has only what this profile lacks, because the rest was in
+    /// memory before the launch asked for it. `missed` then comes behind what this profile has.
     ///
     /// # Errors
     ///

@@ -136,7 +136,7 @@ pub struct ProfileDirectory {
     pub path: PathBuf,
 }
 
-/// Something that was asked for.
+/// A step of a launch: something that it asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Step {
@@ -176,7 +176,7 @@ impl PageRange {
         self.first + self.count
     }
 
-    /// The bytes of the range that a file of `len` bytes has: only its last page may be short.
+    /// Bytes of the range in a file of `len` bytes, whose last page may be short.
     pub fn bytes_of(&self, len: u64) -> u64 {
         let end = self.end().saturating_mul(PAGE).min(len);
         end.saturating_sub(self.first.saturating_mul(PAGE))
@@ -219,7 +219,7 @@ impl Profile {
         &self.brisk
     }
 
-    /// The command that was started, with its arguments; of several profiles, that of the first.
+    /// The command that was started, with its arguments. A merged profile has that of the first.
     pub fn command(&self) -> &[OsString] {
         &self.command
     }
@@ -254,8 +254,8 @@ impl Profile {
         &self.steps
     }
 
-    /// The path of a file for people: within its tree, with the tree's own before it where there are
-    /// several.
+    /// The path of a file for people: within its tree, or with the path of the tree before it if
+    /// there are several trees.
     pub fn shown_path(&self, file: &ProfileFile) -> PathBuf {
         let root = usize::try_from(file.root).ok();
         match root.and_then(|root| self.roots.get(root)) {
@@ -321,11 +321,11 @@ impl Profile {
         sets
     }
 
-    /// The same profile, of which the root with this number was seen at `path`.
+    /// The same profile, with the root of this number at `path`.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if another root has this path, or none can have it.
+    /// `Corrupt` if another root has this path, or if no root can have it.
     pub fn moved(mut self, root: u32, path: impl Into<PathBuf>) -> Result<Self> {
         if let Some(root) = self.roots.get_mut(root as usize) {
             root.path = path.into();

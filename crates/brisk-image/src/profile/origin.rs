@@ -20,9 +20,9 @@ use crate::read::inode_reader::{InodeKind, InodeRef};
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
 
-/// Where the files of a profile are looked for: a directory or an image.
+/// A directory or an image in which brisk looks for the files of a profile.
 ///
-/// Symbolic links are followed neither at the end of a path nor on the way, as in an image.
+/// No symbolic link is followed, neither at the end of a path nor on the way.
 #[derive(Debug)]
 pub struct Origin(Kind);
 
@@ -244,9 +244,9 @@ impl Origin {
         }
     }
 
-    /// `profile` with a root of its own for this origin, if that is within a root that is the system
-    /// and is no root itself: what of the profile is beneath it has paths in it then. Files and
-    /// directories keep their numbers.
+    /// Gives `profile` a root for this origin, if the origin lies in the system's root and is no
+    /// root yet. Files of the profile below the origin then have paths in it. Files and directories
+    /// keep their numbers.
     ///
     /// # Errors
     ///
@@ -295,13 +295,13 @@ impl Origin {
         Ok(Cow::Owned(narrowed))
     }
 
-    /// The number of the root of `profile`, which was [narrowed](Self::narrow), that this is: the one at the same path, the only one but
-    /// for the system, or else the one of whose files most are here with their length, the first of
-    /// equals.
+    /// Finds the root of a [narrowed](Self::narrow) `profile` that this origin is, and returns its
+    /// number: the root at the same path, or the only root beside the system, or else the root with
+    /// the most files that are here with the same length. Of equals it is the first.
     ///
     /// # Errors
     ///
-    /// `Input` if the profile has no root but the system, and that is elsewhere.
+    /// `Input` if the system is the only root of the profile, and this origin is not in it.
     pub fn root_of(&self, profile: &Profile) -> Result<u32> {
         let place = self.place()?;
         let all = || (0u32..).zip(profile.roots());

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::ordered;
 use crate::work::Work;
 
-/// What a tree still has of what a profile asks for.
+/// How much of a profile a tree still has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Staleness {
@@ -23,7 +23,7 @@ pub struct Staleness {
     pub look_ups: u64,
 }
 
-/// How many pages are in files of which state.
+/// Pages, counted by the state of their files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct PagesByState {
@@ -61,12 +61,12 @@ impl Staleness {
 }
 
 impl Profile {
-    /// Compares the files of one root with those of `origin`, reading all of each file whose digest
-    /// the profile has.
+    /// Compares the files of one root with those of `origin`. It reads all of each file whose
+    /// digest the profile has.
     ///
     /// # Errors
     ///
-    /// `Io` for what cannot be read. What is not the same is no error.
+    /// `Io` for what cannot be read. A difference is no error.
     pub fn check(&self, origin: &Origin, work: &Work) -> Result<Staleness> {
         let profile = &*origin.narrow(self)?;
         let root = origin.root_of(profile)?;

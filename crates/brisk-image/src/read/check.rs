@@ -1,4 +1,4 @@
-//! Reading and decoding all that an image holds, to see that it can be.
+//! Checking an image by reading and decoding everything in it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -44,13 +44,12 @@ impl Image {
     /// Reads and decodes everything: each inode, listing, block and attribute, the table of inode
     /// numbers, and, with the feature `sections`, each section, whose digest must be right.
     ///
-    /// Each fault goes to `on_fault` as it is found, in the order of the tree, with the path of the
-    /// file in the image that it harms, where that is known. A damaged block does not end the
-    /// check; damaged metadata end the walk of the tree, and what hangs on no tree is still
-    /// checked.
+    /// Each fault goes to `on_fault` at once, in the order of the tree, with the path in the image
+    /// of the file that it harms, if that is known. A damaged block does not end the check. Damaged
+    /// metadata end the walk of the tree, and the check goes on with what belongs to no tree.
     ///
-    /// SquashFS has no checksums: what still decodes, such as a block stored raw, passes whatever
-    /// its bytes are.
+    /// SquashFS has no checksums, so a block that still decodes passes, and so does every block
+    /// that is stored raw.
     ///
     /// Each thread of `work` holds one decoded block.
     ///

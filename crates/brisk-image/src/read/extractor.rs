@@ -114,7 +114,7 @@ impl Extractor {
         Ok(self)
     }
 
-    /// Whether files belong to the users and groups that the image says, which only root can do.
+    /// Whether files get the users and groups of the image, which only root can give them.
     #[must_use]
     pub fn owners(mut self, yes: bool) -> Self {
         self.owners = yes;
@@ -128,8 +128,8 @@ impl Extractor {
         self
     }
 
-    /// Extracts `image` into the directory `target`, which is made if it is not there, and must be
-    /// empty.
+    /// Extracts `image` into the directory `target`. The directory must be empty; if it is not
+    /// there, the extractor makes it.
     ///
     /// After an error the target holds a part of the tree.
     ///

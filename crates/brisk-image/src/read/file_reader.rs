@@ -44,7 +44,7 @@ pub struct FileReader {
     contiguous: Option<u64>,
 }
 
-/// Some bytes of a file, decoded: a part of a block that the image's cache holds too, or zeros.
+/// Some decoded bytes of a file: a part of a block, which the image's cache holds too, or zeros.
 #[derive(Clone, Default)]
 pub struct Piece {
     len: usize,
@@ -63,7 +63,7 @@ impl Piece {
         self.len
     }
 
-    /// True for a piece of no bytes, which there is at the end of a file only.
+    /// True for a piece of no bytes. Only the end of a file gives one.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -84,7 +84,7 @@ impl std::fmt::Debug for Piece {
     }
 }
 
-/// How many bytes of a file are stored how.
+/// Bytes of a file, counted by how they are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredAs {
@@ -242,19 +242,19 @@ impl FileReader {
         Ok(n)
     }
 
-    /// The bytes at `offset`, at most `most` and at most to the end of the block that they are in,
-    /// without a copy where they have to be decoded.
+    /// The bytes at `offset`, at most `most`, and at most to the end of their block. Decoded bytes
+    /// are not copied.
     ///
-    /// The whole block is decoded, and kept in the image's cache. Of a block that is stored raw,
-    /// the piece alone is read, and not kept. Two threads that ask for the same block at once
+    /// This decodes the whole block, and keeps it in the image's cache. If the block is stored raw,
+    /// it reads only the piece, and keeps nothing. Two threads that ask for the same block at once
     /// decode it once.
     pub fn piece(&self, offset: u64, most: usize) -> Result<Piece> {
         self.read_piece(offset, most)
             .map_err(|e| self.image.name(e))
     }
 
-    /// The bytes of `range`, out of the decoded block that a `piece` at `offset` is a part of. None if
-    /// they are in another block, or if it was not decoded whole, as one that is stored raw.
+    /// The bytes of `range` from the decoded block that holds the `piece` at `offset`. None if they
+    /// are in another block, or if the block is stored raw and so was not decoded whole.
     pub fn piece_beside(&self, piece: &Piece, offset: u64, range: Range<u64>) -> Option<Piece> {
         let block_size = u64::from(self.image.block_size());
         let first = offset / block_size * block_size;
@@ -273,8 +273,8 @@ impl FileReader {
         })
     }
 
-    /// True if the block that `offset` is in is one of the file's own that is stored raw, so that
-    /// [`FileReader::piece`] reads no more than it is asked for.
+    /// True if the block at `offset` belongs to this file alone and is stored raw.
+    /// [`FileReader::piece`] then reads no more than it is asked for.
     pub fn is_raw_at(&self, offset: u64) -> bool {
         let i = usize::try_from(offset / u64::from(self.image.block_size()));
         let block = i.ok().and_then(|i| self.blocks.get(i));
@@ -289,10 +289,11 @@ impl FileReader {
 
     /// The whole file as a slice of the mapping.
     ///
-    /// None if the image is not [mapped](Image::open_mapped), or the file is not stored as it is in one piece.
+    /// None if the image is not [mapped](Image::open_mapped), or if the file is not stored raw in
+    /// one piece.
     ///
-    /// After [`guard_mappings`](brisk_io::guard_mappings), a page that cannot be had reads as zeros. Whoever borrows asks
-    /// [`Image::check_mapping`] after the last use.
+    /// After [`guard_mappings`](brisk_io::guard_mappings), a page that the system cannot give reads
+    /// as zeros. So call [`Image::check_mapping`] after the last use of the slice.
     pub fn as_slice(&self) -> Option<&[u8]> {
         let start = self.contiguous?;
         self.image
@@ -324,7 +325,7 @@ impl FileReader {
 
     /// Writes the bytes of `range` to `out`, decoding on `threads` threads.
     ///
-    /// The part of the range behind the end of the file is left out. At most four decoded blocks
+    /// It leaves out the part of the range behind the end of the file. At most four decoded blocks
     /// per thread exist at a time.
     ///
     /// # Errors

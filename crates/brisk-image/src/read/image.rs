@@ -96,7 +96,7 @@ impl Image {
     /// Opens the image in `file`, and maps it: files that are stored raw can be borrowed
     /// ([`FileReader::as_slice`](crate::FileReader::as_slice)), and reads cost no system call.
     ///
-    /// `path` is what errors call the file. That nobody changes it is the promise that an [`ImmutableFile`] is made with.
+    /// Errors call the file `path`. An [`ImmutableFile`] is the promise that nobody changes it.
     ///
     /// # Errors
     ///
@@ -114,13 +114,13 @@ impl Image {
         open().map_err(|e| e.with_path(path))
     }
 
-    /// Whether all that was read of a mapped image so far could be had, as
-    /// [`Mapping::check`](brisk_io::Mapping::check). Calls that copy ask this by themselves. An image that is not mapped
-    /// has nothing to check.
+    /// Checks that the system gave every page of a mapped image that was read so far, as
+    /// [`Mapping::check`](brisk_io::Mapping::check) does. Calls that copy check this themselves.
+    /// For an image that is not mapped, there is nothing to check.
     ///
     /// # Errors
     ///
-    /// `Io` if a page could not be had.
+    /// `Io` if the system did not give a page.
     pub fn check_mapping(&self) -> Result<()> {
         let checked = self.inner.stored.check_mapping();
         checked.map_err(|e| self.name(e))

@@ -343,8 +343,8 @@ impl TreeBuilder {
         Self::default()
     }
 
-    /// Keeps the contents that come from readers in a file without a name in `directory`; without,
-    /// in the directory for temporary files.
+    /// Keeps contents that come from readers in a file without a name in `directory`. The default
+    /// is the directory for temporary files.
     pub fn spool_in(&mut self, directory: impl Into<PathBuf>) -> &mut Self {
         self.files.spool_in(directory.into());
         self
@@ -380,9 +380,9 @@ impl TreeBuilder {
 
     /// Puts `entry` instead of what is at `path`.
     ///
-    /// What `entry` does not say stays as it was: permissions, owner, time and extended attributes.
-    /// So do the other names of what has several, which all lead to the new contents. A directory
-    /// that is replaced by a directory keeps what is in it.
+    /// Permissions, owner, time and extended attributes stay, unless `entry` sets them. Other hard
+    /// links lead to the new contents, too. A directory that replaces a directory keeps its
+    /// entries.
     ///
     /// # Errors
     ///
@@ -506,8 +506,8 @@ impl TreeBuilder {
         Ok(self)
     }
 
-    /// Takes away the name at `path`, and what it leads to if that has no other name. A directory
-    /// goes with all that is in it.
+    /// Removes the name `path`, and the file behind it if that has no other name. A directory goes
+    /// with everything in it.
     ///
     /// # Errors
     ///
@@ -519,7 +519,7 @@ impl TreeBuilder {
         Ok(self)
     }
 
-    /// Gives what is at `from` the name `to` in its place.
+    /// Renames `from` to `to`.
     ///
     /// # Errors
     ///
@@ -539,15 +539,14 @@ impl TreeBuilder {
         Ok(self)
     }
 
-    /// What is at `path`; none if nothing is, also where the path goes through what is no
-    /// directory.
+    /// The type of what is at `path`; none if nothing is there.
     pub fn file_type(&self, path: impl AsRef<Path>) -> Option<FileType> {
         let inode = self.find(path.as_ref()).ok()?;
         Some(self.inodes[inode].kind.file_type())
     }
 
-    /// All paths but that of the root, with what is there: each directory before what is in it,
-    /// names in the order of their bytes.
+    /// All paths except that of the root, each with its type. A directory comes before its entries,
+    /// and names are in the order of their bytes.
     ///
     /// ```
     /// use brisk_image::{TreeBuilder, TreeEntry};

@@ -19,7 +19,7 @@ use crate::work::Work;
 /// decoded whole and once.
 const CHUNK: usize = 1 << 20;
 
-/// What of a file need not be the same.
+/// An aspect of files that a comparison may ignore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Aspect {
@@ -33,11 +33,11 @@ pub enum Aspect {
     Xattrs,
 }
 
-/// One thing that is not the same in two trees.
+/// One difference between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Where, from the root of the trees; empty for the root itself.
+    /// The path from the root of the trees; empty for the root itself.
     pub path: PathBuf,
     /// What.
     pub change: Change,
@@ -122,15 +122,15 @@ pub enum Change {
 }
 
 impl Tree {
-    /// What makes `other` differ from `self`, but for `ignored`: each directory before what is in
-    /// it, names in the order of their bytes.
+    /// The differences of `other` from `self`, except in the aspects of `ignored`. A directory
+    /// comes before its entries, and names are in the order of their bytes.
     ///
     /// Each thread of `work` holds at most 1 MiB of each of two files at a time. The contents of a
     /// file with several names are compared once.
     ///
     /// # Errors
     ///
-    /// Those of reading either tree.
+    /// Any error of reading one of the trees.
     pub fn compare(
         &self,
         other: &Self,

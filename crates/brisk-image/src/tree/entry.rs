@@ -12,8 +12,8 @@ use crate::read::xattr_reader::Xattr;
 /// What a [`TreeBuilder`](crate::TreeBuilder) puts at a path: a file, a directory or another thing,
 /// with its attributes.
 ///
-/// What is not said is the same whoever packs and whenever: everything belongs to user and group 0
-/// and has the time 0. Files have the permissions 0644, directories 0755, symbolic links 0777,
+/// By default, an entry belongs to user and group 0 and has the time 0, so it does not depend on
+/// who packs it, or when. Files have the permissions 0644, directories 0755, symbolic links 0777,
 /// devices 0600, pipes and sockets 0644.
 #[must_use = "an entry is in no tree until it is added to one"]
 pub struct TreeEntry<'a> {
@@ -74,16 +74,15 @@ impl<'a> TreeEntry<'a> {
     /// A file with the bytes of `source`: an open [`File`](std::fs::File), or the
     /// [`FileReader`](crate::FileReader) of a file in another image.
     ///
-    /// They are read when the tree is packed, maybe more than once and from several threads, and
-    /// nothing is copied before. That the source has another length then is an error; its bytes
-    /// must be the same, too.
+    /// The writer reads them when it packs the tree, maybe more than once and from several threads.
+    /// Nothing is copied before. The bytes must stay the same; another length is an error.
     pub fn from_source(source: impl ReadAt + 'static) -> Self {
         Self::new(EntryKind::File(Contents::Source(Box::new(source))))
     }
 
     /// A file with the bytes that `reader` gives, to its end.
     ///
-    /// They are read when the entry is added to a tree, and kept in a temporary file; see
+    /// The builder reads them when it adds the entry, and keeps them in a temporary file; see
     /// [`TreeBuilder::spool_in`](crate::TreeBuilder::spool_in).
     ///
     /// ```
@@ -130,8 +129,8 @@ impl<'a> TreeEntry<'a> {
         Self::new(EntryKind::Socket)
     }
 
-    /// Whatever is there already: for [`TreeBuilder::replace`](crate::TreeBuilder::replace), where
-    /// only attributes change.
+    /// The thing that is there already, for a [`TreeBuilder::replace`](crate::TreeBuilder::replace)
+    /// that changes only attributes.
     pub fn unchanged() -> Self {
         Self::new(EntryKind::Unchanged)
     }

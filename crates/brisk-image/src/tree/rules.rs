@@ -1,4 +1,4 @@
-//! What of a tree is packed, and as what.
+//! Which files of a tree are packed, and with which attributes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,9 +12,10 @@ use crate::error::{Error, Result};
 use crate::format::xattr::split_name;
 use crate::patterns::patterns;
 
-/// What of a tree is packed, and what its owners, permissions, times and attributes become.
+/// Which files of a tree are packed, and which owners, permissions, times and extended attributes
+/// they get.
 ///
-/// Patterns have the syntax of `.gitignore`; paths are taken from the root of the tree.
+/// Patterns have the syntax of `.gitignore`. Paths start at the root of the tree.
 #[derive(Debug, Clone)]
 pub struct TreeRules {
     exclude: Gitignore,
@@ -27,21 +28,21 @@ pub struct TreeRules {
     threads: usize,
 }
 
-/// Threads that list directories where nobody says how many: a small tree is listed in less time
-/// than it takes to start more.
+/// The most threads that list directories by default. Listing a small tree takes less time than
+/// starting more.
 const LISTING_THREADS: usize = 16;
 
-/// What modification times become.
+/// Which modification times files get.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Times {
-    /// What they are.
+    /// Their own.
     #[default]
     Keep,
-    /// What they are, but none later than this, in seconds since 1970: the meaning that
-    /// reproducible builds give to `SOURCE_DATE_EPOCH`.
+    /// Their own, or this one if that is earlier, in seconds since 1970. Reproducible builds give
+    /// `SOURCE_DATE_EPOCH` this meaning.
     AtMost(u32),
-    /// All this, in seconds since 1970.
+    /// This one, in seconds since 1970.
     All(u32),
 }
 
@@ -63,26 +64,26 @@ impl Default for TreeRules {
 }
 
 impl TreeRules {
-    /// Leaves out what matches one of `lines`; a line that starts with `!` takes back in.
+    /// Leaves out files that match one of `lines`. A line that starts with `!` takes files back in.
     pub fn exclude(mut self, lines: &[String]) -> Result<Self> {
         self.exclude = patterns(lines.iter().map(String::as_str))?;
         Ok(self)
     }
 
-    /// What matches `pattern` belongs to this user and group; later rules win.
+    /// Gives files that match `pattern` to this user and group. Later rules win.
     pub fn owner(mut self, pattern: &str, uid: Option<u32>, gid: Option<u32>) -> Result<Self> {
         self.owners.push((patterns([pattern])?, uid, gid));
         Ok(self)
     }
 
-    /// The permissions of what matches `pattern` are changed, after those of earlier rules.
+    /// Changes the permissions of files that match `pattern`, after earlier rules have.
     pub fn mode(mut self, pattern: &str, change: ModeChange) -> Result<Self> {
         self.modes.push((patterns([pattern])?, change));
         Ok(self)
     }
 
-    /// Keeps only extended attributes whose names match one of `include`, if it has any, and none
-    /// of `exclude`: patterns such as `user.*`.
+    /// Keeps only extended attributes whose names match a pattern of `include`, such as `user.*`,
+    /// and none of `exclude`. An empty `include` matches all.
     pub fn xattr_names(mut self, include: &[String], exclude: &[String]) -> Result<Self> {
         self.xattr_include = match include {
             [] => None,
@@ -106,8 +107,8 @@ impl TreeRules {
         self
     }
 
-    /// Threads that list directories, which change nothing else; without, one for each processor,
-    /// and at most 16.
+    /// Threads that list directories. The tree is the same with any number. The default is one for
+    /// each processor, at most 16.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
@@ -118,7 +119,7 @@ impl TreeRules {
         self.threads
     }
 
-    /// True if what is at `path` is left out, by itself or with a directory that it is in.
+    /// True if the rules leave out `path`, or a directory above it.
     pub fn leaves_out(&self, path: &Path, is_directory: bool) -> bool {
         let above = path
             .ancestors()

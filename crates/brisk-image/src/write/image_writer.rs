@@ -166,8 +166,8 @@ impl ImageWriter {
         self
     }
 
-    /// When the image says that it was made, in seconds since 1970; without, the newest
-    /// modification time in the tree.
+    /// The time at which the image says that it was made, in seconds since 1970. The default is the
+    /// newest modification time in the tree.
     #[must_use]
     pub fn time(mut self, seconds: u32) -> Self {
         self.time = Some(seconds);
@@ -188,7 +188,7 @@ impl ImageWriter {
         self
     }
 
-    /// What comes first, and what is stored raw.
+    /// Which files come first, and which are stored raw.
     #[must_use]
     pub fn rules(mut self, rules: PlanRules) -> Self {
         self.rules = rules;
@@ -209,11 +209,11 @@ impl ImageWriter {
         })
     }
 
-    /// A writer that writes as `image` was written, for a changed tree of it: with the options of
-    /// its [`Recipe`], if it has one, or else with its codec, block size and flags. The time of the
-    /// image and the directory that it belongs at stay the same.
+    /// A writer that writes a changed tree as `image` was written: with the options of its
+    /// [`Recipe`], or with its codec, block size and flags if it has none. The time of the image
+    /// and the directory that it belongs at stay the same.
     ///
-    /// A hot pack is not made again, as it needs the profile.
+    /// It makes no hot pack, because that needs the profile.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl ImageWriter {
         Ok(writer)
     }
 
-    /// What the image will be made by.
+    /// The recipe that the image will have.
     pub fn to_recipe(&self) -> Recipe {
         Recipe {
             brisk: env!("CARGO_PKG_VERSION").to_owned(),
@@ -253,8 +253,7 @@ impl ImageWriter {
         }
     }
 
-    /// Checks what can be checked without a tree: [`ImageWriter::write`] does, too, but a tree may
-    /// take long to list.
+    /// Checks the options. [`ImageWriter::write`] does so, too, but listing a tree may take long.
     ///
     /// # Errors
     ///
@@ -271,8 +270,8 @@ impl ImageWriter {
         }
     }
 
-    /// Writes `tree` to a new image at `path`, which replaces a file of that name when it is
-    /// complete; until then, and after an error, that file is as it was.
+    /// Writes `tree` to a new image at `path`. It replaces a file of that name when it is complete;
+    /// until then, and after an error, that file is as it was.
     ///
     /// # Errors
     ///
