@@ -17,7 +17,7 @@ struct State<I, R> {
     done: BTreeMap<usize, R>,
     /// Threads that wait for room in the window.
     idle: usize,
-    /// Set when the sink failed or a worker panicked: nobody starts another job.
+    /// Set when the sink failed or a worker panicked. No thread then starts another job.
     stop: bool,
 }
 
@@ -66,7 +66,7 @@ impl<I, R> Shared<I, R> {
     }
 }
 
-/// Stops everybody if its owner is unwound, so that nobody waits for a result that never comes.
+/// Stops all threads if its owner panics, so that none waits for a result that never comes.
 struct StopOnPanic<'a, I, R>(&'a Shared<I, R>);
 
 impl<I, R> Drop for StopOnPanic<'_, I, R> {

@@ -766,7 +766,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Reads `ranges`, one behind the other, to `out`, whatever that held.
+/// Replaces the contents of `out` by `ranges`, one behind the other.
 fn read_ranges(
     origin: &Origin,
     files: &[CurrentFile],

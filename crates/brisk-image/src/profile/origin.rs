@@ -297,7 +297,7 @@ impl Origin {
 
     /// Finds the root of a [narrowed](Self::narrow) `profile` that this origin is, and returns its
     /// number: the root at the same path, or the only root beside the system, or else the root with
-    /// the most files that are here with the same length. Of equals it is the first.
+    /// the most files that are here with the same length. If several have as many, it is the first.
     ///
     /// # Errors
     ///

@@ -135,7 +135,8 @@ impl StoredImage {
 
     /// Lends `use_it` `len` bytes of the image from `at`, borrowed from the mapping or read into `scratch`.
     ///
-    /// A page of the mapping that cannot be had reads as zeros, so whatever came of it is an error.
+    /// A page of the mapping that the system cannot give reads as zeros, so the result is then an
+    /// error.
     pub(crate) fn with_bytes<R>(
         &self,
         at: u64,
@@ -159,7 +160,7 @@ impl StoredImage {
         use_it(buf)
     }
 
-    /// Whether all that was borrowed from the mapping so far could be had.
+    /// Checks that the system gave all pages that were borrowed from the mapping so far.
     pub(crate) fn check_mapping(&self) -> Result<()> {
         match &self.source {
             Source::Mapped(mapping) => mapping.check().map_err(|e| Error::io("read the image", e)),
@@ -263,7 +264,7 @@ impl StoredImage {
         })
     }
 
-    /// Lends `use_it` a decoder and a buffer that nobody else uses.
+    /// Lends `use_it` a decoder and a buffer of its own.
     pub(crate) fn with_worker<R>(&self, use_it: impl FnOnce(&mut Worker) -> R) -> R {
         let idle = self
             .idle

@@ -20,7 +20,7 @@ use crate::read::xattr_reader::Xattr;
 /// in a small image can overlap.
 const MOST_XATTRS: u64 = 256 << 20;
 
-/// The attributes of a directory that nobody described.
+/// The attributes of a directory that the caller did not describe.
 const PLAIN_DIRECTORY: Attributes = Attributes {
     permissions: 0o755,
     uid: 0,

@@ -152,7 +152,8 @@ impl Queue {
     }
 }
 
-/// A thread that lists a directory; also one that panics is done with it, so that nobody waits.
+/// A thread that lists a directory. It counts as done even if it panics, so that no other thread
+/// waits for it.
 struct Busy<'a>(&'a Queue);
 
 impl Drop for Busy<'_> {
@@ -179,7 +180,7 @@ struct Found {
     /// From the root of the tree.
     path: PathBuf,
     stamp: Stamp,
-    /// Whether it may have other names, of which only the first counts.
+    /// Whether it may have other names. Only the first one counts.
     may_be_linked: bool,
     details: Result<Details>,
 }
@@ -401,7 +402,7 @@ impl<'a> Assembly<'a> {
     fn add(&mut self, found: Found, root: &Path) -> Result<(InodeId, Option<usize>)> {
         let key = (found.stamp.device, found.stamp.inode);
         if let Some(known) = self.linked.get(&key).filter(|_| found.may_be_linked) {
-            // What is said of any of its names is said of the file.
+            // A rule that matches any of its names applies to the file.
             let attributes = self.builder.attributes(*known);
             *attributes = self.rules.apply(&found.path, false, *attributes);
             return Ok((*known, None));

@@ -167,7 +167,7 @@ impl<'a> TreeEntry<'a> {
         self
     }
 
-    /// What is said, and what is not as `others` have it.
+    /// The attributes of this entry, and those of `others` for what it does not set.
     pub(super) fn attributes(&self, others: Attributes) -> Result<Attributes> {
         let permissions = self.permissions.unwrap_or(others.permissions);
         if permissions > 0o7777 {

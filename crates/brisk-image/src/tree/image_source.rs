@@ -47,7 +47,7 @@ impl Tree {
             };
             let id = match known.get(&inode.reference()) {
                 Some(&id) => {
-                    // What is said of any of its names is said of the file.
+                    // A rule that matches any of its names applies to the file.
                     let known = builder.attributes(id);
                     *known = rules.apply(&path, inode.is_dir(), *known);
                     id

@@ -1,4 +1,4 @@
-//! What of a tree SquashFS cannot store, counted so that a person is told once.
+//! What SquashFS cannot store of a tree, counted so that there is one warning for each kind.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use crate::output::Output;
 /// Zeros that padding is written from.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// An image that is written into somebody's stream, from where the stream is.
+/// An image that is written into a stream of the caller, from the current position of the stream.
 pub(crate) struct StreamOutput<W> {
     stream: W,
     /// Where in the stream the image starts.

@@ -9,8 +9,7 @@ use crate::error::{Error, Result, Unsupported};
 
 /// How to compress: a codec with its options.
 ///
-/// The fields hold what was asked for, checked or not: [`Compression::check`] says whether it can
-/// be done.
+/// The fields may hold any values. [`Compression::check`] says whether this build can do it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "codec", rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
@@ -53,8 +52,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// What `codec` compresses with if nothing else is asked for; what mksquashfs has as default,
-    /// too.
+    /// The default of `codec`, which is also that of mksquashfs.
     pub fn default_for(codec: Codec) -> Self {
         match codec {
             Codec::Gzip => Self::Gzip { level: 9 },
@@ -82,8 +80,8 @@ impl Compression {
         }
     }
 
-    /// The same at another level: the level of gzip and zstd, the level of the high compression
-    /// mode of lz4, the preset of xz.
+    /// The same at another level. This is the preset of xz, and the level of the high compression
+    /// mode of lz4.
     ///
     /// # Errors
     ///

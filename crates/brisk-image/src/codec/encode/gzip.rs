@@ -22,8 +22,8 @@ impl Encode for Encoder {
     }
 }
 
-/// The version of libdeflate. The library itself does not say it, but the header that it was compiled
-/// with does.
+/// The version of libdeflate, from the header that it was compiled with. The library itself does
+/// not say it.
 #[cfg(feature = "write")]
 pub(super) fn version() -> String {
     format!("libdeflate {}", env!("BRISK_LIBDEFLATE_VERSION"))

@@ -1,4 +1,4 @@
-//! Compressing blocks: how it is to be done, as a value, and what does it.
+//! Compressing blocks: [`Compression`] says how, and an [`Encoder`] does it.
 
 pub(crate) mod compression;
 #[cfg(feature = "gzip")]
@@ -46,9 +46,10 @@ impl Encoder {
         Self::new(&compression.for_metadata(), super::METADATA_BLOCK)
     }
 
-    /// Puts the compressed `input` in `out`, whatever that held.
+    /// Replaces the contents of `out` by the compressed `input`.
     ///
-    /// `false`, with an empty `out`, if it does not get smaller: it is to be stored as it is.
+    /// Returns `false`, and leaves `out` empty, if the input does not get smaller. It is then
+    /// stored as it is.
     pub(crate) fn encode(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         out.clear();
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -66,7 +67,8 @@ impl Encoder {
     /// Puts the compressed `input` at the start of `out`, and returns its length; what follows is
     /// unspecified.
     ///
-    /// `None` if it does not get smaller, or than `out` is long: it is to be stored as it is.
+    /// Returns `None` if the result is not smaller than the input, or does not fit into `out`. The
+    /// input is then stored as it is.
     pub(crate) fn encode_to(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         // The room is one byte less than the input, so the libraries stop as soon as a block does
         // not get smaller. A block of one byte never does.

@@ -76,7 +76,7 @@ impl Encoder {
 }
 
 impl Encode for Encoder {
-    /// Of equally long streams, the one without a filter wins, then the first in the order of
+    /// If streams are equally long, the one without a filter wins, then the first in the order of
     /// [`Bcj::ALL`].
     fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         let mut best = self.encode_with(None, input, out)?;
@@ -100,7 +100,7 @@ impl Encode for Encoder {
     }
 }
 
-/// The least dictionary that holds `len` bytes. A larger one finds nothing more, and costs memory
+/// The least dictionary that holds `len` bytes. A larger one finds nothing more, and takes memory
 /// that is cleared for each block.
 fn dict_for(len: usize) -> u32 {
     let len = u32::try_from(len).unwrap_or(u32::MAX).max(LEAST_DICT);

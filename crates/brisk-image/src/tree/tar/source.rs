@@ -361,7 +361,7 @@ impl<'a> Extracted<'a> {
                 }
                 let inode = match inodes[child] {
                     Some(inode) => {
-                        // What is said of any of its names is said of the file.
+                        // A rule that matches any of its names applies to the file.
                         let known = builder.attributes(inode);
                         *known = self.rules.apply(&path, is_directory, *known);
                         inode
