@@ -1,12 +1,12 @@
-//! What verbs answer.
+//! The answers of verbs.
 
 /// What a verb found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done, or it is so: exit code 0.
+    /// Done, or true: exit code 0.
     Yes,
-    /// It is not so, as when two images differ: exit code 1.
+    /// Not true, for example when two images differ: exit code 1.
     No,
-    /// A program was run, and exited with this.
+    /// The program that the verb ran exited with this code.
     Exited(u8),
 }

@@ -20,7 +20,7 @@ pub struct Brisk {
     pub verb: Verb,
 }
 
-/// What brisk can do.
+/// The verbs of brisk.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Packs a directory or a tar archive into an image.
@@ -33,7 +33,7 @@ pub enum Verb {
     Cat(verbs::cat::Args),
     /// Extracts an image, or a part of it, into a directory.
     Extract(verbs::extract::Args),
-    /// Shows how an image was made, and what takes its bytes.
+    /// Shows how an image was made, and what its bytes are used for.
     Info(verbs::info::Args),
     /// Compares an image with another one, or with a directory.
     Diff(verbs::diff::Args),
@@ -55,7 +55,7 @@ pub enum Verb {
     Auto(verbs::auto::Args),
     /// Mounts an image for all programs.
     Mount(verbs::mount::Args),
-    /// Shows sessions: what runs from images, and what serves it.
+    /// Lists sessions: the programs that run from images, and the processes that serve them.
     Stat(verbs::stat::Args),
     /// Unmounts an image, or ends its sessions.
     Umount(verbs::umount::Args),
@@ -64,7 +64,7 @@ pub enum Verb {
     /// brisk becomes the program brisk-lab, which is installed beside it. `brisk lab --help` lists what it measures.
     #[command(disable_help_flag = true)]
     Lab(LabArgs),
-    /// Shows what this system allows, and what to do about the rest.
+    /// Checks what this system allows, and says what to do about the rest.
     Doctor(verbs::doctor::Args),
     #[command(flatten)]
     Manual(Manual),

@@ -1,4 +1,4 @@
-//! What a disk does in a second, as options say it.
+//! The rates of a disk, as options give them.
 
 use std::fmt;
 use std::mem::discriminant;
@@ -10,12 +10,12 @@ use brisk_mount::DiskCharge;
 
 use crate::size::parse_size;
 
-/// What can be read from a disk in a second: `bps=SIZE` or `iops=N`, from 1.
+/// How much a disk reads in a second: `bps=SIZE` or `iops=N`, at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// So many bytes.
+    /// Bytes in a second.
     Bytes(u64),
-    /// So many operations.
+    /// Operations in a second.
     Operations(u64),
 }
 
@@ -68,7 +68,7 @@ pub fn parse_charge(text: &str) -> anyhow::Result<DiskCharge> {
     one_of_each_kind(&rates)?;
     let mut charge = DiskCharge::default();
     for rate in rates {
-        // A rate is from 1.
+        // A rate is at least 1.
         match rate {
             Rate::Bytes(number) => charge.bytes_per_second = NonZeroU64::new(number),
             Rate::Operations(number) => charge.operations_per_second = NonZeroU64::new(number),

@@ -1,4 +1,4 @@
-//! Options of the verbs that make hot packs, and what they say about one.
+//! Options of the verbs that make hot packs, and the line that they print about one.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use indicatif::BinaryBytes;
 use crate::messages::count;
 use crate::verbs::profile::open;
 
-/// What a hot pack is made for.
+/// The kind of disk that a hot pack is made for.
 #[derive(Debug, clap::Args)]
 pub struct PreferArg {
     /// Makes the hot pack for fast disks (speed, with lz4), or for slow disks and small downloads (size, with zstd).
@@ -25,12 +25,12 @@ pub struct PreferArg {
     pub prefer: Prefer,
 }
 
-/// The hot pack behind an image that is written.
+/// The options for a hot pack behind a new image.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Hot pack")]
 pub struct BehindArgs {
-    /// Puts a hot pack behind the image: the pages that this profile asks for, once more, in about the order of the
-    /// launch.
+    /// Puts a hot pack behind the image: a second copy of the pages that this profile asks for, in about the
+    /// order of the launch.
     #[arg(long, value_name = "PROFILE")]
     profile: Option<PathBuf>,
 
@@ -39,7 +39,7 @@ pub struct BehindArgs {
 }
 
 impl BehindArgs {
-    /// `writer`, with the hot pack that is asked for.
+    /// `writer`, with the hot pack that the options ask for.
     pub fn apply(&self, writer: ImageWriter) -> anyhow::Result<ImageWriter> {
         Ok(match &self.profile {
             Some(path) => writer.hot_pack(open(path)?, self.prefer.prefer),

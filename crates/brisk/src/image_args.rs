@@ -22,7 +22,7 @@ impl ImageArgs {
     }
 }
 
-/// Opens the image at `path`, which starts at this byte of its file, or is found by itself.
+/// Opens the image at `path`. It starts at byte `offset` of the file. Without `offset`, brisk finds it.
 pub fn open_image(path: &Path, offset: Option<u64>) -> anyhow::Result<Image> {
     let mut options = OpenOptions::new();
     if let Some(bytes) = offset {

@@ -1,4 +1,4 @@
-//! What is the same in all JSON that brisk prints.
+//! The parts that all JSON of brisk has in common.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde::Serialize;
 
-/// A name as JSON can hold it, and its bytes in hexadecimal if that is not the name itself.
+/// A name as JSON can hold it. If the name is not UTF-8, the second value has its bytes in hexadecimal.
 pub fn name(name: &(impl AsRef<OsStr> + ?Sized)) -> (Cow<'_, str>, Option<String>) {
     let name = name.as_ref();
     match name.to_str() {

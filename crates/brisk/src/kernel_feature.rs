@@ -1,4 +1,4 @@
-//! What a kernel must have to read an image, and which release brought it.
+//! What a kernel must be able to do to read an image, and which release of Linux added it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use brisk_image::codec::Bcj;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion(u16, u16, u16);
 
-/// Takes what `uname -r` prints, too: `6.1.0-26-amd64` is 6.1.
+/// Also accepts what `uname -r` prints: `6.1.0-26-amd64` is 6.1.
 impl FromStr for KernelVersion {
     type Err = anyhow::Error;
 
@@ -42,10 +42,10 @@ impl fmt::Display for KernelVersion {
 /// SquashFS 4.0 itself, with gzip.
 const SQUASHFS: KernelVersion = KernelVersion(2, 6, 29);
 
-/// Extended attributes; kernels before leave them out.
+/// Extended attributes. Older kernels do not show them.
 const XATTRS: KernelVersion = KernelVersion(2, 6, 35);
 
-/// The codecs, those that compress best first.
+/// The codecs, in the order of how well they compress.
 const CODECS: [(Codec, KernelVersion); 5] = [
     (Codec::Zstd, KernelVersion(4, 14, 0)),
     (Codec::Xz, KernelVersion(2, 6, 38)),
@@ -54,16 +54,16 @@ const CODECS: [(Codec, KernelVersion); 5] = [
     (Codec::Gzip, SQUASHFS),
 ];
 
-/// The branch filters that came later than xz itself.
+/// The branch filters that Linux got later than xz itself.
 const LATE_FILTERS: [(Bcj, KernelVersion); 2] = [
     (Bcj::Arm64, KernelVersion(6, 12, 0)),
     (Bcj::RiscV, KernelVersion(6, 12, 0)),
 ];
 
-/// Something that an image uses.
+/// A feature that an image uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelFeature {
-    /// Blocks compressed with this.
+    /// Blocks compressed with this codec.
     Codec(Codec),
     /// A branch filter of xz.
     Filter(Bcj),
@@ -71,11 +71,11 @@ pub enum KernelFeature {
     Xattrs,
 }
 
-/// What `kernel` cannot do of `features`, each as a sentence with the cure.
+/// The `features` that `kernel` lacks: for each a sentence that also says what to do.
 pub fn missing(kernel: KernelVersion, features: &[KernelFeature]) -> Vec<String> {
     if kernel < SQUASHFS {
         return vec![format!(
-            "Linux {kernel} reads no SquashFS 4.0, which came with {SQUASHFS}; use a newer kernel"
+            "Linux {kernel} cannot read SquashFS 4.0, which needs {SQUASHFS} or later; use a newer kernel"
         )];
     }
     let sentence = |feature: &KernelFeature| match *feature {
@@ -87,8 +87,8 @@ pub fn missing(kernel: KernelVersion, features: &[KernelFeature]) -> Vec<String>
                 .map(|(codec, _)| codec.name())
                 .collect();
             Some(format!(
-                "Linux {kernel} cannot read {codec}, which came with {since}; \
-                 pack with another --codec, it reads {}",
+                "Linux {kernel} cannot read {codec}, which needs {since} or later; \
+                 pack with a --codec that it reads: {}",
                 known.join(", ")
             ))
         }
@@ -96,13 +96,13 @@ pub fn missing(kernel: KernelVersion, features: &[KernelFeature]) -> Vec<String>
             let since = since(&LATE_FILTERS, filter).filter(|since| kernel < *since)?;
             let name = filter_name(filter);
             Some(format!(
-                "Linux {kernel} cannot read xz with the filter {name}, which came with {since}; \
+                "Linux {kernel} cannot read xz with the filter {name}, which needs {since} or later; \
                  leave {name} out of --xz-bcj"
             ))
         }
         KernelFeature::Xattrs => (kernel < XATTRS).then(|| {
             format!(
-                "Linux {kernel} shows no extended attributes of an image, it does since {XATTRS}; \
+                "Linux {kernel} does not show extended attributes, which need {XATTRS} or later; \
                  pack with --no-xattrs if nothing needs them"
             )
         }),
@@ -115,9 +115,9 @@ fn since<T: PartialEq>(table: &[(T, KernelVersion)], key: T) -> Option<KernelVer
     found.map(|(_, since)| *since)
 }
 
-/// The filter as the command line has it.
+/// The filter's name on the command line.
 fn filter_name(filter: Bcj) -> String {
-    // The names are those that recipes have, so that there is one list of them.
+    // Recipes use the same names, so that there is one list.
     match serde_json::to_value(filter) {
         Ok(serde_json::Value::String(name)) => name,
         _ => format!("{filter:?}"),
@@ -171,36 +171,38 @@ mod tests {
             (
                 "4.13",
                 &all,
-                &["Linux 4.13 cannot read zstd, which came with 4.14; \
-                     pack with another --codec, it reads xz, lz4, lzo, gzip"],
+                &["Linux 4.13 cannot read zstd, which needs 4.14 or later; \
+                     pack with a --codec that it reads: xz, lz4, lzo, gzip"],
             ),
             (
                 "3.18",
                 &all,
                 &[
-                    "Linux 3.18 cannot read lz4, which came with 3.19; \
-                     pack with another --codec, it reads xz, lzo, gzip",
-                    "Linux 3.18 cannot read zstd, which came with 4.14; \
-                     pack with another --codec, it reads xz, lzo, gzip",
+                    "Linux 3.18 cannot read lz4, which needs 3.19 or later; \
+                     pack with a --codec that it reads: xz, lzo, gzip",
+                    "Linux 3.18 cannot read zstd, which needs 4.14 or later; \
+                     pack with a --codec that it reads: xz, lzo, gzip",
                 ],
             ),
             (
                 "2.6.37",
                 &[KernelFeature::Codec(Codec::Xz)],
-                &["Linux 2.6.37 cannot read xz, which came with 2.6.38; \
-                     pack with another --codec, it reads lzo, gzip"],
+                &["Linux 2.6.37 cannot read xz, which needs 2.6.38 or later; \
+                     pack with a --codec that it reads: lzo, gzip"],
             ),
             (
                 "2.6.35",
                 &[KernelFeature::Codec(Codec::Lzo), Xattrs],
-                &["Linux 2.6.35 cannot read lzo, which came with 2.6.36; \
-                     pack with another --codec, it reads gzip"],
+                &[
+                    "Linux 2.6.35 cannot read lzo, which needs 2.6.36 or later; \
+                     pack with a --codec that it reads: gzip",
+                ],
             ),
             (
                 "2.6.34",
                 &[Xattrs],
                 &[
-                    "Linux 2.6.34 shows no extended attributes of an image, it does since 2.6.35; \
+                    "Linux 2.6.34 does not show extended attributes, which need 2.6.35 or later; \
                      pack with --no-xattrs if nothing needs them",
                 ],
             ),
@@ -208,14 +210,16 @@ mod tests {
                 "6.11",
                 &[Filter(Bcj::X86), Filter(Bcj::RiscV)],
                 &[
-                    "Linux 6.11 cannot read xz with the filter riscv, which came with 6.12; \
+                    "Linux 6.11 cannot read xz with the filter riscv, which needs 6.12 or later; \
                      leave riscv out of --xz-bcj",
                 ],
             ),
             (
                 "2.6.28",
                 &all,
-                &["Linux 2.6.28 reads no SquashFS 4.0, which came with 2.6.29; use a newer kernel"],
+                &[
+                    "Linux 2.6.28 cannot read SquashFS 4.0, which needs 2.6.29 or later; use a newer kernel",
+                ],
             ),
         ];
         for (kernel, features, sentences) in table {

@@ -1,7 +1,7 @@
-//! The program `brisk`, which is small: a launch from cold reads its code before anything else.
+//! The program `brisk`. It is small, because a cold launch reads its code before anything else.
 //!
-//! It starts programs by itself. For everything else, help and wrong arguments included, it becomes
-//! `brisk-tools`, which stands beside it and knows all verbs; for `brisk lab` that becomes `brisk-lab`.
+//! It starts programs itself. For everything else, also for help and for wrong arguments, it becomes
+//! `brisk-tools`, which is installed beside it and has all verbs. For `brisk lab`, that becomes `brisk-lab`.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,31 +19,31 @@ use clap::{Args, FromArgMatches};
 use crate::answer::Answer;
 use crate::verbs::{replay, run};
 
-/// The programs that start others and do all verbs but `lab`. They stand in one directory.
+/// The programs that start others and do all verbs but `lab`. They are installed in one directory.
 pub const PROGRAMS: [&str; 2] = ["brisk", TOOLS];
 
-/// The program that knows all verbs.
+/// The program that has all verbs.
 pub const TOOLS: &str = "brisk-tools";
 
 /// The program that measures. It may not be installed.
 const LAB: &str = "brisk-lab";
 
-/// A program that is to be started.
+/// A program to start.
 pub enum Start {
     Run(run::Args),
     Replay(replay::Args),
 }
 
-/// Asks the kernel to read all of this program at once. What it executes is scattered over its file,
-/// so it would wait for many faults, each of which reads a small piece.
+/// Asks the kernel to read all of this program at once. The code that runs is scattered over the file:
+/// without this, brisk waits for many page faults, and each reads a small piece.
 fn read_own_code() {
-    // It runs without this, only later.
+    // brisk works without this, only slower.
     if let Ok(own) = File::open("/proc/self/exe") {
         will_read_all(&own).ok();
     }
 }
 
-/// What the arguments ask to be started; none if `brisk-tools` is to look at them.
+/// The program that the arguments ask for. None if `brisk-tools` must handle the arguments.
 pub fn start_of_arguments() -> Option<Start> {
     let mut arguments = own_arguments();
     match arguments.next()?.to_str()? {
@@ -60,7 +60,7 @@ pub fn start_of_arguments() -> Option<Start> {
     }
 }
 
-/// None if they are wrong, or ask for help.
+/// None if the arguments are wrong, or ask for help.
 fn parsed<T: Args + FromArgMatches>(arguments: impl Iterator<Item = OsString>) -> Option<T> {
     let command = T::augment_args(clap::Command::new("brisk").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).ok()?;
@@ -72,7 +72,7 @@ pub fn become_tools() -> anyhow::Result<Answer> {
     become_program(
         TOOLS,
         own_arguments(),
-        "it does everything but start programs; install it again beside brisk",
+        "brisk needs it for everything except starting programs; install it again beside brisk",
     )
 }
 
@@ -81,7 +81,7 @@ pub fn become_lab(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Resu
     become_program(
         LAB,
         arguments,
-        "it does what brisk lab is asked for; install it beside brisk, as make install does",
+        "brisk lab needs it; install it beside brisk, as make install does",
     )
 }
 
@@ -90,7 +90,7 @@ pub fn has_lab() -> bool {
     beside(LAB).is_ok_and(|lab| lab.exists())
 }
 
-/// What `brisk-lab` is to be told if help for it is asked for, as in `brisk help lab launch`.
+/// The arguments for `brisk-lab` if the user asks for its help, as in `brisk help lab launch`.
 pub fn for_lab() -> Option<Vec<OsString>> {
     let mut arguments = own_arguments();
     let is_help = arguments.next()? == "help" && arguments.next()? == "lab";
@@ -102,7 +102,8 @@ pub fn own_arguments() -> impl Iterator<Item = OsString> {
     env::args_os().skip(1)
 }
 
-/// Becomes the program `name`. `what` tells what it does and how to get it, if that fails.
+/// Becomes the program `name`. If that fails, the error has `what`: what the program is for, and how to get
+/// it.
 fn become_program(
     name: &str,
     arguments: impl IntoIterator<Item = OsString>,
@@ -110,10 +111,10 @@ fn become_program(
 ) -> anyhow::Result<Answer> {
     let program = beside(name).context("cannot find brisk's own file")?;
     let error = Command::new(&program).args(arguments).exec();
-    Err(error).with_context(|| format!("{}: cannot be started; {what}", program.display()))
+    Err(error).with_context(|| format!("cannot start {}; {what}", program.display()))
 }
 
-/// Where the program `name` of brisk's is: in the same directory as this one.
+/// The path of brisk's program `name`, in the directory of this one.
 pub fn beside(name: &str) -> io::Result<PathBuf> {
     Ok(env::current_exe()?.with_file_name(name))
 }

@@ -1,19 +1,27 @@
 /*!
-The `brisk` command: packs programs into small SquashFS images and starts them from there.
+The commands `brisk` and `brisk-tools`, which make programs start faster.
 
-Each verb has a file of its own in `verbs`: its arguments, and a `run` that gives an `Answer`.
-Data goes to stdout, messages to stderr.
+A program starts by reading files. `brisk trace` records what a launch reads, as a profile. `brisk pack` writes a
+program's directory as one small SquashFS image that holds those pages in order. `brisk run` starts the program from
+the image, or from its directory, and brings the pages into memory before the program asks for them.
 
-There are two programs. A cold launch reads brisk's own code first, so `brisk` holds only what a
-launch needs ([`launch`]). For everything else it becomes `brisk-tools` ([`all_verbs`]).
+This crate holds only what belongs to the command line: arguments, messages and exit codes. The libraries below it do
+the work: `brisk-image` reads and writes images, `brisk-mount` mounts them and starts programs, `brisk-io` reads files.
+
+# Where to begin
+
+Each verb has a file of its own in `verbs`, with its arguments and a function `run` that returns an [`Answer`]. `args`
+lists the verbs. Data goes to stdout, messages to stderr.
+
+There are two programs. A cold launch reads brisk's own code first, so `brisk` holds only what a launch needs
+([`launch`]). For everything else it becomes `brisk-tools` ([`all_verbs`]).
 
 # For `brisk-lab`
 
-`brisk lab` becomes a third program, which measures and has a crate of its own. The rest of the
-public names is what it shares with the command: how options are read ([`parse_size`], [`Rate`]),
-how messages and exit codes look ([`say`], [`end`]), the manual ([`write_manual`]), and pages with
-pictures ([`page`], [`timeline`]), which `brisk profile show --html` makes too. Nothing here is
-meant for other crates.
+`brisk lab` becomes a third program, which measures and has a crate of its own. The other public names are what it
+shares with the command: how options are read ([`parse_size`], [`Rate`]), how messages and exit codes look ([`say`],
+[`end`]), the manual ([`write_manual`]), and pages with pictures ([`page`], [`timeline`]), which
+`brisk profile show --html` also writes. Nothing here is meant for other crates.
 */
 
 mod answer;
@@ -56,10 +64,10 @@ use clap::{Command, CommandFactory, Parser};
 use crate::args::{Brisk, Verb};
 use crate::launcher::Start;
 
-/// The exit code of a verb that failed, and of arguments that cannot be.
+/// The exit code for a verb that failed, and for wrong arguments.
 const FAILED: u8 = 2;
 
-/// What `brisk-tools` does: any verb.
+/// Runs `brisk-tools`: any verb.
 pub fn all_verbs() -> ExitCode {
     if let Some(arguments) = launcher::for_lab() {
         return end(launcher::become_lab(arguments));
@@ -73,7 +81,7 @@ pub fn all_verbs() -> ExitCode {
     exit_code(run(verb), code_of)
 }
 
-/// What `brisk` does: starts a program, or becomes `brisk-tools`.
+/// Runs `brisk`: starts a program, or becomes `brisk-tools`.
 pub fn launch() -> ExitCode {
     let answer = match launcher::start_of_arguments() {
         Some(Start::Run(args)) => verbs::run::start(&args, |_, _| launcher::become_tools()),
@@ -83,12 +91,12 @@ pub fn launch() -> ExitCode {
     exit_code(answer, verbs::run::exit_code)
 }
 
-/// Ends a verb other than `run`: says what failed, if something did, and gives the exit code.
+/// Ends a verb other than `run`: prints the error, if there is one, and returns the exit code.
 pub fn end(answer: anyhow::Result<Answer>) -> ExitCode {
     exit_code(answer, |_| FAILED)
 }
 
-/// Says what failed, if something did.
+/// Prints the error, if there is one, and returns the exit code.
 fn exit_code(answer: anyhow::Result<Answer>, code_of: fn(&anyhow::Error) -> u8) -> ExitCode {
     match answer {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
@@ -124,18 +132,18 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Umount(args) => verbs::umount::run(&args),
         Verb::Lab(args) => launcher::become_lab(args.arguments),
         Verb::Doctor(args) => verbs::doctor::run(&args),
-        // The lab alone knows its own options.
+        // Only the lab knows its own options.
         Verb::Manual(_) if launcher::has_lab() => launcher::become_lab(launcher::own_arguments()),
         Verb::Manual(manual) => write_manual(&manual, None),
     }
 }
 
-/// Describes all verbs. `lab` describes the verb of that name, if `brisk-lab` is there to do so.
+/// Describes all verbs. `lab` describes the verb of that name, if `brisk-lab` is installed.
 pub fn write_manual(manual: &Manual, lab: Option<Command>) -> anyhow::Result<Answer> {
     manual.write(Brisk::command(), lab)
 }
 
-/// True if the reader of our output went away, as `head` does: that is not a fault.
+/// True if whoever read our output, such as `head`, has closed it: that is not a fault.
 fn is_broken_pipe(e: &anyhow::Error) -> bool {
     e.chain().any(|cause| {
         cause

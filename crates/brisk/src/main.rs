@@ -1,4 +1,4 @@
-//! `brisk`: see the library.
+//! `brisk` starts programs. The library says more.
 
 fn main() -> std::process::ExitCode {
     brisk::launch()

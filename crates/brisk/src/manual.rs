@@ -1,11 +1,11 @@
-//! What is written about brisk's arguments for man and for shells.
+//! Man pages, and scripts with which shells complete brisk's arguments.
 
 use clap::{Command, Subcommand};
 
 use crate::answer::Answer;
 use crate::verbs::{completions, man};
 
-/// A form in which brisk's arguments are described.
+/// A form of the manual.
 #[derive(Debug, Subcommand)]
 pub enum Manual {
     /// Prints a script for a shell that completes brisk's arguments.
@@ -17,7 +17,7 @@ pub enum Manual {
 }
 
 impl Manual {
-    /// Describes the verbs of `brisk`. `lab` describes the verb of that name, if `brisk-lab` is there to do so.
+    /// Describes the verbs of `brisk`. `lab` describes the verb of that name, if `brisk-lab` is installed.
     pub(crate) fn write(&self, mut brisk: Command, lab: Option<Command>) -> anyhow::Result<Answer> {
         if let Some(lab) = lab {
             brisk = brisk.mut_subcommand("lab", |_| lab.name("lab"));

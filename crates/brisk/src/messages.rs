@@ -1,23 +1,23 @@
-//! Messages to the person at the terminal, on stderr, and their words.
+//! Messages to the person at the terminal, on stderr.
 //!
-//! That nobody reads them is no reason to stop: what cannot be written is dropped.
+//! If nobody can read them, the work goes on: a message that cannot be written is dropped.
 
 use std::io::{self, Write};
 
 use crate::names;
 
-/// Says `text`, which may hold names from outside.
+/// Prints `text`, which may hold names from outside.
 pub fn say(text: &str) {
-    // A failure has nowhere to be reported.
+    // There is no other place to report a failure.
     writeln!(io::stderr().lock(), "{}", names::printable(text)).ok();
 }
 
-/// Says `text` as a warning.
+/// Prints `text` as a warning.
 pub fn warn(text: &str) {
     say(&format!("brisk: warning: {text}"));
 }
 
-/// A number of things.
+/// A number and its noun: "1 file", "2 files".
 pub fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }

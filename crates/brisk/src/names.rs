@@ -1,12 +1,12 @@
-//! Names from images on terminals.
+//! How names from images are shown on a terminal.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::Path;
 
-/// `text` without anything that a terminal would obey: control characters, and the marks that
-/// reorder text, stand as `\u{1b}` and the like.
+/// `text` without characters that a terminal would obey. Control characters, and marks that reorder text,
+/// become `\u{1b}` and the like.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_dangerous) {
         return Cow::Borrowed(text);
@@ -24,7 +24,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// A path in an image or a tree as it is given to people and in JSON: "." for the root.
+/// A path in an image or a tree as people and JSON get it: "." for the root.
 pub fn path_from_root(path: &Path) -> &OsStr {
     match path.as_os_str() {
         root if root.is_empty() => OsStr::new("."),
@@ -32,8 +32,8 @@ pub fn path_from_root(path: &Path) -> &OsStr {
     }
 }
 
-/// A name as it can be shown: bytes that are no UTF-8 stand as `\xff`, the rest as
-/// [`printable`] has it.
+/// A name as people can read it. Bytes that are not UTF-8 become `\xff` and the like; [`printable`] handles
+/// the rest.
 pub fn shown(name: impl AsRef<OsStr>) -> String {
     use std::os::unix::ffi::OsStrExt;
     let mut safe = String::new();
@@ -48,7 +48,8 @@ pub fn shown(name: impl AsRef<OsStr>) -> String {
 }
 
 fn is_dangerous(c: char) -> bool {
-    // Line ends are obeyed too, but error messages of libraries hold them on purpose: none of ours.
+    // A terminal obeys line ends too, but error messages of libraries contain them on purpose. No message of
+    // brisk does.
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,4 +1,4 @@
-//! Where a verb may write its output without harm.
+//! Checks that a verb may write its output at a path.
 
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,8 @@ pub fn check_outside(tree: &Path, output: &Path, rules: &TreeRules) -> anyhow::R
     Ok(())
 }
 
-/// The path of `file` from the root of `tree`, if it is inside. If one of the two does not exist, opening it
-/// fails later and says so.
+/// The path of `file` from the root of `tree`, if it is inside. None if one of the two does not exist:
+/// opening it fails later, with its own error.
 fn path_inside(tree: &Path, file: &Path) -> Option<PathBuf> {
     let directory = match file.parent()? {
         parent if parent.as_os_str().is_empty() => Path::new("."),

@@ -1,4 +1,4 @@
-//! A bar on the terminal, for work that takes longer than a second.
+//! A progress bar on the terminal, for work that takes longer than a second.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -10,11 +10,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 const OF_TOTAL: &str = "{bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
 const WITHOUT_TOTAL: &str = "{spinner} {bytes}, {binary_bytes_per_sec}";
 
-/// Work that is shorter than this shows no bar.
+/// Work that takes less time than this shows no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far the work is, in bytes. It is shown on stderr, if that is a terminal, until this is
-/// dropped.
+/// The progress of some work, in bytes. It is shown on stderr, if that is a terminal, until this is dropped.
 pub struct Progress(Arc<Shown>);
 
 struct Shown {
@@ -25,14 +24,14 @@ struct Shown {
 }
 
 impl Progress {
-    /// Of `total` bytes, where that is known.
+    /// `total`: how many bytes there are, if known.
     pub fn new(total: Option<u64>, quiet: bool) -> Self {
         let template = match total {
             Some(_) => OF_TOTAL,
             None => WITHOUT_TOTAL,
         };
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
-        // The templates are constants, which a test tries.
+        // The templates are constants, and a test parses them.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -44,7 +43,7 @@ impl Progress {
         }))
     }
 
-    /// What work calls with the bytes that are done. The work goes on.
+    /// A function that the work calls with the number of bytes that are done. It never cancels.
     pub fn callback(&self) -> impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static {
         let shown = Arc::clone(&self.0);
         move |bytes| {
@@ -67,7 +66,7 @@ impl Shown {
     }
 }
 
-/// The bar goes away when the work ends, and when it fails.
+/// The bar disappears when the work ends or fails.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.bar.finish_and_clear();

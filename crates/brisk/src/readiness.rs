@@ -1,4 +1,4 @@
-//! When a launch is over, in words.
+//! When a launch counts as ready, in words.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use brisk_mount::Readiness;
 
-/// When a launch is over, as the command line and the specs of the lab say it.
+/// Reads when a launch counts as ready, as the command line and the specs of the lab give it.
 pub fn parse_readiness(text: OsString) -> anyhow::Result<Readiness> {
     let bytes = text.as_bytes();
     let split = bytes.iter().position(|&b| b == b':');

@@ -1,8 +1,8 @@
-//! Numbers of bytes, as people write them.
+//! Sizes in bytes, as people write them.
 
 use anyhow::{Context, bail};
 
-/// Reads `text`: a number of bytes, or of KiB, MiB or GiB with `K`, `M` or `G` behind it.
+/// Reads a number of bytes. With `K`, `M` or `G` behind it, it counts KiB, MiB or GiB.
 pub fn parse_size(text: &str) -> anyhow::Result<u64> {
     let (digits, shift) = match text.as_bytes() {
         [.., b'k' | b'K'] => (&text[..text.len() - 1], 10),
@@ -10,7 +10,7 @@ pub fn parse_size(text: &str) -> anyhow::Result<u64> {
         [.., b'g' | b'G'] => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
-    // `parse` takes a sign, too.
+    // `parse` also accepts a sign.
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
         bail!("allowed is a number of bytes, such as 131072, 128K or 1M");
     }
@@ -23,7 +23,7 @@ pub fn parse_size(text: &str) -> anyhow::Result<u64> {
         .context("allowed is less than 2^64 bytes")
 }
 
-/// As [`parse_size`], for what is at most 4 GiB.
+/// Like [`parse_size`], for sizes below 4 GiB.
 pub fn parse_size_u32(text: &str) -> anyhow::Result<u32> {
     u32::try_from(parse_size(text)?)
         .ok()

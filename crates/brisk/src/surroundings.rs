@@ -1,4 +1,4 @@
-//! What a program is to see besides the image that it is started from.
+//! What a program sees besides the image that it starts from.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +10,9 @@ use brisk_mount::{Bind, SessionImage};
 /// How the program sees the image and the system.
 #[derive(Debug, clap::Args)]
 pub struct SurroundingsArgs {
-    /// Makes the image the program's root directory. In it are the system's /proc, /sys, /dev, /run, /tmp, /home and
-    /// /root, and of its /etc: resolv.conf, hosts, passwd, group, machine-id and localtime, except if that is UTC and
-    /// the image has none.
+    /// Makes the image the program's root directory. The program sees the system's /proc, /sys, /dev, /run,
+    /// /tmp, /home and /root, and these files of its /etc: resolv.conf, hosts, passwd, group, machine-id and
+    /// localtime. brisk leaves out localtime if it is UTC and the image has none.
     #[arg(long)]
     pub root: bool,
 
@@ -21,7 +21,7 @@ pub struct SurroundingsArgs {
     #[arg(long, value_name = "SRC:DST[:ro]", value_parser = parse_bind)]
     pub bind: Vec<Bind>,
 
-    /// Also mounts another image, on the directory that it records, or on DIR. May be repeated.
+    /// Also mounts another image, on the directory that it records or on DIR. May be repeated.
     #[arg(long, value_name = "IMAGE[@DIR]")]
     pub with: Vec<OsString>,
 }
@@ -61,11 +61,11 @@ fn with(text: &OsString) -> anyhow::Result<SessionImage> {
     })
 }
 
-/// Reads what is shown where: `SRC:DST` or `SRC:DST:ro`.
+/// Reads `SRC:DST` or `SRC:DST:ro`.
 ///
 /// # Errors
 ///
-/// What is allowed.
+/// The text says what is allowed.
 pub fn parse_bind(text: &str) -> Result<Bind, String> {
     let (text, read_only) = match text.strip_suffix(":ro") {
         Some(text) => (text, true),

@@ -1,4 +1,4 @@
-//! What a launch asked for, in the order in which it did: what pictures of it are made of.
+//! What a launch asked for, in order, for pictures.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -8,43 +8,42 @@ use brisk_image::profile::Profile;
 use brisk_mount::PageEvent;
 use serde::{Deserialize, Serialize};
 
-/// Ranges of a [`Filling`] that a picture can show.
+/// How many ranges of a [`Filling`] a picture can show.
 const MARKS: usize = 4000;
 
-/// The ranges of a profile, in order.
+/// The ranges of a profile, in the order of their first touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {
     /// All files of the profile, in the order of their first touch.
     pub files: Vec<TouchedFile>,
-    /// The first ranges, in the order of their first touch.
+    /// The first ranges, in that order.
     pub touches: Vec<TouchedRange>,
-    /// How many ranges come after the last in `touches`.
+    /// How many ranges are missing after the last of `touches`.
     pub left_out: usize,
 }
 
-/// A launch whose fill or replay was watched. Pages are those of files of its [`Timeline`], and times microseconds
-/// since its start.
+/// A launch whose fill or replay was recorded. Its pages are in the files of its [`Timeline`]. Its times are
+/// in microseconds since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filling {
-    /// Of which row.
+    /// The name of the row that was launched.
     pub name: String,
     /// Microseconds until the program was ready.
     pub ready: u64,
-    /// What was stored in the page cache, or asked for, ahead of the program.
+    /// Pages that brisk stored in the page cache, or asked the kernel for, ahead of the program.
     pub stored: Vec<TouchedRange>,
-    /// What was waited for, with what the kernel read ahead of it; none if nobody knows.
+    /// Pages that the program waited for, with what the kernel read ahead of them. None if that is not known.
     pub waited: Option<Vec<TouchedRange>>,
-    /// Pages that were waited for, of other files.
+    /// How many pages the program waited for in other files.
     pub elsewhere: u64,
-    /// Times that something was stored or waited for, behind the last that is in these. Results of
-    /// before have none.
+    /// How many later events are missing here. Older results do not have this field.
     #[serde(default)]
     pub left_out: u64,
 }
 
 impl Filling {
-    /// Of a launch that started at `started` and took `time`. `left_out` is what came behind the last
-    /// of `events`, which are a fill's.
+    /// Of a launch that started at `started` and took `time`. `events` are those of a fill; `left_out` counts
+    /// the events after the last of them.
     pub fn of(
         name: String,
         time: Duration,
@@ -58,7 +57,7 @@ impl Filling {
         let (mut stored, mut waited) = (Vec::new(), Vec::new());
         let mut elsewhere = 0;
         for event in events {
-            // As the timeline has it.
+            // The timeline has paths in this form.
             let path = event.path.as_deref().map(Path::to_string_lossy);
             let range = path.and_then(|path| numbers.get(&*path)).map(|file| {
                 let at = event.at.saturating_sub(started).as_micros();
@@ -87,8 +86,9 @@ impl Filling {
     }
 }
 
-/// At most [`MARKS`] ranges, and one more for each file: those of one file that follow each other in time
-/// are joined. Their number of pages stays, so that what is shown of it is about where they are.
+/// Joins ranges of one file that follow each other in time, until at most [`MARKS`] are left, and one more
+/// for each file. A joined range keeps its number of pages, so the picture shows them only about where they
+/// are.
 fn coarse(ranges: Vec<TouchedRange>) -> Vec<TouchedRange> {
     let together = ranges.len().div_ceil(MARKS).max(1);
     let mut by_file: BTreeMap<u32, Vec<TouchedRange>> = BTreeMap::new();
@@ -109,26 +109,27 @@ fn coarse(ranges: Vec<TouchedRange>) -> Vec<TouchedRange> {
     joined
 }
 
-/// A file of which something was asked for.
+/// A file that a launch asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TouchedFile {
-    /// Its path as people read it.
+    /// Its path, for people.
     pub path: String,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: u64,
 }
 
-/// Pages that were asked for. In JSON a text of four numbers: there are thousands of them.
+/// A range of pages that a launch asked for. In JSON it is a text of four numbers, because there are
+/// thousands of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TouchedRange {
-    /// The number of the file.
+    /// Index of the file.
     pub file: u32,
     /// The first page.
     pub first: u64,
-    /// How many pages.
+    /// How many pages it has.
     pub count: u64,
-    /// Microseconds since the start of the recording, which takes longer than a launch.
+    /// Microseconds since the start of the recording. A recording takes longer than a launch.
     pub at: u64,
 }
 
@@ -165,10 +166,10 @@ impl From<TouchedRange> for String {
 }
 
 impl Timeline {
-    /// Of `profile`, all files, and the first `most` ranges.
+    /// All files of `profile`, and its first `most` ranges.
     pub fn of(profile: &Profile, most: usize) -> Self {
         let mut timeline = Self::default();
-        // Numbers in the order of first touch.
+        // Numbered in the order of first touch.
         let mut numbers = vec![None; profile.files().len()];
         for (step, range) in profile.ranges() {
             let file = usize::try_from(range.file).ok();
@@ -239,7 +240,7 @@ mod tests {
             at,
         };
         assert_eq!(filling.waited, Some(vec![range(0, 4, 2, 500)]));
-        // Three of them are one, and none of their pages is lost.
+        // The three became one, and no page is lost.
         assert_eq!(filling.stored.len(), 3000);
         assert_eq!(filling.stored[1], range(1, 6, 6, 5));
     }
@@ -294,7 +295,7 @@ mod tests {
             let files = timeline.files.iter();
             files.map(|file| file.path.clone()).collect()
         };
-        // A file that is first touched behind the last range that is kept is a file all the same.
+        // A file that is first touched after the last range that is kept is still listed.
         let first = Timeline::of(&profile, 1);
         assert_eq!((first.touches.len(), first.left_out), (1, 3));
         assert_eq!(names(&first), ["a", "b"]);

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Writes files that appear whole or not at all.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Writes the text at `path`, whole or not at all, for everybody to read.
+/// Writes `text` to `path`, whole or not at all, readable by everybody.
 pub fn write_whole(text: &str, path: &Path) -> Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -17,7 +17,7 @@ pub fn write_whole(text: &str, path: &Path) -> Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(text.as_bytes())?;
         let file = file.persist(path)?;
-        // A temporary file is its owner's alone; what came out is for everybody to read.
+        // A temporary file is readable by its owner only.
         file.set_permissions(fs::Permissions::from_mode(0o644))?;
         anyhow::Ok(())
     };

@@ -649,14 +649,14 @@ fn what_the_first_run_will_do_is_said() {
     each_user(|stage| {
         let told = |err: &str| said(&auto(stage, &["-v"], LAUNCH)).2 == err;
         assert!(told(
-            "there is no hot pack of use: a new session learns one from this run\n"
+            "there is no usable hot pack: a new session learns one from this run\n"
         ));
         learned(stage);
         end(stage);
         let bytes = pack(stage).data_len();
         assert!(told(&format!(
-            "a new session fills {bytes} bytes from its learned hot pack; brisk stat shows how far \
-             it is\n"
+            "a new session fills {bytes} bytes from its learned hot pack; brisk stat shows the \
+             progress\n"
         )));
         end(stage);
     });
@@ -686,7 +686,7 @@ fn an_audit_says_what_of_a_pack_is_useless_and_what_is_missing() {
         let (code, _, err) = said(&none.output().unwrap());
         assert_eq!(code, Some(125));
         assert!(
-            err.contains("there is no hot pack to be audited; make one with brisk hot"),
+            err.contains("there is no hot pack to audit; make one with brisk hot"),
             "{err}"
         );
         launch(stage, LAUNCH);
@@ -729,7 +729,7 @@ fn an_audit_says_what_of_a_pack_is_useless_and_what_is_missing() {
         assert_eq!(out, "");
         assert_eq!(
             lines[0],
-            "pages: 34 asked for, of which 22 are in the hot pack (64.7 %) and 12 are not; of 37 in it \
+            "pages: of 34 asked for, 22 are in the hot pack (64.7 %) and 12 are not; of 37 in the pack, \
              15 are useless (40.5 %)"
         );
         assert_eq!(lines[2], "     useless    missed      used  path");

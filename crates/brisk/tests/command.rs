@@ -87,8 +87,8 @@ fn without_its_tools_brisk_runs_programs_and_says_what_is_missing() {
     let listed = said(&["ls", "app.img"]);
     assert_eq!(listed.code, 2);
     let expected = format!(
-        "brisk: {}: cannot be started; it does everything but start programs; install it again beside brisk: \
-         No such file or directory (os error 2)\n",
+        "brisk: cannot start {}; brisk needs it for everything except starting programs; install it again \
+         beside brisk: No such file or directory (os error 2)\n",
         alone.join("brisk-tools").display()
     );
     assert_eq!(listed.stderr, expected);
@@ -111,8 +111,7 @@ fn without_the_lab_brisk_says_how_to_get_it() {
         sandbox::outcome(output.unwrap())
     };
     let expected = format!(
-        "brisk: {}: cannot be started; it does what brisk lab is asked for; install it beside brisk, as make \
-         install does: No such file or directory (os error 2)\n",
+        "brisk: cannot start {}; brisk lab needs it; install it beside brisk, as make install does: No such file or directory (os error 2)\n",
         alone.join("brisk-lab").display()
     );
     for args in [

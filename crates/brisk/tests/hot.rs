@@ -136,7 +136,7 @@ fn an_image_carries_a_pack_and_is_sound() {
         lines[1..],
         [
             "app.img: the hot pack has 1 frame (81932 bytes) of what the image has".to_owned(),
-            format!("app.img: made again, the same {start} bytes"),
+            format!("app.img: packed again, it is the same: {start} bytes"),
             "app.img: sound".to_owned()
         ]
     );
@@ -190,7 +190,7 @@ fn verify_looks_at_the_pack_beside_an_image() {
     hot("app", "of-tree");
     let other = |pack: &str| {
         let again = format!(
-            "{pack}: not of use; make it again: brisk hot app.img --profile PROFILE -o {pack}"
+            "{pack}: not usable; make it again: brisk hot app.img --profile PROFILE -o {pack}"
         );
         (1, vec![sound.clone(), again])
     };
@@ -364,7 +364,7 @@ fn repack_keeps_the_tree_and_makes_a_new_pack() {
         "repack", "carried", "--offset", "5000", "-o", "carried", "-q",
     ]);
     assert!(
-        refused.contains("the program before the image would be lost"),
+        refused.contains("this file has a program before its image, which would be lost"),
         "{refused}"
     );
     assert!(sandbox.bytes("carried") == carried);

@@ -283,8 +283,8 @@ fn keeps_the_extended_attributes_that_are_asked_for() {
     ];
     assert_eq!(
         sandbox.run(&old).stderr,
-        "brisk: warning: Linux 2.6.34 shows no extended attributes of an image, it does since \
-         2.6.35; pack with --no-xattrs if nothing needs them\n"
+        "brisk: warning: Linux 2.6.34 does not show extended attributes, which need 2.6.35 or later; \
+         pack with --no-xattrs if nothing needs them\n"
     );
     assert_eq!(sandbox.stdout(&[&old[..], &["--no-xattrs"]].concat()), "");
 }
@@ -366,8 +366,8 @@ fn warns_of_what_the_target_cannot_read() {
     assert_eq!(outcome.code, 0);
     assert_eq!(
         outcome.stderr,
-        "brisk: warning: Linux 4.9 cannot read zstd, which came with 4.14; \
-         pack with another --codec, it reads xz, lz4, lzo, gzip\n"
+        "brisk: warning: Linux 4.9 cannot read zstd, which needs 4.14 or later; \
+         pack with a --codec that it reads: xz, lz4, lzo, gzip\n"
     );
     let outcome = sandbox.run(&[&args[..], &["--json"]].concat());
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -433,9 +433,8 @@ fn says_what_cannot_be_and_the_cure() {
         ),
         false => (
             &["--codec", "lzo"],
-            "brisk: this brisk was built without its encoder of lzo, which nobody has proven to be sound; \
-             choose another codec, such as gzip, which every kernel reads that reads lzo, \
-             or build brisk with `--features lzo-encode`",
+            "brisk: this brisk was built without its lzo encoder, because nobody has proven that encoder \
+             sound; choose another codec, such as gzip, which every kernel with lzo can read, or build brisk with `--features lzo-encode`",
         ),
     };
     let table: &[(&[&str], &str)] = &[
@@ -446,7 +445,7 @@ fn says_what_cannot_be_and_the_cure() {
         lzo,
         (
             &["--xz-bcj", "x86"],
-            "brisk: --xz-bcj is for xz, and the codec is zstd; add --codec xz",
+            "brisk: --xz-bcj is only for xz, but the codec is zstd; add --codec xz",
         ),
         (
             &["--codec", "xz", "--xz-dict", "2M"],

@@ -326,7 +326,7 @@ fn a_program_that_no_recorded_launch_started_gets_nothing_replayed() {
             command.args(["replay", "p", "--at", "app", "-v", "--disk", EXACT, "--"]);
             command.arg(&sleep).arg(time).current_dir(stage.path(""));
             let (_, report) = good(command.output().unwrap());
-            let given = report.contains("given up, as the program is one of the tree");
+            let given = report.contains("given up: no recorded launch started this program");
             assert_eq!(given, given_up, "{report}");
             // Some systems take pages that nobody uses at once, so what is in memory says less.
             assert_eq!(report.contains(" 0 B asked for"), given_up, "{report}");
@@ -372,8 +372,8 @@ fn what_makes_no_sense_of_a_directory_is_refused() {
         };
         assert_eq!(
             run(&["--profile", "p", "--root"]),
-            "brisk: app is a directory, which is not mounted, so --root is not for it; start chroot \
-             with brisk replay PROFILE --at DIR\n"
+            "brisk: --root is only for images, and app is a directory; start chroot with brisk replay \
+             PROFILE --at DIR\n"
         );
         assert!(run(&["--profile", "p", "--linger", "0"]).ends_with("leave it out\n"));
         let said = run(&[]);
@@ -519,7 +519,12 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
             refused(output, 7)
         };
         let said = run();
-        assert!(said.contains("it is recorded by this run"), "{said}");
+        assert!(
+            said.contains(
+                "brisk knows too little of what this program asks for, and records this run"
+            ),
+            "{said}"
+        );
         // What the program leaves behind is not ended.
         assert!(stage.path("home/late").exists());
         let list = learned(&stage);
@@ -539,7 +544,12 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
             assert!(Instant::now() < deadline, "it is not forgotten");
         }
         let said = run();
-        assert!(said.contains("it is recorded by this run"), "{said}");
+        assert!(
+            said.contains(
+                "brisk knows too little of what this program asks for, and records this run"
+            ),
+            "{said}"
+        );
         let forget = auto(&stage, &["auto", "forget", "app"]).output().unwrap();
         assert!(forget.status.success(), "{forget:?}");
         assert_eq!(learned(&stage).len(), 0);
@@ -561,7 +571,7 @@ fn a_launch_that_reads_much_else_is_added_to_what_was_learned() {
             let arguments = ["run", "app", "--auto", "-v", "--", "bin/app", file];
             good(auto(&stage, &arguments).output().unwrap()).1
         };
-        let recorded = "it is recorded by this run";
+        let recorded = "brisk knows too little of what this program asks for, and records this run";
         let said = run("");
         assert!(said.contains(recorded), "{said}");
         let little = learned(&stage)[0]["pages"].as_u64().unwrap();
@@ -600,7 +610,12 @@ fn a_damaged_profile_that_was_learned_is_recorded_again() {
             std::thread::sleep(Duration::from_millis(2));
         }
         let (_, err) = run();
-        assert!(err.contains("it is recorded by this run"), "{err}");
+        assert!(
+            err.contains(
+                "brisk knows too little of what this program asks for, and records this run"
+            ),
+            "{err}"
+        );
     });
 }
 

@@ -493,7 +493,7 @@ fn where_namespaces_are_refused_fusermount_mounts() {
         let at = stage.at(USER);
         let at = at.display();
         let notice = format!(
-            "the system refuses user namespaces: the image is mounted on {at}, where all your \
+            "the system refuses user namespaces, so the image is mounted on {at}, where all your \
              programs see it\n"
         );
         assert_eq!(

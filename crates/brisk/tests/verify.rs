@@ -156,8 +156,8 @@ fn a_rebuild_needs_the_recipe() {
         said(
             2,
             "",
-            "brisk: a.img: cannot make it again: how it was made is not recorded in it; compare it \
-             with what it was made of instead: brisk diff IMAGE TREE\n"
+            "brisk: a.img: cannot pack it again, because it does not record how it was made; compare \
+             it with what it was made from instead: brisk diff IMAGE TREE\n"
         )
     );
 }
@@ -234,7 +234,7 @@ fn images_are_made_again_with_every_option() {
         place.pack(&writer, "tree", "a.img");
         let said = place.brisk(&["verify", "a.img", "--rebuild"]);
         let len = place.read("a.img").len();
-        let end = format!("a.img: made again, the same {len} bytes\na.img: sound\n");
+        let end = format!("a.img: packed again, it is the same: {len} bytes\na.img: sound\n");
         assert_eq!(
             (said.code, said.err.as_str()),
             (Some(0), ""),
@@ -298,7 +298,7 @@ fn images_with_xattrs_are_made_again() {
         said.out
     );
     let len = place.read("a.img").len();
-    let expected = format!("a.img: made again, the same {len} bytes\na.img: sound\n");
+    let expected = format!("a.img: packed again, it is the same: {len} bytes\na.img: sound\n");
     assert!(said.out.ends_with(&expected), "{}", said.out);
     assert!(said.out.contains(" 5 xattrs "), "{}", said.out);
 }
@@ -319,7 +319,7 @@ fn what_the_recipe_does_not_make_differs() {
     let read = "a.img: read 8 inodes (3 directories, 4 files of 600034 bytes), 6 blocks, \
                 1 shared block, 0 xattrs and 1 section\n";
     let differs = format!(
-        "a.img: made again, it differs from byte {at} on ({len} bytes, made again {len})\n"
+        "a.img: packed again, it differs from byte {at} on ({len} bytes, packed again {len})\n"
     );
     assert_eq!(
         place.brisk(&["verify", "a.img", "--rebuild"]),
@@ -352,14 +352,14 @@ fn other_versions_are_said_beforehand() {
     assert_eq!(
         said.err,
         format!(
-            "brisk: warning: a.img: made by 0.0.0, and made again by {}: the bytes may differ for \
+            "brisk: warning: a.img: made by 0.0.0, and packed again by {}: the bytes may differ for \
              that reason alone\n",
             env!("CARGO_PKG_VERSION")
         )
     );
     assert_eq!(said.code, Some(1));
     assert!(
-        said.out.contains("made again, it differs from byte "),
+        said.out.contains("packed again, it differs from byte "),
         "{}",
         said.out
     );

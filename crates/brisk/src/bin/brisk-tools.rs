@@ -1,4 +1,4 @@
-//! `brisk-tools`: see the library.
+//! `brisk-tools` has all verbs. The library says more.
 
 fn main() -> std::process::ExitCode {
     brisk::all_verbs()

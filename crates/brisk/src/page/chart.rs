@@ -1,21 +1,21 @@
-//! Pictures as SVG that take the width they are given, and their colours from the page.
+//! Pictures as SVG that fit the width they get, in the colours of the page.
 //!
-//! Places across are percentages and places down are pixels, so that text has its size on every
-//! screen: a picture that is scaled as a whole has text that no telephone shows. What can only be
-//! given in numbers, as curves, is stretched inside.
+//! Horizontal positions are percentages and vertical ones are pixels, so that text keeps its size on every
+//! screen. If the whole picture were scaled, its text would be too small on a telephone. Parts that need
+//! plain numbers, such as curves, are stretched in an inner picture.
 
 use std::fmt::Write;
 
 use super::{CHART_STYLE, escaped};
 
-/// Whose figures these are. Each has a colour.
+/// Who made what was measured. Each has a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// brisk's.
+    /// brisk.
     Brisk,
-    /// Those of other tools.
+    /// Another tool.
     Rival,
-    /// Those that all others are compared with.
+    /// The one that all others are compared with.
     Own,
 }
 
@@ -29,28 +29,28 @@ impl Whose {
     }
 }
 
-/// One of several that are compared, with its figures.
+/// One line of a comparison.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What stands at the start of the line.
+    /// The text at the start of the line.
     pub name: String,
-    /// What stands at the end of the line.
+    /// The text at the end of the line.
     pub figure: String,
-    /// Whose figures they are.
+    /// Who made what was measured.
     pub whose: Whose,
-    /// The figures.
+    /// The measured values.
     pub values: Vec<f64>,
 }
 
-/// Height of a row, of its text, and of what is below the last.
+/// Height of a row, of its text, and of the space below the last row.
 const ROW: f64 = 42.0;
 const TEXT: f64 = 14.0;
 const AXIS: f64 = 22.0;
 
-/// What no figure passes; a larger one stands at the end of its axis.
+/// The largest value of an axis. A larger figure is drawn at the end of the axis.
 const LARGEST: f64 = 1e18;
 
-/// From where to where an axis goes.
+/// The range of an axis.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     from: f64,
@@ -59,7 +59,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// For `values`, from 0, or by powers if they are that far apart.
+    /// The axis for `values`: from 0, or logarithmic if the values are far apart.
     fn of(values: impl Iterator<Item = f64>) -> Self {
         let known = values.filter(|value| (1e-9..=LARGEST).contains(value));
         let (low, high) = known.fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
@@ -83,7 +83,7 @@ impl Axis {
         }
     }
 
-    /// Percent of the width.
+    /// Position of `value`, in percent of the width.
     fn place(&self, value: f64) -> f64 {
         let part = match self.is_log {
             true => (value.max(self.from) / self.from).ln() / (self.to / self.from).ln(),
@@ -102,7 +102,7 @@ impl Axis {
                 power *= 10.0;
             }
             ticks.retain(|tick| (self.from..=self.to).contains(tick));
-            // Three to a power of ten is too many where there are several.
+            // Three ticks for each power of ten are too many for a long axis.
             if ticks.len() > 7 {
                 ticks.retain(|tick| (tick.log10() - tick.log10().round()).abs() < 1e-9);
             }
@@ -115,7 +115,7 @@ impl Axis {
             .into_iter()
             .find(|step| *step >= rough)
             .unwrap_or(rough);
-        // Sums would drift from round numbers. The last may be the end itself.
+        // Adding up steps would drift away from round numbers. The last tick may be the end itself.
         let tick = |number: u32| self.from + f64::from(number) * step;
         let ticks = (0..20).map(tick);
         ticks
@@ -137,7 +137,7 @@ impl Axis {
     }
 }
 
-/// Where text begins that must not leave the picture.
+/// Where to anchor text at this position, so that it does not leave the picture.
 fn anchor(at: f64) -> &'static str {
     match at {
         ..=8.0 => "start",
@@ -146,7 +146,7 @@ fn anchor(at: f64) -> &'static str {
     }
 }
 
-/// A number as an axis has it.
+/// A number as an axis shows it.
 pub fn short(value: f64) -> String {
     match value {
         1e4.. => format!("{value:.0}"),
@@ -212,7 +212,7 @@ impl Svg {
     }
 }
 
-/// The value that this part of `sorted` is below; between two values, in proportion.
+/// The value that this share of `sorted` is below, interpolated between two values.
 fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = part * last as f64;
@@ -221,24 +221,24 @@ fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     Some(low + (high - low) * (at - below as f64))
 }
 
-/// Pixels that [`box_plots`] takes down.
+/// The height of [`box_plots`], in pixels.
 fn height_of(rows: &[Row]) -> f64 {
     rows.len() as f64 * ROW + 4.0 + AXIS
 }
 
-/// Box plots that are shown together, below their heading.
+/// Box plots in one picture, below their heading.
 #[derive(Debug)]
 pub struct Plots {
-    /// What stands above them.
+    /// The heading.
     pub heading: String,
-    /// A box plot for each.
+    /// One box plot for each.
     pub rows: Vec<Row>,
-    /// Where a dashed line is.
+    /// Where to draw a dashed line.
     pub reference: Option<f64>,
 }
 
-/// A file of [`box_plots`], one below the other. Where it is shown, the page around it may be light
-/// while its reader's system is dark, so it has a ground of its own.
+/// A file of [`box_plots`], one below the other. It has its own background, because the page around it may be
+/// light while its reader's system is dark.
 pub fn standalone(plots: &[Plots], unit: &str) -> String {
     const WIDTH: f64 = 800.0;
     const MARGIN: f64 = 24.0;
@@ -276,8 +276,8 @@ pub fn standalone(plots: &[Plots], unit: &str) -> String {
     )
 }
 
-/// A box with whiskers for each row, and a dot for each value: the box from quartile to quartile,
-/// the whiskers to the extremes. A dashed line is at `reference`.
+/// A box with whiskers for each row, and a dot for each value. The box goes from quartile to quartile, the
+/// whiskers to the extremes. A dashed line is at `reference`.
 pub fn box_plots(title: &str, rows: &[Row], reference: Option<f64>, unit: &str) -> String {
     let values = rows.iter().flat_map(|row| row.values.iter().copied());
     let axis = Axis::of(values.chain(reference));
@@ -320,7 +320,7 @@ pub fn box_plots(title: &str, rows: &[Row], reference: Option<f64>, unit: &str) 
     svg.finish()
 }
 
-/// Whether [`box_plots`] has an axis of powers.
+/// Whether the axis of [`box_plots`] is logarithmic.
 pub fn is_log(rows: &[Row]) -> bool {
     Axis::of(rows.iter().flat_map(|row| row.values.iter().copied())).is_log
 }
@@ -329,7 +329,7 @@ pub fn is_log(rows: &[Row]) -> bool {
 pub fn bars(title: &str, rows: &[Row], unit: &str) -> String {
     let first = |row: &Row| row.values.first().copied().unwrap_or(0.0);
     let mut axis = Axis::of(rows.iter().map(first));
-    // The length of a bar is its value.
+    // The length of a bar is its value, so the axis starts at 0.
     (axis.from, axis.is_log) = (0.0, false);
     let bottom = rows.len() as f64 * ROW;
     let mut svg = Svg::new(bottom + AXIS, title);
@@ -348,20 +348,20 @@ pub fn bars(title: &str, rows: &[Row], unit: &str) -> String {
 pub struct Curve {
     /// Across and up, in the units of the axes.
     pub points: Vec<(f64, f64)>,
-    /// In another colour, and dashed.
+    /// Whether to draw it dashed and in another colour.
     pub is_second: bool,
 }
 
-/// How axes of [`curves`] are read.
+/// The ticks and the end of an axis of [`curves`].
 #[derive(Debug, Clone, Copy)]
 pub struct Scale<'a> {
-    /// Where ticks are, and what they say.
+    /// Positions and labels of the ticks.
     pub ticks: &'a [(f64, String)],
     /// The value at the end of the axis.
     pub max: f64,
 }
 
-/// Lines in one field, from 0 to `max` on both axes.
+/// Lines in one field. Both axes go from 0 to `max`.
 pub fn curves(title: &str, curves: &[Curve], across: Scale<'_>, down: Scale<'_>) -> String {
     let mut field = String::new();
     for curve in curves {
@@ -383,7 +383,7 @@ pub fn curves(title: &str, curves: &[Curve], across: Scale<'_>, down: Scale<'_>)
     framed(title, &field, across, down)
 }
 
-/// Thousandths of `max`.
+/// `value` in thousandths of `max`.
 fn part(value: f64, max: f64) -> f64 {
     match max > 0.0 {
         true => 1000.0 * (value / max).clamp(0.0, 1.0),
@@ -391,8 +391,8 @@ fn part(value: f64, max: f64) -> f64 {
     }
 }
 
-/// A field of 1000 by 1000, whatever its size is, between its axes. The vertical one's text stands in
-/// the field.
+/// A field of 1000 by 1000 units, at any size on screen, between its axes. The labels of the vertical axis
+/// are inside the field.
 pub fn framed(title: &str, field: &str, across: Scale<'_>, down: Scale<'_>) -> String {
     const HEIGHT: f64 = 300.0;
     const TOP: f64 = 16.0;
@@ -414,7 +414,7 @@ pub fn framed(title: &str, field: &str, across: Scale<'_>, down: Scale<'_>) -> S
     svg.finish()
 }
 
-/// Ticks from 0 to `max` in steps that are easy to read, as `show` has them.
+/// Ticks from 0 to `max` at round steps, with labels made by `show`.
 pub fn ticks(max: f64, show: impl Fn(f64) -> String) -> Vec<(f64, String)> {
     let axis = Axis {
         from: 0.0,

@@ -1,9 +1,9 @@
 /*!
-Pages of figures: one file of HTML, with pictures in it and nothing from elsewhere.
+Pages with figures: one HTML file that needs nothing else.
 
-A [`Page`] is text, tables and the pictures of [`chart`]. Colours are variables of the style, so that
-a page is light or dark as its reader has it; what a colour says stands there in words, too. No script
-runs in it. Every name comes from outside, and is escaped.
+A [`Page`] holds text, tables and the pictures of [`chart`]. Colours are variables of the style, so a page follows
+its reader's light or dark setting. Words also say what a colour says. No script runs in a page. Every name comes
+from outside, and is escaped.
 */
 
 pub mod chart;
@@ -15,7 +15,7 @@ use crate::names::printable;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Of pictures, wherever they stand, with the colours of all.
+/// The style of all pictures, with their colours.
 const CHART_STYLE: &str = include_str!("chart.css");
 
 /// A page, or a part of one.
@@ -30,7 +30,7 @@ impl Page {
         self.html(&format!("<h{level}>{}</h{level}>\n", escaped(text)))
     }
 
-    /// A heading that links lead to.
+    /// A heading with an id, for links.
     pub fn anchor(&mut self, level: u8, id: &str, text: &str) -> &mut Self {
         let (id, text) = (escaped(id), escaped(text));
         self.html(&format!("<h{level} id=\"{id}\">{text}</h{level}>\n"))
@@ -41,7 +41,7 @@ impl Page {
         self.html(&format!("<p>{}</p>\n", escaped(text)))
     }
 
-    /// What is not read first.
+    /// A paragraph in smaller print, for what readers may skip.
     pub fn note(&mut self, text: &str) -> &mut Self {
         self.html(&format!("<p class=\"soft\">{}</p>\n", escaped(text)))
     }
@@ -51,7 +51,7 @@ impl Page {
         self.html(&format!("<p><code>{}</code></p>\n", escaped(text)))
     }
 
-    /// A list with a dot before each item; nothing if there are none.
+    /// A list with bullets; nothing if it is empty.
     pub fn list(&mut self, items: &[String]) -> &mut Self {
         if items.is_empty() {
             return self;
@@ -63,7 +63,7 @@ impl Page {
         self.html(&format!("<ul>\n{items}</ul>\n"))
     }
 
-    /// A picture of [`chart`], and what it says in words.
+    /// A picture of [`chart`], with a caption.
     pub fn figure(&mut self, picture: &str, caption: &str) -> &mut Self {
         let caption = escaped(caption);
         self.html(&format!(
@@ -71,7 +71,7 @@ impl Page {
         ))
     }
 
-    /// Numbers are in all columns but the first, or `text` in all.
+    /// A table. All columns but the first hold numbers, or all hold text if `text` is set.
     pub fn table<const N: usize>(
         &mut self,
         head: [&str; N],
@@ -96,7 +96,7 @@ impl Page {
         ))
     }
 
-    /// A link that saves `content`, which the page holds, as a file of this name.
+    /// A link that saves `content` as a file of this name. The page itself holds the content.
     pub fn download(&mut self, name: &str, kind: &str, content: &[u8]) -> &mut Self {
         let name = escaped(name);
         let data = base64(content);
@@ -105,7 +105,7 @@ impl Page {
         ))
     }
 
-    /// As it stands.
+    /// HTML, as it is.
     pub fn html(&mut self, html: &str) -> &mut Self {
         self.body.push_str(html);
         self
@@ -123,7 +123,7 @@ impl Page {
     }
 }
 
-/// Text as it stands in HTML and in attributes of it.
+/// Text, escaped for HTML and for its attributes.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     let text = printable(text);
     if !text.contains(['&', '<', '>', '"', '\'']) {
@@ -143,7 +143,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// RFC 4648, section 4.
+/// Base64, as RFC 4648, section 4, has it.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

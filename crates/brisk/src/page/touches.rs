@@ -1,13 +1,13 @@
-//! Pictures of what a launch asks for: where in files, in which order, and how much by when.
+//! Pictures of what a launch reads: where in the files, in which order, and how much by when.
 
 use super::Page;
 use super::chart::{Curve, Scale, curves, framed, short, ticks};
 use crate::timeline::{Filling, Timeline, TouchedFile, TouchedRange};
 
-/// Bytes of a page.
+/// Bytes in a page.
 const PAGE: f64 = 4096.0;
 
-/// Of how many of the largest files the names are given.
+/// How many of the largest files are labelled with their names.
 const NAMED: usize = 6;
 
 /// Adds pictures of `timeline`.
@@ -47,16 +47,16 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
     };
     let left_out = match timeline.left_out {
         0 => String::new(),
-        number => format!(" {number} ranges more are behind the last that is shown."),
+        number => format!(" {number} later ranges are not shown."),
     };
     page.heading(3, "What is read, in order");
     page.figure(
         &framed("File offset over order of first touch", &field, scale, down),
         &format!(
-            "Each mark is a range of pages that the launch asks for: across, its place in the order \
-             of first touch; down, where it is in the {} files, which stand one below the other as \
-             they are first touched, {} MB together. The colours change with the file. A name stands at \
-             the start of each of the largest.{left_out}",
+            "Each mark is a range of pages that the launch asks for. From left to right: the order of \
+             first touch. From top to bottom: the position in the {} files, {} MB together, in the order \
+             of their first touch. Two colours alternate from file to file. The largest files are named \
+             at their start.{left_out}",
             timeline.files.len(),
             megabytes(stack.height),
         ),
@@ -84,7 +84,7 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
     );
     let last = over_time.last().map_or(0.0, |(at, _)| *at);
     if last > 0.0 {
-        // Of several runs, a median may be before the one before it.
+        // With several runs, a median may be earlier than the one before it.
         let mut latest = 0.0_f64;
         for (at, _) in &mut over_time {
             latest = latest.max(*at);
@@ -105,13 +105,13 @@ pub fn draw(page: &mut Page, timeline: &Timeline) {
                 scale,
                 down,
             ),
-            "The same over the time of the recording, which takes longer than a launch: each page is \
-             asked for one by one.",
+            "The same over the time of the recording. A recording takes longer than a launch, because \
+             each page is asked for alone.",
         );
     }
 }
 
-/// Adds pictures of one launch whose fill or replay was watched.
+/// Adds pictures of one launch whose fill or replay was recorded.
 pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
     let stack = Stack::of(timeline);
     let ready = filling.ready as f64 / 1000.0;
@@ -166,32 +166,30 @@ pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
     let title = "File offset over time";
     let what = match is_fill {
         true => {
-            "Blue is what was put into memory ahead of the program, orange what the program waited for, \
-             with what the kernel read ahead of it."
+            "Blue: brisk put this into memory ahead of the program. Orange: the program waited for this, \
+             or the kernel read it ahead along with that."
         }
         false => {
-            "Blue is what the kernel was asked to read ahead of the program. What the program had asked for \
-             before is not, and what it waited for is not known."
+            "Blue: brisk asked the kernel to read this ahead of the program, except for what the program had \
+             asked for already. What the program waited for is not known."
         }
     };
     let elsewhere = match filling.elsewhere {
         0 => String::new(),
         pages => format!(
-            " {} MB more were waited for of files that the profile has not.",
+            " The program also waited for {} MB of files that the profile does not have.",
             megabytes(pages as f64 * PAGE)
         ),
     };
     let left_out = match filling.left_out {
         0 => String::new(),
-        number => format!(
-            " {number} times more something was read ahead or waited for, later than what is counted here."
-        ),
+        number => format!(" {number} later events are not counted here."),
     };
     page.figure(
         &framed(title, &field, across, down),
         &format!(
-            "One cold launch of {}, from its start until the program was ready after {ready:.0} ms; it is \
-             none of those that were timed. {what} The files stand one below the other as above.{elsewhere}",
+            "One cold launch of {}, from its start until the program was ready after {ready:.0} ms. It is \
+             not one of the timed launches. {what} The files are in the same order as above.{elsewhere}",
             filling.name
         ),
     );
@@ -211,7 +209,7 @@ pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
         true => (
             &both[..],
             format!(
-                "{} MB were filled in all, and {} MB waited for (dashed)",
+                "{} MB filled in all, and {} MB waited for (dashed)",
                 megabytes(stored),
                 megabytes(waited)
             ),
@@ -227,10 +225,10 @@ pub fn draw_filling(page: &mut Page, timeline: &Timeline, filling: &Filling) {
     );
 }
 
-/// Files that stand one below the other.
+/// The files of a timeline, one below the other.
 struct Stack<'a> {
     files: &'a [TouchedFile],
-    /// Where each begins.
+    /// The vertical position at which each file starts.
     starts: Vec<f64>,
     height: f64,
 }
@@ -250,24 +248,24 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// A range as a stroke of a path at `x`, and its bytes; none of a file that is not there.
+    /// A range as a vertical stroke at `x`, and its bytes. None if its file is not in the timeline.
     fn mark(&self, range: &TouchedRange, x: f64) -> Option<(String, f64)> {
         let file = range.file as usize;
         let (start, len) = (self.starts.get(file)?, self.files.get(file)?.len as f64);
         let bytes = (range.count as f64 * PAGE).min(len);
         let y = |offset: f64| 1000.0 * (start + offset.min(len)) / self.height.max(1.0);
         let from = y(range.first as f64 * PAGE);
-        // At least as long as a point.
+        // At least as long as a dot.
         let long = (y(range.first as f64 * PAGE + bytes) - from).max(2.0);
         Some((format!("M{x:.1} {from:.1}v{long:.1}"), bytes))
     }
 
-    /// Where the largest are. Names that would stand on each other are left out.
+    /// Where to write the names of the largest files. Names that would overlap are left out.
     fn names(&self) -> Vec<(f64, String)> {
         let mut largest: Vec<_> = self.files.iter().zip(&self.starts).collect();
         largest.sort_by_key(|(file, _)| std::cmp::Reverse(file.len));
         largest.truncate(NAMED);
-        // Down from the top: the first file is there.
+        // From top to bottom: the first file is at the top.
         largest.sort_by(|a, b| a.1.total_cmp(b.1));
         let mut names: Vec<(f64, String)> = Vec::new();
         for (file, start) in largest {
@@ -283,7 +281,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// From 0 to `ms`.
+/// The axis from 0 to `ms`.
 fn time_axis(ms: f64) -> Vec<(f64, String)> {
     let mut time = ticks(ms, short);
     if let Some((_, text)) = time.first_mut() {
@@ -292,7 +290,7 @@ fn time_axis(ms: f64) -> Vec<(f64, String)> {
     time
 }
 
-/// From 0 to `bytes`, which says nothing at 0.
+/// The axis from 0 to `bytes`. The label at 0 is empty.
 fn bytes_axis(bytes: f64) -> Vec<(f64, String)> {
     let ticks = ticks(bytes / 1e6, |value| match value {
         0.0 => String::new(),
@@ -302,7 +300,7 @@ fn bytes_axis(bytes: f64) -> Vec<(f64, String)> {
     ticks.map(|(at, text)| (at * 1e6, text)).collect()
 }
 
-/// As many points as a screen can show.
+/// No more points than a screen can show.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(1000).max(1);
     let last = points.len().saturating_sub(1);
@@ -311,7 +309,7 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     kept.map(|(_, point)| point).collect()
 }
 
-/// The end of a path, which says most.
+/// The last name of a path, which says most.
 fn name_of(path: &str) -> String {
     const MOST: usize = 40;
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -362,12 +360,12 @@ mod tests {
         let html = page.finish("t");
         for part in [
             "class=\"touch\" d=\"M250.0 0.0v500.0M750.0 500.0v100.0\"",
-            // At the end, as it came behind it.
+            // At the end of the axis, because it came after the end.
             "class=\"touch odd\" d=\"M1000.0 800.0v200.0\"",
             "brisk-&lt;b&gt;",
             "after 2 ms",
-            " 1.0 MB more were waited for",
-            "waited for (dashed). 9 times more something was read ahead",
+            "also waited for 1.0 MB of files",
+            "waited for (dashed). 9 later events are not counted",
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }
@@ -408,10 +406,7 @@ mod tests {
         );
         assert!(html.contains("&lt;b&gt;"));
         // Under the marks, and under their sums.
-        assert_eq!(
-            html.matches(" 7 ranges more are behind the last").count(),
-            2
-        );
+        assert_eq!(html.matches(" 7 later ranges are not shown").count(), 2);
         assert!(!html.contains("NaN") && !html.contains("inf\""));
         let mut none = Page::default();
         draw(&mut none, &Timeline::default());

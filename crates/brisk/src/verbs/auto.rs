@@ -106,7 +106,8 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
         let command: Vec<_> = pack.command.iter().map(shown).collect();
         writeln!(out, "  command     {}", command.join(" "))?;
     }
-    let used = jiff::Timestamp::try_from(pack.used).context("no time of the calendar")?;
+    let used =
+        jiff::Timestamp::try_from(pack.used).context("the time is outside of the calendar")?;
     writeln!(out, "  used        {used}")?;
     Ok(())
 }
@@ -131,7 +132,7 @@ fn to_json(pack: &LearnedPack) -> Value {
     })
 }
 
-/// Removes the packs of `image`, by its name, or all.
+/// Removes the packs of `image`, which is found by its name, or all packs.
 fn forget(packs: &LearnedPacks, image: Option<&Path>) -> anyhow::Result<Answer> {
     let image = image.map(|image| image.canonicalize().or_else(|_| std::path::absolute(image)));
     let image = image

@@ -24,8 +24,8 @@ pub struct Args {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
 
-    /// Prints only these bytes of each file, from FROM up to and without TO. FROM is the start and TO the end of the
-    /// file if you leave them out.
+    /// Prints only these bytes of each file, from FROM up to but not including TO. Without FROM it begins at
+    /// the start of the file, without TO it ends at the end.
     #[arg(long, value_name = "FROM..TO", default_value = "..", hide_default_value = true, value_parser = parse_range)]
     range: Range<u64>,
 
@@ -44,7 +44,7 @@ fn parse_range(text: &str) -> anyhow::Result<Range<u64>> {
     };
     let range = end(from, 0)?..end(to, u64::MAX)?;
     if range.start > range.end {
-        bail!("FROM is {} and past TO", range.start);
+        bail!("FROM is {}, which is past TO", range.start);
     }
     Ok(range)
 }
@@ -52,7 +52,7 @@ fn parse_range(text: &str) -> anyhow::Result<Range<u64>> {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let image = args.image.open()?;
     let shown = args.image.image.display();
-    // All are looked up before the first is written, so that a wrong name writes nothing.
+    // Looks up all files before it writes the first, so that a wrong name writes nothing.
     let mut inodes = Vec::new();
     for path in &args.paths {
         match image.resolve(path)? {
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         Some(threads) => threads,
         None => std::thread::available_parallelism()?,
     };
-    // Blocks are large, and looking for line ends in them, as `Stdout` does, is for nothing.
+    // Blocks are large. `Stdout` would search them for line ends, for nothing.
     let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     for inode in &inodes {
         let file = image.file(inode)?;
@@ -111,7 +111,7 @@ mod tests {
         }
         let message = |text| parse_range(text).unwrap_err().to_string();
         assert_eq!(message("5"), "allowed is FROM..TO, FROM.. or ..TO");
-        assert_eq!(message("6..5"), "FROM is 6 and past TO");
+        assert_eq!(message("6..5"), "FROM is 6, which is past TO");
         assert_eq!(
             message("a.."),
             "allowed is a number of bytes, such as 131072, 128K or 1M"

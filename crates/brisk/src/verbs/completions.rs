@@ -15,7 +15,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, mut brisk: Command) -> anyhow::Result<Answer> {
-    // The generator panics on what it cannot write, such as to a broken pipe.
+    // The generator panics if it cannot write, for example to a broken pipe.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut brisk, "brisk", &mut script);
     io::stdout().lock().write_all(&script)?;

@@ -1,4 +1,4 @@
-//! `brisk diff`: what makes an image differ from another, or from a tree.
+//! `brisk diff`: compares an image with another one, or with a tree.
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(value_name = "IMAGE|TREE")]
     other: PathBuf,
 
-    /// What may differ.
+    /// Does not report differences of these kinds.
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     ignore: Vec<Ignore>,
 
@@ -44,7 +44,7 @@ pub struct Args {
     quiet: bool,
 }
 
-/// What of a file may differ.
+/// A difference that is not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Ignore {
     /// User and group.
@@ -70,7 +70,7 @@ impl From<Ignore> for Aspect {
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let ignored: Vec<Aspect> = args.ignore.iter().copied().map(Aspect::from).collect();
-    // What is not compared is not read, and is no reason for a warning.
+    // What is not compared is not read, so it causes no warning.
     let rules = TreeRules::default().xattrs(!ignored.contains(&Aspect::Xattrs));
     let was = Tree::from_image(&args.image.open()?, &rules)?;
     let is = tree_at(&args.other, &rules)?;
@@ -122,7 +122,7 @@ fn line(Difference { path, change, .. }: &Difference) -> String {
     }
 }
 
-/// What differs in something that both have.
+/// How a file that both have differs.
 fn words(change: &Change) -> String {
     match change {
         Change::Type { was, is } => format!("{} -> {}", was.name(), is.name()),

@@ -1,4 +1,4 @@
-//! `brisk doctor`: what this system allows, and what to do where it does not.
+//! `brisk doctor`: what this system allows, and what to do about the rest.
 
 use std::env;
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::answer::Answer;
 use crate::json;
 use crate::names::printable;
 
-/// How to say it.
+/// How to show the findings.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each line has a state (ok, no or unknown), the thing, and more about it. Behind \"->\" stands what to do about a \
@@ -28,7 +28,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Whether a thing is there.
+/// Whether something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -53,7 +53,7 @@ impl State {
                 Self::Ok,
                 "a module, which the kernel loads when it is needed",
             ),
-            Support::No => (Self::No, "not in this kernel"),
+            Support::No => (Self::No, "this kernel does not have it"),
             Support::Unknown => (
                 Self::Unknown,
                 "the kernel does not publish how it was built",
@@ -66,16 +66,16 @@ impl State {
     }
 }
 
-/// A thing that brisk asks of the system.
+/// Something that brisk needs from the system, and whether it works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     name: String,
     state: State,
-    /// Whether starting programs from images needs it.
+    /// Whether brisk needs it to start programs from images.
     needed: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     detail: String,
-    /// What to do if it is missing.
+    /// What to do if it does not work.
     #[serde(skip_serializing_if = "Option::is_none")]
     cure: Option<String>,
 }
@@ -101,7 +101,7 @@ impl Finding {
         self
     }
 
-    /// What to do, which is said if the answer is no.
+    /// Adds what to do, which is shown if the answer is no.
     fn cure(mut self, text: impl Into<String>) -> Self {
         self.cure = (self.state == State::No).then(|| text.into());
         self
@@ -113,7 +113,7 @@ struct Diagnosis {
     ready: bool,
     kernel: String,
     page_size: usize,
-    /// Bytes that the kernel reads ahead where the working directory is.
+    /// How many bytes the kernel reads ahead in the working directory.
     read_ahead: Option<u64>,
     findings: Vec<Finding>,
 }
@@ -142,7 +142,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     })
 }
 
-/// Whether this process may mount; unknown if the system does not tell.
+/// Whether this process may mount. Unknown if the system does not say.
 fn may_mount() -> State {
     match rustix::thread::capabilities(None) {
         Ok(sets) => State::when(sets.effective.contains(CapabilitySet::SYS_ADMIN)),
@@ -159,52 +159,52 @@ fn findings(support: &KernelSupport, may_mount: State) -> Vec<Finding> {
         user_namespaces(support),
         fusermount(support),
         Finding::supported("fuse resend", support.fuse_resend).cure(
-            "use Linux 6.9 or later: before, programs get errors when the server of their image dies",
+            "use Linux 6.9 or later: with older kernels, programs get errors if the server of their image dies",
         ),
         Finding::supported("squashfs", support.squashfs)
-            .cure("only --kernel needs it: load it with modprobe squashfs"),
+            .cure("load it with modprobe squashfs (only --kernel needs it)"),
         loop_devices(support),
     ];
     for &(codec, found) in &support.codecs {
         findings.push(
             Finding::supported(format!("codec {codec}"), found)
-                .cure("only --kernel needs it: mount without, or pack with another codec"),
+                .cure("mount without --kernel, or pack with another codec"),
         );
     }
     findings.push(xz_filters(&support.xz_filters));
     findings.push(
         Finding::supported("erofs", support.erofs)
-            .cure("nothing: images are squashfs; load it with modprobe erofs for others"),
+            .cure("nothing, because brisk's images are squashfs; for erofs images, load it with modprobe erofs"),
     );
     findings.push(
         Finding::supported("page cache events", support.page_cache_events).cure(
-            "only brisk trace of the whole system needs them (CONFIG_EVENT_TRACING and \
-             CONFIG_FANOTIFY): name an image, or directories with --tree",
+            "name an image, or directories with --tree: only brisk trace of the whole system needs \
+             these events (CONFIG_EVENT_TRACING and CONFIG_FANOTIFY)",
         ),
     );
     findings
 }
 
-/// What does not decide whether programs start, but how fast.
+/// Findings that change how fast programs start, but not whether they start.
 fn speeds(support: &KernelSupport, system: &SystemState) -> Vec<Finding> {
     vec![
         io_uring(support.io_uring, &system.io_uring),
         called("reads that do not wait", &system.nowait, "RWF_NOWAIT").cure(
-            "small reads are done by other threads then: use Linux 4.14 or later (not 5.9 or 5.10), and a \
-             file system such as ext4, xfs or btrfs",
+            "use Linux 4.14 or later (not 5.9 or 5.10), and a file system such as ext4, xfs or btrfs: \
+             without this, small reads go through other threads, which is slower",
         ),
         called("what is in memory", &system.cachestat, "cachestat").cure(
-            "a replay asks for all that its profile lists: use Linux 6.5 or later, or allow the call",
+            "use Linux 6.5 or later, or allow the call: without it, a replay also asks for pages that are in memory",
         ),
         match system.seccomp {
             Some(false) => Finding::new("no seccomp filter", State::Ok, ""),
             Some(true) => Finding::new(
                 "no seccomp filter",
                 State::No,
-                "one decides about calls, as in containers",
+                "a filter decides which calls are allowed, as in containers",
             )
             .cure(
-                "if something above is refused that the system allows: start the container with \
+                "nothing, unless the filter refuses something above: then start the container with \
                  --security-opt seccomp=unconfined, or with a profile that allows it",
             ),
             None => Finding::new("no seccomp filter", State::Unknown, ""),
@@ -215,7 +215,7 @@ fn speeds(support: &KernelSupport, system: &SystemState) -> Vec<Finding> {
         memory(system),
         match system.tracefs {
             Some(yes) => Finding::new("tracefs", State::when(yes), "").cure(
-                "only brisk trace of the whole system needs it, and mounts it as root: mount -t tracefs \
+                "only brisk trace of the whole system needs it; it mounts it itself as root, or use mount -t tracefs \
                  nodev /sys/kernel/tracing",
             ),
             None => Finding::new("tracefs", State::Unknown, ""),
@@ -223,7 +223,7 @@ fn speeds(support: &KernelSupport, system: &SystemState) -> Vec<Finding> {
     ]
 }
 
-/// How fast images are that the kernel mounts. brisk decodes those that it serves by itself.
+/// How fast the kernel decodes images that it mounts. brisk itself decodes those that it serves.
 fn decoding(support: &KernelSupport) -> Finding {
     let name = "squashfs decoding";
     match support.squashfs_decoding {
@@ -236,10 +236,10 @@ fn decoding(support: &KernelSupport) -> Finding {
     }
 }
 
-/// How long the disk is measured.
+/// How long to measure the disk.
 const MEASURING: Duration = Duration::from_millis(200);
 
-/// What the disk gives that holds brisk itself.
+/// The rates of the disk that brisk is installed on.
 fn disk_rates() -> Finding {
     let name = "rates of the disk";
     let measured = env::current_exe()
@@ -257,13 +257,13 @@ fn disk_rates() -> Finding {
         ),
         Err(e) => {
             let e = e.to_string();
-            let detail = format!("cannot be measured: {}", printable(&e));
+            let detail = format!("cannot measure it: {}", printable(&e));
             Finding::new(name, State::Unknown, detail)
         }
     }
 }
 
-/// Whether a call works, which was tried.
+/// Whether a system call worked when brisk tried it.
 fn called(name: &str, tried: &io::Result<()>, call: &str) -> Finding {
     match tried {
         Ok(()) => Finding::new(name, State::Ok, call),
@@ -299,22 +299,22 @@ fn pages_stay(reclaimers: Option<&[Reclaimer]>) -> Finding {
         return Finding::new(
             name,
             State::Unknown,
-            "only root sees whether DAMON takes pages",
+            "only root sees whether DAMON frees pages",
         );
     };
     if reclaimers.is_empty() {
-        return Finding::new(name, State::Ok, "as long as there is room");
+        return Finding::new(name, State::Ok, "as long as there is free memory");
     }
     let who: Vec<_> = reclaimers.iter().map(|found| &*found.name).collect();
     let who = who.join(", ");
-    let detail = format!("{} takes pages that were not used lately", printable(&who));
+    let detail = format!("{} frees pages that were not used lately", printable(&who));
     Finding::new(name, State::No, detail).cure(
-        "a second start may be a cold one, and what is read ahead may go before it is used: as root, write \
+        "files may leave memory before the next start, or before they are used: to prevent that, as root write \
          off to the state file of that thread, or N to /sys/module/damon_reclaim/parameters/enabled",
     )
 }
 
-/// Less than this much read ahead has programs wait more often.
+/// With less read-ahead than this, programs wait more often.
 const READ_AHEAD: u64 = 128 << 10;
 
 fn read_ahead(disks: &[(String, u64)]) -> Finding {
@@ -327,11 +327,11 @@ fn read_ahead(disks: &[(String, u64)]) -> Finding {
         .map(|(disk, bytes)| format!("{} {} KiB", printable(disk), bytes >> 10))
         .collect();
     Finding::new(name, State::when(least >= READ_AHEAD), all.join(", ")).cure(
-        "programs wait for the disk more often with less than 128 KiB: blockdev --setra 256 /dev/DISK",
+        "blockdev --setra 256 /dev/DISK: with less than 128 KiB, programs wait for the disk more often",
     )
 }
 
-/// Less than this much leaves fill and replay next to nothing.
+/// With less free memory than this, fill and replay can do next to nothing.
 const MEMORY: u64 = 256 << 20;
 
 fn memory(system: &SystemState) -> Finding {
@@ -339,10 +339,10 @@ fn memory(system: &SystemState) -> Finding {
     match &system.memory {
         Err(e) => {
             let e = e.to_string();
-            let detail = format!("the system does not tell: {}", printable(&e));
+            let detail = format!("the system does not say: {}", printable(&e));
             Finding::new(name, State::Unknown, detail)
         }
-        Ok(None) => Finding::new(name, State::Ok, "no control group bounds it"),
+        Ok(None) => Finding::new(name, State::Ok, "no control group limits it"),
         Ok(Some(limit)) => {
             let group = limit.group.to_string_lossy();
             Finding::new(
@@ -356,7 +356,7 @@ fn memory(system: &SystemState) -> Finding {
                 ),
             )
             .cure(format!(
-                "fill and replay take half of it at most: raise {} of that group",
+                "raise {} of that group: fill and replay use at most half of what is free",
                 limit.file
             ))
         }
@@ -372,12 +372,12 @@ fn fuse_device(support: &KernelSupport) -> Finding {
             State::when(node.allowed),
             format!("mode {:04o}", node.mode),
         )
-        .cure("give everybody the right to open it, as udev does: chmod 666 /dev/fuse"),
+        .cure("let everybody open it, as udev does: chmod 666 /dev/fuse"),
     }
     .needed()
 }
 
-/// Root mounts by itself; others in a user namespace, or by fusermount3.
+/// Root mounts itself. Other users mount in a user namespace, or with fusermount3.
 fn way_to_mount(support: &KernelSupport, may_mount: State) -> Finding {
     let (state, detail) = if may_mount == State::Ok {
         (State::Ok, "as root")
@@ -551,7 +551,7 @@ mod tests {
         slow.read_aheads[1].1 = 64 << 10;
         slow.memory = Ok(brisk_mount::MemoryLimit::in_force());
         for finding in speeds(&support, &slow) {
-            // These have no cure of their own.
+            // These have no cure.
             if ["memory for files", "squashfs decoding"].contains(&finding.name.as_str()) {
                 continue;
             }

@@ -26,8 +26,8 @@ pub struct Args {
     #[arg(value_name = "DIR")]
     target: PathBuf,
 
-    /// Extracts only what matches one of these patterns, as in .gitignore, with the directories on the way. [default:
-    /// everything]
+    /// Extracts only what matches one of these patterns, as in .gitignore, and the directories that lead
+    /// there. [default: everything]
     #[arg(value_name = "GLOB")]
     select: Vec<String>,
 

@@ -17,7 +17,7 @@ use crate::messages::{say, warn};
 use crate::output_file::{check_outside, is_same};
 use crate::progress::Progress;
 
-/// Of what to take the pages, and where to put them.
+/// What to take the pages from, and where to put them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A hot pack holds the pages that a profile asks for, in about the order of the launch. It belongs to the \
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let profile = open(&args.profile)?;
     let origin = origin(&args.tree)?;
     if is_same(&args.tree, Path::new("/")) {
-        // Every name is in it, and nobody packs all of it.
+        // Every output is inside of it, and nobody packs all of it.
     } else if args.tree.is_dir() {
         check_outside(&args.tree, &args.output, &TreeRules::default())?;
     } else if is_same(&args.tree, &args.output) {

@@ -35,7 +35,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Everything that is shown.
+/// Everything that `brisk info` shows.
 struct Info {
     image: Image,
     file_bytes: u64,
@@ -271,7 +271,7 @@ fn share_text(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
         _ => {
-            // 128 bits, as tenths of a percent of 2^64 bytes pass 64.
+            // 128 bits: tenths of a percent of 2^64 bytes do not fit into 64.
             let tenths = u128::from(part) * 1000 / u128::from(whole);
             format!("{}.{} %", tenths / 10, tenths % 10)
         }
@@ -286,7 +286,8 @@ fn bytes_text(bytes: u64) -> String {
 }
 
 fn time_text(seconds: u32) -> anyhow::Result<String> {
-    let time = jiff::Timestamp::from_second(seconds.into()).context("no time of the calendar")?;
+    let time = jiff::Timestamp::from_second(seconds.into())
+        .context("the time is outside of the calendar")?;
     Ok(time.to_string())
 }
 
@@ -297,7 +298,7 @@ fn recipe_text(recipe: Option<&Recipe>) -> anyhow::Result<String> {
     Ok(serde_json::to_string(recipe)?)
 }
 
-/// Look-ups of names that are there, and of those that are not.
+/// How many look-ups find a name, and how many find none.
 fn look_ups(pack: &HotPack) -> (usize, usize) {
     let found = pack.look_ups().filter(|look_up| look_up.found).count();
     (found, pack.look_ups().len() - found)
@@ -354,7 +355,7 @@ fn options_text(image: &Image) -> String {
         Some(CodecOptions::Lz4 { high: true }) => "high compression".to_owned(),
         Some(CodecOptions::Lz4 { high: false }) => "fast".to_owned(),
         Some(CodecOptions::Xz { dict_size, filters }) => {
-            // Their names are those of a recipe.
+            // The names are the same as in a recipe.
             let names = filters.iter().map(|filter| json!(filter));
             let filters: Vec<_> = names
                 .filter_map(|name| name.as_str().map(str::to_owned))

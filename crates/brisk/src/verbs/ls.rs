@@ -52,7 +52,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Bytes that are collected before they are written.
+/// How many bytes to collect before writing them.
 const BUFFER: usize = 64 << 10;
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         },
         day: Day::default(),
     };
-    // All are looked up before the first is listed, so that a wrong name lists nothing.
+    // Looks up all paths before it lists the first, so that a wrong name lists nothing.
     for (path, inode) in &args.starts(&image)? {
         if !inode.is_dir() || args.directory {
             lister.entry(path, inode)?;
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 }
 
 impl Args {
-    /// What to list, with its path from the root, which is empty for the root.
+    /// What to list. Each has its path from the root; the path of the root is empty.
     fn starts(&self, image: &Image) -> anyhow::Result<Vec<(PathBuf, Inode)>> {
         if self.paths.is_empty() {
             return Ok(vec![(PathBuf::new(), image.root()?)]);
@@ -102,7 +102,7 @@ impl Args {
                     path.display()
                 )
             })?;
-            // As it is in the image: without "/", "./" and doubled slashes.
+            // The path as the image has it: without "/" at the start, "./" and double slashes.
             let names = path.components();
             let names = names.filter(|c| matches!(c, std::path::Component::Normal(_)));
             Ok((names.collect(), inode))
@@ -118,12 +118,12 @@ enum Style {
     Json,
 }
 
-/// Prints entries, a buffer of them at a time.
+/// Prints entries, one buffer at a time.
 struct Lister<W> {
     out: W,
     buffer: Vec<u8>,
     style: Style,
-    /// Whether a terminal reads along.
+    /// Whether to escape names for a terminal.
     escape: bool,
     day: Day,
 }
@@ -134,7 +134,7 @@ impl<W: Write> Lister<W> {
             let entry = entry?;
             let path = path.join(entry.name());
             match self.style {
-                // Names are all that is asked for, so inodes are not read.
+                // Only names are printed, so inodes are not read.
                 Style::Plain => self.line(&path)?,
                 _ => self.entry(&path, &image.entry_inode(&entry)?)?,
             }
@@ -207,7 +207,7 @@ impl<W: Write> Lister<W> {
         buffer.push(b' ');
     }
 
-    /// Draws what is below `inode`, with `path` as the first line.
+    /// Draws everything below `inode`, with `path` as the first line.
     fn tree(&mut self, image: &Image, path: &Path, inode: &Inode) -> anyhow::Result<()> {
         self.line(path)?;
         let top = path.components().count();
@@ -222,7 +222,7 @@ impl<W: Write> Lister<W> {
             entries.push((depth, path, target));
         }
         let last = last_of_siblings(entries.iter().map(|(depth, ..)| *depth));
-        // For each directory on the way, whether something comes after it.
+        // For each directory on the path: whether more entries follow in it.
         let mut open: Vec<bool> = Vec::new();
         for ((depth, path, target), last) in entries.iter().zip(last) {
             open.truncate(*depth);
@@ -244,10 +244,10 @@ impl<W: Write> Lister<W> {
     }
 }
 
-/// Of entries at these depths, each directory before what is in it, which are the last in their
-/// directory.
+/// Which entries are the last in their directory. The entries have these depths, each directory before its
+/// contents.
 fn last_of_siblings(depths: impl DoubleEndedIterator<Item = usize>) -> Vec<bool> {
-    // From the end: the depths at which an entry of the directory has been seen.
+    // From the end: at which depths an entry of the directory was seen already.
     let mut later: Vec<bool> = Vec::new();
     let mut last: Vec<bool> = depths
         .rev()
@@ -260,7 +260,7 @@ fn last_of_siblings(depths: impl DoubleEndedIterator<Item = usize>) -> Vec<bool>
     last
 }
 
-/// Type and permissions as `ls -l` has them.
+/// Type and permissions, in the form of `ls -l`.
 fn mode_text(inode: &Inode) -> [u8; 10] {
     let mode = inode.permissions();
     let mut text = *b"-rwxrwxrwx";
@@ -290,7 +290,7 @@ fn mode_text(inode: &Inode) -> [u8; 10] {
     text
 }
 
-/// Appends `number`, with spaces before it to at least `width` bytes, and at least one.
+/// Appends `number`, right-aligned in `width` bytes, with at least one space before it.
 fn push_number(buffer: &mut Vec<u8>, number: u64, width: usize) {
     // 2^64 has 20 digits.
     let mut digits = [b' '; 24];
@@ -298,7 +298,7 @@ fn push_number(buffer: &mut Vec<u8>, number: u64, width: usize) {
     let mut left = number;
     loop {
         at -= 1;
-        // A digit.
+        // This is one digit.
         digits[at] = b'0' + (left % 10) as u8;
         left /= 10;
         if left == 0 {
@@ -311,7 +311,7 @@ fn push_number(buffer: &mut Vec<u8>, number: u64, width: usize) {
 
 const DAY: u32 = 24 * 60 * 60;
 
-/// The day of the last time that was printed: most files of a tree are of few days.
+/// The day of the time that was printed last. Most files of a tree are of few days, so this saves work.
 #[derive(Default)]
 struct Day {
     number: u32,
@@ -329,7 +329,7 @@ impl Day {
         buffer.extend_from_slice(self.text.as_bytes());
         let minutes = seconds % DAY / 60;
         let mut clock = *b" 00:00";
-        // Each is a digit.
+        // Each is one digit.
         clock[1] += (minutes / 600) as u8;
         clock[2] += (minutes / 60 % 10) as u8;
         clock[4] += (minutes % 60 / 10) as u8;
@@ -341,7 +341,7 @@ impl Day {
 /// The day that is `number` days after the first of 1970.
 fn day_of(number: u32) -> Date {
     const EPOCH: Date = date(1970, 1, 1);
-    // The last, in 2106, is far from the end of the calendar.
+    // The largest value is in 2106, far from the end of the calendar.
     EPOCH.saturating_add(jiff::Span::new().days(number))
 }
 

@@ -85,11 +85,11 @@ fn how(backing: &Backing) -> String {
             };
             format!("through {}, {direct_io}", device.display())
         }
-        Backing::BlockDevice => "as the block device that it is".to_owned(),
+        Backing::BlockDevice => "from the block device".to_owned(),
     }
 }
 
-/// What mounting has to know of `image`.
+/// The mount options that `image` needs.
 pub fn options(image: &Image) -> MountOptions {
     MountOptions {
         offset: image.offset(),

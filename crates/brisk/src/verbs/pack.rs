@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
 
-    /// Warns of what this release of Linux cannot read: 4.9, for example, or the output of uname -r.
+    /// Warns if this release of Linux cannot read the image: 4.9, for example, or the output of uname -r.
     #[arg(long, value_name = "KERNEL")]
     target: Option<KernelVersion>,
 
@@ -92,12 +92,12 @@ pub struct CodecArgs {
     )]
     codec: Compression,
 
-    /// The level: gzip 1 to 12 [default: 9]; lz4 3 to 12 for its slow mode [default: the fast mode]; xz 0 to 9
+    /// The level: gzip 1 to 12 [default: 9]; lz4 3 to 12 in its slow mode [default: the fast mode]; xz 0 to 9
     /// [default: 6]; zstd 1 to 22 [default: 15].
     #[arg(long, value_name = "N")]
     level: Option<u8>,
 
-    /// Takes the slower variant of the xz level.
+    /// Uses the slower variant of the xz level.
     #[arg(long)]
     xz_extreme: bool,
 
@@ -106,8 +106,8 @@ pub struct CodecArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     xz_dict: Option<u32>,
 
-    /// Also tries each data block with these branch filters of xz: x86, powerpc, ia64, arm, armthumb, sparc, arm64,
-    /// riscv.
+    /// Also tries each data block with these branch filters of xz and keeps the smallest result: x86,
+    /// powerpc, ia64, arm, armthumb, sparc, arm64, riscv.
     #[arg(long, value_name = "FILTER,…", value_delimiter = ',', value_parser = str::parse::<Bcj>)]
     xz_bcj: Vec<Bcj>,
 
@@ -116,11 +116,11 @@ pub struct CodecArgs {
     block_size: u32,
 }
 
-/// What stands where in the image.
+/// Where things go in the image.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Layout")]
 pub struct LayoutArgs {
-    /// Gives every file blocks of its own.
+    /// Gives every file its own blocks.
     #[arg(long, alias = "no-fragments")]
     no_shared_blocks: bool,
 
@@ -153,11 +153,11 @@ pub struct LayoutArgs {
     raw: Vec<String>,
 }
 
-/// What of the tree is packed, and as what.
+/// What of the tree to pack, with which owners and permissions.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tree (patterns as in .gitignore, from the root of the tree)")]
 struct RuleArgs {
-    /// Leaves out what matches. A pattern with ! before it takes back in what an earlier pattern left out.
+    /// Leaves out what matches. A pattern that starts with ! takes back in what an earlier pattern left out.
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
@@ -218,7 +218,7 @@ fn parse_owner(text: &str) -> anyhow::Result<Owner> {
 }
 
 fn parse_chown(text: &str) -> anyhow::Result<(String, Owner)> {
-    // Owners have no equals sign, patterns may.
+    // Owners contain no equals sign, but patterns may.
     let (pattern, owner) = text
         .rsplit_once('=')
         .context("allowed is PATTERN=UID, PATTERN=UID:GID or PATTERN=:GID")?;
@@ -226,7 +226,8 @@ fn parse_chown(text: &str) -> anyhow::Result<(String, Owner)> {
 }
 
 fn parse_chmod(text: &str) -> anyhow::Result<(String, ModeChange)> {
-    // Both sides may have equals signs: the pattern ends at the first one that a mode follows.
+    // Both sides may contain equals signs. The pattern ends at the first one that is followed by a valid
+    // mode.
     let mut first_fault = None;
     for (at, _) in text.match_indices('=') {
         match text[at + 1..].parse() {
@@ -264,7 +265,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         more.iter().for_each(|text| warn(text));
         warnings.extend_from_slice(more);
     };
-    // Before the work, so that one can stop it.
+    // Before the work, so that the user can stop it.
     note(&args.missing(&args.codec.features()));
     let tree = args.read_tree(&rules)?;
     note(tree.warnings());
@@ -288,18 +289,18 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// An image that was written, and how to say so.
+/// An image that was written, and how to report it.
 pub struct Written<'a> {
     pub output: &'a Path,
     pub summary: &'a Summary,
     pub seconds: f64,
-    /// What was warned of already.
+    /// Warnings that were printed already.
     pub warnings: &'a [String],
     pub json: bool,
     pub quiet: bool,
 }
 
-/// Says what became of a tree.
+/// Reports how a tree was packed.
 pub fn report(written: &Written<'_>) -> anyhow::Result<()> {
     let Written {
         output,
@@ -342,7 +343,7 @@ fn summary_text(output: &Path, summary: &Summary, seconds: f64) -> String {
         BinaryBytes(summary.file_bytes),
     );
     if data.bytes > 0 {
-        // As a number for a person: what is lost past 2^53 is less than what is shown.
+        // The number is for people: what an f64 loses past 2^53 is less than what is shown.
         let percent = summary.file_bytes as f64 * 100.0 / data.bytes as f64;
         text += &format!(" ({percent:.1} %)");
     }
@@ -371,7 +372,7 @@ impl Args {
         let tree = if archive.metadata()?.is_file() {
             Tree::from_tar_file(archive, rules)
         } else {
-            // Where the image will be, there is room for what is in it.
+            // The directory of the image has room for its contents.
             let spool = match self.output.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() => parent,
                 _ => Path::new("."),
@@ -440,7 +441,7 @@ impl Args {
 }
 
 impl CodecArgs {
-    /// A writer that compresses like this, and puts what it writes where `layout` says.
+    /// A writer that compresses in this way and arranges the image as `layout` says.
     pub fn writer(&self, layout: &LayoutArgs) -> anyhow::Result<ImageWriter> {
         let writer = ImageWriter::new()
             .compression(self.compression()?)
@@ -460,8 +461,8 @@ impl CodecArgs {
     fn compression(&self) -> anyhow::Result<Compression> {
         if self.codec.codec() == Some(Codec::Lzo) && !cfg!(feature = "lzo-encode") {
             bail!(
-                "this brisk was built without its encoder of lzo, which nobody has proven to be sound; \
-                 choose another codec, such as gzip, which every kernel reads that reads lzo, \
+                "this brisk was built without its lzo encoder, because nobody has proven that encoder sound; \
+                 choose another codec, such as gzip, which every kernel with lzo can read, \
                  or build brisk with `--features lzo-encode`"
             );
         }
@@ -488,7 +489,7 @@ impl CodecArgs {
                 ];
                 if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked) {
                     let codec = other.codec().map_or("none", |codec| codec.name());
-                    bail!("{option} is for xz, and the codec is {codec}; add --codec xz");
+                    bail!("{option} is only for xz, but the codec is {codec}; add --codec xz");
                 }
             }
         }
@@ -503,7 +504,7 @@ impl CodecArgs {
 }
 
 impl LayoutArgs {
-    /// True if a directory for the tree is recorded.
+    /// Whether the image records a directory for its tree.
     pub fn has_place(&self) -> bool {
         self.at.is_some()
     }

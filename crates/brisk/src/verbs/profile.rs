@@ -58,8 +58,8 @@ struct ShowArgs {
     #[arg(long)]
     json: bool,
 
-    /// Also writes a page with pictures: where in files and in which order the launch asks for pages, and how many
-    /// bytes by when.
+    /// Also writes a page with pictures: where in the files and in which order the launch asks for pages, and
+    /// how many bytes by when.
     #[arg(long, value_name = "PAGE")]
     html: Option<PathBuf>,
 }
@@ -149,7 +149,7 @@ fn bytes_of_tree(path: &Path) -> anyhow::Result<u64> {
     Ok(tree.bytes())
 }
 
-/// How many pages of a file, and what part of it that is.
+/// A file, how many of its pages a launch asks for, and what share of it that is.
 struct TopFile<'a> {
     file: &'a ProfileFile,
     pages: u64,
@@ -176,7 +176,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<Answer> {
         .filter(|(_, (pages, _))| *pages > 0)
         .map(|(file, (pages, bytes))| TopFile { file, pages, bytes })
         .collect();
-    // The sort is stable: of equals, what was first asked for comes first.
+    // The sort is stable: files with equally many pages stay in the order of first touch.
     top.sort_by_key(|file| std::cmp::Reverse(file.pages));
     top.truncate(args.top);
     if args.json {
@@ -313,14 +313,14 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
         _ => {
-            // 128 bits, as tenths of a percent of 2^64 bytes pass 64.
+            // 128 bits: tenths of a percent of 2^64 bytes do not fit into 64.
             let tenths = u128::from(part) * 1000 / u128::from(whole);
             format!("{}.{} %", tenths / 10, tenths % 10)
         }
     }
 }
 
-/// An object with `path`, and with its bytes if it is no UTF-8.
+/// An object with `path`, and with its bytes if it is not UTF-8.
 fn with_path(path: impl AsRef<OsStr>, mut value: Value) -> Value {
     let (name, bytes) = json::name(&path);
     value["path"] = name.into();
@@ -412,7 +412,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
             .saturating_add(pages.missing);
         writeln!(
             out,
-            "{}: {} of {here} pages ({}) are in files that are the same, {} in changed and {} in missing ones; {} are outside of it",
+            "{}: {} of {here} pages ({}) are in unchanged files, {} in changed and {} in missing ones; {} are outside of it",
             shown(&args.tree),
             pages.same,
             percent(pages.same, here),
@@ -423,7 +423,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
         if staleness.look_ups > 0 {
             writeln!(
                 out,
-                "{}: {} of {} look-ups have another answer",
+                "{}: {} of {} look-ups now have another answer",
                 shown(&args.tree),
                 staleness.look_ups_changed,
                 staleness.look_ups
@@ -453,7 +453,7 @@ fn merge(args: &MergeArgs) -> anyhow::Result<Answer> {
         .map(|(_, range)| range.count)
         .fold(0, u64::saturating_add);
     say(&format!(
-        "{}: {pages} pages ({}), of which each of {} runs needs {common}",
+        "{}: {pages} pages ({}); each of {} runs needs {common} of them",
         args.output.display(),
         BinaryBytes(pages.saturating_mul(PAGE)),
         merged.runs()

@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let image = args.image.open()?;
     if image.offset() > 0 && is_same(&args.image.image, &args.output) {
         bail!(
-            "{}: the program before the image would be lost, as an image is written and nothing else; name \
+            "{}: this file has a program before its image, which would be lost, because brisk writes only an image; name \
              another output",
             shown(&args.output)
         );

@@ -1,4 +1,4 @@
-//! `brisk replay`: has what a launch will ask for read ahead of it.
+//! `brisk replay`: asks the kernel to read what a launch will need.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -44,11 +44,11 @@ pub struct Args {
     #[command(flatten)]
     reading: ReadingArgs,
 
-    /// Writes what was asked for when to this file, for brisk lab.
+    /// Writes a log of what was asked for when to this file, for brisk lab.
     #[arg(long, value_name = "FILE", hide = true, requires = "command")]
     log: Option<PathBuf>,
 
-    /// Measures the disks first, again if need be.
+    /// Measures the disks first, even if they were measured before.
     #[arg(long, conflicts_with = "command")]
     measure: bool,
 
@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     quiet: bool,
 
-    /// With a command, says on standard error what was replayed, as soon as it is over.
+    /// With a command, says on standard error what was replayed, when the replay is over.
     #[arg(short, long)]
     verbose: bool,
 
@@ -72,7 +72,7 @@ pub struct Args {
 /// How to read.
 #[derive(Debug, clap::Args)]
 pub struct ReadingArgs {
-    /// What the disk does in a second: bytes, operations, or both. [default: as measured]
+    /// What the disk can do in a second: bytes, operations, or both. [default: as measured]
     #[arg(long, value_name = "bps=SIZE,iops=N", value_parser = parse_charge)]
     disk: Option<DiskCharge>,
 
@@ -80,13 +80,13 @@ pub struct ReadingArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     budget: Option<u64>,
 
-    /// Threads that ask for pages, for brisk lab.
+    /// How many threads ask for pages, for brisk lab.
     #[arg(long, value_name = "N", hide = true)]
     threads: Option<NonZeroUsize>,
 }
 
 impl ReadingArgs {
-    /// Whether any of it was said.
+    /// Whether any of these options was given.
     pub fn is_given(&self) -> bool {
         self.disk.is_some() || self.budget.is_some() || self.threads.is_some()
     }
@@ -95,7 +95,7 @@ impl ReadingArgs {
         self.disk.unwrap_or_default()
     }
 
-    /// Sets what was given.
+    /// Sets the options that were given.
     pub fn apply(&self, background: &mut BackgroundReplay) {
         background.charge = self.charge();
         background.budget = self.budget;
@@ -104,13 +104,13 @@ impl ReadingArgs {
 }
 
 impl Args {
-    /// Whether a program is to be started.
+    /// Whether the replay is for a command.
     pub fn has_command(&self) -> bool {
         !self.command.is_empty()
     }
 }
 
-/// Never comes back if there is a command that starts.
+/// Does not return if there is a command and it starts.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.has_command() {
         let mut background = BackgroundReplay::open(&args.profile)?;
@@ -133,7 +133,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.measure {
         let measured = open()?.measure(true)?;
         if measured.is_empty() {
-            warn("no disk was measured: that takes a file of 4 MiB of the profile on it");
+            warn(
+                "no disk was measured: that needs a file of at least 4 MiB that the profile lists",
+            );
         }
         for disk in measured.iter().filter(|_| !args.quiet) {
             say(&format!(
@@ -148,13 +150,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let mut replay = open()?;
     replay.budget = args.reading.budget;
     replay.threads = args.reading.threads.unwrap_or(replay.threads);
-    // Nobody is raced: what is in memory is found out piece by piece.
+    // There is no program to race: the kernel is asked piece by piece what is in memory.
     replay.race = false;
     tell(&replay.run()?, args.json, args.quiet)?;
     Ok(Answer::Yes)
 }
 
-/// Prints what was done.
+/// Prints what was replayed.
 pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()> {
     if json {
         return json::print(&to_json(replayed));
@@ -165,20 +167,20 @@ pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()>
     Ok(())
 }
 
-/// Starts the process that replays, and becomes the program, also where nothing can be replayed.
+/// Starts the process that replays, and becomes the program, even if nothing can be replayed.
 pub fn start_with(background: BackgroundReplay, launch: &PlainLaunch) -> anyhow::Result<Answer> {
     start_or_warn(background);
     match launch.exec()? {}
 }
 
-/// Starts the process that replays. Without it, the program is only slower.
+/// Starts the process that replays. If that fails, the program starts all the same, only slower.
 pub fn start_or_warn(background: BackgroundReplay) {
     if let Err(error) = background.start() {
         warn(&format!("{}; nothing is replayed", with_reasons(&error)));
     }
 }
 
-/// What was done, for people.
+/// What was replayed, for people.
 pub fn summary(replayed: &Replayed) -> String {
     let pages = &replayed.pages;
     let mut text = format!(
@@ -192,10 +194,8 @@ pub fn summary(replayed: &Replayed) -> String {
     );
     text += match replayed.given_up {
         None => "",
-        Some(GivenUp::OtherReads) => "; given up, as the program reads other things",
-        Some(GivenUp::UnrecordedProgram) => {
-            "; given up, as the program is one of the tree that was not started when the profile was recorded"
-        }
+        Some(GivenUp::OtherReads) => "; given up: the program reads other things",
+        Some(GivenUp::UnrecordedProgram) => "; given up: no recorded launch started this program",
         Some(_) => "; given up",
     };
     let lacks = [
@@ -215,7 +215,7 @@ pub fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// What was done.
+/// What was replayed, as JSON.
 fn to_json(replayed: &Replayed) -> Value {
     let pages = &replayed.pages;
     json!({

@@ -1,5 +1,6 @@
-//! `brisk run`: starts a program from an image, in a session that its user's runs share, or from a
-//! directory, with its profile replayed.
+//! `brisk run`: starts a program from an image or from a directory.
+//!
+//! The runs of one image by one user share a session. From a directory, a profile is replayed.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -29,17 +30,17 @@ use crate::names::shown;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
 
-/// What is recorded of a launch from a directory at most: what a program asks for later, it asks for
-/// because somebody uses it.
+/// How much of a launch from a directory is recorded at most. What a program asks for later depends on its
+/// user.
 const LAUNCH: Duration = Duration::from_secs(15);
 
 /// Seconds that a session stays after its last program.
 const LINGER: u32 = 300;
 
-/// Files that an audit shows, the worst ones.
+/// How many files an audit shows, the worst first.
 const WORST: usize = 20;
 
-/// What stands above groups of options.
+/// Headings of groups of options.
 const FILL: &str = "Hot packs, of images";
 const REPLAY: &str = "Profiles, of directories and with --kernel";
 const LEARNING: &str = "Learning";
@@ -106,12 +107,12 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["root", "bind", "with"])]
     kernel: bool,
 
-    /// Says what brisk will fill, or why not, and how long the session took to answer so far. With a profile, says
-    /// what was replayed, as soon as it is over.
+    /// Says what brisk will fill, or why it fills nothing, and how long the session's answers took so far.
+    /// With a profile, says what was replayed, when the replay is over.
     #[arg(short, long)]
     verbose: bool,
 
-    /// Fills memory from this hot pack, in place of IMAGE.hot beside the image or the pack behind it.
+    /// Fills memory from this hot pack, instead of IMAGE.hot beside the image or the pack behind it.
     #[arg(long, value_name = "FILE", help_heading = FILL, conflicts_with_all = ["kernel", "no_fill"])]
     hot: Option<PathBuf>,
 
@@ -125,16 +126,16 @@ pub struct Args {
           conflicts_with_all = ["kernel", "no_fill"])]
     fill_budget: Option<u64>,
 
-    /// Threads that fill, for brisk lab.
+    /// How many threads fill, for brisk lab.
     #[arg(long, value_name = "N", hide = true, conflicts_with_all = ["kernel", "no_fill"])]
     fill_threads: Option<NonZeroUsize>,
 
-    /// Writes what was stored when to this file, for brisk lab.
+    /// Writes a log of what was stored when to this file, for brisk lab.
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["kernel", "no_fill"])]
     fill_log: Option<PathBuf>,
 
-    /// Traces the program, without a session, and says at its end which pages of the hot pack it asked for, which are
-    /// useless, and which are missing.
+    /// Traces the program, without a session. At its end brisk says which pages of the hot pack it asked for,
+    /// which are useless, and which are missing.
     #[arg(long, help_heading = FILL, conflicts_with_all = ["kernel", "no_fill", "linger"])]
     audit: bool,
 
@@ -146,16 +147,17 @@ pub struct Args {
     #[arg(long, value_name = "PROFILE", help_heading = REPLAY)]
     profile: Option<PathBuf>,
 
-    /// How what a profile lists is read.
+    /// How to read what a profile lists.
     #[command(flatten, next_help_heading = REPLAY)]
     reading: ReadingArgs,
 
-    /// Learns from the first run and uses that later: a hot pack for an image that has none, or a profile for a
-    /// directory. The recorded run is slower. brisk auto lists and forgets what brisk has learned.
+    /// Learns from the first run and uses that later: a hot pack for an image that has none, or a profile for
+    /// a directory. The recorded run is slower. brisk auto lists and forgets what brisk has learned.
     #[arg(long, help_heading = LEARNING, conflicts_with_all = ["kernel", "no_fill", "profile"])]
     auto: bool,
 
-    /// Limits the size of everything that brisk has learned. What was not used for longest goes first.
+    /// Limits the size of everything that brisk has learned. brisk deletes what was not used for longest
+    /// first.
     #[arg(
         long,
         value_name = "SIZE",
@@ -167,11 +169,11 @@ pub struct Args {
     auto_limit: u64,
 }
 
-/// What a launch is traced for.
+/// Why a launch is traced.
 pub enum Traced<'a> {
-    /// To compare it with a hot pack.
+    /// To compare what it asks for with a hot pack.
     Audit(&'a LocatedImage),
-    /// To learn what it asks for of a directory.
+    /// To learn what it asks for in a directory.
     Learn {
         launch: &'a PlainLaunch,
         tree: &'a Path,
@@ -180,7 +182,7 @@ pub enum Traced<'a> {
     },
 }
 
-/// Never comes back if the program starts, unless it is traced.
+/// Does not return if the program starts, unless the program is traced.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     start(args, |args, traced| match traced {
         Traced::Audit(located) => match audit(args, located.at(args), &located.image)? {
@@ -202,7 +204,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     })
 }
 
-/// An image that is open, and where it is to be mounted if the arguments do not say so.
+/// An open image, and the place that it records for its mount.
 pub struct LocatedImage {
     image: Image,
     recorded: Option<PathBuf>,
@@ -210,7 +212,7 @@ pub struct LocatedImage {
 
 impl LocatedImage {
     fn of(args: &Args) -> anyhow::Result<Self> {
-        // Opening an image and asking it starts no thread: the namespace needs there to be one only.
+        // This starts no thread: a process can enter a namespace only while it has one thread.
         let image = open_image(&args.image, args.offset)?;
         let recorded = match args.at {
             Some(_) => None,
@@ -233,8 +235,8 @@ impl LocatedImage {
     }
 }
 
-/// Starts the program, which takes brisk's place, so this never comes back then; or has `trace` do
-/// that. What traces is large, and for few runs.
+/// Starts the program. The program takes the place of brisk, so this does not return then. If the program is
+/// to be traced, `trace` starts it instead: the code that traces is large, and few runs need it.
 pub fn start(
     args: &Args,
     trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
@@ -244,13 +246,13 @@ pub fn start(
     }
     if let (Some(_), false) = (&args.profile, args.kernel) {
         bail!(
-            "{}: --profile is for directories, and for an image with --kernel; make a hot pack of it \
-             with brisk hot --profile, which brisk run fills",
+            "{}: --profile is for directories, and for an image with --kernel; make a hot pack \
+             with brisk hot --profile, and brisk run fills memory from it",
             args.image.display()
         );
     }
     if args.profile.is_none() && args.reading.is_given() {
-        bail!("--disk and --budget are for a directory, or go with --profile; leave them out");
+        bail!("--disk and --budget need --profile, or a directory; leave them out");
     }
     let located = LocatedImage::of(args)?;
     if args.audit {
@@ -258,7 +260,7 @@ pub fn start(
     }
     let (at, image) = (located.at(args), &located.image);
     let result = if args.kernel {
-        // Before the mount, which may cover it.
+        // Opened before the mount, which may hide it.
         let profile = args
             .profile
             .as_ref()
@@ -278,7 +280,7 @@ pub fn start(
         }
         session.exec(|place| {
             say(&format!(
-                "the system refuses user namespaces: the image is mounted on {}, where all your \
+                "the system refuses user namespaces, so the image is mounted on {}, where all your \
                  programs see it",
                 place.display()
             ));
@@ -290,7 +292,7 @@ pub fn start(
     }
 }
 
-/// Starts the program from a directory, where it is.
+/// Starts the program from a directory, in place.
 fn run_directory(
     args: &Args,
     trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
@@ -298,9 +300,9 @@ fn run_directory(
     let directory = &args.image;
     let named = directory.display();
     if let Some((option, instead)) = args.of_images() {
-        bail!("{named} is a directory, which is not mounted, so {option} is not for it; {instead}");
+        bail!("{option} is only for images, and {named} is a directory; {instead}");
     }
-    // As a program that changes its directory finds it.
+    // An absolute path, for a program that changes its directory.
     let tree = std::path::absolute(directory).context("cannot resolve the directory's name")?;
     let launch = PlainLaunch {
         tree: Some(tree.clone()),
@@ -314,7 +316,7 @@ fn run_directory(
     if !args.auto {
         bail!(
             "{named} is a directory: name its profile with --profile (brisk trace --tree {named} \
-             records one), or have it recorded by the first run with --auto"
+             records one), or let the first run record one with --auto"
         );
     }
     let Some(learning) = learning(args) else {
@@ -343,7 +345,7 @@ fn run_directory(
         if next == NextLaunch::Replays {
             return;
         }
-        // What cannot be written is looked at again by the next launch.
+        // If this cannot be written, the next launch finds the same.
         LearnedPacks::open(&learning.packs)
             .and_then(|packs| packs.after_replay(&key, &used, next))
             .ok();
@@ -351,7 +353,7 @@ fn run_directory(
     replay::start_with(background, &launch)
 }
 
-/// Traces the program, which does not take brisk's place then, and has `keep` keep its profile.
+/// Traces the program, which then does not take the place of brisk, and calls `keep` with its profile.
 fn learn_directory(
     args: &Args,
     launch: &PlainLaunch,
@@ -362,11 +364,11 @@ fn learn_directory(
     if let Some(program) = command.first_mut()
         && program.as_bytes().contains(&b'/')
     {
-        // From the tree, as every other run does.
+        // The absolute path, as in every other run.
         *program = tree.join(&*program).into();
     }
     if args.verbose {
-        say("too little is known of what this program asks for: it is recorded by this run");
+        say("brisk knows too little of what this program asks for, and records this run");
     }
     let trace = Trace {
         image: None,
@@ -381,7 +383,7 @@ fn learn_directory(
     };
     let traced = match trace.record() {
         Ok(traced) => traced,
-        // Before the program was started.
+        // The program has not started yet.
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             warn(&format!("{}; nothing is learned", with_reasons(&error)));
             match launch.exec()? {}
@@ -392,13 +394,14 @@ fn learn_directory(
     if let Err(error) = keep(profile) {
         warn(&format!("{}; nothing is learned", with_reasons(&error)));
     }
-    // The next run is in a hurry. What cannot be measured is taken to be a disk of its kind.
+    // Measures the disk now, because the next run has no time for it. If it cannot be measured, brisk takes
+    // what is usual for a disk of its kind.
     let replay = Replay::new(profile.clone(), &[tree.to_owned()], args.reading.charge());
     replay.and_then(|replay| replay.measure(false)).ok();
     Ok(exited(traced.status))
 }
 
-/// The answer of who ran a program that has ended.
+/// The answer after running a program that has ended.
 fn exited(status: Option<ExitStatus>) -> Answer {
     let code = status.and_then(|s| s.code().or_else(|| Some(128 + s.signal()?)));
     Answer::Exited(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125))
@@ -411,7 +414,7 @@ fn arrange(background: &mut BackgroundReplay, args: &Args, place: &Path) {
 }
 
 impl Args {
-    /// An option that was given and is for images only, and what to do without it.
+    /// The first option that is only for images, and what to do instead.
     fn of_images(&self) -> Option<(&'static str, &'static str)> {
         let pack = "pack it with brisk pack, and run the image";
         let leave = "leave it out";
@@ -437,7 +440,7 @@ impl Args {
             (
                 "--fill-budget",
                 self.fill_budget.is_some(),
-                "bound it with --budget",
+                "limit it with --budget",
             ),
             ("--audit", self.audit, pack),
             ("--kernel", self.kernel, leave),
@@ -483,7 +486,7 @@ fn fill(args: &Args) -> Option<SessionFill> {
     })
 }
 
-/// None, and one line, if there is no place for what is learned: the program starts all the same.
+/// None, with a warning, if there is no place for what is learned: the program starts all the same.
 fn learning(args: &Args) -> Option<Learning> {
     let opened = LearnedPacks::path_of_user().and_then(|packs| {
         LearnedPacks::open(&packs)?;
@@ -501,7 +504,7 @@ fn learning(args: &Args) -> Option<Learning> {
     }
 }
 
-/// Says what will be filled, as far as can be told before.
+/// Says what will be filled, as far as that is known beforehand.
 fn tell_fill(session: &Session) -> anyhow::Result<()> {
     if session.fill.is_none() {
         return Ok(());
@@ -509,12 +512,12 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
     let plan = session.plan_fill()?;
     match &plan.pack {
         Some(Ok(pack)) => say(&format!(
-            "a new session fills {} bytes from its {}hot pack; brisk stat shows how far it is",
+            "a new session fills {} bytes from its {}hot pack; brisk stat shows the progress",
             pack.data_len(),
             if plan.learned { "learned " } else { "" }
         )),
         Some(Err(_)) | None if plan.learns => {
-            say("there is no hot pack of use: a new session learns one from this run");
+            say("there is no usable hot pack: a new session learns one from this run");
         }
         Some(Err(error)) => say(&with_reasons(error)),
         None => say("there is no hot pack: nothing is filled"),
@@ -522,7 +525,7 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says how long the requests took that sessions of the image have answered so far.
+/// Says how long requests took that the sessions of the image have answered so far.
 fn tell_times(image: &Path) -> anyhow::Result<()> {
     for session in sessions()?.iter().filter(|session| session.is_about(image)) {
         for image in &session.images {
@@ -539,8 +542,8 @@ fn tell_times(image: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Traces the program, and compares what it asked for with the hot pack that a session would fill.
-/// The inner error is that of starting the program.
+/// Traces the program, and compares what it asked for with the hot pack that a session would fill. The inner
+/// error says that the program could not be started.
 fn audit(
     args: &Args,
     at: Option<PathBuf>,
@@ -550,7 +553,7 @@ fn audit(
     let pack = match session.plan_fill()?.pack {
         Some(pack) => pack?,
         None => bail!(
-            "{}: there is no hot pack to be audited; make one with brisk hot, or run it with --auto \
+            "{}: there is no hot pack to audit; make one with brisk hot, or run the image with --auto \
              first",
             args.image.display()
         ),
@@ -570,11 +573,11 @@ fn audit(
         Ok(traced) => traced,
         Err(error) => return Ok(Err(error)),
     };
-    // The image is served before all others.
+    // The image is the first root.
     let audit = traced.profile.audit(0, &pack);
     if args.json {
-        // As it is: what makes words printable writes escapes that JSON does not know. There is nobody else to tell
-        // that standard error is closed.
+        // Printed without `say`, which would write escapes that JSON does not know. If standard error is
+        // closed, there is no other place to say so.
         writeln!(
             std::io::stderr().lock(),
             "{}",
@@ -589,14 +592,14 @@ fn audit(
     Ok(Ok(exited(traced.status)))
 }
 
-/// What an audit found, for people.
+/// The result of an audit, for people.
 fn audit_lines(audit: &Audit) -> Vec<String> {
     let mut lines = Vec::new();
     for (what, found) in [("pages", audit.pages), ("look-ups", audit.look_ups)] {
         let (asked, in_pack) = (found.asked(), found.in_pack());
         lines.push(format!(
-            "{what}: {asked} asked for, of which {} are in the hot pack ({}) and {} are not; of {in_pack} \
-             in it {} are useless ({})",
+            "{what}: of {asked} asked for, {} are in the hot pack ({}) and {} are not; of {in_pack} in \
+             the pack, {} are useless ({})",
             found.used,
             percent(found.used, asked),
             found.missed,
@@ -623,7 +626,7 @@ fn audit_lines(audit: &Audit) -> Vec<String> {
         ));
     }
     if let Some(more) = audit.files.len().checked_sub(WORST + 1) {
-        lines.push(format!("  and {} files more", more + 1));
+        lines.push(format!("  and {} more files", more + 1));
     }
     lines
 }

@@ -68,7 +68,8 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
     }
     writeln!(out, "  guardian    process {}", session.guardian)?;
     if let Some(since) = session.since {
-        let since = jiff::Timestamp::try_from(since).context("no time of the calendar")?;
+        let since =
+            jiff::Timestamp::try_from(since).context("the time is outside of the calendar")?;
         writeln!(out, "  since       {since}")?;
     }
     match (session.linger.map(|l| l.as_secs()), session.left) {
@@ -84,7 +85,7 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How often each operation was answered and how long that took, under a heading.
+/// How often each operation was answered, and how long that took, under a heading.
 pub fn operation_lines(image: &ImageStatus) -> Vec<String> {
     let mut lines = Vec::new();
     if !image.operations.is_empty() {
@@ -104,7 +105,7 @@ pub fn operation_lines(image: &ImageStatus) -> Vec<String> {
     lines
 }
 
-/// Microseconds, with a digit behind the point where they are few.
+/// Microseconds, with one decimal if they are few.
 fn micros(nanos: u64) -> String {
     match nanos {
         0..10_000 => format!("{}.{}", nanos / 1000, nanos % 1000 / 100),

@@ -68,7 +68,8 @@ pub struct Args {
     #[command(flatten)]
     surroundings: SurroundingsArgs,
 
-    /// Does not empty the page cache before it traces the whole system. brisk then does not record what is in it.
+    /// Traces the whole system without first emptying the page cache. The profile then lacks what is in the
+    /// cache.
     #[arg(long, conflicts_with_all = ["image", "trees"])]
     keep_cache: bool,
 
@@ -86,7 +87,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// When the launch is over. brisk records nothing later.
+    /// When the launch is ready. brisk records nothing after that.
     #[arg(long, value_name = "WHEN", default_value = "exit",
           value_parser = clap::builder::OsStringValueParser::new().try_map(parse_readiness))]
     ready: Readiness,
@@ -103,7 +104,7 @@ pub struct Args {
 
 /// Runs the command, and writes the profile.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    // Opening an image and asking it starts no thread, and what records needs there to be one only.
+    // This starts no thread: recording works only in a process with one thread.
     let image = args
         .image
         .as_deref()
@@ -175,7 +176,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         }
     };
     if system {
-        // Each run may have roots of its own.
+        // Each run may have its own roots.
         let roots = profile.roots().iter();
         sources = roots
             .map(|root| TraceSource::Directory(root.path.clone()))
@@ -188,7 +189,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     measure(&profile, if system { &[] } else { &sources });
     let whole = match system {
         true => None,
-        // Directories that may not be entered have no size.
+        // The size is unknown if some directories cannot be entered.
         false => bytes_of(&sources).ok(),
     };
     say(&summary(&profile, &output, whole));
@@ -212,7 +213,7 @@ impl Args {
 fn default_output(args: &Args) -> PathBuf {
     let mut name = match (&args.image, &*args.trees) {
         (Some(image), _) => image.clone(),
-        // Without the slash at its end.
+        // Without a slash at the end.
         (None, [tree]) => tree.components().collect(),
         (None, _) => PathBuf::from("trace"),
     }
@@ -221,7 +222,7 @@ fn default_output(args: &Args) -> PathBuf {
     name.into()
 }
 
-/// Finds out before the command runs what can be known.
+/// Finds errors of the output path before the command runs.
 fn check_output(output: &Path) -> anyhow::Result<()> {
     let directory = match output.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -236,11 +237,11 @@ fn check_output(output: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Says what is odd about a run.
+/// Warns about anything odd in a run.
 fn tell(traced: &Traced, args: &Args) {
     if !traced.was_ready {
         warn(&format!(
-            "the command ended before it was ready ({}); all that it asked for is recorded",
+            "the command ended before it was ready ({}); the profile has everything that it asked for",
             args.ready.describe()
         ));
     }
@@ -256,14 +257,14 @@ fn tell(traced: &Traced, args: &Args) {
     }
     if traced.left > 0 {
         warn(&format!(
-            "{} of the command's processes were still running when it exited, and were ended; \
-             --ready after:SECONDS, file:PATH or socket:PATH records such a launch",
+            "brisk ended {} of the command's processes, which were still running when it exited; \
+             to record such a launch, use --ready after:SECONDS, file:PATH or socket:PATH",
             traced.left
         ));
     }
     if traced.dropped > 0 {
         warn(&format!(
-            "{} requests are missing, as the recording was full; cut it earlier with --ready",
+            "{} requests are missing, because the recording was full; end it earlier with --ready",
             traced.dropped
         ));
     }
@@ -275,7 +276,7 @@ fn tell(traced: &Traced, args: &Args) {
     }
     if traced.unnamed > 0 {
         warn(&format!(
-            "{} requests are missing, as what they were for has no name",
+            "{} requests are missing, because their files have no name",
             traced.unnamed
         ));
     }
@@ -288,8 +289,7 @@ fn origin(source: &TraceSource) -> anyhow::Result<Origin> {
     })
 }
 
-/// Adds the digests of what was read; the files are asked for what they are now. `origins` are those
-/// of the profile's roots.
+/// Adds the digests of the files that were read, as they are now. `origins` are those of the profile's roots.
 fn add_digests(profile: &mut Profile, origins: &[Origin], quiet: bool) -> anyhow::Result<()> {
     let bytes = profile.files().iter().map(|file| file.len).sum();
     let progress = Progress::new(Some(bytes), quiet);
@@ -307,9 +307,9 @@ fn add_digests(profile: &mut Profile, origins: &[Origin], quiet: bool) -> anyhow
     Ok(())
 }
 
-/// Measures the disks that the profile's files are on, unless they were measured before. There is time for
-/// it now, and none when the profile is replayed. A disk that is not measured is taken to charge what others
-/// of its kind do.
+/// Measures the disks that the profile's files are on, unless they were measured before. There is time for it
+/// now, but none when the profile is replayed. For a disk that is not measured, brisk takes what is usual for
+/// its kind.
 fn measure(profile: &Profile, sources: &[TraceSource]) {
     let directory = |source: &TraceSource| match source {
         TraceSource::Directory(path) => Some(path.clone()),
@@ -317,7 +317,7 @@ fn measure(profile: &Profile, sources: &[TraceSource]) {
     };
     let at: Vec<_> = sources.iter().filter_map(directory).collect();
     let replay = Replay::new(profile.clone(), &at, DiskCharge::default());
-    // What cannot be measured or kept here is measured where it can.
+    // A disk that cannot be measured, or a result that cannot be kept, is no reason to fail.
     replay.and_then(|replay| replay.measure(false)).ok();
 }
 

@@ -17,8 +17,8 @@ pub struct Args {
     /// The directory that the image is mounted on, or the image whose sessions are to end.
     path: PathBuf,
 
-    /// Ends a session with its last program, and lets no run join it. Hides a mount at once, even if programs use it;
-    /// the kernel lets go of the image when the last of them ends.
+    /// Ends a session when its last program ends, and lets no run join it. Hides a mount at once, even if
+    /// programs use it; the kernel lets go of the image when the last of them ends.
     #[arg(short, long)]
     lazy: bool,
 }
@@ -26,7 +26,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let is_mounted = image_is_mounted(&args.path).context("cannot read /proc/self/mountinfo")?;
     let mut found = sessions()?;
-    // What programs of a session see there is not what the caller sees.
+    // What the caller sees at the path decides, not what programs of a session see there.
     found.retain(|session| match is_mounted {
         true => session.is_about_mount(&args.path),
         false => session.is_about(&args.path),

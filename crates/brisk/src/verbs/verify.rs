@@ -1,4 +1,4 @@
-//! `brisk verify`: reads and decodes all of an image, and makes it again.
+//! `brisk verify`: reads and decodes all of an image, and packs its tree again.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -34,7 +34,8 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// A hot pack to compare with the image, in addition to the one behind it. [default: IMAGE.hot, if it exists]
+    /// A hot pack to compare with the image, in addition to the one behind it. [default: IMAGE.hot, if it
+    /// exists]
     #[arg(long, value_name = "HOT")]
     hot: Option<PathBuf>,
 
@@ -52,7 +53,7 @@ pub struct Args {
     quiet: bool,
 }
 
-/// What was found.
+/// The result of all checks.
 #[derive(Debug, Default, Serialize)]
 struct Verification {
     sound: bool,
@@ -70,7 +71,7 @@ struct Verification {
 #[derive(Debug, Serialize)]
 struct Fault {
     message: String,
-    /// The file in the image that it harms.
+    /// The file in the image that the fault harms.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,7 +89,7 @@ impl Fault {
     }
 }
 
-/// What was found of a hot pack in a file of its own.
+/// The result for a hot pack in a file of its own.
 #[derive(Debug, Serialize)]
 struct HotPackFile {
     path: String,
@@ -96,12 +97,12 @@ struct HotPackFile {
     path_bytes: Option<String>,
     sound: bool,
     faults: Vec<Fault>,
-    /// None if it is no hot pack, or of another image.
+    /// None if the file is not a hot pack, or belongs to another image.
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<HotChecked>,
 }
 
-/// What came of making the image again.
+/// The result of packing the image again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Rebuilt {
     /// The first byte of the image that differs.
@@ -147,7 +148,7 @@ fn is_corrupt(e: &anyhow::Error) -> bool {
 fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
     let rebuild = match args.rebuild {
         true => match Rebuild::new(image, &args.image.image) {
-            // The check tells of it, and says more.
+            // The check reports this too, with more detail.
             Err(e) if is_corrupt(&e) => Some(Err(e)),
             rebuild => Some(Ok(rebuild?)),
         },
@@ -174,7 +175,7 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
     let hot_pack = check_hot_pack(image, &work, &mut |e| on_fault(&mut faults, e))?;
     let hot_pack_beside = match hot_pack_beside(args) {
         Some(path) => match check_beside(image, &path, &work, &mut on_fault) {
-            // A launch does without it, too.
+            // A launch also goes on without it.
             Err(e) if args.hot.is_none() => {
                 warn(&format!("not compared: {e:#}"));
                 None
@@ -289,15 +290,18 @@ fn print(image: &str, report: &Verification) -> io::Result<()> {
             first_difference: None,
             image_bytes,
             ..
-        }) => writeln!(out, "{image}: made again, the same {image_bytes} bytes")?,
+        }) => writeln!(
+            out,
+            "{image}: packed again, it is the same: {image_bytes} bytes"
+        )?,
         Some(Rebuilt {
             first_difference: Some(first),
             image_bytes,
             rebuilt_bytes,
         }) => writeln!(
             out,
-            "{image}: made again, it differs from byte {first} on \
-             ({image_bytes} bytes, made again {rebuilt_bytes})"
+            "{image}: packed again, it differs from byte {first} on \
+             ({image_bytes} bytes, packed again {rebuilt_bytes})"
         )?,
         None => {}
     }
@@ -320,26 +324,26 @@ fn print(image: &str, report: &Verification) -> io::Result<()> {
             )?,
             _ => writeln!(
                 out,
-                "{pack}: not of use; make it again: brisk hot {image} --profile PROFILE -o {pack}"
+                "{pack}: not usable; make it again: brisk hot {image} --profile PROFILE -o {pack}"
             )?,
         }
     }
     out.flush()
 }
 
-/// How an image is made again.
+/// How to pack an image again.
 struct Rebuild<'a> {
     path: &'a Path,
     writer: ImageWriter,
 }
 
 impl<'a> Rebuild<'a> {
-    /// Fails if how the image was made is not recorded, and warns if other versions made it.
+    /// Fails if the image does not record how it was made. Warns if other versions made it.
     fn new(image: &Image, path: &'a Path) -> anyhow::Result<Self> {
         let Some(recipe) = image.recipe()? else {
             bail!(
-                "{}: cannot make it again: how it was made is not recorded in it; \
-                 compare it with what it was made of instead: brisk diff IMAGE TREE",
+                "{}: cannot pack it again, because it does not record how it was made; \
+                 compare it with what it was made from instead: brisk diff IMAGE TREE",
                 path.display()
             );
         };
@@ -363,7 +367,7 @@ impl<'a> Rebuild<'a> {
             File::open(path).with_context(|| format!("{}: cannot open it", path.display()))
         };
         let (old, new) = (open(self.path)?, open(&path)?);
-        // The hot pack is behind all that the recipe says, and was compared with the contents.
+        // The recipe makes everything before the hot pack. The pack itself was compared with the contents.
         let end = image.hot_pack_start()?;
         compare(&old, image.offset(), end, &new).with_context(|| {
             format!(
@@ -378,7 +382,7 @@ fn warn_of_versions(path: &Path, was: &Recipe, is: &Recipe) {
     for (was, is) in [(&was.brisk, &is.brisk), (&was.library, &is.library)] {
         if was != is {
             warn(&format!(
-                "{}: made by {was}, and made again by {is}: \
+                "{}: made by {was}, and packed again by {is}: \
                  the bytes may differ for that reason alone",
                 path.display()
             ));
@@ -386,7 +390,7 @@ fn warn_of_versions(path: &Path, was: &Recipe, is: &Recipe) {
     }
 }
 
-/// A directory in TMPDIR if that is set, else beside the image, else where the system has
+/// A temporary directory: in TMPDIR if that is set, else beside the image, else in the system's directory for
 /// temporary files.
 fn temporary_directory(image: &Path) -> anyhow::Result<tempfile::TempDir> {
     let builder = || {
@@ -408,7 +412,7 @@ fn temporary_directory(image: &Path) -> anyhow::Result<tempfile::TempDir> {
         .context("cannot make a temporary directory; set TMPDIR to one with room for the image")
 }
 
-/// Compares what is in `old` from byte `start` on, at most `most` bytes, with `new`.
+/// Compares `new` with `old` from its byte `start` on, for at most `most` bytes.
 fn compare(old: &File, start: u64, most: Option<u64>, new: &File) -> io::Result<Rebuilt> {
     const CHUNK: usize = 1 << 20;
     let image_bytes = ReadAt::size(old)?.saturating_sub(start);

@@ -27,7 +27,7 @@ Of an image, brisk reads the hot pack beside it (IMAGE.hot) and then the file. O
 regular file, and of a profile the pages that it lists, as brisk replay does. It does not read again what is in \
 memory already. Everything stays in memory until the system needs the room.")]
 pub struct Args {
-    /// The image, the directory, or the profile.
+    /// The image, the directory or the profile.
     #[arg(value_name = "IMAGE|DIR|PROFILE")]
     what: PathBuf,
 
@@ -112,8 +112,8 @@ pub fn run(args: &Args) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Whether it starts as a profile does. An image starts with its magic number, and what carries one
-/// is a program.
+/// Whether the file starts as a profile does. An image starts with its magic number, and a file that contains
+/// an image is a program.
 fn is_profile(path: &Path) -> Result<bool> {
     let failed = || format!("cannot read {}", path.display());
     let mut start = Vec::new();
@@ -145,7 +145,7 @@ fn replay(args: &Args) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Whether something in a tree is passed over, when this is said of it.
+/// Whether this error, for something in a tree, is passed over.
 fn passed_over(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -153,7 +153,7 @@ fn passed_over(error: &io::Error) -> bool {
     )
 }
 
-/// The regular files of a directory, each once, in the order of their names.
+/// The regular files of a directory, each once, sorted by name.
 fn files_of(top: &Path) -> Result<Vec<(PathBuf, u64)>> {
     let mut files = Vec::new();
     let mut known = HashSet::new();
@@ -161,7 +161,7 @@ fn files_of(top: &Path) -> Result<Vec<(PathBuf, u64)>> {
     while let Some(directory) = directories.pop() {
         let failed = || format!("cannot read {}", directory.display());
         let entries = match fs::read_dir(&directory) {
-            // Of a tree that is in use something may go, and of some nobody may look in.
+            // In a tree that is in use files may disappear, and some directories may not be readable.
             Err(e) if passed_over(&e) && directory != top => continue,
             entries => entries.with_context(failed)?,
         };
@@ -172,7 +172,8 @@ fn files_of(top: &Path) -> Result<Vec<(PathBuf, u64)>> {
         let mut inner = Vec::new();
         for entry in entries {
             let path = entry.path();
-            // Links are not followed: what they lead to is in the directory, or is not meant.
+            // Links are not followed. If their target is in the directory, it is read anyway; if not, it is
+            // not wanted.
             let metadata = match entry.metadata() {
                 Err(e) if passed_over(&e) => continue,
                 metadata => {
@@ -192,14 +193,14 @@ fn files_of(top: &Path) -> Result<Vec<(PathBuf, u64)>> {
     Ok(files)
 }
 
-/// The image, and before it the hot pack beside it.
+/// The hot pack beside the image, if there is one, and the image.
 fn image_files(image: &Path) -> Result<Vec<(PathBuf, u64)>> {
-    // What is no image is read in vain.
+    // Reading a file that is not an image would be useless.
     Image::open(image)?;
     let mut hot = image.as_os_str().to_owned();
     hot.push(".hot");
     let mut files = Vec::new();
-    // What links lead to is read: behind the last one of a name, none is followed.
+    // Reads the targets of links, and opens them without following links again.
     for path in [PathBuf::from(hot).canonicalize(), image.canonicalize()] {
         if let Ok(path) = path
             && let Ok(metadata) = path.metadata()
