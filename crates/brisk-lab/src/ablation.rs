@@ -1,28 +1,29 @@
-//! What a replay or a fill is without one of its parts, or with another number of threads.
+//! Variants of a replay or a fill: without one of its parts, or with another number of threads.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use brisk_image::profile::{Asked, Named, PAGE, Profile, ProfileBuilder};
 
-/// Pages in a block of 128 KiB, which SquashFS images have as a default and other fills work by.
+/// Pages in a block of 128 KiB. That is the default block of SquashFS images, and the unit of other tools
+/// that fill.
 const BLOCK: u64 = 32;
 
-/// What is changed.
+/// The difference to the normal replay or fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Contents alone: no name is looked up ahead.
+    /// Contents only: no name is looked up ahead.
     Pages,
-    /// Look-ups alone.
+    /// Look-ups only.
     Names,
-    /// Whole blocks of which the launch asks for a page.
+    /// Every block that contains a page that the launch asks for, as a whole.
     Blocks,
-    /// So many threads that read, or decode and store.
+    /// This many threads that read, or that decode and store.
     Threads(u8),
 }
 
 impl Change {
-    /// The number of threads, where that is what is changed.
+    /// The number of threads, if that is the difference.
     pub fn threads(self) -> Option<u8> {
         match self {
             Self::Threads(number) => Some(number),
@@ -30,8 +31,8 @@ impl Change {
         }
     }
 
-    /// What `profile` is with this change; none if it stays. A hot pack has a page at least:
-    /// `is_packed` keeps the first one of look-ups alone.
+    /// `profile` with this change. None if the profile stays the same. A hot pack needs at least one page:
+    /// with `is_packed`, the first page stays even if only look-ups are wanted.
     pub fn of(self, profile: &Profile, is_packed: bool) -> Result<Option<Profile>> {
         if let Self::Threads(_) = self {
             return Ok(None);
@@ -48,7 +49,7 @@ impl Change {
                 .context("the profile has a root that it does not list")
         };
         let mut pages = 0;
-        // Order is what counts, and medians of several runs need not be in it.
+        // Only the order matters. Medians of several runs may not be in order, so each step gets a new time.
         for (at, step) in (0..).map(Duration::from_micros).zip(profile.steps()) {
             match &step.asked {
                 Asked::LookUp(look_up) if self != Self::Pages => {
@@ -90,7 +91,7 @@ impl Change {
     }
 }
 
-/// Files have even numbers, and directories odd ones.
+/// The numbers of files are even, those of directories odd.
 fn file_id(number: u32) -> u64 {
     u64::from(number) * 2
 }

@@ -1,26 +1,23 @@
-//! What is asked about codecs, and about the parts of a replay and a fill, answered by what was
-//! measured.
+//! Answers to questions about codecs, and about the parts of a replay and a fill, from what was measured.
 
 use super::format::Format;
 use super::recipe::Recipe;
 use super::results::{AppResults, Figure, Kind, Row};
 use super::statistics::Ratio;
 
-/// With fewer runs of each of two, ranges that lie apart by chance are no rare thing: of three each,
-/// one time in ten. Intervals are too narrow then to be believed.
+/// How many runs of each side a comparison needs. With three of each, ranges are apart by chance one time in
+/// ten, and intervals are too narrow to be believed.
 pub const ENOUGH: usize = 4;
 
-/// What stands where fewer runs were made.
+/// The remark for results with fewer runs.
 pub fn too_few(runs: usize) -> &'static str {
     match runs {
-        ..ENOUGH => {
-            " These are too few to tell two apart: intervals of so few runs are too narrow."
-        }
+        ..ENOUGH => " These are too few to tell two results apart: their intervals are too narrow.",
         _ => "",
     }
 }
 
-/// Which of two is the faster one.
+/// Which of two is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     First,
@@ -29,7 +26,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What the ratio of the first to the second says, of which each had at least so many runs.
+    /// What the ratio of the first to the second says. Each had at least this many runs.
     pub fn of(ratio: Ratio, runs: usize) -> Self {
         match ratio {
             _ if runs < ENOUGH => Self::NotClear,
@@ -40,7 +37,7 @@ impl Verdict {
     }
 }
 
-/// A question, and a sentence for each pair of images that answers it.
+/// A question, and its answer: one sentence for each pair of images.
 #[derive(Debug)]
 pub struct Answer {
     pub question: &'static str,
@@ -48,7 +45,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Those of the questions that something was said to.
+    /// The questions that have an answer.
     pub fn given(all: impl IntoIterator<Item = (&'static str, Vec<String>)>) -> Vec<Self> {
         let all = all.into_iter().map(|(question, sentences)| Self {
             question,
@@ -58,27 +55,27 @@ impl Answer {
     }
 }
 
-/// An image whose name says what was chosen.
+/// An image whose name says which options it has.
 struct Packed<'a> {
     recipe: Recipe,
     row: &'a Row,
 }
 
-/// What is asked about a part: the name without it, or with another choice, and the one with it.
+/// The questions about parts. For each, pairs of names: without the part or with another choice, and with it.
 const PARTS: [(&str, &[(&str, &str)]); 6] = [
     (
-        "What does the fill bring, and what a replay?",
+        "What does the fill gain, and what does a replay gain?",
         &[("brisk", "brisk-speed"), ("directory", "directory-replay")],
     ),
     (
-        "What do look-ups ahead bring?",
+        "What do look-ups ahead gain?",
         &[
             ("brisk-speed-pages", "brisk-speed"),
             ("directory-replay-pages", "directory-replay"),
         ],
     ),
     (
-        "What do look-ups bring alone?",
+        "What do look-ups gain alone?",
         &[
             ("brisk", "brisk-speed-names"),
             ("directory", "directory-replay-names"),
@@ -104,7 +101,7 @@ const PARTS: [(&str, &[(&str, &str)]); 6] = [
     ),
 ];
 
-/// Whether codecs are compared.
+/// Whether these results compare codecs.
 pub fn is_of_codecs(app: &AppResults) -> bool {
     app.rows.iter().any(|row| packed(row).is_some())
 }
@@ -114,7 +111,7 @@ fn packed(row: &Row) -> Option<Packed<'_>> {
     Some(Packed { recipe, row })
 }
 
-/// The answers that the rows of `app` allow.
+/// The answers that the rows of `app` give.
 pub fn of(app: &AppResults) -> Vec<Answer> {
     let answers = of_codecs(app).into_iter().chain(of_parts(app));
     answers
@@ -122,7 +119,7 @@ pub fn of(app: &AppResults) -> Vec<Answer> {
         .collect()
 }
 
-/// What each part of a replay and of a fill brings; none if no part was left out.
+/// What each part of a replay and of a fill gains. Empty if no part was left out.
 fn of_parts(app: &AppResults) -> Vec<Answer> {
     let is_ablated = |row: &Row| {
         let format: Option<Format> = row.format.parse().ok();
@@ -136,7 +133,7 @@ fn of_parts(app: &AppResults) -> Vec<Answer> {
         let (a, b) = (find(without)?, find(with)?);
         let runs = runs_of(app, [a, b], Kind::Cold);
         Some(format!(
-            "{with} is launched cold in {} that {without} takes.",
+            "A cold launch of {with} takes {} of {without}.",
             times(a.cold?, b.cold?, runs)
         ))
     };
@@ -147,13 +144,13 @@ fn of_parts(app: &AppResults) -> Vec<Answer> {
     answers.collect()
 }
 
-/// How many runs of one kind there are of each of two rows.
+/// How many runs of this kind both rows have.
 fn runs_of(app: &AppResults, rows: [&Row; 2], kind: Kind) -> usize {
     let [a, b] = rows.map(|row| app.runs_of(&row.name, kind).count());
     a.min(b)
 }
 
-/// What the images of `app` say; nothing if no codecs were compared.
+/// The answers about codecs. Empty if no codecs were compared.
 fn of_codecs(app: &AppResults) -> Vec<Answer> {
     let packed: Vec<_> = app.rows.iter().filter_map(packed).collect();
     let find = |recipe: Recipe| packed.iter().find(|packed| packed.recipe == recipe);
@@ -163,7 +160,7 @@ fn of_codecs(app: &AppResults) -> Vec<Answer> {
             .filter_map(|(a, b)| Some((find(*a)?, find(*b)?)));
         found.map(|(a, b)| compared(app, a, b)).collect()
     };
-    // The lowest level and the highest, with all else as is usual.
+    // The lowest and the highest level, with default options.
     let ends = |codec: &str| -> Vec<String> {
         let plain = packed.iter().filter(|packed| {
             let Recipe { codec, level, .. } = packed.recipe;
@@ -189,7 +186,10 @@ fn of_codecs(app: &AppResults) -> Vec<Answer> {
         ..recipe
     };
     let answers = [
-        ("What does zstd cost beside xz?", pairs(&[(xz, zstd)])),
+        (
+            "What does zstd cost, compared with xz?",
+            pairs(&[(xz, zstd)]),
+        ),
         ("Does a lower preset of xz decode faster?", ends("xz")),
         (
             "Does a smaller dictionary of xz decode faster?",
@@ -203,13 +203,13 @@ fn of_codecs(app: &AppResults) -> Vec<Answer> {
             pairs(&[(xz, Recipe { bcj: true, ..xz })]),
         ),
         (
-            "What do larger blocks do?",
+            "What do larger blocks change?",
             pairs(&[(xz, large(xz)), (zstd, large(zstd))]),
         ),
         ("Does a higher level of zstd decode slower?", ends("zstd")),
-        ("What do the levels of gzip do?", ends("gzip")),
-        ("What do the levels of lzo do?", ends("lzo")),
-        ("What does the slow mode of lz4 do?", ends("lz4")),
+        ("What do the levels of gzip change?", ends("gzip")),
+        ("What do the levels of lzo change?", ends("lzo")),
+        ("What does the slow mode of lz4 change?", ends("lz4")),
         (
             "Is lz4 the fastest to read?",
             pairs(&[(zstd, Recipe::new("lz4", Some(12)))]),
@@ -222,7 +222,7 @@ fn of_codecs(app: &AppResults) -> Vec<Answer> {
     answers.collect()
 }
 
-/// What `b` is beside `a`.
+/// `b` compared with `a`.
 fn compared(app: &AppResults, a: &Packed<'_>, b: &Packed<'_>) -> String {
     let size = b.row.bytes as f64 / a.row.bytes.max(1) as f64;
     let size = match (size - 1.0) * 100.0 {
@@ -252,7 +252,7 @@ fn compared(app: &AppResults, a: &Packed<'_>, b: &Packed<'_>) -> String {
     said + "."
 }
 
-/// What `b` is beside `a`, of so many runs each.
+/// `b` compared with `a`. Each has this many runs.
 fn times(a: Figure, b: Figure, runs: usize) -> String {
     let (a, b) = (a.seconds, b.seconds);
     let ms = |seconds: f64| seconds * 1e3;
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// An app of these images: their names, bytes, seconds to pack, and seconds of walks.
+    /// The results of these images: their names, bytes, seconds to pack, and seconds of walks.
     fn app(images: &[(&str, u64, f64, &[f64])]) -> AppResults {
         let rows = images.iter();
         let rows = rows.map(|(name, bytes, build, walks)| row(name, *bytes, *build, walks));
@@ -352,7 +352,7 @@ mod tests {
             texts,
             [
                 (
-                    "What does zstd cost beside xz?",
+                    "What does zstd cost, compared with xz?",
                     "zstd 15 is 10.0 % larger than xz 6, is packed in 0.50 of the time, and is \
                      walked cold in 0.26 of the time (1000 to 1100 ms against 3900 to 4100)."
                         .to_owned()
@@ -394,10 +394,10 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "brisk-speed is launched cold in 0.50 of the time (750 to 750 ms against 1500 to 1500) \
-                 that brisk takes.",
-                "brisk-speed is launched cold in 0.94 of the time (750 to 750 ms against 700 to 900: the \
-                 ranges overlap, so the runs do not tell them apart) that brisk-speed-pages takes.",
+                "A cold launch of brisk-speed takes 0.50 of the time (750 to 750 ms against 1500 to 1500) \
+                 of brisk.",
+                "A cold launch of brisk-speed takes 0.94 of the time (750 to 750 ms against 700 to 900: the \
+                 ranges overlap, so the runs do not tell them apart) of brisk-speed-pages.",
             ]
         );
         assert!(of(&launched(&images[..2])).is_empty());

@@ -26,7 +26,7 @@ pub enum Home {
     Kept,
 }
 
-/// A program and its arguments.
+/// A program's name and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Words {
     pub program: OsString,
@@ -43,7 +43,7 @@ impl Words {
         })
     }
 
-    /// As people read them.
+    /// The words as people read them.
     pub fn shown(&self) -> Vec<String> {
         std::iter::once(&self.program)
             .chain(&self.arguments)
@@ -68,25 +68,25 @@ impl<'de> Deserialize<'de> for Words {
 /// A program to launch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct App {
-    /// What tables and results call it.
+    /// The name in tables and results.
     pub name: String,
-    /// Canonical.
+    /// The tree, as a canonical path.
     pub tree: PathBuf,
-    /// Where the program expects its tree: the tree is its root directory if that is `/`.
+    /// The place where the program expects its tree. If it is `/`, the tree is the program's root directory.
     pub at: PathBuf,
-    /// What is measured.
+    /// The command to measure.
     pub command: Words,
-    /// The same program on other inputs.
+    /// Commands that run the same program on other inputs.
     pub train: Vec<Words>,
-    /// Beside `PATH`, `HOME` and `LC_ALL`.
+    /// Variables of the environment besides `PATH`, `HOME` and `LC_ALL`.
     pub env: BTreeMap<String, String>,
     /// `SRC:DST` or `SRC:DST:ro`.
     pub binds: Vec<String>,
-    /// When a launch is over, as [`ready`] reads it.
+    /// When a launch is ready, in the form that [`ready`] reads.
     pub ready: String,
-    /// What every launch prints, somewhere on standard output.
+    /// A text that every launch prints somewhere on standard output.
     pub prints: Option<String>,
-    /// All that every launch prints on standard output.
+    /// The whole text that every launch prints on standard output.
     pub prints_exactly: Option<String>,
     /// What is in the home directory.
     pub home: Home,
@@ -95,13 +95,13 @@ pub struct App {
     pub display: bool,
 }
 
-/// A spec as it is written.
+/// A spec, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Spec {
     name: String,
     tree: PathBuf,
-    /// The program that makes the tree, and its arguments; the tree's path comes after them.
+    /// The program that builds the tree, and its arguments. The lab adds the tree's path after them.
     #[serde(default)]
     build: Vec<String>,
     #[serde(default)]
@@ -124,8 +124,8 @@ struct Spec {
 }
 
 impl App {
-    /// The app that the spec at `path` describes. Its tree is looked for in `trees`, or beside the
-    /// spec, and built there by the spec's program if it is not there.
+    /// The app that the spec at `path` describes. Its tree is in `trees`, or beside the spec. If it is
+    /// missing, the spec's program builds it there.
     pub fn open(path: &Path, trees: Option<&Path>) -> Result<Self> {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read the spec {}", path.display()))?;
@@ -150,7 +150,7 @@ impl App {
         let train = spec.train.into_iter().map(|train| words("train", train));
         let at = match (spec.root, spec.at) {
             (true, Some(_)) => bail!(
-                "{}: root and at are both given, allowed is one: a root directory has no place",
+                "{}: root and at are both given, allowed is one: a root directory has no other place",
                 path.display()
             ),
             (true, None) => Some(PathBuf::from("/")),
@@ -173,12 +173,12 @@ impl App {
             .map(|()| app)
     }
 
-    /// The program `command` in `tree`, which it expects `at` a place, or where it is.
+    /// The program `command` in `tree`. It expects the tree at `at`, or where the tree is.
     pub fn new(tree: &Path, at: Option<&Path>, command: Words) -> Result<Self> {
         let tree = tree
             .canonicalize()
             .with_context(|| format!("cannot find the tree {}", tree.display()))?;
-        ensure!(tree.is_dir(), "{} is no directory", tree.display());
+        ensure!(tree.is_dir(), "{} is not a directory", tree.display());
         let at = match at {
             Some(at) => at
                 .canonicalize()
@@ -207,7 +207,7 @@ impl App {
         self.at == Path::new("/")
     }
 
-    /// What is bound where.
+    /// The binds, parsed.
     pub fn binds(&self) -> Result<Vec<Bind>> {
         let bind = |text: &String| {
             parse_bind(text).map_err(|e| anyhow::anyhow!("field binds: found {text}, {e}"))
@@ -215,7 +215,7 @@ impl App {
         self.binds.iter().map(bind).collect()
     }
 
-    /// Finds out before anything is built what can be known.
+    /// Finds errors before anything is built.
     fn check(&self) -> Result<()> {
         ready(&self.ready).with_context(|| format!("field ready: found {}", self.ready))?;
         self.binds()?;
@@ -234,8 +234,8 @@ impl App {
     }
 }
 
-/// When a launch is over. The clock stops there, so a time that is given says nothing, and what is
-/// looked for by polling is found late.
+/// When a launch is ready. The clock stops then. So a fixed time is refused, which would measure nothing, and
+/// so is everything that is found by polling, which is found late.
 pub fn ready(text: &str) -> Result<Readiness> {
     match parse_readiness(text.into()) {
         Ok(ready @ (Readiness::Exit | Readiness::Line(_) | Readiness::Window(_))) => Ok(ready),
@@ -246,20 +246,20 @@ pub fn ready(text: &str) -> Result<Readiness> {
 fn build(program: &[String], folder: &Path, tree: &Path) -> Result<()> {
     let Some((program, arguments)) = program.split_first() else {
         bail!(
-            "there is no {}, and no field build that says how to make it; name the folder that has it with --trees",
+            "there is no {}, and the spec has no field build that says how to make it; name the folder that has it with --trees",
             tree.display()
         );
     };
-    // Beside the spec, whatever the working directory is.
+    // Relative to the spec, whatever the working directory is.
     let program = match program.contains('/') {
         true => folder.join(program),
         false => program.into(),
     };
-    say(&format!("{}: is built first", tree.display()));
+    say(&format!("{}: building it first", tree.display()));
     let status = Command::new(&program)
         .args(arguments)
         .arg(tree)
-        // stdout is the table's.
+        // stdout is for the table.
         .stdout(std::io::stderr())
         .status()
         .with_context(|| format!("cannot start {}", program.display()))?;

@@ -1,4 +1,4 @@
-//! Proving that files are not in the page cache.
+//! Proves that files are not in the page cache.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +13,7 @@ use brisk_io::{Residency, residency};
 /// How long processes that are ending may keep files mapped.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 
-/// What is emptied before a cold launch.
+/// What to empty before a cold launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Chill {
     /// The page cache, and what the kernel keeps of names and attributes, of the whole system.
@@ -24,16 +24,16 @@ pub enum Chill {
 }
 
 impl Chill {
-    /// Sees to it that no page of `files` is in memory.
+    /// Makes sure that no page of `files` is in memory.
     ///
     /// # Errors
     ///
-    /// The first file of which pages stay.
+    /// Names the first file that keeps pages in memory.
     pub fn prove<'a>(self, files: impl IntoIterator<Item = &'a Path>) -> Result<()> {
         for path in files {
             let evicted = || {
                 let file = File::open(path)?;
-                // Most files are cold already, and evicting costs a flush of the disk.
+                // Most files are cold already, and evicting one costs a flush of the disk.
                 match residency(&file)? {
                     Residency::Pages { resident: 0, .. } => Ok(()),
                     _ => evict_for_good(&file),
@@ -41,14 +41,14 @@ impl Chill {
             };
             evicted().with_context(|| {
                 format!(
-                    "{} cannot be made cold; end what uses it, or keep it on a disk if it is in memory",
+                    "{} cannot be made cold; end the programs that use it, or move it to a disk if it is in memory",
                     path.display()
                 )
             })?;
         }
         if self == Self::System {
             rustix::fs::sync();
-            // After the proof, which has looked at every name.
+            // After the proof, because the proof has looked at every name.
             fs::write("/proc/sys/vm/drop_caches", "3")
                 .context("cannot empty the page cache (/proc/sys/vm/drop_caches)")?;
         }

@@ -1,62 +1,62 @@
-//! Who is measured: a format, with the hot pack that it is filled from.
+//! What is measured: a format, and the hot pack that it is filled from.
 
 use std::path::PathBuf;
 
 use super::format::{Format, Squashfuse};
 use super::training::Training;
 
-/// How a contender is started.
+/// How to start a contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// From the tree itself.
     Directory,
-    /// From an image that the kernel mounts, as this type of file system.
+    /// From an image that the kernel mounts, as a file system of this type.
     Kernel {
         image: PathBuf,
         filesystem: &'static str,
     },
     /// From an image that squashfuse mounts.
     Squashfuse { image: PathBuf, by: Squashfuse },
-    /// By `brisk run`, filled from a hot pack or not.
+    /// By `brisk run`, with or without a hot pack.
     Session {
         image: PathBuf,
         hot: Option<PathBuf>,
-        /// Threads that fill, where they are not as many as usual.
+        /// The number of threads that fill, if it is not the default.
         threads: Option<u8>,
-        /// Where it is written what was stored when.
+        /// The file for the log of what was stored when.
         log: Option<PathBuf>,
     },
 }
 
-/// What `brisk replay` does beside a launch.
+/// What `brisk replay` does while a launch runs.
 #[derive(Debug, Clone)]
 pub struct Replay {
     pub profile: PathBuf,
-    /// What the disk charges, if that is known.
+    /// What the disk charges, if known.
     pub disk: Option<String>,
-    /// Threads that read, where they are not as many as usual.
+    /// The number of threads that read, if it is not the default.
     pub threads: Option<u8>,
-    /// Where it is written what was asked for when.
+    /// The file for the log of what was asked for when.
     pub log: Option<PathBuf>,
 }
 
-/// Somebody who is measured.
+/// A format as it is measured, with its files.
 #[derive(Debug, Clone)]
 pub struct Contender {
     pub format: Format,
     pub training: Option<Training>,
     pub start: Start,
     pub replay: Option<Replay>,
-    /// Bytes of its files.
+    /// The size of its files.
     pub bytes: u64,
-    /// To make them, without recording the profile.
+    /// The time to make its files, without recording the profile.
     pub build_seconds: f64,
-    /// What made them.
+    /// The commands that made its files.
     pub built_by: Vec<Vec<String>>,
 }
 
 impl Contender {
-    /// What tables call it.
+    /// Its name in tables.
     pub fn name(&self) -> String {
         let format = match self.format.image_name() {
             Some(name) => format!("beside:{}", name.display()),
@@ -68,7 +68,7 @@ impl Contender {
         }
     }
 
-    /// Whether a walk of it says something: hot packs and replays are not for walks.
+    /// Whether to walk it too. Hot packs and replays change nothing for walks.
     pub fn walks(&self) -> bool {
         match self.format {
             Format::Directory | Format::Kernel(_) | Format::Squashfuse(_) | Format::Brisk => true,

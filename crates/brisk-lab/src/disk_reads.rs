@@ -1,4 +1,4 @@
-//! How much was read from disks, and for whom.
+//! How much was read from disks, and by which process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Bytes read so far, by whom and from what. What a process reads from a device is known of both.
+/// Bytes read so far, by process and by device. The same read may count for both.
 #[derive(Debug, Clone, Default)]
 pub struct DiskReads {
     processes: BTreeMap<String, u64>,
@@ -14,12 +14,12 @@ pub struct DiskReads {
 }
 
 impl DiskReads {
-    /// Adds what this process read, and all those that it has waited for.
+    /// Adds what this process has read, and all processes that it has waited for.
     pub fn add_own(&mut self) -> Result<()> {
         self.add_process("self")
     }
 
-    /// Adds what the process `pid` read.
+    /// Adds what the process `pid` has read.
     pub fn add_process(&mut self, pid: &str) -> Result<()> {
         let path = format!("/proc/{pid}/io");
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -31,7 +31,7 @@ impl DiskReads {
         Ok(())
     }
 
-    /// Adds what was read from the device, by its directory in `/sys`.
+    /// Adds what was read from the device with this directory in `/sys`.
     pub fn add_device(&mut self, directory: &Path) -> Result<()> {
         let path = directory.join("stat");
         let text =
@@ -47,7 +47,7 @@ impl DiskReads {
         Ok(())
     }
 
-    /// Adds every loop device, as one of them will be a mount's.
+    /// Adds every loop device, because one of them will be a mount's.
     pub fn add_loop_devices(&mut self) -> Result<()> {
         for entry in fs::read_dir("/sys/block").context("cannot list block devices")? {
             let entry = entry?;
@@ -59,15 +59,15 @@ impl DiskReads {
         Ok(())
     }
 
-    /// Bytes read since `before`: by processes or from devices, whichever is more, as the kernel
-    /// charges a process for what it reads from a loop device, too.
+    /// Bytes read since `before`, by processes or from devices, whichever is more. The kernel also charges a
+    /// process for what it reads from a loop device, so the sum would count that twice.
     pub fn since(&self, before: &Self) -> u64 {
         let processes = read_since(&self.processes, &before.processes);
         processes.max(read_since(&self.devices, &before.devices))
     }
 }
 
-/// What was not there before has read nothing then.
+/// A process or device that is new had read nothing before.
 fn read_since(after: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> u64 {
     let read =
         |(who, bytes): (&String, &u64)| bytes.saturating_sub(before.get(who).copied().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Measuring apps in formats, interleaved.
+//! Measures apps in several formats, interleaved.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,65 +40,66 @@ use brisk::say;
 use brisk::timeline::{Filling, Timeline};
 use brisk::{Rate, one_of_each_kind};
 
-/// How many bytes a warm launch may read from the disk: a file of the system or two, one
-/// read-ahead each, or a share of what the cold one read. The kernel's SquashFS keeps no listings
-/// of directories, and reads those that a program lists again each time.
+/// How many bytes a warm launch may read from the disk: one or two files of the system with their read-ahead,
+/// or a share of what the cold launch read. The kernel's SquashFS caches no directory listings: it reads them
+/// again each time that a program lists them.
 const WARM: u64 = 256 << 10;
 const WARM_SHARE: u64 = 50;
 
-/// How many launches may come between a cold one and one that reads next to nothing from the disk.
+/// How many launches may follow a cold one until one of them reads next to nothing from the disk.
 const UNTIL_WARM: u32 = 5;
 
-/// How long a server may take to write what it has filled.
+/// How long a server may take to write the log of its fill.
 const LOGGING: Duration = Duration::from_secs(30);
 
-/// How many ranges of a profile results have: more than a picture shows. Of files they have all.
+/// How many ranges of a profile the results keep. A picture shows fewer. All files are kept.
 const TOUCHES: usize = 10_000;
 
-/// What is to be measured, and how.
+/// What to measure, and how.
 #[derive(Debug)]
 pub struct Experiment {
     pub apps: Vec<App>,
     pub formats: Vec<Format>,
     pub runs: u32,
-    /// Recordings of each command that a profile is made of.
+    /// How often each command is recorded for one profile.
     pub recordings: u32,
-    /// Where results go. Images are made below it, and removed.
+    /// The directory for results. Images are made below it, and removed.
     pub out: PathBuf,
     pub read_ahead_kib: u32,
     pub chill: Chill,
-    /// Of the disks that hold trees and images, while launches are measured.
+    /// Limits of the disks that hold trees and images, while launches are measured.
     pub limits: Vec<Rate>,
-    /// Decides the orders.
+    /// Seed of the random orders.
     pub seed: u64,
-    /// Measures walks alone, of about so many bytes of each tree.
+    /// Measures only walks, of a sample of about this many bytes of each tree.
     pub sample: Option<u64>,
-    /// Says nothing about how far it is.
+    /// Shows no progress.
     pub quiet: bool,
 }
 
-/// The measuring of one app.
+/// The measurement of one app.
 struct Measuring<'a> {
     experiment: &'a Experiment,
     app: &'a App,
-    /// Those that can run here.
+    /// The formats that can run here.
     formats: &'a [Format],
     stage: &'a mut Stage,
     undo: &'a mut Undo,
-    /// The tree as it was at the beginning.
+    /// The tree as it was at the start.
     tree: Walked,
-    /// Bytes of the tree that it is a sample of.
+    /// The size of the whole tree, if `tree` is a sample of it.
     sample_of: Option<u64>,
     recorded: Vec<Recorded>,
-    /// Of the launch that is measured.
+    /// The timeline of the launch that is measured.
     timeline: Option<Timeline>,
     demanded: Option<u64>,
-    /// Of the disk, once it was measured; none in it if it cannot be.
+    /// What the disk charges. The inner value is None if that cannot be measured, the outer one before it was
+    /// tried.
     charge: Option<Option<String>>,
 }
 
 impl Experiment {
-    /// Finds out what can be known before anything is done.
+    /// Finds errors before anything is changed.
     pub fn check(&self) -> Result<()> {
         ensure!(
             rustix::process::geteuid().is_root(),
@@ -117,15 +118,15 @@ impl Experiment {
             };
             if let Some(other) = self.formats[..at].iter().find(same) {
                 bail!(
-                    "--formats has {other} and {format}, whose rows would have the same name; allowed are images \
-                     with different file names: link one"
+                    "--formats has {other} and {format}, which would have the same name in tables; allowed are images \
+                     with different file names: make a link with another name to one of them"
                 );
             }
         }
         one_of_each_kind(&self.limits).context("--disk")
     }
 
-    /// Finds out whether trees and results can be where they are.
+    /// Checks that trees and results can be where they are.
     fn check_places(&self) -> Result<()> {
         for path in self
             .apps
@@ -135,18 +136,18 @@ impl Experiment {
         {
             ensure!(
                 path.to_str().is_some(),
-                "the path {} is no UTF-8, which results are written in; give the directory another \
+                "the path {} is not UTF-8, and results can only hold UTF-8; give the directory another \
                  name",
                 path.display()
             );
         }
-        // As far as it is there already.
+        // The part of the path that exists already.
         let out = std::path::absolute(&self.out)?;
         let out = out.ancestors().find_map(|path| path.canonicalize().ok());
         let around = |app: &&App| out.as_ref().is_some_and(|out| out.starts_with(&app.tree));
         if let Some(app) = self.apps.iter().find(around) {
             bail!(
-                "--out is {}, which is in the tree {}: images and results would be a part of it; allowed is a \
+                "--out is {}, which is in the tree {}, so images and results would become part of it; allowed is a \
                  directory outside",
                 self.out.display(),
                 app.tree.display()
@@ -155,9 +156,9 @@ impl Experiment {
         Ok(())
     }
 
-    /// Measures. What is known so far is in `raw.json` after every repetition.
+    /// Measures everything. After every repetition, `raw.json` holds the results so far.
     ///
-    /// The process enters a mount namespace of its own, and must have one thread.
+    /// The process enters a mount namespace of its own, so it must have one thread.
     pub fn run(&self) -> Result<Results> {
         self.check_places()?;
         let made = || {
@@ -175,8 +176,8 @@ impl Experiment {
         let (out, work, ground) =
             made().with_context(|| format!("cannot make {}", self.out.display()))?;
         let mut undo = Undo::start(&runtime(ground.path()))?;
-        // From here on, they are the other process's to remove: in this one's namespace things will
-        // be mounted in them.
+        // From here on, the other process removes these directories. It does not see what this process will
+        // mount in them.
         undo.remove(work.path())?;
         undo.remove(ground.path())?;
         let (work, ground) = (work.keep(), ground.keep());
@@ -274,7 +275,7 @@ impl Experiment {
         Ok(results)
     }
 
-    /// Finds out which formats can run here, and notes why others cannot.
+    /// Finds out which formats can run here, and records why others cannot.
     fn probe(
         &self,
         stage: &mut Stage,
@@ -300,7 +301,7 @@ impl Experiment {
             && formats.is_empty()
         {
             bail!(
-                "no format can run here: {name} because {reason}; {} others neither",
+                "no format can run here: {name} cannot, because {reason}; neither can {} others",
                 others.len()
             );
         }
@@ -329,12 +330,12 @@ impl Experiment {
 
 impl Measuring<'_> {
     fn run(&mut self, out: &Path, results: &mut Results) -> Result<()> {
-        // What another app has left.
+        // Removes what another app has left.
         self.stage.prepare_home(Home::Fresh)?;
         let launches = self.experiment.sample.is_none();
         if launches {
             self.try_all()?;
-            // A first launch may leave caches in the tree, which images of it then have.
+            // A first launch may write caches into the tree. Images of the tree then have them too.
             self.tree = walk(&self.app.tree)?;
         }
         let index = results.apps.len();
@@ -360,7 +361,7 @@ impl Measuring<'_> {
             .iter()
             .map(|c| shown(&self.launch_of(c)))
             .collect();
-        // Not while images are made.
+        // Images are made without the limits.
         let (lifts, proven) = self.throttle(out)?;
         for proof in proven {
             let known = &mut results.settings.proven;
@@ -407,7 +408,7 @@ impl Measuring<'_> {
             results.read_ahead = self.stage.read_ahead().devices();
             results.write(out)?;
         }
-        // Not one of those that are timed: taking note of all takes time.
+        // A launch of its own, because recording everything takes time.
         if let Some(timeline) = results.apps[index].timeline.clone().filter(|_| launches) {
             let mut watch = |is_one: fn(&Format) -> bool| -> Result<Option<Filling>> {
                 let same = |c: &&Contender| c.training == Some(Training::Same) && is_one(&c.format);
@@ -424,8 +425,7 @@ impl Measuring<'_> {
         lifts.into_iter().rev().try_for_each(Lift::lift)
     }
 
-    /// Bounds what can be read from the disks of the tree and of what is made in `out`, and proves
-    /// that it is.
+    /// Limits what can be read from the disks of the tree and of `out`, and proves that the limits hold.
     fn throttle(&mut self, out: &Path) -> Result<(Vec<Lift>, Vec<Proven>)> {
         let limits = &self.experiment.limits;
         let mut disks = Vec::new();
@@ -443,16 +443,17 @@ impl Measuring<'_> {
         for (path, file) in files {
             let disk = device_of(path)?.with_context(|| {
                 format!(
-                    "{} is on no disk that the system names, which --disk needs",
+                    "the system names no disk for {}, and --disk needs one",
                     path.display()
                 )
             })?;
             if !disks.contains(&disk) {
                 lifts.extend(throttle.set(limits, &disk, self.undo)?);
-                let file = file.context("the tree has no file to prove with that --disk binds")?;
+                let file =
+                    file.context("the tree has no file large enough to prove that --disk works")?;
                 for proof in proof::prove(limits, &disk, file)? {
                     self.say(&format!(
-                        "{}: {:.0} {}/s are asked for, {:.0} are got by direct reads",
+                        "{}: the limit is {:.0} {}/s, direct reads get {:.0}",
                         proof.disk, proof.asked_per_second, proof.of, proof.got_per_second
                     ));
                     proven.push(proof);
@@ -469,7 +470,7 @@ impl Measuring<'_> {
         }
     }
 
-    /// Tries every command from the tree, so that nothing is built for one that fails.
+    /// Runs every command from the tree, so that nothing is built for one that fails.
     fn try_all(&mut self) -> Result<()> {
         let commands = std::iter::once(&self.app.command).chain(&self.app.train);
         for words in commands {
@@ -477,7 +478,7 @@ impl Measuring<'_> {
             self.stage.set_up(self.app, &Start::Directory, self.undo)?;
             let command = self.stage.launch(self.app, &Start::Directory, None, words);
             let shown = shown(&command).join(" ");
-            // What other inputs print is not known.
+            // What the program prints on other inputs is not known.
             let app = match words == &self.app.command {
                 true => self.app.clone(),
                 false => App {
@@ -493,8 +494,8 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Makes images, profiles and hot packs. Those that contenders share are made once, and each
-    /// contender's time has them.
+    /// Makes images, profiles and hot packs. Contenders that need the same file share it, and the time to
+    /// make it counts for each of them.
     fn build(&mut self) -> Result<Vec<Contender>> {
         let mut own = None;
         let mut images: BTreeMap<Rival, Built> = BTreeMap::new();
@@ -624,7 +625,7 @@ impl Measuring<'_> {
         Ok(contenders)
     }
 
-    /// A contender, or if its format replays, one for each profile.
+    /// The contender, or one for each profile if its format replays one.
     fn replayed(
         &mut self,
         contender: &Contender,
@@ -651,7 +652,7 @@ impl Measuring<'_> {
         Ok(contenders)
     }
 
-    /// The profile, or what is made of it for a format that changes it.
+    /// The profile, or a variant of it for a format that changes it.
     fn changed(&self, format: &Format, profile: &Path) -> Result<PathBuf> {
         let Some(change) = format.change() else {
             return Ok(profile.to_owned());
@@ -665,8 +666,8 @@ impl Measuring<'_> {
         Ok(path)
     }
 
-    /// What the disk of the tree charges, with the limits that are set for it; none if that cannot be
-    /// measured and there are none.
+    /// What the disk of the tree charges under the limits. None if that cannot be measured and there are no
+    /// limits.
     fn charge(&mut self, profile: &Path) -> Result<Option<String>> {
         if let Some(known) = &self.charge {
             return Ok(known.clone());
@@ -711,7 +712,7 @@ impl Measuring<'_> {
         })
     }
 
-    /// Makes the profiles that hot packs are made of.
+    /// Records the profiles for the hot packs.
     fn record(&mut self, image: &Path) -> Result<Vec<(Training, PathBuf)>> {
         let command = std::slice::from_ref(&self.app.command);
         let same = self.record_all(image, Training::Same, command)?;
@@ -730,7 +731,7 @@ impl Measuring<'_> {
         Ok(profiles)
     }
 
-    /// Records launches of all `commands`, each as often as is wanted, and makes one profile of them.
+    /// Records launches of all `commands`, each several times, and merges them into one profile.
     fn record_all(
         &mut self,
         image: &Path,
@@ -788,7 +789,7 @@ impl Measuring<'_> {
         for limit in &self.experiment.limits {
             ensure!(
                 allows(*limit, reads.since(&before), cold.as_secs_f64()),
-                "--disk does not bind: {} bytes were read in {:.3} s",
+                "--disk has no effect: {} bytes were read in {:.3} s",
                 reads.since(&before),
                 cold.as_secs_f64()
             );
@@ -825,15 +826,15 @@ impl Measuring<'_> {
         ensure!(
             found.len() == 2,
             "no launch is warm: launch {} after the cold one read {read} bytes from the disk, \
-             allowed are {allowed}; is there too little memory, or does somebody else empty the page cache?",
+             allowed are {allowed}; check that there is enough memory, and that nothing else empties the page cache",
             UNTIL_WARM
         );
         self.end(start)?;
         Ok(found)
     }
 
-    /// A cold launch of a contender that is filled or replayed: what was stored or asked for when, and
-    /// what was waited for. None if the end of the server or of the replay was not in order.
+    /// Makes a cold launch of a contender that is filled or replayed, and returns what was stored or asked
+    /// for when, and what the program waited for. None if the server or the replay did not end properly.
     fn watch(&mut self, contender: &Contender, timeline: &Timeline) -> Result<Option<Filling>> {
         let path = self.stage.path("pages.log");
         let mut watched = contender.clone();
@@ -852,8 +853,8 @@ impl Measuring<'_> {
         let time = program::time(command, self.app, clock, self.undo)?;
         self.stage.await_replay(&watched)?;
         self.end(&watched.start)?;
-        // The server writes it when it ends, which is after the session's mount has, and a replay when
-        // it has read all, which may be after the launch.
+        // A server writes its log when it ends, which is after the mount of the session is gone. A replay
+        // writes its log when it has read everything, which may be after the launch.
         let deadline = Instant::now() + LOGGING;
         let events = loop {
             let events = PageEvent::list(&fs::read(&path).unwrap_or_default());
@@ -864,7 +865,7 @@ impl Measuring<'_> {
         };
         let Some((events, left_out)) = events else {
             self.say(&format!(
-                "{}: nobody told what was read ahead",
+                "{}: there is no log of what was read ahead",
                 contender.name()
             ));
             return Ok(None);
@@ -876,7 +877,7 @@ impl Measuring<'_> {
         );
         let mut filling = Filling::of(name, time, started, &events, left_out, timeline);
         if watched.replay.is_some() {
-            // What the program reads of a plain directory, nobody sees.
+            // Nobody sees which pages the program reads from a plain directory.
             filling.waited = None;
         }
         Ok(Some(filling))
@@ -889,7 +890,7 @@ impl Measuring<'_> {
             .launch(self.app, start, replay.as_ref(), &self.app.command)
     }
 
-    /// Ends what was set up.
+    /// Undoes the set-up.
     fn end(&mut self, start: &Start) -> Result<()> {
         if let Start::Session { image, .. } = start {
             self.stage.end_session(image)?;
@@ -897,7 +898,7 @@ impl Measuring<'_> {
         self.stage.tear_down(self.undo)
     }
 
-    /// Reads every file, with nothing in memory before.
+    /// Reads every file, starting with nothing in memory.
     fn walk(&mut self, contender: &Contender) -> Result<Vec<Measured>> {
         let start = &contender.start;
         self.chill(contender)?;
@@ -942,7 +943,7 @@ impl Measuring<'_> {
     }
 }
 
-/// Bytes that are in memory because they are on a disk.
+/// How many bytes of files are in memory.
 fn page_cache() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     let kib = |name: &str| -> u64 {
@@ -952,12 +953,12 @@ fn page_cache() -> Result<u64> {
             .and_then(|value| value.trim().parse().ok())
             .unwrap_or(0)
     };
-    // What is in memory only counts as cached, too.
+    // Shared memory counts as cached, but it is on no disk.
     let kib = (kib("Cached:") + kib("Buffers:")).saturating_sub(kib("Shmem:"));
     Ok(kib * 1024)
 }
 
-/// A file that was made.
+/// A file that the lab made, or was given.
 #[derive(Debug, Clone)]
 struct Built {
     path: PathBuf,
@@ -967,7 +968,7 @@ struct Built {
 }
 
 impl Built {
-    /// Not by the lab.
+    /// A file that the lab did not make.
     fn given(path: &Path) -> Result<Self> {
         let path = path
             .canonicalize()

@@ -1,22 +1,22 @@
-//! How large the files of a tree are.
+//! The sizes of the files of a tree.
 
 use serde::{Deserialize, Serialize};
 
-/// How many files are at most so large, and what they hold.
+/// How many files are at most this large, and how many bytes they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpTo {
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     pub files: u64,
     /// Bytes in those files.
     pub bytes: u64,
 }
 
-/// Of the sizes of files, a step for each power of two that has some.
+/// One step for each power of two that some file sizes reach.
 pub fn up_to(sizes: impl IntoIterator<Item = u64>) -> Vec<UpTo> {
     let mut steps = [(0_u64, 0_u64); 65];
     for size in sizes {
-        // 1 for a byte, 2 for two, 3 for three and four: of 2^n, n + 1.
+        // The step of a size: 1 for one byte, 2 for two, 3 for three and four, n + 1 up to 2^n.
         let step = match size {
             0 => 0,
             _ => {

@@ -11,7 +11,7 @@ use super::ablation::Change;
 use super::rival::Rival;
 use super::training::Training;
 
-/// What `--prefer` has as its default.
+/// The default of `--prefer`.
 const SPEED: &str = "speed";
 
 /// A way in which a tree can be started.
@@ -19,43 +19,43 @@ const SPEED: &str = "speed";
 pub enum Format {
     /// The tree itself.
     Directory,
-    /// The tree itself, with a profile replayed.
+    /// The tree itself, and a profile is replayed.
     DirectoryReplayed,
-    /// The tree itself, with a profile replayed of pages that the launch never asks for.
+    /// The tree itself, and a profile of pages that the launch never asks for is replayed.
     DirectoryWrong,
     /// An image of another tool, mounted by the kernel.
     Kernel(Rival),
-    /// The same, with a profile replayed.
+    /// The same, and a profile is replayed.
     KernelReplayed(Rival),
     /// An image of mksquashfs (zstd), mounted by this command.
     Squashfuse(Squashfuse),
     /// An image of brisk, without a hot pack.
     Brisk,
-    /// An image of brisk, filled from a hot pack that is made for this.
+    /// An image of brisk, filled from a hot pack that is made for `speed` or `size`.
     Filled(&'static str),
     /// An image of brisk, filled from a hot pack of pages that the launch never asks for.
     Wrong,
-    /// The tree itself, with a profile replayed that lacks something, or in another way.
+    /// The tree itself, with a replay that has this change.
     ReplayedBut(Change),
-    /// An image of brisk, filled for speed from a hot pack that lacks something, or in another way.
+    /// An image of brisk, filled for speed, with this change.
     FilledBut(Change),
     /// An image of mksquashfs with this codec, filled from a hot pack beside it.
     Beside(&'static str),
-    /// An image that somebody else has made, filled from a hot pack beside it.
+    /// An image that exists already, filled from a hot pack beside it.
     BesideImage(PathBuf),
 }
 
-/// A command that mounts SquashFS by FUSE.
+/// A command that mounts SquashFS through FUSE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Squashfuse {
-    /// `squashfuse`, which is asked by paths.
+    /// `squashfuse`, which answers requests by path.
     High,
-    /// `squashfuse_ll`, which is asked by inodes.
+    /// `squashfuse_ll`, which answers requests by inode.
     Low,
 }
 
 impl Squashfuse {
-    /// Its name.
+    /// The name of the command.
     pub fn command(self) -> &'static str {
         match self {
             Self::High => "squashfuse",
@@ -64,10 +64,10 @@ impl Squashfuse {
     }
 }
 
-/// What follows the name of a format that the kernel mounts if a profile is replayed.
+/// The end of the name of a format that the kernel mounts, if a profile is replayed.
 const REPLAY: &str = "-replay";
 
-/// Every name that stands for one format, but for those with [`REPLAY`].
+/// Every name of a single format, except those with [`REPLAY`].
 const NAMES: [(&str, Format); 24] = [
     ("directory", Format::Directory),
     ("directory-replay", Format::DirectoryReplayed),
@@ -98,7 +98,7 @@ const NAMES: [(&str, Format); 24] = [
     ("beside-zstd", Format::Beside("zstd")),
 ];
 
-/// Those that show what each part of a replay and of a fill brings.
+/// The formats that show what each part of a replay and of a fill gains.
 const ABLATION: [(&str, Format); 9] = [
     ("directory-replay-pages", Format::ReplayedBut(Change::Pages)),
     ("directory-replay-names", Format::ReplayedBut(Change::Names)),
@@ -123,7 +123,7 @@ const ABLATION: [(&str, Format); 9] = [
     ),
 ];
 
-/// What those of [`ABLATION`] are beside.
+/// The formats that those of [`ABLATION`] are compared with.
 const WHOLE: [Format; 4] = [
     Format::Directory,
     Format::DirectoryReplayed,
@@ -132,13 +132,13 @@ const WHOLE: [Format; 4] = [
 ];
 
 impl Format {
-    /// What is measured if nothing else is asked for.
+    /// The formats that are measured by default.
     pub const DEFAULT: &str = "directory,directory-replay,squashfs-zstd,squashfs-lz4,brisk,brisk-speed,brisk-size,brisk-wrong,beside-xz";
 
-    /// What sizes are compared with.
+    /// The format that sizes are compared with.
     pub const SQUASHFS_ZSTD: Self = Self::Kernel(Rival::Squashfs("zstd"));
 
-    /// Every one that needs no image that is there already.
+    /// Every format that does not need an existing image.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for (_, format) in NAMES {
@@ -152,14 +152,14 @@ impl Format {
         all
     }
 
-    /// Those that show what each part of a replay and of a fill brings, behind those that they are
-    /// beside.
+    /// The formats that show what each part of a replay and of a fill gains, after those that they are
+    /// compared with.
     pub fn ablation() -> impl Iterator<Item = Self> {
         let changed = ABLATION.into_iter().map(|(_, format)| format);
         WHOLE.into_iter().chain(changed)
     }
 
-    /// What is changed of its profile or of how it is used.
+    /// What it changes in its profile or in the use of it.
     pub fn change(&self) -> Option<Change> {
         match self {
             Self::ReplayedBut(change) | Self::FilledBut(change) => Some(*change),
@@ -167,7 +167,7 @@ impl Format {
         }
     }
 
-    /// What its hot pack is made for, if it takes one.
+    /// What its hot pack is made for, if it has one.
     pub fn hot_pack(&self) -> Option<&'static str> {
         match self {
             Self::Directory
@@ -185,14 +185,14 @@ impl Format {
         }
     }
 
-    /// Whether it takes a profile of the launch.
+    /// Whether it needs a profile of the launch.
     pub fn is_trained(&self) -> bool {
         self.hot_pack().is_some()
             || self.is_replayed()
             || *self == Self::Kernel(Rival::SquashfsSorted)
     }
 
-    /// The file name of an image that is there already.
+    /// The file name of an existing image.
     pub fn image_name(&self) -> Option<&OsStr> {
         match self {
             Self::BesideImage(path) => Some(path.file_name().unwrap_or(path.as_os_str())),
@@ -200,12 +200,12 @@ impl Format {
         }
     }
 
-    /// Whether brisk's server is needed: for launches from sessions, and to record profiles.
+    /// Whether it needs brisk's server: for launches from sessions, and to record profiles.
     pub fn is_served(&self) -> bool {
         *self == Self::Brisk || self.is_trained()
     }
 
-    /// Whether a profile is replayed.
+    /// Whether it replays a profile.
     pub fn is_replayed(&self) -> bool {
         matches!(
             self,
@@ -216,12 +216,12 @@ impl Format {
         )
     }
 
-    /// Whether it is measured with a profile of this launch.
+    /// Whether to measure it with a profile of this launch.
     pub fn takes(&self, training: Training) -> bool {
         let is_wrong = matches!(self, Self::Wrong | Self::DirectoryWrong);
         match training {
             Training::Same => !is_wrong,
-            // Beside another image it costs what it costs here.
+            // Measured only here: a hot pack beside another image costs the same.
             Training::Another => matches!(self, Self::Filled(_) | Self::DirectoryReplayed),
             Training::Wrong => is_wrong,
         }
@@ -255,7 +255,7 @@ impl FromStr for Format {
                 let names = NAMES.iter().chain(&ABLATION).map(|(name, _)| *name);
                 let names: Vec<_> = names.collect();
                 bail!(
-                    "allowed are {}, those of squashfs and erofs with {REPLAY}, all and \
+                    "allowed are {}, those of squashfs and erofs followed by {REPLAY}, all and \
                      beside:IMAGE",
                     names.join(", ")
                 )
@@ -281,7 +281,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// Formats as `--formats` has them between commas.
+/// A list of formats, as `--formats` has it between commas.
 #[derive(Debug, Clone)]
 pub struct Formats(pub Vec<Format>);
 

@@ -1,4 +1,4 @@
-//! What experiments have written, and the one page that is made of it.
+//! Reads results that experiments have written, and makes one page of them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::report::{self, Raw};
 use brisk::page::Page;
 use brisk::warn;
 
-/// Files that experiments write in their directory.
+/// The files that experiments write in their directory.
 const NAMES: [&str; 3] = ["raw.json", "load.json", "reads.json"];
 
 /// Results of an experiment that starts no program.
@@ -37,9 +37,9 @@ impl Kept {
     fn open(path: &Path) -> Result<Self> {
         let (name, text) = report::read(path)?;
         let parsed = || {
-            // What is no JSON is no results of anybody's.
-            let value: serde_json::Value =
-                serde_json::from_slice(&text).context("this is no JSON, which all results are")?;
+            // If the file is not JSON, it cannot be results of any kind.
+            let value: serde_json::Value = serde_json::from_slice(&text)
+                .context("this is not JSON, but all results are JSON")?;
             let what = if load_page::is_of_load(&value) {
                 What::Load(load_page::parse(&text)?)
             } else if reads::is_of_reads(&value) {
@@ -47,7 +47,7 @@ impl Kept {
             } else {
                 return Ok(Self::Launch(Raw::parse(name, text)?));
             };
-            // Written again without the white space.
+            // Written again without white space.
             let text = serde_json::to_vec(&value)?;
             Ok(Self::Part(Part { name, text, what }))
         };
@@ -57,7 +57,7 @@ impl Kept {
 }
 
 impl Part {
-    /// What it is about, as a title says it.
+    /// Its subject, for a title.
     pub fn title(&self) -> &'static str {
         match self.what {
             What::Load(_) => "Loading a large file",
@@ -65,7 +65,7 @@ impl Part {
         }
     }
 
-    /// Draws all of it, with a link that saves it.
+    /// Draws all results, with a link that saves them.
     pub fn draw(&self, page: &mut Page) {
         let machine = match &self.what {
             What::Load(results) => {
@@ -90,7 +90,7 @@ fn words_of(machine: &Machine) -> String {
     )
 }
 
-/// Reads results: those of launches, and others.
+/// Reads results: those of launches, and the others.
 pub fn open(kept: &[PathBuf]) -> Result<(Vec<Raw>, Vec<Part>)> {
     let (mut raws, mut parts) = (Vec::new(), Vec::new());
     for path in kept {
@@ -102,8 +102,8 @@ pub fn open(kept: &[PathBuf]) -> Result<(Vec<Raw>, Vec<Part>)> {
     Ok((raws, parts))
 }
 
-/// Writes `report.html` of what experiments have left in `out`. Results there that cannot be read, as
-/// those of another version, are left out with a warning.
+/// Writes `report.html` from the results in `out`. Results that cannot be read, for example those of another
+/// version, are left out with a warning.
 pub fn write_page_in(out: &Path) -> Result<()> {
     let (mut raws, mut parts) = (Vec::new(), Vec::new());
     let paths = NAMES.map(|name| out.join(name));
@@ -129,12 +129,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("load.json");
         let table = [
-            ("{\"brisk_lab", "this is no JSON, which all results are"),
+            ("{\"brisk_lab", "this is not JSON, but all results are JSON"),
             (
                 "{\"brisk_lab_load\": 1}",
-                "this is no load.json of brisk lab load",
+                "this is not a load.json of brisk lab load",
             ),
-            ("{}", "this is no raw.json of brisk lab launch"),
+            ("{}", "this is not a raw.json of brisk lab launch"),
         ];
         for (text, why) in table {
             fs::write(&path, text).unwrap();

@@ -1,21 +1,34 @@
 /*!
-What `brisk lab` measures, and how.
+The program `brisk-lab`, which measures how fast programs start and how fast files are read.
 
-An `Experiment` starts an `App` in several `Format`s, interleaved in random order, and keeps every
-single run in its `Results`. Each launch is checked before its time counts. Before the clock of a cold
-launch starts, the files that it reads are proven not to be in the page cache. A warm launch is proven
-to have read next to nothing from the disk.
+`brisk lab` becomes this program. It answers questions on the user's own machine, each with a verb:
 
-Formats are started as a user would: brisk's by the command `brisk` itself, as a process of its own.
-Another process (`undo`) puts back what the lab changes on the machine, however the lab ends.
+| verb | question |
+|---|---|
+| `launch` | How fast does a program start from its directory, from brisk's images and from other tools' images? |
+| `load` | Which way of loading a large file is fastest? |
+| `reads` | What do many small reads cost? |
+| `codecs` | Which codec suits this tree? |
+| `report` | Writes a page from kept results. |
 
-This is the program `brisk-lab`, which `brisk lab` becomes. Nothing that brisk ships depends on it.
-From the crate `brisk` it takes only what makes both speak in one voice: options, messages, pages.
-[`Machine`] and the statistics are public, so that a figure means the same in `bench/`.
+# Where to begin
+
+`verbs` has the arguments. `launch` is the largest measurement: an `Experiment` starts an `App` in several `Format`s, in
+random order, and keeps every single run in its `Results`. `load` and `reads` have directories of their own.
+
+Each launch is checked before its time counts. Before the clock of a cold launch starts, the lab proves that the files
+that the launch reads are not in the page cache. After a warm launch, it proves that the launch read next to nothing from
+the disk.
+
+The lab starts programs as a user would: brisk's formats by the command `brisk` itself, as a process of its own. Another
+process (`undo`) restores what the lab changes on the machine, however the lab ends.
+
+Nothing that brisk ships depends on this crate. From the crate `brisk` it takes only what both must do in the same way:
+options, messages, pages. [`Machine`] and the statistics are public, so that a figure means the same in `bench/`.
 
 # What this crate does not do
 
-* Start programs: `brisk` does, and must stand beside `brisk-lab`.
+* Start programs: `brisk` does, and must be installed beside `brisk-lab`.
 * Compare brisk with other tools that pack and list images: see `bench/`.
 */
 

@@ -1,4 +1,4 @@
-//! What a measurement depends on and cannot choose.
+//! What a measurement depends on but cannot choose.
 
 use std::fmt;
 use std::fs;
@@ -16,33 +16,33 @@ use serde::{Deserialize, Serialize};
 pub struct Machine {
     /// `uname -r`.
     pub kernel: String,
-    /// That of the processor, as Rust names it.
+    /// The architecture of the processor, as Rust names it.
     pub architecture: String,
-    /// The name that the processor gives itself, if the kernel tells it.
+    /// The name that the processor gives itself, if the kernel says it.
     pub processor: Option<String>,
     /// Processors that the measured programs could run on.
     pub processors: usize,
     /// The frequency governor of the first processor, if there is one.
     pub governor: Option<String>,
-    /// KiB of memory, if the kernel tells.
+    /// Memory in KiB, if the kernel says it.
     pub memory_kib: Option<u64>,
     /// The file system that images and unpacked trees are written to.
     pub filesystem: String,
-    /// How the kernel decodes SquashFS: "unknown" if it does not tell, none in results of before.
+    /// How the kernel decodes SquashFS. "unknown" if it does not say; None in older results.
     #[serde(default)]
     pub squashfs_decoding: Option<String>,
-    /// What the disk of that file system gives, by direct reads; none where it has none, and in
-    /// results of before.
+    /// The rates of the disk of that file system, measured by direct reads. None if it has no disk, and in
+    /// older results.
     #[serde(default)]
     pub disk_rates: Option<DiskRates>,
 }
 
-/// What a disk gives in a second.
+/// How much a disk reads in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRates {
     /// Bytes, in reads of 1 MiB.
     pub bytes_per_second: u64,
-    /// Reads of 4 KiB at scattered places.
+    /// Reads of 4 KiB at random places.
     pub operations_per_second: u64,
 }
 
@@ -54,12 +54,12 @@ impl fmt::Display for DiskRates {
     }
 }
 
-/// Bytes of the file that a disk is measured by, and how long that takes.
+/// The size of the file that a disk is measured with, and how long that takes.
 const MEASURED: usize = 64 << 20;
 const MEASURING: Duration = Duration::from_millis(600);
 
 impl DiskRates {
-    /// Those of the disk that holds `directory`, in which a file is made meanwhile.
+    /// The rates of the disk that holds `directory`. Makes a file there for the measurement.
     fn measure(directory: &Path) -> io::Result<Self> {
         let mut file = tempfile::NamedTempFile::new_in(directory)?;
         let mut bytes = vec![0; MEASURED];
@@ -75,7 +75,7 @@ impl DiskRates {
 }
 
 impl Machine {
-    /// Describes this machine; outputs go to `work`.
+    /// Describes this machine. Outputs go to `work`.
     pub fn describe(work: &Path, processors: usize) -> Result<Self> {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
             .context("cannot ask for the kernel's release")?;
@@ -95,14 +95,14 @@ impl Machine {
                     .squashfs_decoding
                     .map_or_else(|| "unknown".to_owned(), |decoding| decoding.to_string()),
             ),
-            // A file system in memory, or on a network, has no direct reads, or no disk.
+            // A file system in memory or on a network has no direct reads, or no disk.
             disk_rates: DiskRates::measure(work).ok(),
         })
     }
 }
 
 impl Machine {
-    /// What tables say of how images are read here: by the kernel, and by the disk.
+    /// What tables say about how images are read here: the kernel's decoders, and the disk.
     pub fn reading(&self) -> String {
         let decoding = self.squashfs_decoding.as_ref();
         let decoding = decoding.map_or_else(

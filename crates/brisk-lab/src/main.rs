@@ -1,4 +1,4 @@
-//! `brisk-lab`: see the library.
+//! `brisk-lab` measures. The library says more.
 
 fn main() -> std::process::ExitCode {
     brisk_lab::run()

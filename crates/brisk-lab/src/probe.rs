@@ -1,4 +1,4 @@
-//! Whether a format can be measured here: an image of another tool made and mounted, or one served by brisk.
+//! Finds out whether a format can be measured here, by making and mounting a small image.
 
 use std::fs::{self, File};
 use std::time::Duration;
@@ -12,23 +12,22 @@ use super::rival::{Order, Rival};
 use super::stage::Stage;
 use super::undo::Undo;
 
-/// Where the kernel asks for what is served.
+/// The device through which the kernel asks a FUSE server.
 const FUSE: &str = "/dev/fuse";
 
-/// Makes a small image as `format` does, mounts it and reads it, and gives the reason if that cannot
-/// be done.
+/// Makes a small image as `format` does, mounts it and reads it. Returns the reason if that fails.
 pub fn reason_against(format: &Format, stage: &mut Stage, undo: &mut Undo) -> Option<String> {
     if format.is_served()
         && let Err(e) = File::options().read(true).write(true).open(FUSE)
     {
         return Some(format!(
-            "brisk serves and records by FUSE, and {FUSE} cannot be opened: {e}"
+            "brisk serves and records through FUSE, and {FUSE} cannot be opened: {e}"
         ));
     }
     let rival = format.rival()?;
     let tried = try_it(format, rival, stage, undo);
-    // A failure to unmount shows again when the format is measured, and what stays is removed with
-    // all else.
+    // A failure to unmount shows again when the format is measured. What stays is removed with everything
+    // else.
     stage.tear_down(undo).ok();
     fs::remove_dir_all(stage.path("probe")).ok();
     tried.err().map(|e| format!("{e:#}"))
@@ -37,7 +36,7 @@ pub fn reason_against(format: &Format, stage: &mut Stage, undo: &mut Undo) -> Op
 fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> Result<()> {
     let directory = stage.path("probe");
     let tree = directory.join("tree");
-    // Text, so that the codec has something to do.
+    // Text, so that the codec has something to compress.
     let text = "a line that comes again\n".repeat(20_000);
     let file = tree.join("file");
     let made = fs::create_dir_all(&tree).and_then(|()| fs::write(&file, &text));
@@ -61,7 +60,7 @@ fn try_it(format: &Format, rival: Rival, stage: &mut Stage, undo: &mut Undo) -> 
             filesystem: rival.filesystem(),
         },
         Format::Squashfuse(by) => Start::Squashfuse { image, by: *by },
-        // brisk reads it.
+        // brisk reads it itself.
         _ => return Ok(()),
     };
     let mounted = stage.mount_image(&start, undo)?;

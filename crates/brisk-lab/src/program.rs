@@ -1,4 +1,4 @@
-//! A program that is started, timed, and checked.
+//! Starts a program, times it, and checks it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,25 +17,25 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::app::{self, App};
 use super::undo::Undo;
 
-/// How often it is looked whether a program without a window has ended.
+/// How often to check whether a program without a window has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Bytes of a message that an error shows.
+/// How many bytes of a message an error shows.
 const SHOWN: usize = 2000;
 
-/// Starts `command`, which is one of `app`, waits until it is ready, and gives the time since
-/// `clock`. It has ended then.
+/// Starts `command`, which is one of `app`, waits until it is ready, and returns the time since `clock`. The
+/// program has ended then.
 ///
 /// # Errors
 ///
-/// If it fails, or prints something else than it should: that is no time.
+/// If the program fails, or prints something else than it should. Its time does not count then.
 pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) -> Result<Duration> {
     let ready = app::ready(&app.ready)?;
     let preparing = Instant::now();
     let output = || tempfile::tempfile().context("cannot create a file for a program's output");
     let mut files = None;
     if !matches!(ready, Readiness::Line(_)) {
-        // Reading pipes would cost a processor.
+        // Reading pipes would use a processor.
         let [stdout, stderr] = files.insert([output()?, output()?]);
         command
             .stdout(stdout.try_clone()?)
@@ -43,14 +43,14 @@ pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) ->
     } else {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
-    // It takes note of the windows that are there.
+    // The display records the windows that exist already.
     let display = match &ready {
         Readiness::Window(_) => Some(XDisplay::connect(
             app.env.get("DISPLAY").map_or("", String::as_str),
         )?),
         _ => None,
     };
-    // What prepares the measuring is no program's time.
+    // Preparing the measurement does not count as time of the program.
     let clock = clock + preparing.elapsed();
     let mut child = command
         .stdin(Stdio::null())
@@ -67,7 +67,7 @@ pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) ->
         (_, Some(files)) => wait_for_exit(&mut child, files, clock),
         (_, None) => bail!("the launch can be ready by its exit or by a line"),
     };
-    // What it left behind would run beside the next launch.
+    // What the program has left behind would run beside the next launch.
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // There may be nothing left.
         kill_process_group(group, Signal::KILL).ok();
@@ -78,7 +78,7 @@ pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) ->
     Ok(ended.elapsed)
 }
 
-/// What became of a program.
+/// The end of a program.
 struct Ended {
     elapsed: Duration,
     /// None if it was ready before its end.
@@ -113,10 +113,11 @@ fn wait_for_window(
     clock: Instant,
 ) -> Result<Ended> {
     let (sender, shown) = channel();
-    // It waits for ever if the program ends without a window, and the experiment with it.
+    // A thread, because this waits forever if the program ends without a window, and the experiment would
+    // wait with it.
     thread::spawn(move || {
         display.wait_for_window(text.as_deref());
-        // Nobody is there if the program has ended.
+        // Nobody listens if the program has ended.
         sender.send(Instant::now()).ok();
     });
     let (at, status) = loop {
@@ -148,7 +149,7 @@ fn wait_for_line(child: &mut Child, text: &OsStr, clock: Instant) -> Result<Ende
         thread::spawn(move || {
             let mut buffer = vec![0; 64 << 10];
             while let Ok(len @ 1..) = stream.read(&mut buffer) {
-                // Nobody is there once the program was ready.
+                // Nobody listens once the program was ready.
                 if sender.send((number, buffer[..len].to_vec())).is_err() {
                     return;
                 }
@@ -159,7 +160,7 @@ fn wait_for_line(child: &mut Child, text: &OsStr, clock: Instant) -> Result<Ende
     let mut output = [Vec::new(), Vec::new()];
     while let Ok((number, piece)) = pieces.recv() {
         let stream: &mut Vec<u8> = &mut output[number];
-        // The text may have begun in the piece before.
+        // The text may begin in the previous piece.
         let from = stream.len().saturating_sub(text.len());
         stream.extend(piece);
         if holds(&stream[from..], text) {

@@ -1,4 +1,4 @@
-//! Proving that a disk is as slow as it is asked to be.
+//! Proves that a disk is as slow as asked for.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,28 +14,29 @@ use serde::{Deserialize, Serialize};
 use super::statistics::Spread;
 use brisk::Rate;
 
-/// By how much what is got may differ from what is asked for.
+/// By how much the measured rate may differ from the limit.
 const TOLERANCE: f64 = 0.2;
 
-/// How often it is measured anew, as others may read, too.
+/// How often to measure, because other programs may read too.
 const TRIES: usize = 3;
 
-/// The kernel lets some through at first.
+/// The kernel lets more through at first, for this long.
 const BURST: Duration = Duration::from_millis(400);
 
-/// Reads at a time: the disk alone could do more than a limit with one. What was asked for before
-/// the clock starts counts when it comes within, so there are few that are large.
+/// How many threads read at once. A single one may be slower than the limit, although the disk is not. A read
+/// that was requested before the clock starts counts when it completes within the time, so large reads have
+/// few threads.
 const READERS_OF_BYTES: usize = 2;
 const READERS_OF_OPERATIONS: usize = 8;
 
-/// The smallest read, and the largest.
+/// The smallest and the largest read.
 const SMALLEST: u64 = 4096;
 const LARGEST: u64 = 1 << 20;
 
-/// Bytes that a file must have to be read from for a proof.
+/// The smallest file that can be used for a proof.
 pub const ENOUGH: u64 = 4 << 20;
 
-/// What a limit was proven to let through.
+/// A limit, and the rate that was measured under it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Proven {
     pub disk: String,
@@ -45,7 +46,7 @@ pub struct Proven {
     pub got_per_second: f64,
 }
 
-/// Makes a file in `directory` for a proof on its disk.
+/// Makes a file in `directory`, for a proof on its disk.
 pub fn make_file(directory: &Path) -> Result<std::path::PathBuf> {
     let path = directory.join("proof");
     let mut bytes = vec![0; usize::try_from(ENOUGH).unwrap_or(usize::MAX)];
@@ -58,15 +59,15 @@ pub fn make_file(directory: &Path) -> Result<std::path::PathBuf> {
     Ok(path)
 }
 
-/// Proves that each of `limits` binds, by direct reads of the file, which is on `disk`.
+/// Proves that each of `limits` holds, by direct reads of the file, which is on `disk`.
 ///
 /// # Errors
 ///
-/// If one does not bind: what was measured.
+/// If one does not hold: says what was measured.
 pub fn prove(limits: &[Rate], disk: &Path, file: &Path) -> Result<Vec<Proven>> {
     let name = disk.file_name().unwrap_or(disk.as_os_str());
     let name = name.to_string_lossy().into_owned();
-    // What the kernel asks the disk for at once.
+    // How much the kernel asks the disk for at once.
     let largest = fs::read_to_string(disk.join("queue/max_sectors_kb")).ok();
     let largest = largest.and_then(|text| text.trim().parse::<u64>().ok());
     let largest = largest.map_or(LARGEST, |kib| kib << 10);
@@ -76,14 +77,14 @@ pub fn prove(limits: &[Rate], disk: &Path, file: &Path) -> Result<Vec<Proven>> {
         .open(file);
     let opened = opened.with_context(|| {
         format!(
-            "cannot open {} past the page cache, which proves that --disk binds",
+            "cannot open {} for direct reads, which prove that --disk works",
             file.display()
         )
     })?;
     let len = opened.metadata()?.len();
     ensure!(
         len >= ENOUGH,
-        "{} has {len} bytes, needed are {ENOUGH} to prove that --disk binds",
+        "{} has {len} bytes, but a proof that --disk works needs {ENOUGH}",
         file.display()
     );
     let mut proven = Vec::new();
@@ -96,14 +97,14 @@ pub fn prove(limits: &[Rate], disk: &Path, file: &Path) -> Result<Vec<Proven>> {
             Rate::Bytes(bytes) => (bytes / 16 / SMALLEST * SMALLEST).clamp(SMALLEST, LARGEST),
             Rate::Operations(_) => SMALLEST,
         };
-        // Each limit bounds the reads for the other's proof as well.
+        // Each limit also limits the reads in the other's proof.
         let allowed = |limit: &Rate| match limit {
             Rate::Bytes(bytes) => *bytes as f64,
             Rate::Operations(number) => *number as f64 * size.min(largest) as f64,
         };
         let bytes = limits.iter().map(allowed).fold(f64::INFINITY, f64::min);
         let asked = bytes / unit;
-        // Some twenty reads at least.
+        // At least twenty reads.
         let time = Duration::from_secs_f64((20.0 * size as f64 / bytes).clamp(1.0, 60.0));
         let (mut tries, mut got) = (Vec::new(), 0.0);
         let is_near = |got: f64| (got / asked - 1.0).abs() <= TOLERANCE;
@@ -113,12 +114,12 @@ pub fn prove(limits: &[Rate], disk: &Path, file: &Path) -> Result<Vec<Proven>> {
         }
         if !is_near(got) {
             let what = match got > asked {
-                true => "the throttle does not bound this disk",
-                false => "the disk is slower by itself, or others read from it; ask for less",
+                true => "the throttle has no effect on this disk",
+                false => "the disk itself is slower, or other programs read from it; ask for less",
             };
             bail!(
-                "--disk does not bind: {got:.0} {of}/s were got from {name} by direct reads of \
-                 {size} bytes, the median of {TRIES} tries, expected are {asked:.0} within {:.0} %; {what}",
+                "--disk does not hold: direct reads got {got:.0} {of}/s from {name}, in reads of \
+                 {size} bytes (median of {TRIES} tries); expected are {asked:.0} within {:.0} %; {what}",
                 TOLERANCE * 100.0
             );
         }
@@ -147,7 +148,7 @@ fn bytes_per_second(
         while !over.load(Ordering::Relaxed) {
             let at = fastrand::u64(..places) * size;
             file.read_exact_at(&mut buffer, at)
-                .context("cannot read past the page cache")?;
+                .context("cannot read directly from the disk")?;
             read.fetch_add(size, Ordering::Relaxed);
         }
         Ok(())

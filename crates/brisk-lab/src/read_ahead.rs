@@ -1,4 +1,4 @@
-//! How much the kernel reads ahead on the devices below.
+//! How much the kernel reads ahead on the disks below.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::undo::Undo;
 
-/// The read-ahead of devices, set to one value.
+/// Sets the read-ahead of devices to one value.
 #[derive(Debug)]
 pub struct ReadAhead {
     kib: u32,
-    /// By device.
+    /// The values before, by device.
     before: BTreeMap<String, u32>,
 }
 
-/// What is told of a device.
+/// A device whose read-ahead was set.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Device {
     name: String,
@@ -35,7 +35,7 @@ impl ReadAhead {
         }
     }
 
-    /// Sets that of the device that holds `path`, if it is on one.
+    /// Sets the read-ahead of the device that holds `path`, if there is one.
     pub fn set(&mut self, path: &Path, undo: &mut Undo) -> Result<()> {
         let Some(device) = device_of(path)? else {
             return Ok(());
@@ -68,8 +68,8 @@ impl ReadAhead {
     }
 }
 
-/// The directory in `/sys` of the whole disk that holds `path`; none of what is in memory, on the
-/// network, or on more than one disk.
+/// The directory in `/sys` of the whole disk that holds `path`. None if that is in memory, on a network, or
+/// on more than one disk.
 pub fn device_of(path: &Path) -> Result<Option<PathBuf>> {
     let device = fs::metadata(path)
         .with_context(|| format!("cannot examine {}", path.display()))?

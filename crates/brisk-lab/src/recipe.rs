@@ -1,4 +1,4 @@
-//! What there is to choose of a codec, and which choices are compared.
+//! The options of codecs, and which of them are compared.
 
 use std::fmt;
 use std::path::Path;
@@ -9,17 +9,17 @@ use anyhow::{Context, Result};
 
 use brisk::{beside, parse_size_u32};
 
-/// The usual block size.
+/// The default block size.
 const BLOCK: u32 = 128 << 10;
 const LARGE: u32 = 1 << 20;
 
-/// A codec with what was chosen of it.
+/// A codec with its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recipe {
     pub codec: &'static str,
-    /// None is the fast mode of lz4, and what has no level.
+    /// None for the fast mode of lz4, and for codecs without levels.
     pub level: Option<u32>,
-    /// Bytes of the dictionary of xz; none is that of the block size.
+    /// The dictionary of xz in bytes. None if it is as large as a block.
     pub dict: Option<u32>,
     /// Whether xz tries the branch filter of this processor.
     pub bcj: bool,
@@ -30,7 +30,7 @@ pub struct Recipe {
 const CODECS: [&str; 6] = ["none", "lz4", "lzo", "gzip", "zstd", "xz"];
 
 impl Recipe {
-    /// A codec at a level, with all else as is usual.
+    /// A codec at a level, with default options.
     pub const fn new(codec: &'static str, level: Option<u32>) -> Self {
         Self {
             codec,
@@ -41,7 +41,7 @@ impl Recipe {
         }
     }
 
-    /// Those that answer the questions with few images, or `all` that there are.
+    /// The recipes that answer the questions with few images, or `all` recipes.
     pub fn list(all: bool) -> Vec<Self> {
         let levels = |codec, few: &[u32], every: std::ops::RangeInclusive<u32>| -> Vec<Self> {
             let levels = match all {
@@ -86,7 +86,7 @@ impl Recipe {
         list
     }
 
-    /// The command that has such a codec: `brisk pack`, or mksquashfs for the levels of lzo.
+    /// The command that makes such an image: `brisk pack`, or mksquashfs for the levels of lzo.
     pub fn tool(self) -> &'static str {
         match self.codec {
             "lzo" => "mksquashfs",
@@ -94,7 +94,7 @@ impl Recipe {
         }
     }
 
-    /// What makes the image of `tree`.
+    /// The command that makes the image of `tree`.
     pub fn command(self, tree: &Path, image: &Path) -> Result<Command> {
         let block = self.block.to_string();
         if self.tool() == "mksquashfs" {
@@ -125,7 +125,7 @@ impl Recipe {
     }
 }
 
-/// The branch filter of xz for this processor's programs.
+/// The xz branch filter for programs of this processor.
 fn filter() -> Option<&'static str> {
     match std::env::consts::ARCH {
         "x86" | "x86_64" => Some("x86"),
@@ -158,7 +158,7 @@ impl fmt::Display for Recipe {
 impl FromStr for Recipe {
     type Err = anyhow::Error;
 
-    /// As it is shown.
+    /// Reads the form in which recipes are shown.
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
             let mut parts = text.split(", ");
@@ -177,7 +177,7 @@ impl FromStr for Recipe {
             }
             Some(recipe)
         };
-        parse().with_context(|| format!("{text} is no codec with what is chosen of it"))
+        parse().with_context(|| format!("{text} is not a codec with its options"))
     }
 }
 

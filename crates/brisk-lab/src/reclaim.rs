@@ -1,5 +1,5 @@
-//! What takes pages out of memory although there is room, and is stopped while a lab measures: it would take what
-//! was read ahead before it is used.
+//! Stops what takes pages out of memory although there is room. It would drop pages that were read ahead
+//! before they are used.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -10,7 +10,7 @@ use brisk_mount::Reclaimer;
 use super::undo::Undo;
 use brisk::warn;
 
-/// Stops it, and returns the names of what is stopped. Says so on standard error if it may not be.
+/// Stops them all, and returns their names. Warns on standard error about one that this process may not stop.
 pub fn stop(undo: &mut Undo) -> Result<Vec<String>> {
     let Some(reclaimers) = Reclaimer::all() else {
         warn("the system does not show whether something takes pages out of memory");
@@ -24,7 +24,7 @@ pub fn stop(undo: &mut Undo) -> Result<Vec<String>> {
             Err(e) => {
                 let place = switch.display();
                 warn(&format!(
-                    "{name} takes pages out of memory meanwhile, and cannot be stopped: {place}: {e}"
+                    "{name} takes pages out of memory while the lab measures, and cannot be stopped: {place}: {e}"
                 ));
                 continue;
             }
@@ -32,7 +32,7 @@ pub fn stop(undo: &mut Undo) -> Result<Vec<String>> {
         undo.write(&switch, reclaimer.on)?;
         opened.write_all(reclaimer.off.as_bytes()).with_context(|| {
             format!(
-                "cannot stop {name}, which takes pages out of memory, by writing {} to {}; stop it before",
+                "cannot stop {name}, which takes pages out of memory, by writing {} to {}; stop it first",
                 reclaimer.off,
                 switch.display()
             )
@@ -42,12 +42,12 @@ pub fn stop(undo: &mut Undo) -> Result<Vec<String>> {
     Ok(stopped)
 }
 
-/// What was stopped, as a sentence behind others.
+/// A sentence that says what was stopped, to append to others.
 pub fn sentence(stopped: &[String]) -> String {
     match stopped.is_empty() {
         true => String::new(),
         false => format!(
-            " Stopped meanwhile, as it takes pages not used lately: {}.",
+            " Stopped during the measurement, because it takes pages that were not used lately: {}.",
             stopped.join(", ")
         ),
     }

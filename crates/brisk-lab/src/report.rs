@@ -1,4 +1,4 @@
-//! Results of launches as a page with pictures, made of the raw runs alone.
+//! Results of launches as a page with pictures. Everything in it is made from the raw runs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,10 +15,10 @@ use brisk::page::chart::{self, Curve, Plots, Scale, Whose};
 use brisk::page::{Page, touches};
 use brisk::write_whole;
 
-/// Bytes of a file of raw runs: a hundred times what the largest experiment writes.
+/// The largest file of raw runs in bytes: a hundred times what the largest experiment writes.
 const LARGEST: u64 = 64 << 20;
 
-/// Raw runs, as they were kept.
+/// Raw runs from a file.
 pub struct Raw {
     /// The name of the file.
     name: String,
@@ -27,10 +27,10 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Takes the contents of a file that `brisk lab launch` wrote.
+    /// Reads the contents of a file that `brisk lab launch` wrote.
     pub fn parse(name: String, text: Vec<u8>) -> Result<Self> {
         let mut results: Results =
-            serde_json::from_slice(&text).context("this is no raw.json of brisk lab launch")?;
+            serde_json::from_slice(&text).context("this is not a raw.json of brisk lab launch")?;
         ensure!(
             results.brisk_lab == 1,
             "field brisk_lab: found {}, allowed is 1: a newer brisk wrote it",
@@ -38,7 +38,7 @@ impl Raw {
         );
         let seed = results.settings.seed;
         results.apps.iter_mut().for_each(|app| app.add_shares(seed));
-        // Written again without the white space.
+        // Written again without white space.
         let text = serde_json::to_vec(&serde_json::from_slice::<serde_json::Value>(&text)?)?;
         Ok(Self {
             name,
@@ -47,15 +47,15 @@ impl Raw {
         })
     }
 
-    /// The formats that it has figures of.
+    /// The formats that have figures.
     fn formats(&self) -> impl Iterator<Item = &str> {
         let rows = self.results.apps.iter().flat_map(|app| &app.rows);
         rows.map(|row| &*row.format)
     }
 }
 
-/// Whether a format as `--formats` has it means this row: `brisk-speed` with any profile, or
-/// `brisk-speed/another` with that of another launch.
+/// Whether `format`, as `--formats` has it, means this row. `brisk-speed` means it with any profile,
+/// `brisk-speed/another` with the profile of another launch.
 fn means(format: &str, row: &Row) -> bool {
     format == row.format
         || row
@@ -63,7 +63,7 @@ fn means(format: &str, row: &Row) -> bool {
             .is_some_and(|training| format == format!("{}/{training}", row.format))
 }
 
-/// Leaves out what is not of one of these formats.
+/// Keeps only the rows of these formats.
 pub fn keep(raws: &mut [Raw], formats: &[String]) -> Result<()> {
     let apps = || raws.iter().flat_map(|raw| &raw.results.apps);
     for format in formats {
@@ -85,11 +85,11 @@ pub fn keep(raws: &mut [Raw], formats: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Rows that a table for a first look has at most.
+/// How many rows a table for a first look may have.
 const MOST_ROWS: usize = 8;
 
-/// One table in Markdown of all these, with a row for each program: what the directory takes, and of each other
-/// contender the ratio to that and the share of the avoidable time that is gone.
+/// One table in Markdown, with a row for each program: the time from the directory, and for each other
+/// contender its ratio to that and the share of the avoidable time that is gone.
 pub fn summary(raws: &[Raw]) -> Result<String> {
     let all: Vec<_> = raws
         .iter()
@@ -147,7 +147,7 @@ pub fn summary(raws: &[Raw]) -> Result<String> {
     Ok(text + "\n")
 }
 
-/// Tables in Markdown of all these.
+/// Tables in Markdown of all results.
 pub fn markdown(raws: &[Raw]) -> String {
     let tables = raws.iter().map(|raw| table::markdown(&raw.results));
     tables.collect::<String>().trim_end().to_owned() + "\n"
@@ -165,7 +165,7 @@ pub fn picture(raws: &[Raw]) -> String {
     chart::standalone(&plots.collect::<Vec<_>>(), "ms")
 }
 
-/// Reads a file that an experiment wrote: its name and its bytes.
+/// Reads a file that an experiment wrote, and returns its name and its bytes.
 pub fn read(path: &Path) -> Result<(String, Vec<u8>)> {
     let mut text = Vec::new();
     File::open(path)
@@ -173,14 +173,14 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>)> {
         .with_context(|| format!("cannot read {}", path.display()))?;
     ensure!(
         text.len() as u64 <= LARGEST,
-        "{} has more than {LARGEST} bytes, which no results have",
+        "{} has more than {LARGEST} bytes, so it cannot be results of the lab",
         path.display()
     );
     let name = path.file_name().unwrap_or(path.as_os_str());
     Ok((name.to_string_lossy().into_owned(), text))
 }
 
-/// Writes the page of all these at `path`, whole or not at all.
+/// Writes the page of all results to `path`, whole or not at all.
 pub fn write(raws: &[Raw], parts: &[Part], path: &Path) -> Result<()> {
     let text = match raws {
         [] => page_of_parts(parts),
@@ -189,7 +189,7 @@ pub fn write(raws: &[Raw], parts: &[Part], path: &Path) -> Result<()> {
     write_whole(&text, path)
 }
 
-/// A page without a launch.
+/// A page without launches.
 fn page_of_parts(parts: &[Part]) -> String {
     let mut page = Page::default();
     let titles: Vec<_> = parts.iter().map(Part::title).collect();
@@ -215,12 +215,12 @@ fn page(raws: &[Raw], parts: &[Part]) -> String {
     page.heading(1, &title);
     page.paragraph(match answers {
         true => {
-            "The same files in images of each codec, which the kernel mounts. A walk reads every file, with \
-             nothing in memory before. Each dot is one run."
+            "Images of the same files, one for each codec, which the kernel mounts. A walk reads every file, \
+             with nothing in memory before. Each dot is one run."
         }
         false => {
-            "A program is started from its directory and from images of it: cold, with nothing in memory, \
-         and warm, after it. A walk reads every file. Each dot is one run."
+            "The program starts from its directory and from images of it: cold, with nothing in memory, \
+         and warm, right after that. A walk reads every file. Each dot is one run."
         }
     });
     page.html(
@@ -245,14 +245,16 @@ fn page(raws: &[Raw], parts: &[Part]) -> String {
     machines(&mut page, raws);
     method(&mut page);
     page.heading(2, "Every single run");
-    page.paragraph("The page holds what it was made of; brisk lab report makes it again.");
+    page.paragraph(
+        "This page contains the runs that it was made from; brisk lab report makes the page again.",
+    );
     for raw in raws {
         page.download(&raw.name, "application/json", &raw.text);
     }
     page.finish(&title)
 }
 
-/// The name of an app; where several results have it, with the disk.
+/// The name of an app, with the disk if several results have the app.
 fn title_of(raw: &Raw, app: &AppResults, raws: &[Raw]) -> String {
     let name = &app.app.name;
     let apps = raws.iter().flat_map(|raw| &raw.results.apps);
@@ -266,7 +268,7 @@ fn whose(row: &Row) -> Whose {
     match &*row.format {
         "directory" => Whose::Own,
         format if ["brisk", "beside"].iter().any(|by| format.starts_with(by)) => Whose::Brisk,
-        // Whatever it is replayed beside.
+        // A replay is brisk's, whatever it runs beside.
         format if format.contains("-replay") => Whose::Brisk,
         _ => Whose::Rival,
     }
@@ -278,7 +280,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
     }
     if let Some(whole) = app.sample_of {
         page.note(&format!(
-            "A sample of {} MB, of which nothing is launched.",
+            "A sample of {} MB. No program is launched from it.",
             megabytes(whole)
         ));
     }
@@ -298,7 +300,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
         (
             Kind::Cold,
             "Cold launch",
-            "From before the mount until the program is ready.",
+            "Time from before the mount until the program is ready.",
         ),
         (
             Kind::Warm,
@@ -308,7 +310,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
         (
             Kind::Walk,
             "Cold walk",
-            "Every file is read and hashed, from before the mount.",
+            "Time to read and hash every file, from before the mount.",
         ),
     ] {
         draw_times(page, app, kind, heading, caption);
@@ -328,7 +330,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
     let rows: Vec<_> = rows.collect();
     page.figure(
         &chart::bars("Sizes", &rows, "MB"),
-        "Of all files of the directory, or of image and hot pack, and the ratio to squashfs-zstd.",
+        "Size of all files of the directory, or of image and hot pack, and its ratio to squashfs-zstd.",
     );
     page.heading(3, "All figures");
     page.table(
@@ -344,7 +346,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
     page.note(
         "Medians with their ranges, and ratios to the directory's median with intervals of 95 %. Gone is the \
          share of the avoidable time that a cold launch saves: (directory cold - this) / (directory cold - \
-         directory warm), of the same rounds.",
+         directory warm), in the same rounds.",
     );
     draw_sizes(page, app);
     if let Some(timeline) = &app.timeline {
@@ -355,7 +357,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
     }
 }
 
-/// What the figures say, if they say something.
+/// What the figures say in words, if there are enough of them.
 fn in_words(app: &AppResults) -> Vec<String> {
     let mut words = Vec::new();
     let cold = |row: &Row| row.cold.map(|figure| figure.seconds.median);
@@ -377,14 +379,14 @@ fn in_words(app: &AppResults) -> Vec<String> {
     ] {
         if let Some((row, seconds)) = fastest(of) {
             words.push(format!(
-                "Cold, {} is the fastest {who}: {:.0} ms{}.",
+                "From cold, {} is the fastest {who}: {:.0} ms{}.",
                 row.name,
                 seconds * 1e3,
                 beside(row.cold)
             ));
         }
     }
-    // The directory replayed is brisk's, and no image.
+    // A replayed directory is brisk's, but it is not an image.
     let images = app.rows.iter();
     let images = images.filter(|row| !row.format.starts_with("directory"));
     if let Some(row) = images.min_by_key(|row| row.bytes) {
@@ -398,7 +400,7 @@ fn in_words(app: &AppResults) -> Vec<String> {
     words
 }
 
-/// The runs of one kind, beside the directory's.
+/// The runs of one kind, compared with the directory's.
 fn plots_of(app: &AppResults, kind: Kind) -> Plots {
     let figure_of = |row: &Row| row.figure(kind);
     let rows = app.rows.iter().filter_map(|row| {
@@ -433,15 +435,15 @@ fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, capt
         return;
     }
     let mut caption = format!(
-        "{caption} The box holds the middle half of the runs, its gap is the median, the whiskers reach \
+        "{caption} The box holds the middle half of the runs, its gap is the median, and the whiskers reach \
          the extremes."
     );
     if reference.is_some() {
-        caption += " At the end of a line are the median and its ratio to the directory's, whose median \
-                    is the dashed line.";
+        caption += " At the end of each line are the median and its ratio to the median of the directory, \
+                    which is the dashed line.";
     }
     if chart::is_log(&rows) {
-        caption += " The axis is of powers: equal steps are equal ratios.";
+        caption += " The axis is logarithmic: equal steps are equal ratios.";
     }
     page.heading(3, heading);
     page.figure(&chart::box_plots(heading, &rows, reference, "ms"), &caption);
@@ -451,7 +453,7 @@ fn draw_sizes(page: &mut Page, app: &AppResults) {
     let Some(last) = app.file_sizes.last() else {
         return;
     };
-    // One step of the axis for each power of two; empty files stand before the first.
+    // One step of the axis for each power of two. Empty files come before the first.
     let log = |size: u64| match size {
         0 => 0.0,
         size => 1.0 + (size as f64).log2(),
@@ -547,13 +549,13 @@ fn machines(page: &mut Page, raws: &[Raw]) {
             (
                 "settings",
                 format!(
-                    "{} runs are asked for, seed {}",
+                    "{} runs, seed {}",
                     results.settings.runs, results.settings.seed
                 ),
             ),
         ];
         if !results.stopped.is_empty() {
-            rows.push(("stopped meanwhile", results.stopped.join(", ")));
+            rows.push(("stopped during the measurement", results.stopped.join(", ")));
         }
         if let Some(kib) = machine.memory_kib {
             rows.push(("memory", format!("{} MiB", kib / 1024)));
@@ -565,8 +567,7 @@ fn machines(page: &mut Page, raws: &[Raw]) {
             rows.push((
                 "limit",
                 format!(
-                    "{}: {:.0} {}/s are asked for, and {:.0} were got by direct reads before the \
-                     first launch",
+                    "{}: the limit is {:.0} {}/s; before the first launch, direct reads got {:.0}",
                     proven.disk, proven.asked_per_second, proven.of, proven.got_per_second
                 ),
             ));
@@ -593,18 +594,18 @@ fn method(page: &mut Page) {
     page.heading(2, "The method");
     page.list(
         &[
-            "In each repetition every format is launched cold and then warm, and walked cold, in random \
-             order: what slows the machine down for a while slows all of them.",
-            "Before a cold launch, the files that it reads are proven not to be in memory; a warm one is \
-             proven to have read nothing from the disk, or next to nothing.",
-            "The clock starts before the mount, and stops when the program is ready. Images are mounted by \
-             the kernel through a loop device with direct I/O, by squashfuse, or by brisk run. The \
-             system's chroot is in memory where a launch needs it.",
-            "A launch counts if the program does what it should; another one ends the experiment.",
-            "The ratio is that of the medians. Its interval is a percentile bootstrap: both sides are drawn \
-             again 10,000 times, and 95 % of the ratios are within. Of few runs it is too narrow.",
-            "A profile of the launch itself makes the hot packs, which is the best case; \"trained on \
-             another\" has the profile of other inputs, and brisk-wrong one of pages that the launch never \
+            "Each repetition launches every format cold and then warm, and walks it cold, in random order. So \
+             anything that slows the machine down for a while slows all of them.",
+            "Before a cold launch, the lab proves that the files that it reads are not in memory. After a warm \
+             launch, it proves that the launch read nothing from the disk, or next to nothing.",
+            "The clock starts before the mount, and stops when the program is ready. The kernel mounts images \
+             through a loop device with direct I/O, or squashfuse or brisk run mounts them. If a launch needs \
+             the system's chroot command, it is in memory before.",
+            "A launch counts only if the program does what it should. If it does not, the experiment ends.",
+            "A ratio is the ratio of two medians. Its interval is a percentile bootstrap: both sides are drawn \
+             again 10,000 times, and 95 % of these ratios are within it. With few runs it is too narrow.",
+            "Hot packs are made from a profile of the launch itself, which is the best case. Rows \"trained on \
+             another\" use a profile of other inputs, and brisk-wrong one of pages that the launch never \
              asks for.",
         ]
         .map(str::to_owned),
@@ -616,7 +617,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// Results of this many apps, formats and runs, made up.
+    /// Invented results with this many apps, formats and runs.
     fn made_up(apps: usize, formats: usize, runs: usize) -> Value {
         let mut rng = fastrand::Rng::with_seed(1);
         let names: Vec<_> = (0..formats)
@@ -699,7 +700,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Every element is closed in its order, and what is open is what may be.
+    /// Checks that every element is closed in order, and that only allowed elements stay open.
     fn assert_well_formed(html: &str) {
         let mut open = Vec::new();
         let mut rest = html.strip_prefix("<!DOCTYPE html>").unwrap();
@@ -730,7 +731,7 @@ mod tests {
         let html = page(&[raw(&made_up(4, 12, 10))], &[]);
         assert!(html.len() < 5_000_000, "{} bytes", html.len());
         assert_well_formed(&html);
-        // Nothing is fetched, and nothing from outside is markup.
+        // The page fetches nothing, and nothing from outside becomes markup.
         for absent in [
             "http:",
             "https:",
@@ -755,7 +756,7 @@ mod tests {
         let fast = made_up(1, 3, 1);
         let mut slow = fast.clone();
         slow["settings"]["bytes_per_second"] = json!(200_000_000);
-        // As results of before are: without what came later.
+        // Like older results, without the fields that came later.
         let fields = slow.as_object_mut().unwrap();
         fields.remove("cannot");
         fields.remove("tools");
@@ -775,7 +776,7 @@ mod tests {
         let rates = json!({"bytes_per_second": 1_500_000_000u64, "operations_per_second": 20_000});
         results["machine"]["disk_rates"] = rates;
         results["machine"]["squashfs_decoding"] = json!("one decoder");
-        // Cold and warm from the directory, and what is looked at, in two rounds.
+        // For two rounds: cold and warm from the directory, and the row that is looked at.
         set_seconds(&mut results, "directory", [[10.0, 6.0], [10.0, 6.0]]);
         set_seconds(&mut results, "squashfs-<5>", [[6.0, 6.0], [8.0, 6.0]]);
         let mut raws = [raw(&results)];
@@ -805,7 +806,7 @@ mod tests {
         assert_eq!(e.to_string(), expected);
     }
 
-    /// Sets what each round of a row took, cold and warm.
+    /// Sets the cold and warm times of each round of a row.
     fn set_seconds(results: &mut Value, name: &str, rounds: [[f64; 2]; 2]) {
         for run in results["apps"][0]["runs"].as_array_mut().unwrap() {
             let round = run["repetition"].as_u64().unwrap();
@@ -913,7 +914,7 @@ mod tests {
         };
         let said = refusal(b"{\n  \"brisk_lab\": 1,\n  x");
         let expected =
-            "this is no raw.json of brisk lab launch: key must be a string at line 3 column 3";
+            "this is not a raw.json of brisk lab launch: key must be a string at line 3 column 3";
         assert_eq!(said, expected);
         let mut newer = made_up(0, 1, 1);
         newer["brisk_lab"] = json!(2);

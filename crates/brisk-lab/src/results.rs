@@ -1,4 +1,4 @@
-//! What came out: every single run, and what they amount to.
+//! Results of launches: every run, and the figures that follow from them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,13 +21,13 @@ use super::training::Training;
 use brisk::timeline::{Filling, Timeline};
 use brisk::write_whole;
 
-/// What is timed.
+/// What a run times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A launch with nothing in memory, from before the mount.
     Cold,
-    /// The first launch after it that reads next to nothing, in the same mount.
+    /// The first launch after that which reads next to nothing, in the same mount.
     Warm,
     /// Reading every file with nothing in memory, from before the mount.
     Walk,
@@ -36,31 +36,31 @@ pub enum Kind {
 /// One single run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// Of no use later: rows have names.
+    /// Index of the contender. Not stored, because rows have names.
     #[serde(skip)]
     pub contender: usize,
     pub name: String,
     /// From 0.
     pub repetition: u32,
-    /// Its place within the repetition, from 0; a warm launch has that of the cold one.
+    /// Its position within the repetition, from 0. A warm launch has the position of its cold launch.
     pub place: usize,
     #[serde(flatten)]
     pub measured: Measured,
 }
 
-/// What was found in a run.
+/// The figures of one run.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Measured {
     pub kind: Kind,
     pub seconds: f64,
-    /// Bytes read from the disk by a launch, as far as the kernel tells whom they were read for.
+    /// Bytes that a launch read from the disk, as far as the kernel knows for whom they were read.
     pub read_bytes: Option<u64>,
-    /// Bytes that a launch has added to the page cache, those of images and hot packs too. Results of
-    /// before have none.
+    /// Bytes that a launch added to the page cache, including those of images and hot packs. Older results do
+    /// not have this field.
     #[serde(default)]
     pub cached_bytes: Option<u64>,
-    /// Which launch after the cold one a warm one is, from 1: those before read too much. Results of
-    /// before have none.
+    /// The number of this warm launch, from 1 after the cold one. Earlier ones read too much. Older results
+    /// do not have this field.
     #[serde(default)]
     pub attempt: Option<u32>,
 }
@@ -80,7 +80,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// What the runs of a contender amount to.
+/// The figures of a contender.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Row {
     pub name: String,
@@ -94,11 +94,12 @@ pub struct Row {
     pub cold: Option<Figure>,
     pub warm: Option<Figure>,
     pub walk: Option<Figure>,
-    /// The median of what cold launches have added to the page cache.
+    /// The median of what cold launches added to the page cache.
     #[serde(default)]
     pub cached_bytes: Option<f64>,
-    /// Of the time between a cold and a warm launch from the directory, the share that a cold launch
-    /// of this saves. None of the directory itself, and where it was not measured.
+    /// The share of the avoidable time that a cold launch saves. The avoidable time is the difference between
+    /// a cold and a warm launch from the directory. None for the directory itself, and if that was not
+    /// measured.
     #[serde(default)]
     pub share_gone: Option<Ratio>,
 }
@@ -118,28 +119,29 @@ pub struct Recorded {
     pub seconds: f64,
 }
 
-/// What is known of one app.
+/// The results of one app.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct AppResults {
     pub app: App,
     pub tree_files: usize,
     pub tree_bytes: u64,
-    /// Bytes of the tree that this is a sample of, of which nothing is launched.
+    /// The size of the whole tree, if the measured one is a sample of it. No program is launched from a
+    /// sample.
     #[serde(default)]
     pub sample_of: Option<u64>,
-    /// Results of before have none of these two.
+    /// Older results do not have these two fields.
     #[serde(default)]
     pub file_sizes: Vec<UpTo>,
-    /// Of the launch that is measured, if a profile of it was recorded.
+    /// The timeline of the launch, if its profile was recorded.
     #[serde(default)]
     pub timeline: Option<Timeline>,
-    /// What became of one launch that was filled, if there is one.
+    /// One launch that was filled, if there is one.
     #[serde(default)]
     pub filling: Option<Filling>,
-    /// Of one that was replayed, if there is one.
+    /// One launch that was replayed, if there is one.
     #[serde(default)]
     pub replaying: Option<Filling>,
-    /// Bytes of the pages that the launch asks for, by its profile.
+    /// The size of the pages that the launch asks for, by its profile.
     #[serde(default)]
     pub demanded_bytes: Option<u64>,
     pub recorded: Vec<Recorded>,
@@ -147,28 +149,28 @@ pub struct AppResults {
     pub runs: Vec<Run>,
 }
 
-/// Everything that is written to `raw.json`.
+/// Everything in `raw.json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Results {
     /// The version of this format.
     pub brisk_lab: u32,
     pub brisk: String,
     pub mksquashfs: Option<String>,
-    /// What the tools that were used say of themselves.
+    /// The versions that the tools in use report.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// RFC 3339.
+    /// The time of the start, as RFC 3339 writes it.
     pub started: String,
     pub machine: Machine,
     /// The disk that holds the trees and images, if there is one.
     pub disk: Option<String>,
-    /// Those whose read-ahead was changed.
+    /// The devices whose read-ahead was changed.
     pub read_ahead: Vec<Device>,
-    /// What takes pages out of memory although there is room, which was stopped.
+    /// What takes pages out of memory although there is room. The lab stopped it.
     #[serde(default)]
     pub stopped: Vec<String>,
     pub settings: Settings,
-    /// Formats that were asked for, and cannot run here.
+    /// Formats that were requested but cannot run here.
     #[serde(default)]
     pub cannot: Vec<Cannot>,
     pub apps: Vec<AppResults>,
@@ -181,20 +183,20 @@ pub struct Cannot {
     pub reason: String,
 }
 
-/// What was asked for.
+/// The arguments.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
     pub runs: u32,
-    /// Recordings of a command that a profile is made of; 1 in results of before.
+    /// How often a command was recorded for one profile. 1 in older results.
     #[serde(default = "one")]
     pub recordings: u32,
     pub seed: u64,
     pub read_ahead_kib: u32,
-    /// That can be read from the disk.
+    /// The limit of bytes that can be read from the disk.
     pub bytes_per_second: Option<u64>,
-    /// That the disk can be asked for.
+    /// The limit of operations on the disk.
     pub operations_per_second: Option<u64>,
-    /// What was got under those two, before anything was measured.
+    /// The rates that were measured under these two limits, before any launch.
     #[serde(default)]
     pub proven: Vec<Proven>,
     /// What is emptied before a cold run: `system` or `files`.
@@ -206,7 +208,7 @@ fn one() -> u32 {
 }
 
 impl Row {
-    /// What the runs of one kind amount to.
+    /// The figures of the runs of one kind.
     pub fn figure(&self, kind: Kind) -> Option<Figure> {
         match kind {
             Kind::Cold => self.cold,
@@ -217,7 +219,7 @@ impl Row {
 }
 
 impl AppResults {
-    /// How many runs there are of each, and of how many that were asked for, if it differs.
+    /// The number of repetitions, and how many were requested if that differs.
     pub fn repetitions(&self, asked: u32) -> String {
         let last = self.runs.iter().map(|run| run.repetition).max();
         match last.map_or(0, |last| last.saturating_add(1)) {
@@ -226,14 +228,14 @@ impl AppResults {
         }
     }
 
-    /// The runs of one kind of the row of this name.
+    /// The runs of one kind of the row with this name.
     pub fn runs_of<'a>(&'a self, name: &'a str, kind: Kind) -> impl Iterator<Item = &'a Measured> {
         let all = self.runs.iter();
         let runs = all.filter(move |run| run.name == name && run.measured.kind == kind);
         runs.map(|run| &run.measured)
     }
 
-    /// Computes the rows of what was run so far.
+    /// Computes the rows of the runs so far.
     pub fn tally(&mut self, contenders: &[Contender], launches: &[Vec<String>], seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let seconds = |contender: usize, kind: Kind| -> Vec<f64> {
@@ -287,8 +289,8 @@ impl AppResults {
         self.add_shares(seed);
     }
 
-    /// Computes what rows save of the avoidable time, of the same rounds for all. Results of earlier
-    /// versions have no such shares, and have all runs that they follow from.
+    /// Computes which share of the avoidable time each row saves, from the same rounds for all. Older results
+    /// do not have these shares, but they have all runs that the shares follow from.
     pub fn add_shares(&mut self, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let seconds = |name: &str, kind: Kind| -> BTreeMap<u32, f64> {

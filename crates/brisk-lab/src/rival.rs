@@ -1,4 +1,4 @@
-//! Images that other tools make, as launches know them.
+//! Images that other tools make.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,16 +13,16 @@ use brisk_image::profile::Profile;
 use super::recipe::Recipe;
 use super::undo::Undo;
 
-/// An image that another tool makes of the tree.
+/// A kind of image that another tool makes of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rival {
-    /// Of mksquashfs, with this codec.
+    /// By mksquashfs, with this codec.
     Squashfs(&'static str),
-    /// Of mksquashfs with zstd: what a profile asks for is first, and not compressed.
+    /// By mksquashfs with zstd. The files that a profile asks for come first and are not compressed.
     SquashfsSorted,
-    /// Of mkfs.erofs, with this codec.
+    /// By mkfs.erofs, with this codec.
     Erofs(&'static str),
-    /// Of the same decoder of the kernel, with what can be chosen of a codec.
+    /// SquashFS with these options of a codec.
     Packed(Recipe),
 }
 
@@ -44,7 +44,7 @@ impl Rival {
         }
     }
 
-    /// The package that has the command, as Debian names it.
+    /// The Debian package that has the command.
     fn package(self) -> &'static str {
         match self {
             Self::Squashfs(_) | Self::SquashfsSorted | Self::Packed(_) => "squashfs-tools",
@@ -62,8 +62,8 @@ impl Rival {
         }
     }
 
-    /// What makes the image of `tree`: each codec as images for launches have it, with blocks of
-    /// 128 KiB, and the slowest level that is usual.
+    /// The command that makes the image of `tree`. It uses codecs as images for launches do: blocks of 128
+    /// KiB, and the slowest level that is usual.
     pub fn command(self, tree: &Path, image: &Path, order: Option<&Order>) -> Result<Command> {
         let mut command = Command::new(self.tool());
         if let Self::Packed(recipe) = self {
@@ -90,11 +90,11 @@ impl Rival {
         Ok(command)
     }
 
-    /// Makes the image by `command`.
+    /// Makes the image with `command`.
     ///
     /// # Errors
     ///
-    /// The reason in a line, if the tool is missing, or cannot do it.
+    /// The reason in one line, if the tool is missing or fails.
     pub fn make(self, command: &mut Command, undo: &mut Undo) -> Result<()> {
         let (tool, package) = (self.tool(), self.package());
         let output = undo
@@ -103,7 +103,7 @@ impl Rival {
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let first = said.lines().map(str::trim).find(|line| !line.is_empty());
-            // Of mkfs.erofs, the level of the message.
+            // For mkfs.erofs, without the level of the message.
             let first = first.map_or("it does not say why", |line| {
                 line.trim_start_matches("<E> erofs: ")
             });
@@ -122,7 +122,7 @@ fn squashfs(codec: &str) -> Vec<&str> {
     }
 }
 
-/// Clusters are as large as blocks of SquashFS, or half of that where decoding is fast.
+/// Clusters are as large as SquashFS blocks, or half of that for a codec that decodes fast.
 fn erofs(codec: &str) -> &'static [&'static str] {
     match codec {
         "lz4" => &["-zlz4", "-C65536"],
@@ -133,7 +133,7 @@ fn erofs(codec: &str) -> &'static [&'static str] {
     }
 }
 
-/// What mksquashfs is told of a profile: which files come first, and which are not compressed.
+/// Lists for mksquashfs, made from a profile: which files come first, and which are not compressed.
 #[derive(Debug)]
 pub struct Order {
     sort: PathBuf,
@@ -141,8 +141,8 @@ pub struct Order {
 }
 
 impl Order {
-    /// Writes both lists in `directory`: the files of `profile`, in the order in which they are
-    /// first asked for.
+    /// Writes both lists in `directory`. The files of `profile` are in the order in which it first asks for
+    /// them.
     pub fn write(profile: &Profile, tree: &Path, directory: &Path) -> Result<Self> {
         let order = Self {
             sort: directory.join("sort"),
@@ -163,7 +163,7 @@ impl Order {
                 .and_then(|number| profile.files().get(number))
                 .context("the profile has pages of a file that it does not have")?;
             let path = path.path.as_os_str();
-            // A line has one name.
+            // A line holds one name.
             if path.as_bytes().contains(&b'\n') {
                 continue;
             }
@@ -173,7 +173,8 @@ impl Order {
                 }
                 sort.push(*byte);
             }
-            // From 32767, the first of all; those that no number is left for share the last.
+            // The first file gets 32767, and the next ones less. Files for which no number is left share the
+            // last one.
             let priority = 32767_usize.saturating_sub(rank).max(1);
             sort.extend(format!(" {priority}\n").into_bytes());
             if !is_pattern(path) {
@@ -189,16 +190,16 @@ impl Order {
     }
 }
 
-/// Whether the name means more than itself to mksquashfs.
+/// Whether mksquashfs would read the name as a pattern.
 fn is_pattern(name: &OsStr) -> bool {
     let special = |byte: &u8| matches!(byte, b'"' | b'\\' | b'*' | b'?' | b'[' | b'(');
     name.as_bytes().iter().any(special)
 }
 
-/// What a tool says about itself when it is asked so: the first line that begins with its name.
+/// The version that a tool reports if called with `argument`: the first line that begins with its name.
 pub fn version(tool: &str, argument: &str) -> Option<String> {
     let output = Command::new(tool).arg(argument).output().ok()?;
-    // Exit codes and streams differ from release to release.
+    // Exit codes and output streams differ between releases.
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     let line = said.lines().find(|line| line.starts_with(tool))?;

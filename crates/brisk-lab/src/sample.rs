@@ -1,4 +1,4 @@
-//! A part of a tree that stands for all of it.
+//! A sample of a tree that represents all of it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,12 +9,12 @@ use anyhow::{Context, Result, ensure};
 
 use super::walk::WalkedFile;
 
-/// Of larger files, pieces of this many bytes are taken: a block of the largest size.
+/// From files larger than this, pieces of this size are taken. It is the largest block size.
 const PIECE: u64 = 1 << 20;
 
-/// Writes to `target` about `size` bytes of the files of `tree`: of small files some, and of larger ones
-/// some pieces each, so that every kind of content has the share that it has in the tree. The same
-/// tree always gives the same sample.
+/// Writes about `size` bytes of the files of `tree` to `target`: some of the small files, and some pieces of
+/// each larger file. So every kind of content has the same share as in the tree. The same tree always gives
+/// the same sample.
 pub fn take(tree: &Path, files: &[WalkedFile], size: u64, target: &Path) -> Result<()> {
     let whole: u64 = files.iter().map(|file| file.len).sum();
     fs::create_dir(target).with_context(|| format!("cannot make {}", target.display()))?;
@@ -28,7 +28,7 @@ pub fn take(tree: &Path, files: &[WalkedFile], size: u64, target: &Path) -> Resu
             hasher.update(&piece.to_le_bytes());
             let [a, b, c, d, ..] = *hasher.finalize().as_bytes();
             let drawn = u128::from(u32::from_le_bytes([a, b, c, d]));
-            // `drawn` of 2^32 is below `size` of `whole`.
+            // Take it if `drawn` / 2^32 is below `size` / `whole`.
             if drawn * u128::from(whole) >= u128::from(size) << 32 {
                 continue;
             }
@@ -55,7 +55,7 @@ pub fn take(tree: &Path, files: &[WalkedFile], size: u64, target: &Path) -> Resu
     }
     ensure!(
         taken > 0,
-        "a sample of {size} of {whole} bytes has no file; allowed is more, with --sample"
+        "a sample of {size} of {whole} bytes has no file; make it larger with --sample"
     );
     Ok(())
 }
@@ -92,6 +92,6 @@ mod tests {
             found.files.len()
         );
         let e = take(&tree, &walked.files, 0, &dir.path().join("none")).unwrap_err();
-        assert!(e.to_string().contains("allowed is more"), "{e}");
+        assert!(e.to_string().contains("make it larger"), "{e}");
     }
 }

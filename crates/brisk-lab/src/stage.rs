@@ -1,5 +1,5 @@
-//! Where launches happen: the directories they see, the commands that start them, and what is
-//! mounted meanwhile.
+//! The place of launches: the directories that they see, the commands that start them, and the mounts that
+//! they need.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -25,47 +25,47 @@ use super::read_ahead::{ReadAhead, device_of};
 use super::undo::Undo;
 use brisk::{PROGRAMS, TOOLS, beside};
 
-/// How long processes that a program leaves behind may take to end.
+/// How long to wait for processes that a program leaves behind.
 const STRAGGLERS: Duration = Duration::from_secs(10);
 
 /// How long squashfuse may take to mount.
 const MOUNTING: Duration = Duration::from_secs(60);
 
-/// How long a replay may take behind the end of its launch.
+/// How long a replay may go on after the end of its launch.
 const REPLAYING: Duration = Duration::from_secs(60);
 
-/// Of the system's, what a program finds in its root directory.
+/// The system's directories that a program finds in its root directory.
 const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Where launches happen.
+/// The place of launches.
 pub struct Stage {
-    /// A copy of this command, of which nothing is in memory at first.
+    /// A copy of this command. Nothing of it is in memory at first.
     brisk: PathBuf,
-    /// Images, hot packs and profiles.
+    /// The directory for images, hot packs and profiles.
     work: PathBuf,
-    /// For sessions.
+    /// The directory for sessions.
     runtime: PathBuf,
-    /// The home directory of programs, in memory. In a root directory it is `/tmp`.
+    /// The home directory of programs, in memory. If the tree is their root directory, it is `/tmp` there.
     home: PathBuf,
-    /// For what has no place of its own.
+    /// A mount point for images without a place of their own.
     mount_point: PathBuf,
     read_ahead: ReadAhead,
-    /// What is mounted for the launch that goes on, the latest last.
+    /// The mounts for the current launch, the latest last.
     mounted: Vec<Mounted>,
-    /// The server of what is mounted, if it is squashfuse.
+    /// The server of the mount, if it is squashfuse.
     squashfuse: Option<Child>,
 }
 
-/// A place on which something is mounted.
+/// A directory with a mount on it.
 struct Mounted {
     place: PathBuf,
-    /// Whether it is an image, which must be gone when the next launch is to be cold.
+    /// Whether the mount is an image. It must be gone before the next cold launch.
     is_image: bool,
 }
 
 impl Stage {
-    /// Makes the directories: `work` for what is on the disk, `ground` for what is not. The process
-    /// is in a mount namespace of its own.
+    /// Makes the directories: `work` is on the disk, `ground` is not. The process has its own mount
+    /// namespace.
     pub fn new(work: &Path, ground: &Path, read_ahead: ReadAhead) -> Result<Self> {
         let stage = Self {
             brisk: work.join("brisk"),
@@ -83,7 +83,7 @@ impl Stage {
             }
             fs::create_dir(&stage.home)?;
             fs::create_dir(&stage.mount_point)?;
-            // On a disk, its files would be read from there or not, as the kernel pleases.
+            // On a disk, the kernel would sometimes read its files from there and sometimes not.
             mount("brisk-lab", &stage.home, "tmpfs", MountFlags::empty(), None)?;
             fs::set_permissions(&stage.home, Permissions::from_mode(0o1777))
         };
@@ -91,11 +91,11 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Takes away, from this namespace alone, what others have mounted in the tree: it is none of
-    /// the tree's files.
+    /// Unmounts, in this namespace only, what others have mounted inside the tree: it does not belong to the
+    /// tree.
     pub fn uncover(&self, tree: &Path) -> Result<()> {
         let places = mount_points().context("cannot read /proc/self/mountinfo")?;
-        // Those that were mounted later may be in those before.
+        // Later mounts may be inside earlier ones.
         for place in places.into_iter().rev() {
             if place != tree && place.starts_with(tree) {
                 unmount(&place, UnmountFlags::DETACH)
@@ -129,13 +129,13 @@ impl Stage {
             .env("HOME", home)
             .env("LC_ALL", "C.UTF-8")
             .env("XDG_RUNTIME_DIR", &self.runtime)
-            // As brisk sets it itself.
+            // brisk sets the same variable.
             .env("BRISK_TREE", &app.at)
             .envs(&app.env);
         command
     }
 
-    /// `brisk` with `arguments`.
+    /// The command `brisk` with `arguments`.
     pub fn brisk<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Command {
         let mut command = Command::new(&self.brisk);
         command
@@ -167,7 +167,7 @@ impl Stage {
         files
     }
 
-    /// Makes the home directory what a launch finds.
+    /// Prepares the home directory for a launch.
     pub fn prepare_home(&self, home: Home) -> Result<()> {
         if home == Home::Kept {
             return Ok(());
@@ -185,7 +185,7 @@ impl Stage {
         clear().with_context(|| format!("cannot empty {}", self.home.display()))
     }
 
-    /// Mounts what is needed for launches of `app`. A session mounts for itself.
+    /// Mounts what launches of `app` need. A session mounts its image itself.
     pub fn set_up(&mut self, app: &App, start: &Start, undo: &mut Undo) -> Result<()> {
         let root = match start {
             Start::Session { .. } => return Ok(()),
@@ -208,7 +208,7 @@ impl Stage {
         let inside = |place: &Path| root.join(place.strip_prefix("/").unwrap_or(place));
         if app.is_root() {
             for place in SYSTEM.map(Path::new) {
-                // What the tree has no place for, the program does without.
+                // If the tree does not have the directory, the program does without it.
                 if inside(place).is_dir() {
                     self.bind(place, &inside(place), true)?;
                 }
@@ -243,7 +243,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Where an image of `app` is mounted, by others than brisk.
+    /// Where an image of `app` is mounted, if brisk does not mount it.
     fn place_of<'a>(&'a self, app: &'a App) -> &'a Path {
         match app.is_root() {
             true => &self.mount_point,
@@ -260,7 +260,7 @@ impl Stage {
 
     fn mount_image_at(&mut self, start: &Start, at: &Path, undo: &mut Undo) -> Result<()> {
         match start {
-            Start::Directory => bail!("a directory is no image"),
+            Start::Directory => bail!("a directory is not an image"),
             Start::Kernel { image, filesystem } => {
                 mount_by_kernel(image, filesystem, at)?;
                 self.note(at, true);
@@ -287,7 +287,7 @@ impl Stage {
         let before = device(at)?;
         let said = tempfile::tempfile().context("cannot create a file for what squashfuse says")?;
         let mut server = Command::new(name)
-            // As a child, so that it can be ended.
+            // In the foreground, as a child process, so that the lab can end it.
             .arg("-f")
             .arg(image)
             .arg(at)
@@ -300,7 +300,7 @@ impl Stage {
         undo.server(Some(server.id()))?;
         let deadline = Instant::now() + MOUNTING;
         loop {
-            // Its answer comes from the server, so the mount is there.
+            // The server answered, so the mount works.
             if device(at)? != before {
                 break;
             }
@@ -323,14 +323,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Mounts an image in a place of its own, and says where.
+    /// Mounts an image on a mount point of its own, and returns that.
     pub fn mount_image(&mut self, start: &Start, undo: &mut Undo) -> Result<PathBuf> {
         let at = self.mount_point.clone();
         self.mount_image_at(start, &at, undo)?;
         Ok(at)
     }
 
-    /// Undoes what was mounted.
+    /// Unmounts everything.
     pub fn tear_down(&mut self, undo: &mut Undo) -> Result<()> {
         while let Some(Mounted { place, is_image }) = self.mounted.pop() {
             until_free(|| match is_image {
@@ -340,7 +340,7 @@ impl Stage {
             .with_context(|| format!("cannot unmount {}", place.display()))?;
         }
         if let Some(mut server) = self.squashfuse.take() {
-            // It ends by itself when its mount does.
+            // It ends by itself when it is unmounted.
             let deadline = Instant::now() + STRAGGLERS;
             while server.try_wait()?.is_none() {
                 if Instant::now() > deadline {
@@ -358,8 +358,8 @@ impl Stage {
         until_free(|| output_of(self.brisk(&["umount"]).arg(image)).map(drop))
     }
 
-    /// Reads the system's `chroot` into memory where a launch needs it: it is none of the program's,
-    /// and brisk's launches do without.
+    /// Reads the system's `chroot` into memory if a launch needs it. It does not belong to the program, and
+    /// launches by brisk do not need it.
     pub fn read_chroot(&self, app: &App, start: &Start) -> Result<()> {
         if app.is_root() && !matches!(start, Start::Session { .. }) {
             output_of(self.command(OsStr::new(CHROOT), app).arg("--version"))?;
@@ -410,12 +410,13 @@ impl Stage {
         }
     }
 
-    /// What the disk of the tree charges: bytes and operations in a second. None if no file of the
-    /// profile tells.
+    /// What the disk of the tree charges: bytes and operations in a second. None if no file of the profile
+    /// can be used to measure it.
     pub fn charge(&self, app: &App, profile: &Path, undo: &mut Undo) -> Result<Option<(u64, u64)>> {
         let mut measure = self.brisk(&["replay", "--measure"]);
         measure.arg(profile).arg("--at").arg(&app.tree);
-        // What is measured here, perhaps of a disk that is made slow, is nobody else's.
+        // A directory of its own, because the result may be that of a disk with limits, which nobody else
+        // should use.
         measure.env("XDG_CACHE_HOME", self.path("cache"));
         let output = undo.output(&mut measure);
         let output = output.context("cannot start brisk replay")?;
@@ -456,7 +457,7 @@ impl Stage {
             if let Some(log) = log {
                 command.arg("--fill-log").arg(log);
             }
-            // Longer than any launch: the lab ends it.
+            // Longer than any launch. The lab ends the session itself.
             command.args(["--linger", "3600", "--"]);
             command.arg(self.program(app, program)).args(arguments);
             return command;
@@ -471,7 +472,7 @@ impl Stage {
         }
         let mut command = self.command(&self.program(app, program), app);
         command.args(arguments);
-        // By its name, which leads into what is mounted.
+        // By its name, which now leads into the mount.
         if let Ok(directory) = std::env::current_dir() {
             command.current_dir(directory);
         }
@@ -491,7 +492,7 @@ impl Stage {
         command
     }
 
-    /// A program with a slash is the tree's, where it does not start with one.
+    /// A program with a slash belongs to the tree, unless it starts with a slash.
     fn program(&self, app: &App, program: &OsStr) -> OsString {
         match program.as_encoded_bytes().contains(&b'/') {
             true => app.at.join(program).into(),
@@ -499,7 +500,7 @@ impl Stage {
         }
     }
 
-    /// Where an image and all else is for `app`, as options of `run` and `trace`.
+    /// Where an image and everything else goes for `app`, as options of `run` and `trace`.
     fn place_arguments(&self, app: &App) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         if app.is_root() {
@@ -515,8 +516,8 @@ impl Stage {
         arguments
     }
 
-    /// Has in memory who is asked for the session's servers, and takes no part in a launch from one: what is
-    /// read of it would count as the launch's.
+    /// Reads into memory the program that the lab uses to ask for the servers of a session. It takes no part
+    /// in the launch, but what is read of it would count as the launch's.
     pub fn read_asker(&self, start: &Start) -> Result<()> {
         if let Start::Session { .. } = start {
             let tools = self.brisk.with_file_name(TOOLS);
@@ -525,8 +526,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until nobody replays any more for this contender: what is read behind the end of its launch would
-    /// be in memory for the next, or hold what is to be unmounted.
+    /// Waits until no replay runs any more for this contender. What a replay reads after the end of its
+    /// launch would be in memory for the next one, or would keep a mount busy.
     pub fn await_replay(&self, contender: &Contender) -> Result<()> {
         let deadline = Instant::now() + REPLAYING;
         while contender.replay.is_some() && self.is_replaying()? {
@@ -540,10 +541,10 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether a process of the lab's brisk replays.
+    /// Whether a process of the lab's brisk is replaying.
     fn is_replaying(&self) -> Result<bool> {
         let processes = fs::read_dir("/proc").context("cannot list processes")?;
-        // Beside it, only sessions have processes of this file, and here is none.
+        // Only sessions also have processes of this program, and no session runs now.
         let is_one = |entry: fs::DirEntry| {
             let program = fs::read_link(entry.path().join("exe"));
             program.is_ok_and(|program| program == self.brisk)
@@ -551,8 +552,8 @@ impl Stage {
         Ok(processes.flatten().any(is_one))
     }
 
-    /// What has been read from disks so far by those who read for launches, before the first: which
-    /// loop device will be the mount's is not known.
+    /// What has been read from disks so far, by the processes and devices that will read for launches. All
+    /// loop devices are in it, because it is not known which one the mount will use.
     pub fn reads_before(&self) -> Result<DiskReads> {
         let mut reads = DiskReads::default();
         reads.add_own()?;
@@ -560,7 +561,7 @@ impl Stage {
         Ok(reads)
     }
 
-    /// The same while the mount or the session is there.
+    /// The same, while the mount or the session exists.
     pub fn reads(&self, app: &App, start: &Start) -> Result<DiskReads> {
         let mut reads = DiskReads::default();
         reads.add_own()?;
@@ -585,8 +586,8 @@ impl Stage {
 
     fn servers(&self, image: &Path) -> Result<Vec<u64>> {
         let text = output_of(self.brisk(&["stat", "--json"]).arg(image))?;
-        let sessions: serde_json::Value =
-            serde_json::from_slice(&text).context("brisk stat --json prints something else")?;
+        let sessions: serde_json::Value = serde_json::from_slice(&text)
+            .context("the output of brisk stat --json has another form")?;
         let images = sessions
             .as_array()
             .into_iter()
@@ -605,17 +606,18 @@ impl Stage {
     }
 }
 
-/// The commands of the system.
+/// A command of the system.
 const CHROOT: &str = "chroot";
 
-/// The file of a command of the system.
+/// The file of a command in PATH.
 fn in_path(command: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let mut files = std::env::split_paths(&path).map(|directory| directory.join(command));
     files.find(|file| file.is_file())
 }
 
-/// Through a loop device with direct I/O, by this process: no command is waited for.
+/// This process mounts the image itself, through a loop device with direct I/O, so the clock does not wait
+/// for a command.
 fn mount_by_kernel(image: &Path, filesystem: &str, at: &Path) -> Result<()> {
     if filesystem == "squashfs" {
         KernelMount::new(image, at, &MountOptions::default())?;
@@ -633,12 +635,12 @@ fn rewound(mut file: File) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Where sessions are found.
+/// The directory where sessions are found.
 pub fn runtime(ground: &Path) -> PathBuf {
     ground.join("run")
 }
 
-/// Does `end` again for a while if it fails: helpers of a browser outlive it by a moment.
+/// Repeats `end` for a while if it fails. Helpers of a browser run a moment longer than the browser.
 fn until_free<E>(end: impl Fn() -> Result<(), E>) -> Result<(), E> {
     let deadline = Instant::now() + STRAGGLERS;
     loop {
@@ -649,13 +651,13 @@ fn until_free<E>(end: impl Fn() -> Result<(), E>) -> Result<(), E> {
     }
 }
 
-/// What `command` prints, which must succeed.
+/// What `command` prints. It must succeed.
 pub fn output_of(command: &mut Command) -> Result<Vec<u8>> {
     let output = command.output();
     checked(command, output.map_err(Into::into))
 }
 
-/// Does `command`, which takes a while, and must succeed.
+/// Runs `command`, which may take a while and must succeed.
 pub fn work_off(command: &mut Command, undo: &mut Undo) -> Result<()> {
     let output = undo.output(command);
     checked(command, output).map(drop)

@@ -1,11 +1,11 @@
-//! Medians, spreads, and how sure a ratio of medians is.
+//! Medians, ranges, and intervals of ratios.
 
 use serde::{Deserialize, Serialize};
 
-/// The middle and the ends of what was measured.
+/// The median and the extremes of what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The median; of an even number of values the mean of the middle two.
+    /// The median. For an even number of values it is the mean of the middle two.
     pub median: f64,
     /// The smallest value.
     pub min: f64,
@@ -25,7 +25,7 @@ impl Spread {
         })
     }
 
-    /// The mean of `values`, and their standard deviation: that of a sample, 0 of one value.
+    /// The mean of `values`, and their sample standard deviation, which is 0 for one value.
     pub fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
         let count = values.len() as f64;
         if values.is_empty() {
@@ -37,43 +37,42 @@ impl Spread {
     }
 }
 
-/// Times of one round of an experiment.
+/// The times of one round of an experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
-    /// The longest that it can take: a cold launch from the directory.
+    /// The longest possible time: a cold launch from the directory.
     pub slow: f64,
-    /// The shortest: a warm one.
+    /// The shortest possible time: a warm launch from the directory.
     pub fast: f64,
-    /// The one that is looked at.
+    /// The time to judge.
     pub ours: f64,
 }
 
 /// A ratio of two medians with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The median of the one over the median of the other.
+    /// The first median divided by the second.
     pub value: f64,
-    /// 2.5 % of the resampled ratios are below.
+    /// 2.5 % of the resampled ratios are below this.
     pub low: f64,
-    /// 2.5 % of the resampled ratios are above.
+    /// 2.5 % of the resampled ratios are above this.
     pub high: f64,
 }
 
 impl Ratio {
     const RESAMPLES: usize = 10_000;
 
-    /// Of values to themselves.
+    /// The ratio of values to themselves.
     pub const SAME: Self = Self {
         value: 1.0,
         low: 1.0,
         high: 1.0,
     };
 
-    /// The median of `ours` over the median of `theirs`, or `None` if one has no values.
+    /// The median of `ours` divided by the median of `theirs`, or `None` if one has no values.
     ///
-    /// The interval is a percentile bootstrap: both sides are drawn again, with replacement, each
-    /// on its own. It never passes the extremes, so of few values it is too narrow, and of one it
-    /// is a point.
+    /// The interval is a percentile bootstrap: both sides are drawn again, with replacement, each on its own.
+    /// It never passes the extremes. So with few values it is too narrow, and with one value it is a point.
     pub fn of_medians(ours: &[f64], theirs: &[f64], rng: &mut fastrand::Rng) -> Option<Self> {
         let value = Spread::of(ours)?.median / Spread::of(theirs)?.median;
         Self::resampled(value, || {
@@ -81,8 +80,8 @@ impl Ratio {
         })
     }
 
-    /// The geometric mean of the ratios of such pairs, with the same interval: of each pair both sides
-    /// are drawn again. None if there are no pairs, or one has no values.
+    /// The geometric mean of the ratios of these pairs, with the same kind of interval: both sides of each
+    /// pair are drawn again. None if there are no pairs, or if one side has no values.
     pub fn of_geometric_mean(pairs: &[(&[f64], &[f64])], rng: &mut fastrand::Rng) -> Option<Self> {
         let mean = |logarithms: Option<Vec<f64>>| -> Option<f64> {
             let logarithms = logarithms?;
@@ -103,11 +102,11 @@ impl Ratio {
         })
     }
 
-    /// The share of the avoidable time that is gone: (slow - ours) / (slow - fast), of medians. `rounds` has the
-    /// three times of each round. `None` if there is no round, or nothing to avoid.
+    /// The share of the avoidable time that is gone: (slow - ours) / (slow - fast), from medians. `rounds`
+    /// has the three times of each round. `None` if there is no round, or nothing to avoid.
     ///
-    /// The interval is a percentile bootstrap that draws whole rounds again: what slows a machine down for a while
-    /// slows all times of a round.
+    /// The interval is a percentile bootstrap that draws whole rounds again, because what slows a machine
+    /// down for a while slows all times of a round.
     pub fn of_gone(rounds: &[Round], rng: &mut fastrand::Rng) -> Option<Self> {
         let share = |rounds: &[Round]| -> Option<f64> {
             let median = |time: fn(&Round) -> f64| {
@@ -195,7 +194,7 @@ mod tests {
     fn the_share_that_is_gone_is_of_rounds() {
         let rng = &mut fastrand::Rng::with_seed(1);
         let round = |slow, fast, ours| Round { slow, fast, ours };
-        // A round in which all takes twice the time changes nothing.
+        // A round in which everything takes twice as long changes nothing.
         let rounds = [round(10.0, 5.0, 6.0), round(20.0, 10.0, 12.0)];
         let gone = Ratio::of_gone(&rounds, rng).unwrap();
         for found in [gone.value, gone.low, gone.high] {

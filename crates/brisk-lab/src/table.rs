@@ -1,4 +1,4 @@
-//! Results as people read them.
+//! Results of launches as tables for people.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use super::training::Training;
 use brisk::page::escaped;
 use brisk::printable;
 
-/// What a table has of a row.
+/// Makes the cells of a row.
 type Cells<const N: usize> = fn(&Row) -> [String; N];
 
 pub const LAUNCHES: [&str; 7] = [
@@ -33,7 +33,7 @@ pub const FILES: [&str; 6] = [
     "/directory (95 %)",
 ];
 
-/// Tables of each app, with what a reader must know of it.
+/// Tables of each app, with what a reader must know about it.
 pub fn of(results: &Results) -> String {
     let mut text = String::new();
     for app in &results.apps {
@@ -75,7 +75,7 @@ fn table<const N: usize>(head: [&str; N], rows: &[Row], cells: Cells<N>) -> Stri
     columns(&lines)
 }
 
-/// Lines of cells below each other: the first column to the left, and the others to the right.
+/// Lines of cells in columns. The first column is left-aligned, the others are right-aligned.
 pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     let mut text = String::new();
     let width = |column: usize| {
@@ -96,8 +96,8 @@ pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     text
 }
 
-/// Tables in Markdown, one for each app: the figures of launches, and sizes. The shortest cold launch
-/// is bold.
+/// Tables in Markdown, one for each app: the figures of launches, and sizes. The shortest cold launch is in
+/// bold.
 pub fn markdown(results: &Results) -> String {
     let mut text = String::new();
     for app in &results.apps {
@@ -131,7 +131,7 @@ pub fn markdown_line(cells: Vec<String>) -> String {
     format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }
 
-/// Text that is no markup and ends no cell.
+/// `text` without characters that would be markup or end a cell.
 pub fn escaped_text(text: &str) -> String {
     escaped(text).replace('|', "&#124;")
 }
@@ -161,7 +161,7 @@ pub fn machine_of(results: &Results, app: &AppResults) -> String {
     )
 }
 
-/// Of what, where, and how often it was measured.
+/// What was measured, where, and how often.
 pub fn conditions(results: &Results, app: &AppResults) -> String {
     let home = match app.app.home {
         Home::Fresh => "an empty home directory",
@@ -209,7 +209,7 @@ fn heading(results: &Results, app: &AppResults) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What the launch asks for, and what it cost to find that out.
+/// What the launch asks for, and what recording it cost.
 fn demand(app: &AppResults, settings: &Settings) -> String {
     let Some(bytes) = app.demanded_bytes else {
         return String::new();
@@ -219,7 +219,7 @@ fn demand(app: &AppResults, settings: &Settings) -> String {
              between a cold and a warm launch from the directory that a cold launch saves.";
     let directory = app.rows.iter().find(|row| row.name == "directory");
     let cold = directory.and_then(|row| row.cold.as_ref());
-    // Profiles are recorded before the disk is made slow.
+    // Profiles are recorded before the limits of the disk are set.
     let is_slow = settings.bytes_per_second.is_some() || settings.operations_per_second.is_some();
     let same = |recorded: &&Recorded| recorded.training == Training::Same && !is_slow;
     let recorded = app.recorded.iter().filter(same);
@@ -236,7 +236,7 @@ fn demand(app: &AppResults, settings: &Settings) -> String {
     text + "\n"
 }
 
-/// The disk, and how slow it was made.
+/// The disk, and its limits.
 pub fn disk_of(results: &Results) -> String {
     let settings = &results.settings;
     let disk = match &results.disk {
@@ -246,7 +246,7 @@ pub fn disk_of(results: &Results) -> String {
     disk + &limits_of(settings)
 }
 
-/// How slow the disk was made.
+/// The limits of the disk.
 pub fn limits_of(settings: &Settings) -> String {
     let mut limits = String::new();
     if let Some(bytes) = settings.bytes_per_second {

@@ -1,9 +1,9 @@
-//! A slower disk: what programs can read from one in a second, bounded by the kernel.
+//! Makes a disk slower: the kernel limits what programs can read from it in a second.
 //!
-//! Of cgroup v1 the controller blkio bounds the processes of one group and none of the groups in it, so
-//! the group that the lab is in has the limits, with all that the lab starts and with what else is in
-//! it. Of v2 a group of the lab's own has them (`io.max`), which the lab enters while launches are
-//! measured, with all that it starts.
+//! With cgroup v1, the controller blkio limits the processes of one group but not those in groups below it.
+//! So the limits apply to the group that the lab is in, with everything that the lab starts and all else in
+//! that group. With cgroup v2, the limits (`io.max`) apply to a group that the lab makes. The lab and
+//! everything that it starts are in that group while launches are measured.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -13,41 +13,41 @@ use anyhow::{Context, Result, ensure};
 use super::undo::Undo;
 use brisk::Rate;
 
-/// Where the system has its control groups.
+/// The system's directory of control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// What the kernel offers to bound reads by.
+/// How the kernel can limit reads.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Throttle {
-    /// The group of cgroup v1 that the lab is in.
+    /// In the group of cgroup v1 that the lab is in.
     Shared { group: PathBuf },
-    /// A group of the lab's own, of cgroup v2.
+    /// In a group of cgroup v2 that the lab makes.
     Own {
-        /// The group that has all others.
+        /// The root group.
         root: PathBuf,
-        /// What is made.
+        /// The group that is made.
         group: PathBuf,
-        /// That the lab is in.
+        /// The group that the lab is in.
         home: PathBuf,
     },
 }
 
-/// Something that is done to bound reads.
+/// A step that limits reads.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// A group is made, if it is not there.
+    /// Makes a group, if it does not exist.
     Make(PathBuf),
-    /// Limits are set that stay until they are lifted or undone.
+    /// Sets limits that stay until they are lifted or undone.
     Limit(Text),
-    /// The same in a group that is made: they go with it.
+    /// Sets limits in the group that is made. They go away with it.
     LimitOwn(Text),
-    /// Something is turned on, until the lab ends: others may use it by then.
+    /// Turns something on, and leaves it on until the lab ends: others may use it by then.
     TurnOn(Text),
-    /// This process, with what it starts, enters a group from another.
+    /// Moves this process, and everything that it starts later, from one group into another.
     Enter { group: PathBuf, from: PathBuf },
 }
 
-/// A text for a file of the kernel's, and what was there before.
+/// A text for a file of the kernel, and the text that was there before.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Text {
     path: PathBuf,
@@ -62,15 +62,15 @@ impl Throttle {
         Self::find_in(Path::new(GROUPS), &own, std::process::id())
     }
 
-    /// The same with control groups below `groups`, for the process with this number, whose groups
-    /// are those of `own`.
+    /// Like [`Throttle::find`], with control groups below `groups`, for the process with this number. `own`
+    /// lists its groups.
     fn find_in(groups: &Path, own: &str, process: u32) -> Result<Self> {
         let blkio = groups.join("blkio");
         let group = group_within(&blkio, own, "blkio").unwrap_or_else(|| blkio.clone());
         if knob(&group, Rate::Bytes(0)).exists() {
             return Ok(Self::Shared { group });
         }
-        // Beside the controllers of v1, or alone.
+        // cgroup v2 is mounted beside the controllers of v1, or alone.
         let mut roots = [groups.to_owned(), groups.join("unified")].into_iter();
         let has_io = |root: &PathBuf| {
             let controllers = fs::read_to_string(root.join("cgroup.controllers"));
@@ -78,7 +78,7 @@ impl Throttle {
         };
         let root = roots.find(has_io).with_context(|| {
             format!(
-                "cannot bound what is read in a second: found neither {} nor io in {}; needed is the \
+                "cannot limit reads: found neither {} nor io in {}; --disk needs the \
                  controller blkio of cgroup v1 with its throttle, or io of cgroup v2",
                 knob(&group, Rate::Bytes(0)).display(),
                 groups.join("cgroup.controllers").display()
@@ -92,7 +92,7 @@ impl Throttle {
         })
     }
 
-    /// Bounds reads from the disk with this directory in `/sys`, and returns what lifts the bound.
+    /// Limits reads from the disk with this directory in `/sys`, and returns what lifts the limits.
     pub fn set(&self, limits: &[Rate], disk: &Path, undo: &mut Undo) -> Result<Vec<Lift>> {
         let number = fs::read_to_string(disk.join("dev"))
             .with_context(|| format!("cannot ask for the number of {}", disk.display()))?;
@@ -110,13 +110,13 @@ impl Throttle {
         Ok(lifts)
     }
 
-    /// What bounds reads from the disk with this number.
+    /// The steps that limit reads from the disk with this number.
     fn steps(&self, limits: &[Rate], number: &str) -> Result<Vec<Step>> {
         match self {
             Self::Shared { group } => {
                 let steps = limits.iter().map(|limit| {
                     let path = knob(group, *limit);
-                    // 0 is none.
+                    // 0 means no limit.
                     let before = line_of(&path, number)?.unwrap_or_else(|| format!("{number} 0"));
                     let (Rate::Bytes(most) | Rate::Operations(most)) = limit;
                     Ok(Step::Limit(Text {
@@ -173,7 +173,7 @@ impl Step {
         }
     }
 
-    /// What undoes it once launches have been measured.
+    /// What undoes the step after the launches have been measured.
     fn lift(self) -> Option<Lift> {
         match self {
             Self::Make(_) | Self::TurnOn(_) => None,
@@ -183,8 +183,8 @@ impl Step {
     }
 }
 
-/// The group of a hierarchy at `root` that `own` names for this controller, which is none (`""`) for
-/// cgroup v2. In a container it may be beyond what is to be seen: then there is none.
+/// The group that `own` names for this controller, in the hierarchy at `root`. For cgroup v2 the controller
+/// is `""`. None if a container cannot see the group.
 fn group_within(root: &Path, own: &str, controller: &str) -> Option<PathBuf> {
     // `hierarchy:controllers:/path`.
     let path = own.lines().find_map(|line| {
@@ -204,7 +204,7 @@ fn knob(group: &Path, limit: Rate) -> PathBuf {
     })
 }
 
-/// The line of a file that is about the disk with this number.
+/// The line of a file for the disk with this number.
 fn line_of(path: &Path, number: &str) -> Result<Option<String>> {
     let text = read(path)?;
     let mut lines = text.lines();
@@ -212,8 +212,8 @@ fn line_of(path: &Path, number: &str) -> Result<Option<String>> {
     Ok(found.map(str::to_owned))
 }
 
-/// Whether `bytes` can have been read in so many seconds under `limit`. The kernel lets some through at
-/// first.
+/// Whether the kernel can have let through this many bytes in this time under `limit`. It lets more through
+/// at first.
 pub fn allows(limit: Rate, bytes: u64, seconds: f64) -> bool {
     match limit {
         Rate::Bytes(limit) => bytes as f64 <= limit as f64 * (seconds * 1.2 + 0.2),
@@ -221,7 +221,7 @@ pub fn allows(limit: Rate, bytes: u64, seconds: f64) -> bool {
     }
 }
 
-/// What undoes a part of a [`Throttle`].
+/// Undoes a part of a [`Throttle`].
 #[derive(Debug)]
 pub enum Lift {
     Write(Text),
@@ -242,10 +242,10 @@ fn enter(group: &Path) -> Result<()> {
     let members = group.join("cgroup.procs");
     ensure!(
         members.exists(),
-        "{} is no control group: it has no cgroup.procs",
+        "{} is not a control group: it has no cgroup.procs",
         group.display()
     );
-    // 0 is who writes.
+    // 0 means the process that writes.
     write(&members, "0")
 }
 
@@ -261,7 +261,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A directory that stands for that of the control groups, with these files.
+    /// A directory that imitates that of the control groups, with these files.
     fn groups(files: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -310,7 +310,7 @@ mod tests {
                 Step::Limit(text(at(operations), "8:0 20", "8:0 0")),
             ]
         );
-        // The mount shows the group itself where the name is that of the host.
+        // If the name is that of the host, the mount shows the group itself.
         for own in [
             "3:blkio:/docker/x\n",
             "3:blkio:/../lab\n",
@@ -353,13 +353,13 @@ mod tests {
                     },
                 ]
             );
-            // The kernel makes the files of a group; here somebody else does.
+            // The kernel makes the files of a group. Here the test does.
             let mut lifts = Vec::new();
             for step in steps {
                 step.work().unwrap();
                 if let Step::Make(group) = &step {
                     fs::write(group.join("cgroup.procs"), "").unwrap();
-                    step.work().expect("a group that is there is used again");
+                    step.work().expect("an existing group is used again");
                 }
                 lifts.extend(step.lift());
             }
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(steps.len(), 3);
         assert!(matches!(&steps[1], Step::LimitOwn(text) if text.text == "8:0 rbps=1000"));
         let e = steps[2].work().unwrap_err().to_string();
-        assert!(e.ends_with("brisk-lab-7 is no control group: it has no cgroup.procs"));
+        assert!(e.ends_with("brisk-lab-7 is not a control group: it has no cgroup.procs"));
     }
 
     #[test]
@@ -410,8 +410,8 @@ mod tests {
         let found = groups(&[("cgroup.controllers", "cpu memory")]);
         let e = Throttle::find_in(found.path(), "", 7).unwrap_err();
         let expected = format!(
-            "cannot bound what is read in a second: found neither {0}/blkio/blkio.throttle.read_bps_device \
-             nor io in {0}/cgroup.controllers; needed is the controller blkio of cgroup v1 with its \
+            "cannot limit reads: found neither {0}/blkio/blkio.throttle.read_bps_device \
+             nor io in {0}/cgroup.controllers; --disk needs the controller blkio of cgroup v1 with its \
              throttle, or io of cgroup v2",
             found.path().display()
         );

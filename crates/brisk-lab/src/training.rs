@@ -1,18 +1,18 @@
-//! What the profile of a replay or of a hot pack is of.
+//! Which launch a profile was recorded from.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Of which launch the profile of a hot pack was recorded.
+/// The launch that a hot pack's profile was recorded from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Training {
-    /// Of the one that is measured.
+    /// The launch that is measured.
     Same,
-    /// Of the same program on other inputs.
+    /// The same program on other inputs.
     Another,
-    /// Of none: it has pages that the launch never asks for.
+    /// None: the profile has pages that the launch never asks for.
     Wrong,
 }
 

@@ -1,8 +1,8 @@
-//! Putting back what the lab changed on the machine, whatever becomes of the lab.
+//! Restores what the lab changed on the machine, however the lab ends.
 //!
-//! A process of its own reads from the lab what is to be put back, and does so when the lab's end
-//! of the pipe is closed: when the lab has done its work, was interrupted, or was killed. It stays
-//! outside of the lab's mount namespace, so that nothing is mounted where it removes files.
+//! A separate process reads from the lab what to restore. It restores everything when the lab's end of the
+//! pipe closes: when the lab is done, was interrupted, or was killed. It stays outside of the lab's mount
+//! namespace, so that nothing is mounted in the directories that it removes.
 
 use std::env;
 use std::fs;
@@ -21,45 +21,45 @@ use serde::{Deserialize, Serialize};
 
 use brisk::warn;
 
-/// How often a session is asked to end that still starts, or ends.
+/// How often to ask a session to end that is still starting or ending.
 const TRIES: u32 = 50;
 
 /// How long an X server may take to remove its socket and its lock.
 pub const ENDING: Duration = Duration::from_secs(2);
 
-/// How long processes that were ended may still write where a directory is removed.
+/// How long processes that were ended may still write into a directory that is removed.
 const WRITING: Duration = Duration::from_secs(1);
 
-/// How long the processes of a control group, which were ended, may take to go.
+/// How long the processes of a control group may take to disappear after they were ended.
 const LEAVING: Duration = Duration::from_secs(10);
 
-/// What is to be put back.
+/// A step that restores something.
 #[derive(Debug, Serialize, Deserialize)]
 enum Step {
-    /// This text is written to a file of the kernel's.
+    /// Writes this text to a file of the kernel.
     Write(PathBuf, String),
-    /// A directory is removed with all it holds.
+    /// Removes a directory with everything in it.
     Remove(PathBuf),
-    /// A control group is removed, once its processes have ended.
+    /// Removes a control group, once its processes have ended.
     RemoveGroup(PathBuf),
-    /// The process with this number enters the control group that has this list of processes.
+    /// Moves the process with this number into the control group with this list of processes.
     Leave(PathBuf, u32),
-    /// The program that runs, by its process group, is ended; none runs if there is none.
+    /// Ends the running program, which has this process group. None if no program runs.
     Program(Option<i32>),
-    /// The same of the process that serves what is mounted.
+    /// Ends the process that serves the mount.
     Server(Option<i32>),
-    /// The same of the X server that programs show their windows on.
+    /// Ends the X server on which programs show their windows.
     Display(Option<i32>),
 }
 
-/// The lab's end.
+/// The lab's end of the pipe.
 pub struct Undo {
     process: Child,
     steps: Option<ChildStdin>,
 }
 
 impl Undo {
-    /// Starts the process. Sessions are those of `runtime`, and all of them are ended.
+    /// Starts the process. It also ends all sessions of `runtime`.
     pub fn start(runtime: &Path) -> Result<Self> {
         let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
         let mut process = Command::new(lab)
@@ -68,7 +68,7 @@ impl Undo {
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            // An interrupt from the terminal is for the lab.
+            // A group of its own, so that an interrupt from the terminal reaches only the lab.
             .process_group(0)
             .spawn()
             .context("cannot start the process that restores what the lab changes")?;
@@ -76,35 +76,35 @@ impl Undo {
         Ok(Self { process, steps })
     }
 
-    /// `text` will be written to `path`, a file of the kernel's.
+    /// Promises to write `text` to `path`, a file of the kernel.
     pub fn write(&mut self, path: &Path, text: &str) -> Result<()> {
         self.add(&Step::Write(path.to_owned(), text.to_owned()))
     }
 
-    /// The directory will be removed.
+    /// Promises to remove the directory.
     pub fn remove(&mut self, path: &Path) -> Result<()> {
         self.add(&Step::Remove(path.to_owned()))
     }
 
-    /// The control group will be removed.
+    /// Promises to remove the control group.
     pub fn remove_group(&mut self, path: &Path) -> Result<()> {
         self.add(&Step::RemoveGroup(path.to_owned()))
     }
 
-    /// This process enters a control group, and will be back in this one.
+    /// Promises to move this process back into the control group `home`.
     pub fn leave_for(&mut self, home: &Path) -> Result<()> {
         let list = home.join("cgroup.procs");
         self.add(&Step::Leave(list, std::process::id()))
     }
 
-    /// A program runs, the first of its process group, or none.
+    /// Says which program runs, by the first process of its group, or that none runs.
     pub fn program(&mut self, group: Option<u32>) -> Result<()> {
         let group = group.map(i32::try_from).transpose()?;
         self.add(&Step::Program(group))
     }
 
-    /// What `command` prints and how it ends, which it does with the lab at the latest, as a program
-    /// does.
+    /// Runs `command`, and returns what it prints and how it ends. It ends with the lab at the latest, as a
+    /// program does.
     pub fn output(&mut self, command: &mut Command) -> Result<Output> {
         let child = command
             .stdin(Stdio::null())
@@ -118,13 +118,13 @@ impl Undo {
         Ok(output?)
     }
 
-    /// A process serves what is mounted, the first of its process group, or none.
+    /// Says which process serves the mount, by the first process of its group, or that none does.
     pub fn server(&mut self, group: Option<u32>) -> Result<()> {
         let group = group.map(i32::try_from).transpose()?;
         self.add(&Step::Server(group))
     }
 
-    /// An X server runs, the first of its process group, or none.
+    /// Says which X server runs, by the first process of its group, or that none runs.
     pub fn display(&mut self, group: Option<u32>) -> Result<()> {
         let group = group.map(i32::try_from).transpose()?;
         self.add(&Step::Display(group))
@@ -135,12 +135,12 @@ impl Undo {
         line.push(b'\n');
         self.steps
             .as_mut()
-            .context("the lab is over")?
+            .context("the lab has ended")?
             .write_all(&line)
             .context("the process that restores what the lab changes has ended")
     }
 
-    /// Puts everything back, and waits for that.
+    /// Restores everything, and waits until that is done.
     pub fn finish(mut self) -> Result<()> {
         self.steps = None;
         let status = self.process.wait()?;
@@ -149,15 +149,16 @@ impl Undo {
     }
 }
 
-/// What `brisk-lab restore` does: reads steps from standard input to its end, and does them then,
-/// the last first. Returns false if one failed, which it said.
+/// Runs `brisk-lab restore`: reads steps from standard input to its end, and then does them, the last one
+/// first. Returns false if a step failed, after a message about it.
 pub fn restore() -> Result<bool> {
-    // Who ends the lab may end all processes of its service, or of its login.
+    // Ending the lab may end all processes of its service or login. This one must go on.
     ignore_requests_to_end();
     let mut steps = Vec::new();
     let (mut program, mut server, mut display) = (None, None, None);
     for line in io::stdin().lock().lines() {
-        // What the lab was about to write when it was killed has not happened.
+        // An incomplete line is from a lab that was killed while it wrote it. What it announced has not
+        // happened.
         match serde_json::from_str(&line?) {
             Ok(Step::Program(group)) => program = group,
             Ok(Step::Server(group)) => server = group,
@@ -171,7 +172,7 @@ pub fn restore() -> Result<bool> {
     }
     for group in [program, server, display].into_iter().flatten() {
         if let Some(group) = Pid::from_raw(group) {
-            // It may have ended by itself.
+            // It may have ended already.
             kill_process_group(group, Signal::KILL).ok();
         }
     }
@@ -186,7 +187,7 @@ pub fn restore() -> Result<bool> {
     for step in steps.into_iter().rev() {
         match step {
             Step::Write(path, text) => {
-                // Threads of the kernel's that run refuse to be started.
+                // A kernel thread that runs already refuses to be started.
                 let is_there = || fs::read_to_string(&path).is_ok_and(|found| found.trim() == text);
                 if let Err(e) = fs::write(&path, &text)
                     && !is_there()
@@ -216,7 +217,7 @@ pub fn restore() -> Result<bool> {
                 let gone = until(io::ErrorKind::ResourceBusy, LEAVING, || {
                     fs::remove_dir(&path)
                 });
-                // It was noted for each disk.
+                // The group was announced once for each disk, so it may be gone already.
                 if let Err(e) = gone.or_else(absent) {
                     failed(&format!("remove the control group {}", path.display()), &e);
                 }
@@ -227,7 +228,7 @@ pub fn restore() -> Result<bool> {
     Ok(done)
 }
 
-/// Does `remove` again for some time if it fails in this way.
+/// Repeats `remove` for some time while it fails with this error.
 fn until(
     kind: io::ErrorKind,
     time: Duration,
@@ -244,7 +245,7 @@ fn until(
     }
 }
 
-/// What is not there needs not be removed.
+/// A missing file needs no removal.
 fn absent(e: io::Error) -> io::Result<()> {
     match e.kind() {
         io::ErrorKind::NotFound => Ok(()),
@@ -252,9 +253,9 @@ fn absent(e: io::Error) -> io::Result<()> {
     }
 }
 
-/// Lets an X server remove its socket and its lock.
+/// Ends an X server so that it can remove its socket and its lock.
 fn end_display(group: Pid) {
-    // It may have ended by itself.
+    // It may have ended already.
     kill_process_group(group, Signal::TERM).ok();
     let deadline = Instant::now() + ENDING;
     while test_kill_process_group(group).is_ok() && Instant::now() < deadline {
@@ -262,7 +263,7 @@ fn end_display(group: Pid) {
     }
 }
 
-/// Programs that were ended may take a moment to go.
+/// Repeats, because programs that were ended may take a moment to disappear.
 fn end_sessions() -> Result<()> {
     let mut tries = 0;
     loop {

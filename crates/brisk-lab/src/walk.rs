@@ -1,4 +1,4 @@
-//! Reading every file of a tree.
+//! Reads every file of a tree.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// What is in a tree.
+/// The contents of a tree.
 #[derive(Debug, Clone)]
 pub struct Walked {
-    /// Of every path, type, link and content, in the order of names.
+    /// A digest of every path, type, link target and content, in the order of names.
     pub digest: blake3::Hash,
-    /// Its regular files, one that has several names once.
+    /// Its regular files. A file with several names is in it once.
     pub files: Vec<WalkedFile>,
-    /// Bytes in them.
+    /// The size of all of them.
     pub bytes: u64,
 }
 
@@ -56,7 +56,7 @@ fn directory(
         let read = || format!("cannot read {}", path.display());
         let kind = entry.file_type().with_context(read)?;
         hasher.update(entry.file_name().as_encoded_bytes());
-        // No name holds these.
+        // No name contains these bytes.
         hasher.update(b"\0");
         if kind.is_dir() {
             directory(&path, hasher, seen, walked)?;

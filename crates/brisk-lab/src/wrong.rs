@@ -1,4 +1,4 @@
-//! A profile of pages that a launch never asks for: what the worst of profiles costs.
+//! A profile of pages that a launch never asks for. It shows what the worst profile costs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,11 @@ use brisk_image::profile::{Asked, Named, PAGE, Profile, ProfileBuilder};
 
 use super::walk::WalkedFile;
 
-/// As many pages as `right` asks for, none of which it does, of the largest of `files` first, with
-/// the names that lead to them. Fewer, if the tree has no more.
+/// A profile with as many pages as `right`, and none of the pages that `right` asks for. It takes them from
+/// the largest of `files` first, with the names that lead to them. It has fewer pages if the tree has no
+/// more.
 ///
-/// Paths of `files` are in the tree `tree`, of which `right` was recorded.
+/// Paths of `files` are in the tree `tree`, from which `right` was recorded.
 pub fn profile(right: &Profile, tree: &Path, files: &[WalkedFile]) -> Result<Profile> {
     let root = right.roots().first().context("the profile has no root")?;
     ensure!(
@@ -37,7 +38,7 @@ pub fn profile(right: &Profile, tree: &Path, files: &[WalkedFile]) -> Result<Pro
     let id = builder.add_root(&root.path, root.kind);
     let mut largest: Vec<_> = files.iter().collect();
     largest.sort_by_key(|file| std::cmp::Reverse(file.len));
-    // Of directories and files both: each has a number of its own.
+    // The numbers of directories and files. No two have the same.
     let mut numbers: BTreeMap<PathBuf, u64> = BTreeMap::new();
     let mut number = |path: &Path| {
         let next = numbers.len() as u64;
@@ -48,7 +49,7 @@ pub fn profile(right: &Profile, tree: &Path, files: &[WalkedFile]) -> Result<Pro
     for file in largest {
         let path = file.path.strip_prefix(tree)?;
         let mut asked = asked.remove(path).unwrap_or_default();
-        // Behind the last page.
+        // The end of the file, after its last page.
         let pages = file.len.div_ceil(PAGE);
         asked.push((pages, pages));
         asked.sort_unstable();
@@ -127,7 +128,7 @@ mod tests {
             .iter()
             .filter_map(|s| pages(&s.asked))
             .collect();
-        // Of twelve pages four are asked for, so eight are left, and one of the smallest file.
+        // Four of twelve pages are asked for, so eight are left, and one of the smallest file.
         assert_eq!(
             found,
             ["a/large 0+2", "a/large 5+3", "a/large 9+3", "none 0+1"]

@@ -11,15 +11,15 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::undo::{ENDING, Undo};
 
-/// An X server, which ends with this value, or with the lab.
+/// An X server. It ends when this value is dropped, or with the lab.
 pub struct XServer {
     process: Child,
-    /// What it is called: `:99`.
+    /// The name of its display, such as `:99`.
     pub name: String,
 }
 
 impl XServer {
-    /// Starts one on a free number.
+    /// Starts a server on a free number.
     pub fn start(undo: &mut Undo) -> Result<Self> {
         let mut process = Command::new("Xvfb")
             .args(["-displayfd", "1", "-screen", "0", "1280x800x24"])
@@ -39,7 +39,7 @@ impl XServer {
         let mut number = String::new();
         BufReader::new(stdout).read_line(&mut number)?;
         let number = number.trim();
-        ensure!(!number.is_empty(), "Xvfb ends before it is ready");
+        ensure!(!number.is_empty(), "Xvfb ended before it was ready");
         server.name = format!(":{number}");
         Ok(server)
     }
@@ -53,7 +53,7 @@ impl XServer {
 
 impl Drop for XServer {
     fn drop(&mut self) {
-        // It has ended by itself if it crashed.
+        // It has ended already if it crashed.
         let pid = i32::try_from(self.process.id())
             .ok()
             .and_then(Pid::from_raw);

@@ -466,7 +466,7 @@ fn what_each_part_brings_is_measured() {
         let table = text(&output.stdout);
         assert!(
             table.contains(
-                "\nAre exact pages better than whole blocks?\nbrisk-speed is launched cold in "
+                "\nAre exact pages better than whole blocks?\nA cold launch of brisk-speed takes "
             ),
             "{table}"
         );
@@ -739,7 +739,7 @@ fn the_page_is_made_again_from_raw_runs() {
         let output = report(&["tree/text", "-o", "home/none.html"]);
         assert_eq!(output.status.code(), Some(2));
         let said = text(&output.stderr);
-        let expected = "brisk: tree/text: this is no JSON, which all results are: ";
+        let expected = "brisk: tree/text: this is not JSON, but all results are JSON: ";
         assert!(said.starts_with(expected), "{said}");
         assert!(!stage.path("home/none.html").exists());
     });
@@ -766,22 +766,22 @@ fn what_cannot_be_measured_is_named() {
                 "--formats",
                 "beside:a/app.img,beside:b/app.img"
             ]),
-            "brisk: --formats has beside:a/app.img and beside:b/app.img, whose rows would have the same name; \
-             allowed are images with different file names: link one"
+            "brisk: --formats has beside:a/app.img and beside:b/app.img, which would have the same name in \
+             tables; allowed are images with different file names: make a link with another name to one of them"
         );
         fs::create_dir(stage.path("").join(OsStr::from_bytes(b"t\xff"))).unwrap();
         symlink(OsStr::from_bytes(b"t\xff"), stage.path("odd")).unwrap();
         let said = with(&["--tree", "odd"]);
         assert!(
-            said.starts_with("brisk: the path ") && said.contains(" is no UTF-8, "),
+            said.starts_with("brisk: the path ") && said.contains(" is not UTF-8, "),
             "{said}"
         );
         let around = stage.path("").canonicalize().unwrap();
         assert_eq!(
             with(&["--tree", "."]),
             format!(
-                "brisk: --out is out, which is in the tree {}: images and results would be a part of it; allowed \
-                 is a directory outside",
+                "brisk: --out is out, which is in the tree {}, so images and results would become part of it; \
+                 allowed is a directory outside",
                 around.display()
             )
         );
@@ -855,10 +855,10 @@ fn bound_by_v2(stage: &Stage, arguments: &[&str]) {
         assert_eq!(raw["settings"]["proven"].as_array().unwrap().len(), 2);
     } else {
         let reasons = [
-            "cannot bound what is read in a second",
-            "is on no disk that the system names",
+            "cannot limit reads",
+            "the system names no disk for ",
             "/sys/fs/cgroup",
-            "--disk does not bind",
+            "--disk does not hold",
         ];
         assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
     }
@@ -912,7 +912,7 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
         let said = text(&output.stderr);
         // In a container, or on a file system of several disks.
         let knob = group.join("blkio.throttle.read_bps_device");
-        let cannot = said.contains("is on no disk that the system names, which --disk needs")
+        let cannot = said.contains("the system names no disk for ")
             || said.contains(&format!(" to {}: ", knob.display()));
         if !output.status.success() && cannot {
             assert_eq!(knobs(), before);
@@ -943,16 +943,17 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
             assert!((2..=6).contains(&bytes), "{seen}");
         } else {
             // Others read from the disk, and had a part of what it may give: no figure is taken.
-            let expected = "; the disk is slower by itself, or others read from it; ask for less";
+            let expected =
+                "; the disk itself is slower, or other programs read from it; ask for less";
             assert!(said.trim_end().ends_with(expected), "{said}");
         }
         assert_eq!(knobs(), before);
         // No disk gives that much: it is measured, and nothing else is.
         arguments[7] = "bps=1000G";
         let said = refusal(stage, &arguments);
-        let expected = "brisk: tree: --disk does not bind: ";
+        let expected = "brisk: tree: --disk does not hold: direct reads got ";
         assert!(said.starts_with(expected), "{said}");
-        assert!(said.contains(" bytes/s were got from "), "{said}");
+        assert!(said.contains(" bytes/s from "), "{said}");
         assert_eq!(knobs(), before);
     });
 }

@@ -141,12 +141,12 @@ fn every_way_is_measured_or_the_reason_said() {
         for expected in [
             "\n1.0 MB cold, 100 % in order\n",
             "\n1.0 MB warm, 2 processes, 100 % in order\n",
-            "\nDoes mapping still win from cold?\n",
+            "\nIs mapping faster when the file is cold?\n",
             "\nWhat does unmapping cost?\n",
-            "\nThe built-in table: ",
+            "\nThe strategies of the built-in table take ",
             "\nLeft out\n1.0 MB cold, 100 % in order, unmapped in parallel: ",
             " 2 runs of each are too few to tell.\n",
-            ": what differs from the base in two ways is measured with --product\n",
+            ": only --product measures what differs from the base in two ways\n",
         ] {
             assert!(table.contains(expected), "{expected}: {table}");
         }
@@ -305,7 +305,7 @@ fn what_cannot_be_loaded_is_said() {
             (
                 &["empty"][..],
                 format!(
-                    "brisk: {} is empty, and nothing can be loaded of it",
+                    "brisk: {} is empty, so there is nothing to load",
                     path("empty")
                 ),
             ),

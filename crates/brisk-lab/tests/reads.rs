@@ -35,7 +35,7 @@ fn every_reader_is_measured_and_counted() {
                 "\ncold, at random\n",
                 "\npages at random, 5 of 100 not in memory\n",
                 "\ncold pages at random, 4 reads at once\n",
-                "\nWhere does the time of an application go that reads so?\n",
+                "\nWhere does the time of the slow pattern go?\n",
             ] {
                 assert!(text.contains(expected), "{expected}: {text}");
             }

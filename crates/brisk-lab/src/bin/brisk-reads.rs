@@ -1,6 +1,6 @@
-//! `brisk-reads`: counts what small reads allocate, for `brisk lab reads`.
+//! `brisk-reads` counts how often small reads allocate memory, for `brisk lab reads`.
 //!
-//! Counting costs each allocation something, so it is a program of its own.
+//! It is a program of its own, because counting makes each allocation slower.
 
 use std::alloc::System;
 

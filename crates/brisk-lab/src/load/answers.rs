@@ -1,5 +1,5 @@
-//! The questions that were left open when the JDK began to map its code cache, answered by what was
-//! measured here.
+//! Answers to the questions that were open when the JDK began to map its code cache, from what was measured
+//! here.
 
 use super::super::answers::{Answer, ENOUGH, Verdict};
 use super::super::statistics::{Ratio, Spread};
@@ -9,7 +9,7 @@ use super::regret::{self, Regret};
 use super::results::{LoadResults, LoadRun};
 use brisk_io::Strategy;
 
-/// Two ways of a case, the first over the second.
+/// Two ways of loading in one case. The ratio is that of the first to the second.
 struct Duel {
     ways: [Way; 2],
     ratio: Ratio,
@@ -29,7 +29,7 @@ impl Duel {
         Verdict::of(self.ratio, self.runs)
     }
 
-    /// The one takes so much of the other's time.
+    /// "The first takes so much of the time of the second."
     fn words(&self) -> String {
         let [ours, theirs] = self.ways;
         let mut words = format!(
@@ -50,31 +50,34 @@ pub fn interval(ratio: Ratio) -> String {
     format!("{value:.digits$} (95 %: {low:.digits$} to {high:.digits$})")
 }
 
-/// Behind the point, of a ratio: a small one needs more.
+/// How many decimals to show of a ratio. A small one needs more.
 pub fn digits_of(ratio: f64) -> usize {
     if ratio < 0.1 { 4 } else { 2 }
 }
 
-/// The answers that the runs allow.
+/// The answers that the runs give.
 pub fn of(results: &LoadResults) -> Vec<Answer> {
     let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
     let answers = [
-        ("Does mapping still win from cold?", mapping(results, rng)),
-        ("When does direct I/O win?", direct(results, rng)),
+        (
+            "Is mapping faster when the file is cold?",
+            mapping(results, rng),
+        ),
+        ("When is direct I/O faster?", direct(results, rng)),
         ("What does unmapping cost?", unmapping(results, rng)),
         (
-            "What is mapping worth where other threads use the file?",
+            "What does mapping gain when other threads use the file?",
             others(results, rng),
         ),
         (
-            "How good is the strategy that is chosen?",
+            "How good is the strategy that brisk chooses?",
             chosen(results, rng),
         ),
     ];
     Answer::given(answers)
 }
 
-/// The cases in which `is_asked`.
+/// The cases for which `is_asked` is true.
 fn cases<'a>(
     results: &'a LoadResults,
     is_asked: impl Fn(&Case) -> bool + 'a,
@@ -83,7 +86,7 @@ fn cases<'a>(
     cases.filter(move |(_, case)| is_asked(case))
 }
 
-/// The fastest of the strategies of a case that are `wanted`, with its times.
+/// The fastest strategy of a case among those that are `wanted`, with its times.
 fn fastest(
     results: &LoadResults,
     case: usize,
@@ -141,7 +144,7 @@ fn direct(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
     let wins = sentences.len();
     sentences.insert(
         0,
-        format!("It wins in {wins} cases, loses in {others}, and in {unclear} it is not clear."),
+        format!("It is faster in {wins} cases, slower in {others}, and in {unclear} the runs do not tell."),
     );
     sentences
 }
@@ -172,8 +175,11 @@ fn unmapping(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
                 megabytes(case.bytes)
             );
             for (release, what) in [
-                (Giving::Skip, "when it is not unmapped before"),
-                (Giving::Parallel, "when several threads give the pages back"),
+                (Giving::Skip, "without unmapping before"),
+                (
+                    Giving::Parallel,
+                    "with several threads that give the pages back",
+                ),
             ] {
                 let values = other(release).map(|number| results.values(number, way, end));
                 let Some(values) = values.filter(|values| !values.is_empty()) else {
@@ -183,7 +189,7 @@ fn unmapping(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
                     continue;
                 };
                 let clear = match Verdict::of(ratio, own.len().min(values.len())) {
-                    Verdict::NotClear => ", which is not clear",
+                    Verdict::NotClear => ", which the runs do not tell apart",
                     Verdict::First | Verdict::Second => "",
                 };
                 sentence += &format!("; {what} {} of that{clear}", interval(ratio));
@@ -192,7 +198,7 @@ fn unmapping(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
         }
         if let Some(floor) = floor.filter(|_| !sentences.is_empty()) {
             sentences.push(format!(
-                "A process that has loaded nothing takes {floor:.2} ms of these to end."
+                "A process that has loaded nothing takes {floor:.2} ms to end."
             ));
         }
     }
@@ -229,17 +235,18 @@ fn chosen(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
             cases,
         } = regret;
         let mut sentence = format!(
-            "The built-in table: {} of the time of the strategy that is fastest in the other half of the runs, as \
-             the geometric mean of {cases} cases; in the worst of them, as these runs have it, {}",
+            "The strategies of the built-in table take {} of the time of the fastest ones, as the geometric mean of \
+             {cases} cases. One half of the runs says which is fastest, the other half how fast. In the worst case it \
+             is {}",
             interval(mean),
             interval(worst)
         );
         if picked != fastest {
-            sentence += &format!(" ({worst_name}: {picked}, and not {fastest})");
+            sentence += &format!(" ({worst_name}: {picked} instead of {fastest})");
         }
         sentences.push(sentence + ".");
     }
-    // What choosing itself takes.
+    // What the choice itself costs.
     let all = (0..results.cases.len()).filter_map(|number| {
         let taken = results
             .runs_of(number, Way::Chosen)
@@ -253,7 +260,7 @@ fn chosen(results: &LoadResults, rng: &mut fastrand::Rng) -> Vec<String> {
     let pairs: Vec<(&[f64], &[f64])> = all.iter().map(|(a, b)| (&**a, &**b)).collect();
     if let Some(ratio) = Ratio::of_geometric_mean(&pairs, rng) {
         sentences.push(format!(
-            "Letting the strategy be chosen takes {} of the time of naming the same one.",
+            "Letting brisk choose takes {} of the time of naming the same strategy.",
             interval(ratio)
         ));
     }

@@ -1,4 +1,4 @@
-//! What varies from row to row, and which rows there are.
+//! What varies between measurements, and which combinations are measured.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::table::megabytes;
 
-/// Whether the file is in the page cache before.
+/// Whether the file is in the page cache before the start.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -23,13 +23,14 @@ pub enum State {
     Warm,
 }
 
-/// Which pages are touched. In JSON and for people a text: `100`, `25-random`.
+/// Which pages to touch. In JSON and for people it is a text: `100`, `25-random`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Touched {
-    /// Of the pages, from 1.
+    /// Percent of the pages, from 1.
     pub percent: u8,
-    /// In random order, and which ones as well; else they are in 16 parts from the file's start to its end.
+    /// Whether to choose the pages at random and touch them in random order. Otherwise they are in 16 parts,
+    /// from the start of the file to its end.
     pub random: bool,
 }
 
@@ -50,7 +51,8 @@ impl FromStr for Touched {
         };
         let percent = percent.parse().ok();
         let percent = percent.filter(|percent| (1..=100).contains(percent));
-        let percent = percent.context("allowed is 1 to 100, or that and -random, as 25-random")?;
+        let percent = percent
+            .context("allowed is 1 to 100, also with -random behind it, such as 25-random")?;
         Ok(Self { percent, random })
     }
 }
@@ -69,29 +71,29 @@ impl From<Touched> for String {
     }
 }
 
-/// Who touches the pages.
+/// The threads that touch the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Who {
     /// The thread that loads the file.
     Caller,
-    /// Other threads, while the one that loads it computes for 10 ms.
+    /// Other threads, while the one that has loaded the file computes for 10 ms.
     Others,
 }
 
-/// What is done with a touched page.
+/// What to do with a touched page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// It is read.
+    /// Read it.
     Shared,
-    /// A word of it is read and written.
+    /// Read it, and change one word of it.
     Patched,
-    /// All of it is copied somewhere else.
+    /// Copy all of it somewhere else.
     Copied,
 }
 
-/// How memory is given back.
+/// How the memory is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Giving {
@@ -113,19 +115,19 @@ impl Giving {
     }
 }
 
-/// Those that this process may run on.
+/// How many processors this process may run on.
 pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// Who is measured: a strategy, or who picks one. In JSON and for people its name.
+/// A way to load: a strategy, brisk's choice, or nothing. In JSON and for people it is its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Way {
     As(Strategy),
-    /// What [`brisk_io::load`] takes.
+    /// The strategy that [`brisk_io::load`] chooses.
     Chosen,
-    /// Nothing is loaded: what a process costs.
+    /// Loads nothing, which shows what a process costs.
     Nothing,
 }
 
@@ -174,26 +176,26 @@ impl From<Way> for String {
     }
 }
 
-/// What is the same for all strategies that are compared.
+/// The conditions under which strategies are compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     pub bytes: u64,
     pub state: State,
-    /// At once, each of which loads the file.
+    /// How many processes load the file at once.
     pub processes: usize,
     pub touched: Touched,
     pub by: Who,
     pub form: Shape,
-    /// Threads that touch the pages, while another one maps and unmaps. If 0, one touches them, and
-    /// nobody maps.
+    /// Threads that touch the pages while another one maps and unmaps. If 0, one thread touches them and none
+    /// maps.
     pub faulting: usize,
-    /// That of the disk; none if it is left as it is.
+    /// The read-ahead of the disk. None leaves it as it is.
     pub read_ahead_kib: Option<u32>,
     pub release: Giving,
 }
 
 impl Case {
-    /// What a program would say of it.
+    /// What a program would tell [`brisk_io::load`] in this case.
     pub fn need(&self) -> Need {
         let touch = match self.touched {
             Touched { percent: 100, .. } => Touch::All,
@@ -212,24 +214,24 @@ impl Case {
             .processes(self.processes)
     }
 
-    /// What it has in common with those that it is measured in turns with.
+    /// Cases with the same value are measured together, in turns.
     pub fn block(&self) -> (u64, State) {
         (self.bytes, self.state)
     }
 
-    /// Bytes of memory that it takes in one of these ways, the page cache's with them.
+    /// Bytes of memory that it needs in this way, with the page cache.
     pub fn memory(&self, way: Way) -> u64 {
         let own = match way {
             Way::Nothing => return 0,
             Way::As(strategy) if !strategy.copies() && self.form != Shape::Patched => 0,
-            // What is picked may copy.
+            // The strategy that is chosen may be one that copies.
             Way::As(_) | Way::Chosen => self.bytes,
         };
         let processes = u64::try_from(self.processes).unwrap_or(u64::MAX);
         self.bytes.saturating_add(own.saturating_mul(processes))
     }
 
-    /// All but its length and state.
+    /// Everything but its length and state, in words.
     fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if self.processes > 1 {
@@ -281,7 +283,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// What is asked for of each dimension. The first value of each is that of the base.
+/// The values of each dimension. The first value of each belongs to the base case.
 #[derive(Debug, Clone)]
 pub struct Dimensions {
     pub states: Vec<State>,
@@ -292,7 +294,7 @@ pub struct Dimensions {
     pub faulting: Vec<usize>,
     pub read_ahead_kib: Vec<u32>,
     pub releases: Vec<Giving>,
-    /// All with all.
+    /// Whether to measure all combinations.
     pub product: bool,
 }
 
@@ -304,7 +306,7 @@ pub struct LeftOut {
 }
 
 impl Dimensions {
-    /// The cases of a file, and what is left out of them.
+    /// The cases of a file of this length, and what is left out.
     pub fn cases(&self, bytes: u64) -> (Vec<Case>, Vec<LeftOut>) {
         let base = Case {
             bytes,
@@ -320,7 +322,7 @@ impl Dimensions {
             read_ahead_kib: None,
             release: Giving::Unmap,
         };
-        // With how many dimensions are not those of the base.
+        // Each case has the number of dimensions that differ from the base.
         let states = self.states.iter();
         let made = states
             .map(|&state| {
@@ -345,7 +347,7 @@ impl Dimensions {
         let made = vary(made, &self.releases, |case, value| case.release = value);
         let (mut cases, mut left_out, mut combinations) = (Vec::new(), Vec::new(), 0);
         for (case, varied) in made {
-            // What patching costs depends on how much is touched.
+            // What patching costs depends on how much is touched, so these two vary together.
             let together = case.form == Shape::Patched
                 && Some(&case.touched) != self.touched.first()
                 && Some(&case.form) != self.forms.first();
@@ -364,32 +366,31 @@ impl Dimensions {
         if combinations > 0 {
             left_out.push(LeftOut {
                 what: format!("{combinations} combinations of {} MB", megabytes(bytes)),
-                reason: "what differs from the base in two ways is measured with --product"
-                    .to_owned(),
+                reason: "only --product measures what differs from the base in two ways".to_owned(),
             });
         }
         (cases, left_out)
     }
 
-    /// Why a case would say nothing new, or cannot be measured.
+    /// Why a case would tell nothing new, or cannot be measured.
     fn reason_against(&self, case: &Case) -> Option<&'static str> {
         if case.form == Shape::Patched && case.faulting > 0 {
-            return Some("what is patched has one writer, and nobody beside it");
+            return Some("only one thread can patch");
         }
         let first = self.read_ahead_kib.first();
         if case.state == State::Warm && case.read_ahead_kib.as_ref() != first {
-            return Some("nothing is read ahead of what is in memory");
+            return Some("the kernel reads nothing ahead if the file is in memory");
         }
         if case.state == State::Cold && Some(&case.release) != self.releases.first() {
             return Some(
-                "what is given back does not depend on where it came from: it is measured warm",
+                "measured warm: giving memory back takes the same time after a cold start",
             );
         }
         None
     }
 }
 
-/// Each of `made` with each of `values`.
+/// Each of `made`, with each of `values`.
 fn vary<T: Copy>(
     made: Vec<(Case, usize)>,
     values: &[T],
@@ -457,11 +458,11 @@ mod tests {
             [
                 (
                     "26.2 MB cold, 100 % in order, unmapping skipped",
-                    "what is given back does not depend on where it came from: it is measured warm"
+                    "measured warm: giving memory back takes the same time after a cold start"
                 ),
                 (
                     "112 combinations of 26.2 MB",
-                    "what differs from the base in two ways is measured with --product"
+                    "only --product measures what differs from the base in two ways"
                 ),
             ]
         );
@@ -477,7 +478,7 @@ mod tests {
         assert_eq!(cases.len() + left_out.len(), 2 * 2 * 2 * 2 * 2 * 2 * 2);
         let reasons = left_out
             .iter()
-            .filter(|l| l.reason == "what is patched has one writer, and nobody beside it");
+            .filter(|l| l.reason == "only one thread can patch");
         assert_eq!(reasons.count(), 2 * 2 * 2 * 2 * 2);
     }
 
@@ -509,7 +510,7 @@ mod tests {
         for text in ["0", "101", "-random", "5-order", ""] {
             assert_eq!(
                 text.parse::<Touched>().unwrap_err().to_string(),
-                "allowed is 1 to 100, or that and -random, as 25-random",
+                "allowed is 1 to 100, also with -random behind it, such as 25-random",
                 "{text}"
             );
         }

@@ -1,4 +1,4 @@
-//! Processes that load a file at the same time, from when they are let go until their end is seen.
+//! Processes that load a file at the same time. The time counts until the parent has seen them end.
 
 use std::env;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, pipe};
@@ -10,38 +10,38 @@ use nix::sys::resource::UsageWho;
 
 use super::worker::{Cost, Job, Memory, Said, Seen, now};
 
-/// What became of one process.
+/// The result of one process.
 #[derive(Debug)]
 pub struct Ended {
     pub seen: Seen,
-    /// When its end was seen: nanoseconds of the monotonic clock.
+    /// When the parent saw its end: nanoseconds of the monotonic clock.
     pub exit: u64,
 }
 
-/// What became of all of them.
+/// The result of all processes.
 #[derive(Debug)]
 pub struct Run {
     pub ended: Vec<Ended>,
-    /// From the start of each to its end, of all together.
+    /// What all processes together have cost, from their start to their end.
     pub cost: Cost,
 }
 
-/// How a crew fared.
+/// The result of a run.
 #[derive(Debug)]
 pub enum Outcome<T> {
     Done(T),
-    /// The way is refused here, and why.
+    /// The way is refused here, for this reason.
     Refused(String),
 }
 
-/// A process that is started.
+/// A process that has started.
 struct Worker {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    /// Starts one, which has said that it is ready.
+    /// Starts a process, and waits until it says that it is ready.
     fn start(job: &Job, gate: &PipeReader) -> Result<Self> {
         let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
         let mut child = Command::new(lab)
@@ -70,11 +70,11 @@ impl Worker {
         Ok(line)
     }
 
-    /// Why it said less than it should.
+    /// The error of a process that ended without its answer.
     fn failure(&mut self) -> anyhow::Error {
         let mut said = String::new();
         if let Some(err) = &mut self.child.stderr {
-            // What cannot be read is not told.
+            // If its messages cannot be read, the error goes without them.
             err.read_to_string(&mut said).ok();
         }
         match self.child.wait() {
@@ -88,10 +88,10 @@ impl Worker {
         if line.is_empty() {
             return Err(self.failure());
         }
-        serde_json::from_str(&line).context("a process that loads said something else")
+        serde_json::from_str(&line).context("a process that loads gave an answer of another form")
     }
 
-    /// What it says, and when its end is seen.
+    /// Waits for its answer and its end.
     fn watch(mut self) -> Result<(Said, u64)> {
         let said = self.said()?;
         let status = self.child.wait()?;
@@ -101,7 +101,7 @@ impl Worker {
     }
 }
 
-/// Those that wait until the pipe is dropped.
+/// Starts the processes of `job`. They wait until the pipe is dropped.
 fn start(job: &Job) -> Result<(Vec<Worker>, PipeWriter)> {
     let (gate, opener) = pipe().context("cannot make a pipe")?;
     let workers = (0..job.case.processes).map(|_| Worker::start(job, &gate));
@@ -130,7 +130,7 @@ pub fn run(job: &Job, sum: u64) -> Result<Outcome<Run>> {
             Said::Refused(reason) => return Ok(Outcome::Refused(reason)),
             Said::Seen(seen) => {
                 check(&seen, sum)?;
-                // Starting it is no part of it.
+                // Starting a process does not count.
                 cost = cost.since(seen.before);
                 ended.push(Ended { seen: *seen, exit });
             }
@@ -139,7 +139,7 @@ pub fn run(job: &Job, sum: u64) -> Result<Outcome<Run>> {
     Ok(Outcome::Done(Run { ended, cost }))
 }
 
-/// Lets the processes of `job` load, and counts the memory while all of them have it.
+/// Lets the processes of `job` load, and counts their memory while all of them have the file loaded.
 pub fn memory(job: &Job, sum: u64) -> Result<Outcome<Vec<(Seen, Memory)>>> {
     let (mut workers, opener) = start(job)?;
     let mut counted = Vec::with_capacity(workers.len());
@@ -165,11 +165,11 @@ pub fn memory(job: &Job, sum: u64) -> Result<Outcome<Vec<(Seen, Memory)>>> {
     })
 }
 
-/// A benchmark that computes something else measures something else.
+/// A wrong sum means that the process did something else than what is measured.
 fn check(seen: &Seen, sum: u64) -> Result<()> {
     if seen.sum != sum {
         bail!(
-            "{}: the sum of what was touched is {:#x}, and that of the file is {sum:#x}",
+            "{}: the sum of the touched pages is {:#x}, but the file has {sum:#x}",
             seen.taken.as_deref().unwrap_or("nothing"),
             seen.sum
         );
@@ -192,7 +192,7 @@ mod tests {
         check(&seen, 0x10).unwrap();
         assert_eq!(
             check(&seen, 0x11).unwrap_err().to_string(),
-            "read: the sum of what was touched is 0x10, and that of the file is 0x11"
+            "read: the sum of the touched pages is 0x10, but the file has 0x11"
         );
     }
 }

@@ -1,13 +1,13 @@
 /*!
-What it costs to get a large file into memory, and to use it there: `brisk lab load`.
+What it costs to load a large file into memory and to use it there: `brisk lab load`.
 
-A [`LoadLab`] measures [`Way`]s to load in [`Case`]s, interleaved in random order. Each measurement is a
-process of its own, or several that start at once (`crew`): its time ends when its parent has seen it end,
-so that what a process leaves to the kernel counts as well. Every process says the sum of what it has
-touched, and a wrong one ends the experiment.
+A [`LoadLab`] measures each [`Way`] to load in each [`Case`], in random order. Each measurement is a process of
+its own, or several that start at once (`crew`). The time ends when the parent has seen the process end, so that
+work that a process leaves to the kernel counts as well. Every process reports the sum of the pages that it has
+touched, and a wrong sum ends the experiment.
 
-A cold file is proven to have no page in memory before the start; a warm one is proven to have all of
-them there before the start and after the end, and a run that fails that is repeated.
+Before a run with a cold file, the lab proves that no page of it is in memory. With a warm file, it proves before
+and after the run that all pages are in memory, and repeats a run that fails that.
 */
 
 pub mod answers;
@@ -52,28 +52,28 @@ use results::{Counted, LoadRun};
 use room::Room;
 use worker::Job;
 
-/// How often a run with a warm file is made until no page of it leaves the memory meanwhile.
+/// How often to repeat a run with a warm file because pages of it left memory.
 pub const ATTEMPTS: u32 = 5;
 
-/// What the main thread of a program computes while others use what it has loaded.
+/// How long the main thread of a program computes while other threads use what it has loaded.
 const WORK: Duration = Duration::from_millis(10);
 
 /// Runs of each engine of another tool.
 const PEER_RUNS: u32 = 3;
 
-/// What is loaded.
+/// The file to load.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// A file that is there.
+    /// An existing file.
     File(PathBuf),
-    /// Files of random bytes, of these lengths, which are made in a directory.
+    /// Files of random bytes, of these lengths, that the lab makes in a directory.
     Made {
         lengths: Vec<u64>,
         directory: PathBuf,
     },
 }
 
-/// What is to be measured, and how.
+/// What to measure, and how.
 #[derive(Debug)]
 pub struct LoadLab {
     pub source: Source,
@@ -81,19 +81,19 @@ pub struct LoadLab {
     pub dimensions: Dimensions,
     pub grain: Grain,
     pub runs: u32,
-    /// Where results go.
+    /// The directory for results.
     pub out: PathBuf,
-    /// Decides orders, and which pages are touched at random.
+    /// Seed of the orders, and of the pages that are touched at random.
     pub seed: u64,
-    /// Says nothing about how far it is.
+    /// Shows no progress.
     pub quiet: bool,
 }
 
-/// A file that is loaded, by its length.
+/// The files to load, by length.
 type Files = HashMap<u64, PathBuf>;
 
 impl LoadLab {
-    /// Measures. What is known so far is in `load.json` after every repetition.
+    /// Measures everything. After every repetition, `load.json` holds the results so far.
     pub fn run(&self) -> Result<LoadResults> {
         let made = || {
             fs::create_dir_all(&self.out)?;
@@ -186,7 +186,7 @@ impl LoadLab {
         Ok(results)
     }
 
-    /// The files, by their lengths, and where they are.
+    /// The files, by length, and their directory.
     fn files(&self, undo: &mut Undo) -> Result<(Files, PathBuf)> {
         let (lengths, directory) = match &self.source {
             Source::File(file) => {
@@ -197,12 +197,12 @@ impl LoadLab {
                 ensure!(metadata.is_file(), "{} is not a file", file.display());
                 ensure!(
                     file.to_str().is_some(),
-                    "the path {} is no UTF-8, which results are written in; give the file another name",
+                    "the path {} is not UTF-8, and results can only hold UTF-8; give the file another name",
                     file.display()
                 );
                 ensure!(
                     metadata.len() > 0,
-                    "{} is empty, and nothing can be loaded of it",
+                    "{} is empty, so there is nothing to load",
                     file.display()
                 );
                 return Ok((Files::from([(metadata.len(), file.clone())]), file));
@@ -226,7 +226,7 @@ impl LoadLab {
     }
 }
 
-/// Makes a directory in another one, which must not be in memory.
+/// Makes a directory in `parent`, which must not be in memory.
 pub fn directory_on_disk(parent: &Path, prefix: &str) -> Result<PathBuf> {
     fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
     let parent = parent.canonicalize()?;
@@ -242,7 +242,7 @@ pub fn directory_on_disk(parent: &Path, prefix: &str) -> Result<PathBuf> {
     Ok(made.keep())
 }
 
-/// That there is room for so many bytes in a directory of [`directory_on_disk`].
+/// Checks that the directory of [`directory_on_disk`] has room for this many bytes.
 pub fn ensure_room(work: &Path, needed: u64) -> Result<()> {
     let space = statvfs(work)?;
     let free = space.f_bavail.saturating_mul(space.f_frsize);
@@ -256,7 +256,7 @@ pub fn ensure_room(work: &Path, needed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Makes a file of random bytes, which is on the disk then.
+/// Makes a file of random bytes, and writes it to the disk.
 pub fn fill(path: &Path, length: u64, seed: u64) -> io::Result<()> {
     let mut file = File::create(path)?;
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -271,7 +271,7 @@ pub fn fill(path: &Path, length: u64, seed: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// How many steps of work this processor does in `time`, when nothing else is done.
+/// How many steps of work this processor does in `time` when it does nothing else.
 fn steps_of(time: Duration) -> u64 {
     const STEPS: u64 = 1_000_000;
     let fastest = (0..5).map(|_| {
@@ -280,17 +280,17 @@ fn steps_of(time: Duration) -> u64 {
         start.elapsed()
     });
     let fastest = fastest.min().unwrap_or(time).max(Duration::from_micros(1));
-    // Seconds over seconds, of which neither is long.
+    // Both times are short, so the product fits.
     (time.as_secs_f64() / fastest.as_secs_f64() * STEPS as f64) as u64
 }
 
 struct Measuring<'a> {
     lab: &'a LoadLab,
     files: Files,
-    /// What is found in the pages that are touched.
+    /// The expected sums of the touched pages.
     sums: HashMap<(u64, String), u64>,
     undo: &'a mut Undo,
-    /// By KiB.
+    /// The read-ahead for each value in KiB.
     read_ahead: HashMap<u32, ReadAhead>,
     results: LoadResults,
 }
@@ -300,7 +300,7 @@ impl Measuring<'_> {
         let mut tasks = self.tasks()?;
         let mut rng = fastrand::Rng::with_seed(self.lab.seed);
         for repetition in 0..self.lab.runs {
-            // Files that are large take long to be made warm, so what is warm is measured together.
+            // Making a large file warm takes long, so the warm runs of a file follow each other.
             rng.shuffle(&mut tasks);
             for tasks in &mut tasks {
                 rng.shuffle(tasks);
@@ -316,7 +316,8 @@ impl Measuring<'_> {
                     ));
                     let on_disk = self.results.machine.filesystem != "tmpfs";
                     if self.results.cases[first].state == State::Warm && on_disk {
-                        // In pages of the same sizes each time, whoever has read it before.
+                        // Read again, so that each run finds pages of the same sizes in the cache, whoever has read
+                        // the file before.
                         let file = self.file(&self.results.cases[first])?;
                         prepare(file, State::Cold)?;
                         prepare(file, State::Warm)?;
@@ -337,11 +338,11 @@ impl Measuring<'_> {
         self.compare()
     }
 
-    /// What can be measured, in blocks, after one run of each that counts its memory.
+    /// What can be measured, in blocks. One run of each counts its memory, and shows what is refused.
     fn tasks(&mut self) -> Result<Vec<Vec<(usize, Way)>>> {
         let mut blocks = BTreeMap::new();
         let room = Room::of_this_process();
-        self.say("one run of each to see what is refused, and to count memory");
+        self.say("one run of each, to see what is refused and to count memory");
         for number in 0..self.results.cases.len() {
             let case = self.results.cases[number].clone();
             for &way in &self.lab.ways {
@@ -352,7 +353,7 @@ impl Measuring<'_> {
                     continue;
                 }
                 if case.read_ahead_kib.is_some() && self.results.disk.is_none() {
-                    let reason = "it is on no disk whose read-ahead could be set".to_owned();
+                    let reason = "it is not on a disk whose read-ahead can be set".to_owned();
                     self.leave_out(&case, way, reason);
                     continue;
                 }
@@ -386,7 +387,7 @@ impl Measuring<'_> {
         self.results.left_out.push(LeftOut { what, reason });
     }
 
-    /// What a process is to do, and what it has to find.
+    /// The job of a process, and the sum that it must find.
     fn job(&mut self, case: &Case, way: Way, counts_memory: bool) -> Result<(Job, u64)> {
         let file = self.file(case)?.to_owned();
         let key = (case.bytes, case.touched.to_string());
@@ -440,7 +441,9 @@ impl Measuring<'_> {
             prepare(&job.file, case.state)?;
             let run = match crew::run(&job, sum)? {
                 Outcome::Done(run) => run,
-                Outcome::Refused(reason) => bail!("it is refused, and was not before: {reason}"),
+                Outcome::Refused(reason) => {
+                    bail!("it is now refused, but was not before: {reason}")
+                }
             };
             if case.state == State::Warm && !is_warm(&job.file)? {
                 continue;
@@ -477,7 +480,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Other tools on the same files.
+    /// Measures other tools on the same files.
     fn compare(&mut self) -> Result<()> {
         let cases: Vec<_> = self.results.cases.iter().cloned().enumerate().collect();
         let base = cases
@@ -541,7 +544,7 @@ impl Measuring<'_> {
     }
 }
 
-/// Sees to it that no page of a file is in memory, or that every page is.
+/// Makes sure that no page of a file is in memory, or that every page is.
 pub fn prepare(file: &Path, state: State) -> Result<()> {
     if state == State::Cold {
         return Chill::Files.prove([file]);
@@ -555,7 +558,7 @@ pub fn prepare(file: &Path, state: State) -> Result<()> {
         while reader.read(&mut piece)? > 0 {}
     }
     bail!(
-        "{} cannot be made warm: pages of it leave the memory as it is read; is there too little?",
+        "{} cannot be made warm: its pages leave memory while it is read; make sure that enough memory is free",
         file.display()
     )
 }

@@ -14,7 +14,7 @@ use brisk::page::chart::{self, Whose};
 /// Reads what `brisk lab load` has written.
 pub fn parse(text: &[u8]) -> Result<LoadResults> {
     let results: LoadResults =
-        serde_json::from_slice(text).context("this is no load.json of brisk lab load")?;
+        serde_json::from_slice(text).context("this is not a load.json of brisk lab load")?;
     ensure!(
         results.brisk_lab_load == 1,
         "field brisk_lab_load: found {}, allowed is 1: a newer brisk wrote it",
@@ -23,12 +23,12 @@ pub fn parse(text: &[u8]) -> Result<LoadResults> {
     Ok(results)
 }
 
-/// Whether this is what `brisk lab load` has written, of whatever version.
+/// Whether `brisk lab load` has written this, in any version.
 pub fn is_of_load(text: &serde_json::Value) -> bool {
     text.get("brisk_lab_load").is_some()
 }
 
-/// Draws all of it.
+/// Draws all results.
 pub fn draw(page: &mut Page, results: &LoadResults) {
     page.anchor(2, "load", "Loading a large file");
     page.note(&text::conditions(results));
@@ -69,12 +69,12 @@ pub fn draw(page: &mut Page, results: &LoadResults) {
         .map(|left| [left.what.clone(), left.reason.clone()])
         .collect();
     if !left_out.is_empty() {
-        page.heading(3, "What of loading is left out, and why");
+        page.heading(3, "Which cases of loading are left out, and why");
         page.table(["", "reason"], &left_out, true);
     }
 }
 
-/// Times to the exit, of each way one line.
+/// Times to the exit, one line for each way.
 fn draw_case(page: &mut Page, results: &LoadResults, number: usize) {
     let case = &results.cases[number];
     let rows = results.rows(number).into_iter().map(|row| {
@@ -100,11 +100,11 @@ fn draw_case(page: &mut Page, results: &LoadResults, number: usize) {
         State::Warm => "with every page in memory before",
     };
     let mut caption = format!(
-        "From the start of loading until the parent has seen the process end, {what}. The box holds the \
+        "Time from the start of loading until the parent has seen the process end, {what}. The box holds the \
          middle half of the runs, its gap is the median, the whiskers reach the extremes."
     );
     if chart::is_log(&rows) {
-        caption += " The axis is of powers: equal steps are equal ratios.";
+        caption += " The axis is logarithmic: equal steps are equal ratios.";
     }
     page.heading(3, &case.to_string());
     page.figure(

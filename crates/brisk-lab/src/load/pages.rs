@@ -1,4 +1,4 @@
-//! Which pages of a file are touched, and what has to be found there.
+//! Which pages of a file to touch, and which sum that must give.
 
 use std::fs::File;
 use std::io;
@@ -8,20 +8,20 @@ use brisk_io::page_size;
 
 use super::case::Touched;
 
-/// Parts of a file that are touched from start to end each.
+/// How many parts of a file are touched, each from its start to its end.
 const PARTS: u64 = 16;
 
-/// What is read of a page.
+/// How much of a page to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grain {
-    /// Its first eight bytes: what a strategy costs, and nothing else.
+    /// Its first eight bytes, which shows what the strategy costs and nothing else.
     Word,
     /// All of it.
     Page,
 }
 
-/// The numbers of the pages of a file of `len` bytes, in the order in which they are touched.
+/// The numbers of the pages of a file of `len` bytes, in the order in which to touch them.
 pub fn of(len: u64, touched: Touched, seed: u64) -> Vec<u64> {
     let total = len.div_ceil(page_size() as u64);
     let count = (total * u64::from(touched.percent)).div_ceil(100);
@@ -40,7 +40,7 @@ pub fn of(len: u64, touched: Touched, seed: u64) -> Vec<u64> {
     (0..parts).flat_map(part).collect()
 }
 
-/// Where page `number` is in so many bytes; the last one may be short.
+/// The bytes of page `number` in a file of `len` bytes. The last page may be short.
 pub fn place(number: u64, len: usize) -> std::ops::Range<usize> {
     let page = page_size();
     let start = usize::try_from(number)
@@ -49,7 +49,7 @@ pub fn place(number: u64, len: usize) -> std::ops::Range<usize> {
     start.min(len)..start.saturating_add(page).min(len)
 }
 
-/// What page `number`, which holds `bytes`, adds to the sum of all. No two pages add the same.
+/// What page `number` with these `bytes` adds to the sum. No two pages add the same.
 #[inline]
 pub fn sum(number: u64, bytes: &[u8], grain: Grain) -> u64 {
     let value = match grain {
@@ -61,7 +61,7 @@ pub fn sum(number: u64, bytes: &[u8], grain: Grain) -> u64 {
     value.wrapping_mul(2 * number + 1)
 }
 
-/// The first eight bytes, or those that there are.
+/// The first eight bytes, or fewer if there are fewer.
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
@@ -73,7 +73,7 @@ fn word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The sum of `pages`, read from the file in the plainest way.
+/// The sum of `pages`, read in the simplest way.
 pub fn expected(file: &File, pages: &[u64], grain: Grain) -> io::Result<u64> {
     let mut page = vec![0; page_size()];
     let mut total = 0_u64;

@@ -1,4 +1,4 @@
-//! The same files read by other people's tools: `fio`, and `fincore` for what is in memory.
+//! The same files in other tools: `fio` reads them, and `fincore` says what is in memory.
 
 use std::fs::File;
 use std::io;
@@ -14,10 +14,10 @@ use super::super::table::{columns, megabytes};
 use super::case::{LeftOut, State, Way};
 use brisk::printable;
 
-/// Bytes of one read, as ours are.
+/// Bytes of one read, as in brisk.
 const BLOCK: &str = "1M";
 
-/// What others say.
+/// The results of other tools.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Peers {
     pub compared: Vec<Compared>,
@@ -25,20 +25,20 @@ pub struct Peers {
     pub missing: Vec<LeftOut>,
 }
 
-/// A file read once by `fio`, from its first byte to its last.
+/// How long `fio` takes to read a file once, from its first byte to its last.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Compared {
     pub bytes: u64,
     pub state: State,
-    /// What is told to `fio` beside the file.
+    /// The arguments of `fio` besides the file.
     pub engine: Vec<String>,
     pub seconds: Vec<f64>,
-    /// What reads it most alike here, and the median of when it had touched the last page.
+    /// The way of brisk that is most like it, and the median of the time until it has touched the last page.
     pub ours: Way,
     pub ours_seconds: Option<f64>,
 }
 
-/// Pages of a file in memory, by `fincore` and by brisk.
+/// Pages of a file in memory, as `fincore` and as brisk count them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Counted {
     pub bytes: u64,
@@ -47,7 +47,7 @@ pub struct Counted {
     pub by_brisk: u64,
 }
 
-/// What `fio` is told, and what is alike.
+/// The arguments of `fio`, and the strategy that is like them.
 const ENGINES: [(&[&str], Strategy); 5] = [
     (&["--ioengine=pvsync2"], Strategy::Read),
     (&["--ioengine=pvsync2", "--nowait=1"], Strategy::Read),
@@ -59,7 +59,8 @@ const ENGINES: [(&[&str], Strategy); 5] = [
     ),
 ];
 
-/// The engines for a file in this state: one that does not wait reads nothing that is on the disk.
+/// The engines for a file in this state. An engine that does not wait reads nothing from the disk, so it is
+/// left out for cold files.
 pub fn engines(state: State) -> impl Iterator<Item = (&'static [&'static str], Way)> {
     let all = ENGINES.iter();
     let fit =
@@ -67,7 +68,7 @@ pub fn engines(state: State) -> impl Iterator<Item = (&'static [&'static str], W
     fit.map(|(engine, strategy)| (*engine, Way::As(*strategy)))
 }
 
-/// Why a tool is not used, if it is not there.
+/// Why a tool cannot be used, if it is not installed.
 pub fn missing(tool: &str) -> Option<LeftOut> {
     let found = Command::new(tool)
         .arg("--version")
@@ -77,7 +78,7 @@ pub fn missing(tool: &str) -> Option<LeftOut> {
         .status();
     let reason = match found.err()? {
         e if e.kind() == io::ErrorKind::NotFound => format!("{tool} is not installed"),
-        // So it is, too, where a directory of PATH cannot be searched.
+        // One reason for another error: a directory of PATH cannot be searched.
         e => format!("{tool} cannot be started: {e}"),
     };
     Some(LeftOut {
@@ -86,7 +87,7 @@ pub fn missing(tool: &str) -> Option<LeftOut> {
     })
 }
 
-/// What `fio` is told to read a file of so many bytes from its first to its last.
+/// The arguments with which `fio` reads a file of this many bytes from the first to the last.
 pub fn words(bytes: u64, engine: &[&str]) -> Vec<String> {
     let mut words = vec![
         "--rw=read".to_owned(),
@@ -97,8 +98,8 @@ pub fn words(bytes: u64, engine: &[&str]) -> Vec<String> {
     words
 }
 
-/// Seconds that `fio`, with these words, takes to read so many `bytes` of `file`. It gives the kernel no
-/// advice, as nobody does here.
+/// Seconds that `fio`, with these arguments, takes to read `bytes` of `file`. It gives the kernel no advice,
+/// as brisk gives none here.
 pub fn fio(file: &Path, words: &[String], bytes: u64) -> Result<f64> {
     let mut name = std::ffi::OsString::from("--filename=");
     name.push(file);
@@ -125,10 +126,10 @@ pub fn fio(file: &Path, words: &[String], bytes: u64) -> Result<f64> {
     seconds_of(&output.stdout, bytes).with_context(|| format!("fio {}", words.join(" ")))
 }
 
-/// The time of what `fio` has printed. One read after another is known to the nanosecond, and several at
+/// The time that `fio` printed. For reads one after another it is exact to the nanosecond, for several at
 /// once to the millisecond.
 fn seconds_of(printed: &[u8], bytes: u64) -> Result<f64> {
-    // Warnings stand before it.
+    // Warnings may come before it.
     let start = printed.iter().position(|byte| *byte == b'{').unwrap_or(0);
     let all: serde_json::Value = serde_json::from_slice(&printed[start..])?;
     let job = &all["jobs"][0];
@@ -146,7 +147,7 @@ fn seconds_of(printed: &[u8], bytes: u64) -> Result<f64> {
     Ok(number(&read["runtime"])? / 1e3)
 }
 
-/// Pages of a file that are in memory.
+/// Counts the pages of a file that are in memory.
 pub fn count(path: &Path, bytes: u64, state: State) -> Result<Counted> {
     let output = Command::new("fincore")
         .args(["--raw", "--noheadings", "--output", "PAGES"])
@@ -162,7 +163,7 @@ pub fn count(path: &Path, bytes: u64, state: State) -> Result<Counted> {
     })?;
     let Residency::Pages { resident, .. } = residency(&File::open(path)?)? else {
         anyhow::bail!(
-            "the kernel does not tell what of {} is in memory",
+            "the kernel does not say which pages of {} are in memory",
             path.display()
         );
     };
@@ -175,7 +176,7 @@ pub fn count(path: &Path, bytes: u64, state: State) -> Result<Counted> {
 }
 
 impl Peers {
-    /// Both beside each other; empty if there is nothing.
+    /// Both tables; empty if there are no results.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if !self.compared.is_empty() {
@@ -196,12 +197,12 @@ impl Peers {
     }
 }
 
-/// What has to be known of [`Compared`].
-pub const NOTE: &str = "To the last byte, without the end of the process. fio reads 1 MiB at once into one \
-    buffer, with one thread, and out of a mapping as well; here a mapping is touched in place, and read \
-    has a thread for each processor.";
+/// What readers must know about [`Compared`].
+pub const NOTE: &str = "Time to the last byte, without the end of the process. fio reads 1 MiB at once into \
+    one buffer, with one thread, also from a mapping. brisk touches a mapping in place, and read uses a thread \
+    for each processor.";
 
-/// What stands above the columns of [`Compared::cells`].
+/// The heads of the columns of [`Compared::cells`].
 pub const HEAD: [&str; 5] = ["", "fio ms (from-to)", "ours", "ms", "ours/fio"];
 
 impl Compared {
@@ -231,7 +232,7 @@ impl Compared {
 }
 
 impl Counted {
-    /// What it says.
+    /// The result in words.
     pub fn words(&self) -> String {
         let state = match self.state {
             State::Cold => "made cold",

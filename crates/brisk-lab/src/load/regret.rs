@@ -1,7 +1,8 @@
-//! What is lost by taking the strategy of the built-in table, and not the fastest.
+//! What a program loses if it uses the strategy of the built-in table instead of the fastest one.
 //!
-//! One half of the runs says which strategy is the fastest, and the other half how fast it is. Of several
-//! that are equally fast, the one that looks fastest in its own half was lucky.
+//! One half of the runs says which strategy is the fastest, and the other half says how fast it is. If one
+//! half said both, the winner among equally fast strategies would look faster than it is, because it was
+//! lucky in that half.
 
 use brisk_io::Strategy;
 
@@ -9,12 +10,12 @@ use super::super::statistics::{Ratio, Spread};
 use super::case::{Giving, Way};
 use super::results::LoadResults;
 
-/// The time of the strategy that was picked over that of the fastest, by the second half of the runs.
+/// The time of the strategy in the table over that of the fastest, in the second half of the runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Regret {
-    /// The geometric mean of all cases.
+    /// The geometric mean over all cases.
     pub mean: Ratio,
-    /// The case in which most is lost.
+    /// The ratio of the worst case.
     pub worst: Ratio,
     pub worst_name: String,
     pub picked: Strategy,
@@ -22,17 +23,17 @@ pub struct Regret {
     pub cases: usize,
 }
 
-/// A case as two halves of runs have it.
+/// The two halves of the runs of a case.
 #[derive(Debug, Clone)]
 pub struct Halves {
     pub name: String,
-    /// Times of each strategy in the first half and in the second.
+    /// Times of each strategy, in the first half and in the second.
     pub times: Vec<(Strategy, Vec<f64>, Vec<f64>)>,
     pub picked: Strategy,
 }
 
 impl Halves {
-    /// The fastest of the first half.
+    /// The fastest strategy of the first half.
     fn fastest(&self) -> Option<Strategy> {
         let known = self.times.iter();
         let medians = known.filter_map(|(of, first, _)| Some((*of, Spread::of(first)?.median)));
@@ -46,7 +47,7 @@ impl Halves {
     }
 }
 
-/// The regret over all of these; none if there are no runs to compare.
+/// The regret over all of these. None if there are no runs to compare.
 pub fn of(cases: &[Halves], rng: &mut fastrand::Rng) -> Option<Regret> {
     let compared = cases.iter().filter_map(|case| {
         let fastest = case.fastest()?;
@@ -55,7 +56,7 @@ pub fn of(cases: &[Halves], rng: &mut fastrand::Rng) -> Option<Regret> {
         Some((case, fastest, picked, best))
     });
     let compared: Vec<_> = compared.collect();
-    // The same runs are the same, however they are drawn.
+    // A comparison of the same runs gives exactly 1.
     let pairs = compared.iter().map(|(case, fastest, picked, best)| {
         if *fastest == case.picked {
             const SAME: &[f64] = &[1.0];
@@ -80,14 +81,14 @@ pub fn of(cases: &[Halves], rng: &mut fastrand::Rng) -> Option<Regret> {
     })
 }
 
-/// The cases of an experiment, with what the table takes in each. Even repetitions are the first half.
+/// The cases of an experiment, with the table's strategy for each. Even repetitions are the first half.
 pub fn halves(results: &LoadResults) -> Vec<Halves> {
     let cases = results
         .cases
         .iter()
         .enumerate()
         .filter_map(|(number, case)| {
-            // How it is given back is not known when a strategy is picked.
+            // When a strategy is chosen, it is not known how the memory will be given back.
             if case.release != Giving::Unmap {
                 return None;
             }
@@ -145,7 +146,8 @@ mod tests {
         ];
         let rng = &mut fastrand::Rng::with_seed(1);
         let regret = of(&cases, rng).unwrap();
-        // In the first half a has taken the fastest: 1 and 2, whose geometric mean is the root of 2.
+        // In the first half, a took the fastest strategy. The ratios are 1 and 2, and their geometric mean is
+        // the root of 2.
         let (mean, worst) = (regret.mean.value, regret.worst.value);
         assert_eq!(format!("{mean:.4} {worst:.4}"), "1.4142 2.0000");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What came out: every run, and what they amount to.
+//! Results: every run, and the figures that follow from them.
 
 use std::path::PathBuf;
 
@@ -12,72 +12,72 @@ use super::pages::Grain;
 use super::peers::Peers;
 use super::worker::{Cost, Memory};
 
-/// Everything that is written to `load.json`.
+/// Everything in `load.json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct LoadResults {
     /// The version of this format.
     pub brisk_lab_load: u32,
     pub brisk: String,
-    /// RFC 3339.
+    /// The time of the start, as RFC 3339 writes it.
     pub started: String,
     pub machine: Machine,
     /// The disk that holds the files, if there is one.
     pub disk: Option<String>,
     /// Its read-ahead before anything was changed.
     pub read_ahead_kib: Option<u32>,
-    /// Those whose read-ahead was changed.
+    /// The devices whose read-ahead was changed.
     pub read_ahead: Vec<Device>,
-    /// What takes pages out of memory although there is room, which was stopped.
+    /// What takes pages out of memory although there is room. The lab stopped it.
     #[serde(default)]
     pub stopped: Vec<String>,
     pub settings: LoadSettings,
     pub cases: Vec<Case>,
-    /// Memory of one run of each row that is not timed.
+    /// The memory of one run of each row. These runs are not timed.
     pub counted: Vec<Counted>,
     pub runs: Vec<LoadRun>,
     pub left_out: Vec<LeftOut>,
-    /// Runs that are not counted: pages of a warm file left the memory each time.
+    /// How many runs do not count, because pages of the warm file left memory each time.
     pub lost: u32,
     pub peers: Peers,
 }
 
-/// What was asked for.
+/// The arguments.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LoadSettings {
     pub runs: u32,
     pub seed: u64,
     pub ways: Vec<Way>,
     pub grain: Grain,
-    /// None if files were made.
+    /// None if the lab made the files.
     pub file: Option<PathBuf>,
     /// Steps of the main thread's own work, which take about 10 ms.
     pub work: u64,
 }
 
-/// What the processes of a row have while all of them have loaded the file.
+/// The memory of the processes of a row, while all of them have the file loaded.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Counted {
     pub case: usize,
     pub way: Way,
-    /// The strategy that was taken, why, and those that were refused before.
+    /// The strategy that was used, why, and those that were refused before it.
     pub taken: Option<String>,
     pub reason: Option<String>,
     pub refused: Vec<String>,
-    /// Of each process.
+    /// For each process.
     pub memory: Vec<Memory>,
 }
 
-/// One single run. Seconds are those from the first process's start to when the last one got there.
+/// One single run. Seconds are from the start of the first process until the last one got there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LoadRun {
-    /// The number of the case.
+    /// The index of the case.
     pub case: usize,
     pub way: Way,
     /// From 0.
     pub repetition: u32,
-    /// Its place within the repetition, from 0.
+    /// Its position within the repetition, from 0.
     pub place: usize,
-    /// From 1; those before were repeated, as pages of a warm file left the memory.
+    /// From 1. Earlier attempts do not count, because pages of a warm file left memory.
     pub attempt: u32,
     pub taken: Option<String>,
     pub loaded_seconds: f64,
@@ -86,13 +86,13 @@ pub struct LoadRun {
     pub used_seconds: f64,
     pub released_seconds: f64,
     pub exit_seconds: f64,
-    /// Of all processes together, their end with it.
+    /// For all processes together, with their end.
     pub cost: Cost,
     /// Seconds to the end of each process.
     pub each: Vec<f64>,
 }
 
-/// What the runs of a case in one way amount to.
+/// The figures of a case in one way.
 #[derive(Debug)]
 pub struct LoadRow {
     pub way: Way,
@@ -100,22 +100,22 @@ pub struct LoadRow {
     pub exit: Spread,
     pub mean: f64,
     pub deviation: f64,
-    /// Medians of seconds.
+    /// Medians, in seconds.
     pub first: f64,
     pub last: f64,
-    /// From the last use to the end.
+    /// From the last use to the end of the process.
     pub end: f64,
-    /// Most kernels count by their tick, which gives all of a short time to one of the two.
+    /// Most kernels count processor time in ticks, so a short time may count fully as one of the two.
     pub user: Processor,
     pub system: Processor,
-    /// Medians of numbers.
+    /// Medians of counts.
     pub minor_faults: f64,
     pub major_faults: f64,
-    /// Of all processes together.
+    /// For all processes together.
     pub memory: Option<Memory>,
 }
 
-/// Times of the processor, in seconds.
+/// Processor times, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Processor {
     pub mean: f64,
@@ -125,8 +125,8 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// A process that had used more before its start was not measured any finer: less than nothing is
-    /// nothing.
+    /// None if there are no values. What a process used before its start was subtracted, and kernels count in
+    /// coarse steps, so a value may be negative: it counts as 0.
     fn of(seconds: &[f64]) -> Option<Self> {
         let seconds: Vec<_> = seconds.iter().map(|time| time.max(0.0)).collect();
         let (mean, deviation) = Spread::mean_and_deviation(&seconds)?;
@@ -141,8 +141,8 @@ impl Processor {
 }
 
 impl LoadResults {
-    /// Whether a case differs from the first, of which each dimension has its first value, in nothing but
-    /// how much is loaded, and from where.
+    /// Whether a case differs from the base only in how much is loaded, and from where. The base has the
+    /// first value of each dimension.
     pub fn is_base(&self, case: &Case) -> bool {
         self.cases.first().is_some_and(|first| {
             Case {
@@ -159,12 +159,12 @@ impl LoadResults {
         runs.filter(move |run| run.case == case && run.way == way)
     }
 
-    /// A value of each of those runs.
+    /// One value of each of those runs.
     pub fn values(&self, case: usize, way: Way, value: fn(&LoadRun) -> f64) -> Vec<f64> {
         self.runs_of(case, way).map(value).collect()
     }
 
-    /// What those runs amount to; none if there are none.
+    /// The figures of those runs. None if there are none.
     pub fn row(&self, case: usize, way: Way) -> Option<LoadRow> {
         let median =
             |value: fn(&LoadRun) -> f64| Some(Spread::of(&self.values(case, way, value))?.median);
@@ -190,13 +190,13 @@ impl LoadResults {
         })
     }
 
-    /// The rows of a case, in the order that was asked for.
+    /// The rows of a case, in the order of the arguments.
     pub fn rows(&self, case: usize) -> Vec<LoadRow> {
         let ways = self.settings.ways.iter();
         ways.filter_map(|&way| self.row(case, way)).collect()
     }
 
-    /// The strategies of a case that have runs, with the times of these.
+    /// The strategies of a case that have runs, with their times.
     pub fn strategies(&self, case: usize) -> Vec<(brisk_io::Strategy, Vec<f64>)> {
         let ways = self.settings.ways.iter().filter_map(|&way| match way {
             Way::As(strategy) => {

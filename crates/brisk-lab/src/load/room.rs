@@ -1,14 +1,14 @@
-//! How much memory there is, for this process and those that it starts.
+//! How much memory this process, and those that it starts, may use.
 
 use brisk_mount::MemoryLimit;
 
 use super::super::machine::field_of;
 use super::super::table::megabytes;
 
-/// Of a hundred bytes that are free, how many may be taken: others need some.
+/// Percent of the free memory that may be used. The rest is for others.
 const SHARE: u64 = 80;
 
-/// Memory that may be taken, and what bounds it.
+/// How much memory may be used, and what sets that limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
     pub bytes: u64,
@@ -16,8 +16,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// What the kernel says of the machine and of the control groups that this process is in; none if it
-    /// says nothing.
+    /// The limit from the kernel: of the machine, and of the control groups of this process. None if the
+    /// kernel says nothing.
     pub fn of_this_process() -> Option<Self> {
         let available = field_of("/proc/meminfo", "MemAvailable")
             .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())
@@ -31,11 +31,11 @@ impl Room {
         })
     }
 
-    /// Why so much may not be taken.
+    /// Why this much cannot be used.
     pub fn reason_against(&self, needed: u64) -> Option<String> {
         (self.bytes < needed).then(|| {
             format!(
-                "it takes {} MB of memory, and {} MB may be taken ({})",
+                "it needs {} MB of memory, and {} MB may be used ({})",
                 megabytes(needed),
                 megabytes(self.bytes),
                 self.bound
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(room.reason_against(20_000_000), None);
         assert_eq!(
             room.reason_against(22_500_000).unwrap(),
-            "it takes 22.5 MB of memory, and 20.0 MB may be taken (MemAvailable)"
+            "it needs 22.5 MB of memory, and 20.0 MB may be used (MemAvailable)"
         );
     }
 }

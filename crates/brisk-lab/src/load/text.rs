@@ -1,4 +1,4 @@
-//! Results as people read them.
+//! Results as text for people.
 
 use super::super::answers::{Answer, too_few};
 use super::super::reclaim;
@@ -9,7 +9,7 @@ use super::results::{LoadResults, LoadRow, Processor};
 use super::worker::Memory;
 use brisk::printable;
 
-/// What stands above the columns of a case.
+/// The heads of the columns of a case.
 pub const HEAD: [&str; 13] = [
     "",
     "exit ms (from-to)",
@@ -27,13 +27,13 @@ pub const HEAD: [&str; 13] = [
 ];
 
 /// What the columns mean.
-pub const LEGEND: &str = "Exit is from the start of loading until the parent has seen the process end; of \
-    several processes, the last one. First and last are when those pages were touched, and end is from \
-    the last use to the exit. Times of the processor (mean ± deviation, and range), faults and memory are \
-    those of all processes together; memory is counted in a run of its own: of pages that several processes \
-    share, it has each once, and resident and shared have them for each process. What is warm was read from its start to its \
-    end before. Where the fastest of several ways is compared, the same runs have said which that is, \
-    so that it looks a little faster than it is.";
+pub const LEGEND: &str = "Exit is the time from the start of loading until the parent has seen the last process \
+    end. First and last are the times at which the first and the last page were touched. End is the time from the \
+    last use to the exit. Processor times (mean ± deviation, and range), faults and memory are those of all \
+    processes together. Memory is counted in a run of its own: it counts a page that several processes share \
+    once, but resident and shared count it for each process. A warm file was read from its start to its end \
+    before. Where the fastest of several ways is compared, the same runs say which one is the fastest, so it \
+    looks a little faster than it is.";
 
 /// The cells of a row.
 pub fn cells(row: &LoadRow) -> [String; 13] {
@@ -90,8 +90,8 @@ pub fn conditions(results: &LoadResults) -> String {
         None => "files of random bytes".to_owned(),
     };
     let grain = match results.settings.grain {
-        Grain::Word => "eight bytes of each page that is touched",
-        Grain::Page => "all of each page that is touched",
+        Grain::Word => "eight bytes of each touched page",
+        Grain::Page => "all of each touched page",
     };
     let last = results.runs.iter().map(|run| run.repetition).max();
     let made = last.map_or(0, |last| last.saturating_add(1));
@@ -100,7 +100,7 @@ pub fn conditions(results: &LoadResults) -> String {
         asked => format!("{made} of {asked}"),
     };
     format!(
-        "{file} on {} ({disk}); {runs} runs of each in turns, every one in processes of its own, which read \
+        "{file} on {} ({disk}); {runs} runs of each, in turns. Every run has processes of its own, which read \
          {grain}.{}{}",
         results.machine.filesystem,
         too_few(made as usize),
@@ -108,19 +108,19 @@ pub fn conditions(results: &LoadResults) -> String {
     )
 }
 
-/// What a reader has to know beside the figures.
+/// What a reader must know besides the figures.
 pub fn remarks(results: &LoadResults) -> Vec<String> {
     let mut remarks = Vec::new();
     if results.lost > 0 {
         remarks.push(format!(
-            "{} runs are not counted, as pages of the warm file left the memory each time.",
+            "{} runs do not count, because pages of the warm file left memory each time.",
             results.lost
         ));
     }
     remarks
 }
 
-/// A table of each case, the answers, and what is left out.
+/// A table for each case, the answers, and what is left out.
 pub fn of(results: &LoadResults) -> String {
     let mut text = printable(&conditions(results)).into_owned() + "\n" + LEGEND + "\n";
     for (number, case) in results.cases.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! A process that loads a file in one way, uses it, gives it back, and ends.
 //!
-//! It says on standard output that it is ready, waits until somebody lets it start, and says what it saw
-//! when it is done. All of a crew wait at one pipe, which is their standard input.
+//! It says on standard output when it is ready, waits for the start, and at the end prints what it has
+//! measured. All processes of a run wait at one pipe, which is their standard input.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -19,49 +19,50 @@ use serde::{Deserialize, Serialize};
 use super::case::{Case, Shape, Way, Who};
 use super::pages::{self, Grain};
 
-/// What another thread maps and unmaps beside those that fault.
+/// How much another thread maps and unmaps while the others fault.
 const MAPPED_BESIDE: u64 = 64 << 10;
 
-/// What a process is to do.
+/// The job of a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     pub file: PathBuf,
     pub case: Case,
     pub way: Way,
     pub grain: Grain,
-    /// Decides which pages are touched at random.
+    /// Seed for the pages that are touched at random.
     pub seed: u64,
-    /// Steps of the main thread's own work, while others touch.
+    /// Steps of the main thread's own work, while others touch pages.
     pub work: u64,
-    /// It waits before it gives the memory back, and not before it starts, and counts the memory.
+    /// Whether to count the memory. The process then starts without waiting, and waits before it gives the
+    /// memory back.
     pub counts_memory: bool,
 }
 
-/// What a process saw. Times are nanoseconds of the monotonic clock.
+/// What a process has measured. Times are nanoseconds of the monotonic clock.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Seen {
     pub start: u64,
-    /// The file is loaded.
+    /// When the file was loaded.
     pub loaded: u64,
-    /// The first page was touched.
+    /// When the first page was touched.
     pub first: u64,
-    /// The last page was touched.
+    /// When the last page was touched.
     pub last: u64,
-    /// The main thread's own work is done as well.
+    /// When the main thread's own work was done too.
     pub used: u64,
-    /// The memory is given back, if it is before the end.
+    /// When the memory was given back, if that is before the end.
     pub released: u64,
     pub sum: u64,
-    /// The strategy that was taken, why, and those that were refused before.
+    /// The strategy that was used, why, and those that were refused before it.
     pub taken: Option<String>,
     pub reason: Option<String>,
     pub refused: Vec<String>,
-    /// Before the start.
+    /// What it had cost before the start.
     pub before: Cost,
     pub memory: Option<Memory>,
 }
 
-/// What the processor and the kernel did for a process.
+/// What a process costs in time of the processor and in page faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     pub user_seconds: f64,
@@ -83,7 +84,7 @@ impl Cost {
         })
     }
 
-    /// What was added to `before`.
+    /// What was added since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             user_seconds: self.user_seconds - before.user_seconds,
@@ -94,18 +95,18 @@ impl Cost {
     }
 }
 
-/// KiB of memory while the file is loaded, of `/proc/self/smaps_rollup`.
+/// Memory in KiB while the file is loaded, from `/proc/self/smaps_rollup`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     pub resident_kib: u64,
-    /// Its share: what several processes have is divided among them.
+    /// Its share: a page of several processes is divided among them.
     pub proportional_kib: u64,
     pub shared_kib: u64,
     pub private_kib: u64,
 }
 
 impl Memory {
-    /// That of several processes together: resident and shared pages count for each of them.
+    /// The memory of several processes together. Resident and shared pages count for each of them.
     pub fn sum(all: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
         Self {
@@ -133,16 +134,16 @@ impl Memory {
     }
 }
 
-/// What a process says at its end.
+/// The answer of a process at its end.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Said {
     Seen(Box<Seen>),
-    /// The way is refused here, and why.
+    /// The way is refused here, for this reason.
     Refused(String),
 }
 
-/// Nanoseconds of the monotonic clock, which all processes have in common.
+/// Nanoseconds of the monotonic clock, which is the same in all processes.
 pub fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     // Neither is negative.
@@ -150,7 +151,7 @@ pub fn now() -> u64 {
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
-/// A program's own work: so many steps, each of which needs the one before.
+/// A program's own work: this many steps, and each needs the result of the one before.
 pub fn work(steps: u64) -> u64 {
     let mut value = 1_u64;
     for _ in 0..steps {
@@ -163,17 +164,17 @@ pub fn work(steps: u64) -> u64 {
     value
 }
 
-/// What `brisk-lab load-worker` does.
+/// Runs `brisk-lab load-worker`.
 pub fn run(job: &str) -> Result<()> {
-    let job: Job = serde_json::from_str(job).context("this is no job of brisk lab load")?;
+    let job: Job = serde_json::from_str(job).context("this is not a job of brisk lab load")?;
     let file =
         File::open(&job.file).with_context(|| format!("cannot open {}", job.file.display()))?;
-    // A file that is cut meanwhile is an error, as `Loaded::check` says.
+    // If the file is truncated meanwhile, that is an error: see `Loaded::check`.
     guard_mappings()?;
     let found = file.metadata()?.len();
     ensure!(
         found == job.case.bytes,
-        "{} has {found} bytes, and had {}",
+        "{} has {found} bytes, but had {}",
         job.file.display(),
         job.case.bytes
     );
@@ -184,7 +185,7 @@ pub fn run(job: &str) -> Result<()> {
     let mut out = io::stdout();
     out.write_all(b"ready\n")?;
     out.flush()?;
-    // What is not timed need not start with others.
+    // A run that is not timed need not start together with others.
     if !job.counts_memory {
         wait()?;
     }
@@ -216,7 +217,7 @@ fn say(said: &Said) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Until nobody is left who could write to the pipe.
+/// Waits until the pipe has no writer left.
 fn wait() -> Result<()> {
     io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     Ok(())
@@ -283,7 +284,7 @@ fn measure(job: &Job, file: &File, pages: &[u64]) -> Result<Measured> {
     })
 }
 
-/// What touching came to.
+/// The result of touching pages.
 #[derive(Debug, Clone, Copy)]
 struct Touched {
     sum: u64,
@@ -292,7 +293,7 @@ struct Touched {
 }
 
 impl Touched {
-    /// With what another thread has touched.
+    /// Adds what another thread has touched.
     fn and(self, other: Self) -> Self {
         Self {
             sum: self.sum.wrapping_add(other.sum),
@@ -302,14 +303,14 @@ impl Touched {
     }
 }
 
-/// The touching of pages, by whom the case says.
+/// Touches pages, in the threads that the case names.
 struct Touches<'a> {
     job: &'a Job,
     pages: &'a [u64],
 }
 
 impl Touches<'_> {
-    /// All of them, and when the main thread has nothing more to do.
+    /// Touches all of them. The time is when the main thread has nothing more to do.
     fn all(&self, loaded: &mut Loaded) -> Result<(Touched, u64)> {
         let case = &self.job.case;
         if case.form == Shape::Patched {
@@ -355,7 +356,7 @@ impl Touches<'_> {
         })
     }
 
-    /// Reads pages, or copies them.
+    /// Reads or copies pages.
     fn touch(&self, bytes: &[u8], pages: &[u64]) -> Touched {
         let grain = self.job.grain;
         let mut room = vec![0; brisk_io::page_size()];
@@ -387,7 +388,7 @@ fn patch(bytes: &mut [u8], pages: &[u64], grain: Grain) -> Touched {
     timed(pages, &mut patch)
 }
 
-/// Touches all of `pages`, and says when the first was.
+/// Touches all of `pages`, and records when the first was touched.
 fn timed(pages: &[u64], touch: &mut dyn FnMut(&u64) -> u64) -> Touched {
     let sum_of = |touch: &mut dyn FnMut(&u64) -> u64, pages: &[u64]| {
         pages
@@ -405,14 +406,14 @@ fn timed(pages: &[u64], touch: &mut dyn FnMut(&u64) -> u64) -> Touched {
     }
 }
 
-/// The same file, to be mapped.
+/// The same file, as one that can be mapped.
 fn immutable(file: &File) -> io::Result<ImmutableFile> {
     let file = file.try_clone()?;
     // SAFETY: the lab has made the file in a directory of its own, and writes to it no more when it starts workers.
     Ok(unsafe { ImmutableFile::new(file) })
 }
 
-/// Says that it is over, also if whoever has it fails: else nobody would end the other thread.
+/// Sets the flag when it is dropped, also after a failure. Otherwise nobody would end the other thread.
 struct EndOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for EndOnDrop<'_> {
@@ -421,7 +422,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// What another thread of a program does meanwhile.
+/// What another thread of the program does meanwhile.
 fn map_and_unmap(over: &AtomicBool) -> Result<()> {
     let file = File::open("/proc/self/exe")?;
     while !over.load(Ordering::Relaxed) {

@@ -1,10 +1,10 @@
 /*!
 What thousands of small reads of one file cost: `brisk lab reads`.
 
-A [`ReadsLab`] has processes of its own read a file in each way ([`Reader`]), interleaved in random order,
-with no page of it in memory before, or all. Each process sums what it has read; a wrong sum ends the
-experiment. What a read allocates and which system calls it makes is counted in runs that are not timed,
-as counting costs more than a read does.
+A [`ReadsLab`] starts processes that read a file, each in one way ([`Reader`]), in random order. Before a run, no
+page of the file is in memory, or every page is. Each process sums what it has read, and a wrong sum ends the
+experiment. Allocations and system calls are counted in runs that are not timed, because counting costs more than
+a read does.
 */
 
 mod reader;
@@ -38,36 +38,37 @@ use brisk::write_whole;
 use reader::{Places, Reader};
 use results::{Counted, Peer, ReadRun, ReadsSettings, Setting, What};
 
-/// Reads of a run whose system calls are counted: a traced one takes a hundred times as long.
+/// How many reads a run makes whose system calls are counted. A traced read takes a hundred times as long.
 const TRACED: usize = 500;
 
-/// Of a hundred pages, how many are not in memory in the mixed case.
+/// Percent of the pages that are not in memory in the mixed case.
 const MISSING: usize = 5;
 
-/// What is to be measured, and how.
+/// What to measure, and how.
 #[derive(Debug)]
 pub struct ReadsLab {
     pub reads: usize,
-    /// Bytes of each.
+    /// Bytes of each read.
     pub size: usize,
     /// Length of the file whose pages are read at random.
     pub large: u64,
-    /// Reads under way at once, where several are.
+    /// How many reads are in progress at once, in cases with several.
     pub depth: usize,
     pub runs: u32,
-    /// Where results go.
+    /// The directory for results.
     pub out: PathBuf,
-    /// Where files are made.
+    /// The directory for test files.
     pub dir: PathBuf,
     pub seed: u64,
-    /// Says nothing about how far it is.
+    /// Shows no progress.
     pub quiet: bool,
 }
 
-/// Rounds of reads of which thousands take microseconds, with the first, which is not counted.
+/// How often reads are repeated that take only microseconds for thousands of them. The first round does not
+/// count.
 const SHORT_ROUNDS: u64 = 21;
 
-/// What a process is to do.
+/// The job of a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Job {
     file: PathBuf,
@@ -76,11 +77,11 @@ struct Job {
     size: usize,
     depth: usize,
     seed: u64,
-    /// The sum that it has to find.
+    /// The sum that the process must find.
     sum: u64,
 }
 
-/// What a process says.
+/// The result of a process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Seen {
     nanoseconds: f64,
@@ -88,7 +89,7 @@ struct Seen {
 }
 
 impl Job {
-    /// Where is read. A file that is read at random by pages is read once in each.
+    /// The positions to read. If pages of a file are read at random, each page is read once.
     fn offsets(&self, len: u64) -> Vec<u64> {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let unit = match self.setting.what {
@@ -104,9 +105,9 @@ impl Job {
     }
 }
 
-/// What `brisk-lab reads-worker` does.
+/// Runs `brisk-lab reads-worker`.
 pub fn work(job: &str) -> Result<()> {
-    let job: Job = serde_json::from_str(job).context("this is no job of brisk lab reads")?;
+    let job: Job = serde_json::from_str(job).context("this is not a job of brisk lab reads")?;
     let offsets = job.offsets(fs::metadata(&job.file)?.len());
     let setting = job.setting;
     let places = Places {
@@ -141,12 +142,12 @@ pub fn work(job: &str) -> Result<()> {
     for done in done {
         ensure!(
             done.sum == job.sum,
-            "{}: the sum of what was read is {:#x}, and that of the file is {:#x}",
+            "{}: the sum of the read bytes is {:#x}, but the file has {:#x}",
             job.setting.reader,
             done.sum,
             job.sum
         );
-        // What is cold is read as it is mapped, too.
+        // The set-up of a cold file, such as mapping it, reads from the disk too.
         let time = match job.setting.state {
             State::Cold => done.set_up + done.reads,
             State::Warm => done.reads,
@@ -160,10 +161,10 @@ pub fn work(job: &str) -> Result<()> {
     Ok(())
 }
 
-/// What `brisk-reads` does: prints how often a read of a job allocates, by the difference to the same
-/// job without reads.
+/// Runs `brisk-reads`: prints how many allocations a read of a job makes. It subtracts those of the same job
+/// without reads.
 pub fn count_allocations(job: &str, allocations: fn() -> usize) -> Result<()> {
-    let job: Job = serde_json::from_str(job).context("this is no job of brisk lab reads")?;
+    let job: Job = serde_json::from_str(job).context("this is not a job of brisk lab reads")?;
     let offsets = job.offsets(fs::metadata(&job.file)?.len());
     let count = |offsets: &[u64]| -> Result<usize> {
         let before = allocations();
@@ -175,7 +176,7 @@ pub fn count_allocations(job: &str, allocations: fn() -> usize) -> Result<()> {
         reader::run(job.setting.reader, &job.file, places, job.depth)?;
         Ok(allocations() - before)
     };
-    // The first has the standard library make what it makes once.
+    // In the first run, the standard library allocates what it needs once.
     count(&offsets)?;
     let (without, with) = (count(&[])?, count(&offsets)?);
     let each = with.saturating_sub(without) as f64 / job.reads.max(1) as f64;
@@ -184,7 +185,7 @@ pub fn count_allocations(job: &str, allocations: fn() -> usize) -> Result<()> {
 }
 
 impl ReadsLab {
-    /// Measures.
+    /// Measures everything.
     pub fn run(&self) -> Result<ReadsResults> {
         let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
         fs::create_dir(runtime(ground.path()))?;
@@ -212,7 +213,7 @@ impl ReadsLab {
         }
         let no_uring = try_io_uring().err().map(|e| LeftOut {
             what: "io_uring".to_owned(),
-            reason: format!("{e}; threads read in its place"),
+            reason: format!("{e}; threads read instead"),
         });
         let mut results = ReadsResults {
             brisk_lab_reads: 1,
@@ -350,7 +351,7 @@ impl ReadsLab {
         rows.iter().map(job).collect()
     }
 
-    /// What reads allocate and which calls they make, of the plainest setting.
+    /// Counts how many allocations and system calls the reads of the simplest setting make.
     fn count(&self, jobs: &[Job], results: &mut ReadsResults) -> Result<()> {
         let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
         let counter = lab.with_file_name("brisk-reads");
@@ -409,8 +410,8 @@ impl ReadsLab {
             ),
         ];
         let jobs = all.into_iter().map(|(engine, file, state, reads)| {
-            // Of a page that is read from a disk, it does not matter how much is copied, but no page may be
-            // read twice.
+            // A read of the disk always reads a whole page, so it does not matter how much is copied. But no
+            // page may be read twice.
             let unit = match state {
                 State::Cold => page_size(),
                 State::Warm => self.size,
@@ -430,18 +431,18 @@ impl ReadsLab {
     }
 }
 
-/// Reads of `fio`, as those of a row.
+/// Reads of `fio` that are like those of a row.
 struct PeerJob {
-    /// Its words for what is read how.
+    /// Its arguments that say how to read.
     engine: String,
     file: PathBuf,
     len: u64,
     state: State,
     deep: bool,
     reads: u64,
-    /// Bytes of one.
+    /// Bytes of one read.
     unit: u64,
-    /// What `fio` could not do once, it cannot do.
+    /// Whether `fio` has failed once. It is not tried again.
     fails: bool,
 }
 
@@ -469,8 +470,8 @@ impl PeerJob {
         ]);
         words.push(match self.state {
             State::Warm => "--norandommap=1".to_owned(),
-            // By itself it takes the next block where it has been at a random one before. The kernel takes such
-            // reads for one after the other, and reads ahead: a twelfth fewer reads of the disk.
+            // By default, fio reads the next block if it has read a random one before. The kernel sees
+            // consecutive reads and reads ahead, which makes a twelfth fewer reads of the disk.
             State::Cold => "--random_generator=lfsr".to_owned(),
         });
         let seconds = peers::fio(&self.file, &words, reads.saturating_mul(unit))?;
@@ -478,7 +479,7 @@ impl PeerJob {
     }
 }
 
-/// Runs a job in a process of its own; none if pages of a warm file left the memory each time.
+/// Runs a job in a process of its own. None if pages of a warm file left memory each time.
 fn time(job: &Job) -> Result<Option<Seen>> {
     let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
     for _ in 0..ATTEMPTS {
@@ -513,12 +514,13 @@ fn worker(command: &mut Command, job: &Job) -> Result<Seen> {
         output.status,
         said.trim()
     );
-    serde_json::from_slice(&output.stdout).context("a process that reads said something else")
+    serde_json::from_slice(&output.stdout)
+        .context("a process that reads gave an answer of another form")
 }
 
-/// Has all pages in memory that are read, but for [`MISSING`] of a hundred. They are read one by one:
-/// pages that were read together may only be dropped together. Whether that is so: within a hundredth of what
-/// is read, as pages come and go by themselves.
+/// Brings all pages into memory that are read, except [`MISSING`] of a hundred. It reads them one by one,
+/// because the kernel may drop pages only together if they were read together. Returns whether that worked:
+/// within a hundredth of the reads, because pages also come and go by themselves.
 fn mix(job: &Job) -> Result<bool> {
     prepare(&job.file, State::Cold)?;
     let file = File::open(&job.file)?;
@@ -532,7 +534,7 @@ fn mix(job: &Job) -> Result<bool> {
     }
     let Residency::Pages { resident, .. } = residency(&file)? else {
         bail!(
-            "the kernel does not tell what of {} is in memory",
+            "the kernel does not say which pages of {} are in memory",
             job.file.display()
         );
     };
@@ -540,7 +542,7 @@ fn mix(job: &Job) -> Result<bool> {
     Ok(resident.abs_diff(read) <= offsets.len() as u64 / 100)
 }
 
-/// The one number that a counter prints.
+/// The single number that a counter prints.
 fn counted(mut counter: Command, job: &Job) -> Result<f64> {
     let output = counter
         .arg(serde_json::to_string(job)?)
@@ -549,15 +551,17 @@ fn counted(mut counter: Command, job: &Job) -> Result<f64> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "brisk-reads: {}", said.trim());
     let text = String::from_utf8_lossy(&output.stdout);
-    text.trim().parse().context("brisk-reads prints a number")
+    text.trim()
+        .parse()
+        .context("brisk-reads did not print a number")
 }
 
-/// System calls of one read, by the difference to a process that makes none; none if `strace` cannot
-/// trace here.
+/// How many system calls one read makes. It subtracts those of a process without reads. None if `strace`
+/// cannot trace here.
 fn traced(tools: &Path, job: &Job) -> Option<f64> {
     let calls = |reads: usize| -> Option<f64> {
         let list = tempfile::NamedTempFile::new().ok()?;
-        // The sum is that of all reads.
+        // The sum of the reads of this shorter job.
         let file = File::open(&job.file).ok()?;
         let mut job = Job {
             reads,
@@ -575,12 +579,12 @@ fn traced(tools: &Path, job: &Job) -> Option<f64> {
         total_of(&fs::read_to_string(list.path()).ok()?)
     };
     let reads = job.reads.min(TRACED);
-    // What is warm is read twice.
+    // A warm job reads everything twice.
     Some((calls(reads)? - calls(0)?).max(0.0) / (2 * reads) as f64)
 }
 
-/// The sum of the calls in what `strace -c` has written: between two lines of dashes, the fourth number of
-/// each line. Not all versions write the same into the line of the total.
+/// The sum of the calls in the output of `strace -c`: the fourth number of each line between two lines of
+/// dashes. The line of the total differs between versions, so it is not used.
 fn total_of(table: &str) -> Option<f64> {
     let is_rule = |line: &&str| line.starts_with("---");
     let mut lines = table.lines();
@@ -593,7 +597,7 @@ fn total_of(table: &str) -> Option<f64> {
 }
 
 impl ReadsResults {
-    /// Has `fio` do its job with this number once.
+    /// Lets `fio` run the job with this number once.
     fn add_peer(&mut self, number: usize, job: &mut PeerJob) {
         if job.fails {
             return;

@@ -22,7 +22,7 @@ use tokio::task::{LocalSet, spawn_blocking};
 
 use super::super::load::pages::{Grain, sum};
 
-/// Who reads. People see [`Reader::name`].
+/// A way to read. People see [`Reader::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reader {
@@ -44,24 +44,24 @@ pub enum Reader {
     Queued,
     QueuedHere,
     Threads,
-    /// One of earlier versions. Results of those have rows of it, which are not shown.
+    /// A way that only earlier versions had. Their results have rows of it, which are not shown.
     #[serde(other)]
     Gone,
 }
 
 impl Reader {
-    /// Those that read one after the other, what they are called, and what they do.
+    /// The ways that read one piece after another: the name of each, and what it does.
     pub const IN_TURN: [(Self, &str, &str); 15] = [
         (
             Self::Memcpy,
             "memcpy",
-            "copied out of memory of the program's own",
+            "copied from the program's own memory",
         ),
         (Self::Slice, "slice", "borrowed from a mapping, and summed"),
         (
             Self::MappingReadAt,
             "mapping",
-            "copied out of a mapping (read_at)",
+            "copied from a mapping (read_at)",
         ),
         (
             Self::SeekRead,
@@ -76,17 +76,17 @@ impl Reader {
         (
             Self::PreadBuffer,
             "pread-buffer",
-            "the same, a buffer made for each read",
+            "the same, with a new buffer for each read",
         ),
         (
             Self::PreadCopy,
             "pread-copy",
-            "the same, copied out of the buffer once more",
+            "the same, copied once more from the buffer",
         ),
         (
             Self::AsyncMemcpy,
             "async-memcpy",
-            "memcpy that is awaited: what an asynchronous read takes at least",
+            "memcpy that is awaited: the least that an asynchronous read can take",
         ),
         (
             Self::AsyncMapping,
@@ -96,28 +96,28 @@ impl Reader {
         (
             Self::AsyncFile,
             "async-file",
-            "AsyncFile, at once where it is in memory",
+            "AsyncFile, which answers at once if the data is in memory",
         ),
         (
             Self::InThread,
             "in-thread",
-            "read_at in a thread of tokio's, which a future waits for (spawn_blocking)",
+            "read_at in a thread of tokio, which a future waits for (spawn_blocking)",
         ),
         (
             Self::Pattern,
             "pattern",
-            "a buffer for each read, a thread, progress, and a copy: all that an application did",
+            "a buffer for each read, a thread, a report of progress, and a copy: all that an application did",
         ),
         (
             Self::SyncFace,
             "sync-face",
-            "AsyncFile through its synchronous face",
+            "AsyncFile, with its synchronous calls",
         ),
         (Self::Tokio, "tokio", "seek and read of tokio::fs"),
         (
             Self::Whole,
             "whole",
-            "all read at once, then copied out of memory",
+            "the whole file read at once, then copied from memory",
         ),
     ];
 
@@ -134,13 +134,14 @@ impl Reader {
         }
     }
 
-    /// Whether it reads the file as it reads: all others have it in memory of their own.
+    /// Whether it reads the file while the clock runs. The others have the contents in their own memory
+    /// before.
     pub fn is_of_file(self) -> bool {
         !matches!(self, Self::Memcpy | Self::AsyncMemcpy)
     }
 
-    /// Whether it reads without a call to the system: thousands of reads then take so little that one
-    /// interrupt is much of it.
+    /// Whether it reads without a system call. Thousands of such reads take so little time that a single
+    /// interrupt makes a difference.
     pub fn is_short(self) -> bool {
         use Reader::*;
         matches!(
@@ -149,7 +150,8 @@ impl Reader {
         )
     }
 
-    /// What of the bytes is summed: what is not copied is all looked at.
+    /// Which bytes are summed. A way that borrows bytes must look at all of them, because it does not copy
+    /// them.
     pub fn grain(self) -> Grain {
         match self {
             Self::Slice => Grain::Page,
@@ -164,35 +166,35 @@ impl fmt::Display for Reader {
     }
 }
 
-/// Where is read, and how much.
+/// What to read: positions and length.
 #[derive(Debug, Clone, Copy)]
 pub struct Places<'a> {
     pub offsets: &'a [u64],
     pub size: usize,
-    /// How often all are read, from 1; of several times the median counts, without the first.
+    /// How often to read everything, at least once. With several rounds the median counts, without the first.
     pub rounds: u64,
 }
 
-/// What reading came to.
+/// The result of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     pub sum: u64,
-    /// What was there before the first read: opened, mapped and populated.
+    /// The time before the first read, for opening, mapping and populating.
     pub set_up: Duration,
     pub reads: Duration,
     /// Reads that another thread or `io_uring` did.
     pub waited: u64,
 }
 
-/// Sums what was read, and times it.
+/// Sums the bytes that were read, and times the reads.
 struct Tally {
     start: Instant,
     sum: u64,
     grain: Grain,
     number: u64,
-    /// What each round that is over took.
+    /// The times of the finished rounds.
     rounds: Vec<Duration>,
-    /// The sum of the first of them.
+    /// The sum of the first round.
     first: Option<u64>,
 }
 
@@ -219,13 +221,13 @@ impl Tally {
     ///
     /// # Errors
     ///
-    /// If the one before read something else than the first.
+    /// If the previous round read something else than the first.
     fn again(&mut self) -> io::Result<()> {
         if self.number > 0 {
             self.rounds.push(self.start.elapsed());
             if *self.first.get_or_insert(self.sum) != self.sum {
                 return Err(io::Error::other(
-                    "one round read something else than the first",
+                    "a round read something else than the first",
                 ));
             }
         }
@@ -234,15 +236,16 @@ impl Tally {
             first: self.first,
             ..Self::new(self.grain)
         };
-        // Loops of futures keep it in memory; of the others some do and some do not, from build to build, and then
-        // take a quarter less. What is compared is reads.
+        // Loops of futures keep the tally in memory. Other loops do so in some builds and not in others, and
+        // take a quarter less time if they do not. This makes all of them keep it there, so that only the
+        // reads are compared.
         black_box(&mut *self);
         Ok(())
     }
 
     fn done(mut self, set_up: Duration, waited: u64) -> Done {
         self.rounds.push(self.start.elapsed());
-        // What is in memory may have been put there by another processor.
+        // In the first round, the data may be in the cache of another processor.
         let first = usize::from(self.rounds.len() > 1);
         let counted = &mut self.rounds[first..];
         counted.sort_unstable();
@@ -255,7 +258,7 @@ impl Tally {
     }
 }
 
-/// What reads have to find in the file.
+/// The sum that reads must find in the file.
 pub fn expected(
     file: &(impl ReadAt + ?Sized),
     places: Places<'_>,
@@ -274,8 +277,8 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().build()
 }
 
-/// Reads all places of the file at `path`, one after the other; [`Reader::Queued`],
-/// [`Reader::QueuedHere`] and [`Reader::Threads`] have `depth` reads under way.
+/// Reads all positions of the file at `path`, one after the other. [`Reader::Queued`], [`Reader::QueuedHere`]
+/// and [`Reader::Threads`] keep `depth` reads in progress.
 pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io::Result<Done> {
     let begun = Instant::now();
     let file = File::open(path)?;
@@ -385,8 +388,8 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
     }
 }
 
-/// Memory that is read to, or from, at the start of a page: where bytes are in a line of the processor's cache decides
-/// how fast they are copied, and allocators differ in that.
+/// Memory that starts at a page. How fast bytes are copied depends on their position in a cache line of the
+/// processor, and allocators place them differently.
 fn aligned(len: usize) -> AlignedBuf {
     AlignedBuf::zeroed(len, page_size())
 }
@@ -405,14 +408,14 @@ fn mapped(file: &File) -> io::Result<Mapping> {
 }
 
 fn borrowed(file: &File) -> io::Result<ImmutableMapping> {
-    // SAFETY: the lab has made the file in a directory of its own, and writes to it no more when it reads.
+    // SAFETY: the lab has made the file in a directory of its own, and does not write to it while it reads.
     let file = unsafe { ImmutableFile::new(file.try_clone()?) };
     let mapping = ImmutableMapping::new(&file)?;
     mapping.populate()?;
     Ok(mapping)
 }
 
-/// A read that gave less than was asked for.
+/// An error if a read returned less than requested.
 fn full(read: usize, buf: &[u8]) -> io::Result<()> {
     match read == buf.len() {
         true => Ok(()),
@@ -438,7 +441,7 @@ fn each(
     Ok(tally.done(set_up, 0))
 }
 
-/// Something that is read asynchronously.
+/// A source of asynchronous reads.
 trait AsyncRead {
     fn read_at<'a>(
         &'a self,
@@ -446,7 +449,7 @@ trait AsyncRead {
         buf: &'a mut [u8],
     ) -> impl Future<Output = io::Result<usize>>;
 
-    /// As [`AsyncCounts::waited`](brisk_io::AsyncCounts::waited).
+    /// See [`AsyncCounts::waited`](brisk_io::AsyncCounts::waited).
     fn waited(&self) -> u64;
 }
 
@@ -465,7 +468,7 @@ impl AsyncRead for AsyncFile {
     }
 }
 
-/// Memory of the program's own.
+/// Memory of the program itself.
 struct Copied(AlignedBuf);
 
 impl AsyncRead for Copied {
@@ -485,7 +488,8 @@ fn asynchronous(
     begun: Instant,
     file: impl AsyncRead,
 ) -> io::Result<Done> {
-    // With the loop in a function of its own, which has the file, a read of a mapping takes a tenth longer.
+    // The loop is inline on purpose. In a function that owns the file, a read of a mapping takes a tenth
+    // longer.
     runtime()?.block_on(async {
         let mut buf = aligned(places.size);
         let (set_up, mut tally) = (begun.elapsed(), Tally::new(reader.grain()));
@@ -500,7 +504,7 @@ fn asynchronous(
     })
 }
 
-/// Reads up to the length of `buf`, in another thread, and gives back `buf`.
+/// Fills `buf` in another thread, and returns it.
 async fn read_in_thread<B>(file: &Arc<File>, offset: u64, mut buf: B) -> io::Result<B>
 where
     B: DerefMut<Target = [u8]> + Send + 'static,
@@ -530,7 +534,7 @@ fn in_thread(places: Places<'_>, begun: Instant, file: File) -> io::Result<Done>
     })
 }
 
-/// What made an application slow: for each read a buffer, a thread, progress that is told, and a copy.
+/// What made an application slow: for each read a buffer, a thread, a report of progress, and a copy.
 fn pattern(places: Places<'_>, begun: Instant, file: File) -> io::Result<Done> {
     let file = Arc::new(file);
     let told = Arc::new(AtomicUsize::new(0));
@@ -555,7 +559,9 @@ fn pattern(places: Places<'_>, begun: Instant, file: File) -> io::Result<Done> {
     let all = places.offsets.len() * places.size * usize::try_from(places.rounds).unwrap_or(1);
     match told.load(Ordering::Relaxed) == all {
         true => Ok(done),
-        false => Err(io::Error::other("other progress was told than was made")),
+        false => Err(io::Error::other(
+            "the reported progress differs from what was read",
+        )),
     }
 }
 
@@ -576,8 +582,8 @@ fn tokio_fs(path: &Path, places: Places<'_>, begun: Instant) -> io::Result<Done>
     })
 }
 
-/// Gives the next place, and its number, to each of several that read at once: as many reads are under way up to the
-/// end, as by who takes turns.
+/// Hands out the next position, with its number, to each of several readers. So the number of reads in
+/// progress stays the same until the end. If readers took fixed turns, it would not.
 struct Next(AtomicUsize);
 
 impl Next {
@@ -588,7 +594,7 @@ impl Next {
     }
 }
 
-/// Reads by tasks of tokio's, whoever runs them.
+/// Reads with tasks of tokio, on any executor.
 async fn queued(
     file: AsyncFile,
     places: Places<'_>,
@@ -653,7 +659,7 @@ mod tests {
     fn the_median_of_the_rounds_after_the_first_counts() {
         let second = Duration::from_secs(1);
         for (ended, counted) in [
-            // Each ends with one that takes next to nothing.
+            // Each row of the table ends with a reader that takes next to nothing.
             (vec![], 0..1),
             (vec![9], 0..1),
             (vec![9, 1, 7], 1..2),

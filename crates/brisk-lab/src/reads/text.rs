@@ -1,4 +1,4 @@
-//! Results as people read them, and as a part of a page with pictures.
+//! Results as text for people, and as a part of a page with pictures.
 
 use super::super::answers::{Answer, Verdict, too_few};
 use super::super::load::State;
@@ -11,29 +11,29 @@ use super::results::{ReadsResults, ReadsSettings, Setting, What};
 use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
 
-/// What stands above the columns of a table.
+/// The heads of the columns of a table.
 const HEAD: [&str; 5] = ["", "ns (from-to)", "/memcpy", "/pread", "/tokio"];
 
-/// What stands above what was counted.
+/// The heads of the columns of the counts.
 const COUNTED: [&str; 4] = ["", "allocations", "system calls", "what it does"];
 
-/// What has to be known of the figures.
+/// What readers must know about the figures.
 fn legend(settings: &ReadsSettings) -> String {
     let rounds = match settings.short_rounds {
         0..=2 => String::new(),
         rounds => format!(
-            ", or, where nothing calls the system, the median of the {} after the first",
+            ", or the median of the {} rounds after the first if a read makes no system call",
             rounds - 1
         ),
     };
     format!(
-        "Nanoseconds of one read: the median of all runs, of several threads the slowest one's. Cold \
-         ones have the opening, mapping and populating of the file with them; warm ones that \
-         are all in memory are those of a second round{rounds}."
+        "Nanoseconds of one read: the median of all runs, and with several threads the slowest one. Cold \
+         reads include opening, mapping and populating the file. Warm reads with everything in memory \
+         are those of a second round{rounds}."
     )
 }
 
-/// What is read in turn.
+/// The groups of rows that were measured in turns.
 fn groups(results: &ReadsResults) -> Vec<Setting> {
     let mut groups: Vec<Setting> = Vec::new();
     for row in &results.rows {
@@ -158,7 +158,7 @@ fn conditions(results: &ReadsResults) -> String {
         asked => format!("{made} of {asked}"),
     };
     format!(
-        "{} reads of {} bytes, on {}; {runs} runs of each in turns, every one in a process of its \
+        "{} reads of {} bytes, on {}; {runs} runs of each, in turns. Every run has a process of its \
          own.{}{} {}",
         settings.reads,
         settings.size,
@@ -253,19 +253,19 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
     let answers = [
         ("What does a small read of a warm file cost?", worth),
         (
-            "Is asking for what is in memory first worth it?",
+            "Is it worth asking first for what is in memory?",
             inline.into_iter().collect(),
         ),
-        ("What are several cold reads at once worth?", queue),
+        ("What do several cold reads at once gain?", queue),
         (
-            "Where does the time of an application go that reads so?",
+            "Where does the time of the slow pattern go?",
             costs(results),
         ),
     ];
     Answer::given(answers)
 }
 
-/// The parts of what the pattern costs, and what heals it.
+/// The costs of the slow pattern, part by part, and what avoids them.
 fn costs(results: &ReadsResults) -> Vec<String> {
     let median = |reader| {
         let runs = results.nanoseconds(Setting {
@@ -281,19 +281,19 @@ fn costs(results: &ReadsResults) -> Vec<String> {
         let more = |reader| Some(median(reader)? - plain);
         Some(vec![
             format!(
-                "A buffer made for each read, a thread that is waited for, with progress, and a copy: {:.0} ns \
+                "A new buffer for each read, a thread to wait for, a report of progress, and a copy: {:.0} ns \
                  in all.",
                 median(Reader::Pattern)?
             ),
             format!(
-                "Of that the system call takes {plain:.0} ns; beside it the buffer {:.0}, the copy {:.0}, and \
-                 the thread {:.0} (medians).",
+                "The system call takes {plain:.0} ns of that, the buffer {:.0}, the copy {:.0}, and the \
+                 thread {:.0} (medians).",
                 more(Reader::PreadBuffer)?,
                 more(Reader::PreadCopy)?,
                 more(Reader::InThread)?
             ),
             format!(
-                "The synchronous face of the same handle takes {:.0} ns, and that of a mapping {:.0}.",
+                "A synchronous read from the same handle takes {:.0} ns, and one from a mapping {:.0}.",
                 median(Reader::SyncFace)?,
                 median(Reader::MappingReadAt)?
             ),
@@ -309,14 +309,14 @@ fn remarks(results: &ReadsResults) -> Vec<String> {
         .collect();
     if results.lost > 0 {
         remarks.push(format!(
-            "{} runs are not counted, as pages of the warm file left the memory each time.",
+            "{} runs do not count, because pages of the warm file left memory each time.",
             results.lost
         ));
     }
     remarks
 }
 
-/// Tables, answers, and what was counted.
+/// Tables, answers, and counts.
 pub fn of(results: &ReadsResults) -> String {
     let mut text = conditions(results) + "\n";
     for group in groups(results) {
@@ -362,7 +362,7 @@ pub fn of(results: &ReadsResults) -> String {
     text
 }
 
-/// Draws all of it.
+/// Draws all results.
 pub fn draw(page: &mut Page, results: &ReadsResults) {
     page.anchor(2, "reads", "Small reads of a file");
     page.note(&conditions(results));
@@ -395,7 +395,7 @@ pub fn draw(page: &mut Page, results: &ReadsResults) {
         let lines: Vec<_> = lines.collect();
         let mut caption = legend(&results.settings);
         if chart::is_log(&lines) {
-            caption += " The axis is of powers: equal steps are equal ratios.";
+            caption += " The axis is logarithmic: equal steps are equal ratios.";
         }
         page.heading(3, &title);
         page.figure(&chart::box_plots(&title, &lines, None, "ns"), &caption);

@@ -1,4 +1,4 @@
-//! `brisk lab load`: ways to get a large file into memory.
+//! `brisk lab load`: measures ways to load a large file into memory.
 
 use std::path::PathBuf;
 
@@ -13,44 +13,46 @@ use brisk::parse_size;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each measurement is a process of its own: it loads the file in one way, touches pages of it, gives it \
-back and ends, and the time counts until its parent has seen that. Several processes start at once, and \
-the last one counts. A cold file is proven to have no page in memory, a warm one to have all of them, \
-before the run and after it. Every process says the sum of what it has touched; a wrong one ends the \
-experiment.\n\n\
-The first value of each list is that of the base, and the others vary it one at a time; what is patched \
-is also varied by how much is touched. --product measures all with all. What is not measured is listed \
-with the reason: what the system refuses, and what memory does not suffice for.\n\n\
-Strategies are compared in turns, in random order. The questions that are asked about mapping files are \
-answered in words, with intervals of 95 %. OUT/load.json has every run, and OUT/report.html pictures; if \
-OUT has a raw.json of brisk lab launch, both are in the page. With fio and fincore installed, the same \
-files are read and counted by those.\n\n\
-Only --read-ahead needs root. Files that are made are removed, and the read-ahead is put back, however \
-it ends. Threads of DAMON that page out are stopped meanwhile, where that is allowed.\n\n\
+Each measurement is a process of its own. It loads the file in one way, touches pages of it, gives the \
+memory back and ends. The time counts until its parent process has seen the end. If several processes load the \
+file, they start at once, and the time of the last one counts.\n\n\
+Before a run with a cold file, the lab proves that no page of it is in memory. With a warm file, it proves before \
+and after the run that all pages are in memory. Every process reports the sum of the pages that it touched, and a \
+wrong sum ends the experiment.\n\n\
+The first value of each list belongs to the base case. The lab measures the base case, and the base case with one \
+value changed at a time; patching is also measured with each value of --touched. --product measures all \
+combinations. The lab names what it does not measure, with the reason: the system refuses it, or there is too \
+little memory.\n\n\
+The lab compares strategies in turns, in random order. It answers common questions about mapping files in words, \
+with 95 % intervals. OUT/load.json has every run, and OUT/report.html has pictures, together with those of other \
+experiments in OUT. If fio and fincore are installed, they read and count the same files for comparison.\n\n\
+Only --read-ahead needs root. The lab removes the files that it made and restores the read-ahead, however it ends. \
+If it may, it stops threads of DAMON, which take unused pages from memory, during the measurement.\n\n\
 Examples:\n  \
   brisk lab load --quick\n  \
   brisk lab load --size 25M,250M\n  \
   brisk lab load /opt/app/cache.jsa --processes 1,4 --states warm")]
 pub struct Args {
-    /// The file that is loaded. [default: files that are made]
+    /// The file to load. [default: the lab makes files]
     #[arg(value_name = "FILE", conflicts_with = "size")]
     file: Option<PathBuf>,
 
-    /// Lengths of the files that are made, of random bytes, separated by commas.
+    /// Sizes of the files that the lab makes, of random bytes, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "25M",
           value_parser = length)]
     size: Vec<u64>,
 
-    /// Where files are made, which chooses the disk. [default: OUT]
+    /// The directory for the files that the lab makes, which chooses the disk. [default: OUT]
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
     dir: Option<PathBuf>,
 
-    /// Strategies, what the library chooses (chosen), and a process that loads nothing (nothing).
+    /// The ways to measure: strategies, the strategy that brisk chooses (chosen), and a process that loads
+    /// nothing (nothing).
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = Way::LIST,
           value_parser = |text: &str| text.parse::<Way>())]
     strategies: Vec<Way>,
 
-    /// Whether the file is in memory before.
+    /// Whether the file is in memory before the start.
     #[arg(
         long,
         value_name = "LIST",
@@ -59,19 +61,19 @@ pub struct Args {
     )]
     states: Vec<State>,
 
-    /// Processes that load the file at once.
+    /// How many processes load the file at once.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,8",
           value_parser = at_least_one)]
     processes: Vec<usize>,
 
-    /// Pages that are touched, in percent: in 16 parts in order (25), or scattered in random order
+    /// Percent of the pages to touch: in 16 parts in order (25), or at random places in random order
     /// (25-random).
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "100,25,25-random,1-random",
           value_parser = |text: &str| text.parse::<Touched>())]
     touched: Vec<Touched>,
 
-    /// Who touches them: the thread that loads the file, or another one, while that one computes for
-    /// 10 ms.
+    /// The threads that touch the pages: the thread that loads the file, or others while it computes for 10
+    /// ms.
     #[arg(
         long,
         value_name = "LIST",
@@ -80,8 +82,8 @@ pub struct Args {
     )]
     by: Vec<Who>,
 
-    /// What is done with a touched page: it is read (shared), a word of it is changed as well (patched),
-    /// or all of it is copied (copied).
+    /// What to do with a touched page: read it (shared), also change a word of it (patched), or copy all of
+    /// it (copied).
     #[arg(
         long,
         value_name = "LIST",
@@ -90,13 +92,13 @@ pub struct Args {
     )]
     form: Vec<Shape>,
 
-    /// Threads that touch pages while another one maps and unmaps; of 0, one touches and none maps.
-    /// [default: 0, 1, 2 and the number of processors]
+    /// How many threads touch pages while another thread maps and unmaps memory. With 0, one thread touches
+    /// them and none maps. [default: 0, 1, 2 and the number of processors]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = at_most)]
     faulting: Vec<usize>,
 
-    /// How the memory is given back: before the end (unmap), by the end of the process (skip), or by
-    /// several threads before it (parallel).
+    /// How to give the memory back: before the end (unmap), at the end of the process (skip), or before the
+    /// end by several threads (parallel).
     #[arg(
         long,
         value_name = "LIST",
@@ -105,15 +107,15 @@ pub struct Args {
     )]
     release: Vec<Giving>,
 
-    /// How much the kernel reads ahead on the disk below, in KiB. [default: as it is]
+    /// How much the kernel reads ahead on the disk below, in KiB. [default: unchanged]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     read_ahead: Vec<u32>,
 
-    /// Measures all combinations.
+    /// Measures all combinations of the lists.
     #[arg(long)]
     product: bool,
 
-    /// Reads all of each page that is touched, and not its first eight bytes alone.
+    /// Reads every byte of each touched page, and not only its first eight bytes.
     #[arg(long)]
     whole_pages: bool,
 
@@ -135,7 +137,7 @@ fn length(text: &str) -> anyhow::Result<u64> {
     let length = parse_size(text)?;
     ensure!(
         length > 0,
-        "nothing can be loaded of an empty file; allowed is 1 or more"
+        "an empty file has nothing to load; allowed is 1 or more"
     );
     Ok(length)
 }

@@ -21,10 +21,10 @@ use crate::recipe::Recipe;
 use crate::rival::Rival;
 use crate::{kept, report, table, undo};
 
-/// Runs of a first look.
+/// How many runs a first look makes.
 const QUICK: u32 = 3;
 
-/// Recordings of a command, unless another number is given.
+/// How often a command is recorded by default.
 const RECORDINGS: u32 = 3;
 
 /// Measures how fast a program starts from its directory and from images.
@@ -47,25 +47,25 @@ enum Action {
     Launch(Box<LaunchArgs>),
     /// Compares codecs and their options: size, time to pack, and time to read.
     Codecs(Box<CodecsArgs>),
-    /// Measures ways to load a large file into memory, cold and warm, up to the end of the process.
+    /// Measures ways to load a large file into memory, cold and warm, until the process has ended.
     Load(Box<load::Args>),
-    /// Measures thousands of small reads of a file: from mappings, by system calls, asynchronous.
+    /// Measures thousands of small reads of a file: from mappings, by system calls, and asynchronous.
     Reads(reads::Args),
-    /// Makes the page with pictures again from kept raw runs, or tables and a picture for other pages.
+    /// Makes the page with pictures again from kept results, or tables and a picture for other pages.
     Report(ReportArgs),
-    /// Puts back what an experiment changed, once it is over; the lab starts it by itself.
+    /// Restores what an experiment changed, once it is over. The lab starts this itself.
     #[command(hide = true)]
     Restore,
-    /// Loads a file once; the lab starts it by itself.
+    /// Loads a file once. The lab starts this itself.
     #[command(hide = true)]
     LoadWorker {
-        /// What to do, as the lab says it.
+        /// The job, in the form that the lab writes.
         job: String,
     },
-    /// Reads a file once; the lab starts it by itself.
+    /// Reads a file once. The lab starts this itself.
     #[command(hide = true)]
     ReadsWorker {
-        /// What to do, as the lab says it.
+        /// The job, in the form that the lab writes.
         job: String,
     },
     #[command(flatten)]
@@ -76,14 +76,14 @@ enum Action {
 #[command(after_help = "\
 Formats:\n  \
   directory               the tree itself\n  \
-  directory-replay        the tree, with a profile of the launch replayed beside it\n  \
+  directory-replay        the tree, and a profile of the launch is replayed beside it\n  \
   directory-replay-wrong  the same, with pages that the launch never asks for\n  \
   squashfs-CODEC          mksquashfs, mounted by the kernel: none, lz4, lzo, gzip, zstd or xz\n  \
-  squashfs-zstd-sorted    the same, with what the launch reads first at the front and uncompressed\n  \
+  squashfs-zstd-sorted    the same; the files that the launch reads come first, uncompressed\n  \
   squashfuse              the image of squashfs-zstd, mounted by squashfuse\n  \
   squashfuse_ll           the same, mounted by squashfuse_ll\n  \
   erofs-CODEC             mkfs.erofs, mounted by the kernel: none, lz4, lz4hc, zstd or lzma\n  \
-  NAME-replay             one of squashfs or erofs, with a profile of the launch replayed beside it\n  \
+  NAME-replay             one of squashfs or erofs, and a profile of the launch is replayed beside it\n  \
   brisk                   an image of brisk (zstd 15) without a hot pack, started by brisk run\n  \
   brisk-speed             the same, filled from a hot pack made for speed\n  \
   brisk-size              the same, filled from a hot pack made for size\n  \
@@ -92,18 +92,18 @@ Formats:\n  \
   beside:IMAGE            an image that exists already, filled from a hot pack beside it\n  \
   all                     all of these but the last\n\n\
 --ablation adds:\n  \
-  directory-replay-pages, brisk-speed-pages    no name is looked up ahead\n  \
-  directory-replay-names, brisk-speed-names    names alone, no contents (one page of a pack)\n  \
-  directory-replay-blocks, brisk-speed-blocks  whole blocks of 128 KiB, and not pages\n  \
-  directory-replay-1-thread, -8-threads        1 or 8 threads read, in place of 4\n  \
-  brisk-speed-2-threads                        two threads fill, in place of one\n\n\
+  directory-replay-pages, brisk-speed-pages    without looking up names ahead\n  \
+  directory-replay-names, brisk-speed-names    only names, no contents (one page of a pack)\n  \
+  directory-replay-blocks, brisk-speed-blocks  whole blocks of 128 KiB instead of pages\n  \
+  directory-replay-1-thread, -8-threads        1 or 8 threads read instead of 4\n  \
+  brisk-speed-2-threads                        two threads fill instead of one\n\n\
 The lab names each format that cannot run here, because a tool or the kernel lacks it, with the reason.\n\n\
 In each repetition the lab launches every format cold and then warm, and walks it cold (reads and hashes every \
 file), in random order. Before a cold launch it proves that brisk and the files that the format reads are not in \
-memory, and the clock starts before the mount. A warm launch is proven to read next to nothing from the disk: at \
-most 256 KiB, or 2 % of what the cold launch read if that is more. A launch that fails, or does not print what \
-it should, ends the experiment. Hot packs are made of a profile of the launch itself and, if a spec names other \
-inputs to train on, also of those.\n\n\
+memory, and the clock starts before the mount. After a warm launch it proves that the launch read next to nothing \
+from the disk: at most 256 KiB, or 2 % of what the cold launch read if that is more. A launch that fails, or does \
+not print what it should, ends the experiment. Hot packs are made from a profile of the launch itself and, if a \
+spec names other inputs to train on, also from profiles of those.\n\n\
 Launches get an environment with PATH, HOME, LC_ALL and the given variables, and an empty home directory in \
 memory. OUT/raw.json has every single run, the machine and all commands; OUT/report.html shows them in pictures. \
 The lab sets read-ahead, stops services that take unused pages from memory (DAMON), mounts in a namespace of its \
@@ -120,7 +120,7 @@ struct LaunchArgs {
     #[arg(long, value_name = "DIR", requires = "apps")]
     trees: Option<PathBuf>,
 
-    /// The tree of the command. The command runs from where the tree is.
+    /// The tree of the command. The command runs in the tree itself.
     #[arg(long, value_name = "DIR", requires = "command")]
     tree: Option<PathBuf>,
 
@@ -142,16 +142,17 @@ struct LaunchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = Format::DEFAULT)]
     formats: Vec<Formats>,
 
-    /// Also measures what each part of a replay and of a fill brings, with one of them left out or changed.
+    /// Also measures what each part of a replay and of a fill gains, by leaving one of them out or changing
+    /// it.
     #[arg(long)]
     ablation: bool,
 
-    /// Cold launches, and warm launches, of each format.
+    /// How many cold launches, and how many warm launches, to make of each format.
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Recordings of each command for its profile. No two launches ask for quite the same pages.
+    /// How often to record each command for its profile. No two launches ask for exactly the same pages.
     #[arg(long, value_name = "N", default_value_t = RECORDINGS,
           value_parser = clap::value_parser!(u32).range(1..))]
     recordings: u32,
@@ -160,9 +161,10 @@ struct LaunchArgs {
     #[arg(long, conflicts_with = "runs")]
     quick: bool,
 
-    /// Slows the disks below down while launches are measured, to this many bytes (bps=200M) or operations
-    /// (iops=2000) in a second, or both, separated by a comma. Direct reads prove that first. Needs the controller
-    /// blkio of cgroup v1, which then limits the lab's group, or io of cgroup v2, which limits the launches.
+    /// Limits the disks below while launches are measured, to this many bytes (bps=200M) or operations
+    /// (iops=2000) in a second, or both, separated by a comma. Direct reads first prove that the limits hold.
+    /// Needs the controller blkio of cgroup v1, which then limits the lab's group, or io of cgroup v2, which
+    /// limits the launches.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
     disk: Vec<Rate>,
 
@@ -180,7 +182,7 @@ struct LaunchArgs {
     command: Vec<OsString>,
 }
 
-/// What every experiment can be told.
+/// Options of every experiment.
 #[derive(Debug, clap::Args)]
 struct How {
     /// The directory for raw.json and report.html. The lab also makes images below it and removes them, so it chooses
@@ -194,12 +196,13 @@ struct How {
     )]
     out: PathBuf,
 
-    /// Read-ahead of the disks below, in KiB. Users' machines have 128.
+    /// Read-ahead of the disks below, in KiB. Most machines have 128.
     #[arg(long, value_name = "KIB", default_value_t = 128)]
     read_ahead: u32,
 
-    /// What a cold launch does not find in memory: anything of the system, or only the files of the format. The
-    /// latter disturbs others less, but leaves the directory its names and attributes.
+    /// What is not in memory before a cold launch: anything of the system, or only the files of the format.
+    /// The latter disturbs other programs less, but the directory then keeps its names and attributes in
+    /// memory.
     #[arg(long, value_name = "WHAT", default_value = "system")]
     cold: Chill,
 
@@ -207,7 +210,7 @@ struct How {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Prints the contents of raw.json in place of the table.
+    /// Prints the contents of raw.json instead of the table.
     #[arg(long)]
     json: bool,
 
@@ -250,7 +253,7 @@ struct CodecsArgs {
     /// The tree to pack.
     tree: PathBuf,
 
-    /// How many bytes of the tree to pack, about, with a share of every kind of file.
+    /// About how many bytes of the tree to pack, with a share of every kind of file.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_size,
           conflicts_with = "command")]
     sample: u64,
@@ -259,7 +262,7 @@ struct CodecsArgs {
     #[arg(long)]
     all: bool,
 
-    /// Walks of each image, and launches.
+    /// How many walks of each image, and how many launches, to make.
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -302,8 +305,8 @@ struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Shows only these formats, separated by commas. brisk-speed/same and brisk-speed/another are its rows with a
-    /// profile of the same launch and of another one.
+    /// Shows only these formats, separated by commas. brisk-speed/same means only the row with a profile of
+    /// the same launch, and brisk-speed/another only the one with a profile of another launch.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     formats: Vec<String>,
 }
@@ -319,7 +322,7 @@ fn variable(text: &str) -> anyhow::Result<(String, String)> {
     }
 }
 
-/// Does what the arguments of this process ask for.
+/// Runs the verb that the arguments name.
 pub fn run() -> anyhow::Result<Answer> {
     match &Lab::parse().action {
         Action::Launch(args) => launch(args),
@@ -345,7 +348,7 @@ fn codecs(args: &CodecsArgs) -> anyhow::Result<Answer> {
     let mut experiment = args.how.experiment(formats.collect(), args.runs);
     experiment.sample = command.is_none().then_some(args.sample);
     experiment.check()?;
-    // Of a sample nothing is launched.
+    // No program is launched from a sample.
     let words = command.or_else(|| Words::new(["none"]));
     let words = words.context("a command has a first word")?;
     experiment.apps.push(App::new(&args.tree, None, words)?);
@@ -425,10 +428,10 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
     finish(&experiment, args.how.json)
 }
 
-/// Measures, shows what came out, and makes the page of it.
+/// Measures, prints the results, and makes their page.
 fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
     let results = experiment.run()?;
-    // First, as nobody may read what is printed.
+    // The page comes first, because nobody may read what is printed.
     let page = kept::write_page_in(&experiment.out);
     let mut out = io::stdout().lock();
     match json {

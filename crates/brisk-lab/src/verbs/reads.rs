@@ -1,4 +1,4 @@
-//! `brisk lab reads`: thousands of small reads.
+//! `brisk lab reads`: measures thousands of small reads.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,21 @@ use brisk::parse_size;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each run is a process of its own. It reads a file of random bytes in order or at random, with none or all of the \
-file in memory before, which the lab proves. It sums what it reads, and a wrong sum ends the experiment. The lab \
-compares the ways in turns, in random order. It also measures, as a whole and in parts, a pattern that once made \
-an application slow: a buffer for each read, a copy, and a thread that it waits for.\n\n\
-Two more cases read pages of a larger file at random: 5 of 100 not in memory, and, cold, several at once. The \
-lab counts allocations (by brisk-reads, beside this program) and system calls (by strace) in runs that it does \
-not time. fio reads the same by io_uring. The lab names what is not installed, and stops threads of DAMON that \
-page out, where that is allowed.\n\n\
-OUT/reads.json has every run, and OUT/report.html has pictures, with those of other experiments in OUT.\n\n\
+Each run is a process of its own. It reads a file of random bytes, in order or at random. The lab proves first that \
+none of the file is in memory, or all of it. The process sums what it reads, and a wrong sum ends the experiment. \
+The lab compares the ways in turns, in random order. It also measures, as a whole and in parts, a pattern that once \
+made an application slow: a new buffer, a thread to wait for, and a copy for each read.\n\n\
+Two more cases read random pages of a larger file: one with 5 of 100 pages not in memory, and one with several cold \
+reads at once. The lab counts allocations (with brisk-reads, installed beside this program) and system calls (with \
+strace) in runs that it does not time. For comparison, fio reads the same with io_uring. The lab says which of these \
+tools is not installed. If it may, it stops threads of DAMON, which take unused pages from memory, during the \
+measurement.\n\n\
+OUT/reads.json has every run, and OUT/report.html has pictures, together with those of other experiments in OUT.\n\n\
 Examples:\n  \
   brisk lab reads --quick\n  \
   brisk lab reads --reads 20000 --size 4096")]
 pub struct Args {
-    /// Reads of a run.
+    /// How many reads each run makes.
     #[arg(long, value_name = "N", default_value_t = 5000,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     reads: u32,
@@ -38,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_size)]
     large: u64,
 
-    /// Cold reads in progress at once.
+    /// How many cold reads are in progress at once.
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     depth: u32,

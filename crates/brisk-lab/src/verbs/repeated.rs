@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::QUICK;
 use crate::kept;
 
-/// What experiments have in common whose runs are processes of their own.
+/// Options of experiments in which every run is a process of its own.
 #[derive(Debug, clap::Args)]
 pub struct Repeated {
-    /// Runs of each row.
+    /// How many runs to make of each row.
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -33,7 +33,7 @@ pub struct Repeated {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Prints the JSON in place of the tables.
+    /// Prints the JSON instead of the tables.
     #[arg(long)]
     json: bool,
 
@@ -51,14 +51,14 @@ impl Repeated {
         self.seed.unwrap_or_else(|| fastrand::u64(..))
     }
 
-    /// Where files are made if nobody says another place.
+    /// The directory for test files, if no other is `chosen`.
     pub fn directory(&self, chosen: Option<&PathBuf>) -> PathBuf {
         chosen.unwrap_or(&self.out).clone()
     }
 
     /// Prints the results, as JSON or as `text`, and makes the page.
     pub fn show(&self, results: &impl Serialize, text: &str) -> anyhow::Result<()> {
-        // First, as nobody may read what is printed.
+        // The page comes first, because nobody may read what is printed.
         let page = kept::write_page_in(&self.out);
         let mut out = io::stdout().lock();
         match self.json {
