@@ -1,5 +1,5 @@
-//! Opening what is in a directory through no symbolic link, where the system has no `openat2`: Linux before
-//! 5.6, and filters of system calls that do not know it.
+//! Opens files below a directory without following symbolic links, if the system has no `openat2`. That is so
+//! before Linux 5.6, and under filters of system calls that do not know it.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
@@ -7,17 +7,17 @@ use std::path::{Component, Path};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-/// Where a path may lead.
+/// How far a path may lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Into what is mounted in the directory, too.
+    /// Also into other mounts inside of the directory.
     Mounts,
-    /// To nothing that is mounted in it.
+    /// Not into other mounts.
     OneFileSystem,
 }
 
-/// What is at `path` in `root`, as a path only, one directory after the other. A link on the way is LOOP; what
-/// leads elsewhere is XDEV, and so is the directory above, wherever that is.
+/// Opens `path` in `root` as a path only, one component at a time. A link on the way is LOOP. A path that
+/// leads elsewhere is XDEV, and so is one with `..`, even if it stays inside.
 pub(crate) fn open_by_components(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -40,7 +40,7 @@ pub(crate) fn open_by_components(
         };
         found = openat(&found, name, flags, Mode::empty())?;
         let stat = fstat(&found)?;
-        // The link itself was opened. At the end of the path that is right; below it is nothing.
+        // This is the link itself. As the last component it is the result, but it has nothing below it.
         if components.peek().is_some() && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
         {
             return Err(Errno::LOOP);
@@ -60,7 +60,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::symlink;
 
-    /// What is opened, as its type and its inode's number.
+    /// The type and the inode number of what was opened.
     fn seen(opened: rustix::io::Result<OwnedFd>) -> rustix::io::Result<(FileType, u64)> {
         let stat = fstat(opened?)?;
         Ok((FileType::from_raw_mode(stat.st_mode), stat.st_ino))
@@ -104,7 +104,7 @@ mod tests {
         for (path, expected) in table {
             let found = by_components(path);
             assert_eq!(found.map(|(kind, _)| kind), expected, "{path}");
-            // Of a link on the way, the two refuse it by different errors.
+            // The two refuse a link on the way with different errors.
             let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             let other = match found {
                 Ok((FileType::Symlink, _)) => continue,
@@ -113,7 +113,7 @@ mod tests {
             assert_eq!(other.ok(), found.ok(), "{path}");
         }
         assert_eq!(by_components("a/../a/b"), Err(Errno::XDEV));
-        // What is mounted in a directory is seen, or is not.
+        // Mounts inside of the directory are followed, or not.
         let top = openat(CWD, "/", flags, Mode::empty()).unwrap();
         let version = |over| {
             seen(open_by_components(

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 /// Why a mount, an unmount or a launch failed.
 ///
-/// [`Error::kind`] says what a caller can do about it; the text says what was tried, why it failed
-/// and the cure. The system's own error, where there is one, is in
-/// [`source`](std::error::Error::source) and not in the text.
+/// [`Error::kind`] says what a caller can do about it. The text says what was tried, why it failed and what
+/// to do. The system's own error, if there is one, is in [`source`](std::error::Error::source) and not in the
+/// text.
 pub struct Error(Box<Repr>);
 
 /// A result of this crate.
@@ -16,11 +16,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The system refused for a reason of its own. Trying again may help.
+    /// The system failed for a reason of its own. Trying again may help.
     Io,
     /// The process lacks a right. Run it as root.
     NotPermitted,
-    /// The kernel, the system or this program lacks a part. Add it, or do with less: the text says how.
+    /// The kernel, the system or this program lacks a feature. Add it, or do without it. The text says how.
     Unsupported,
     /// The image cannot be mounted. Repair, pad or replace it.
     Image,
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Place,
     /// Something else uses the device or the mount. End it first.
     Busy,
-    /// The call came in a wrong state of the process. This is a mistake of the calling program.
+    /// The process was in a wrong state for the call. This is a mistake of the calling program.
     State,
     /// The program to start does not exist.
     CommandNotFound,
@@ -67,7 +67,7 @@ impl ErrorKind {
             .unwrap_or(0)
     }
 
-    /// None of a number that no kind has.
+    /// None if no kind has this number.
     pub(crate) fn from_wire(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
@@ -125,7 +125,7 @@ struct Repr {
 
 #[derive(Debug)]
 pub(crate) enum Cause {
-    /// The system's `source`, which came while doing `step` (a verb phrase: "open the image").
+    /// An error of the system, its `source`, during `step` (a verb phrase: "open the image").
     Io {
         step: String,
         source: io::Error,
@@ -176,18 +176,18 @@ pub(crate) enum Cause {
     FusermountRefused {
         said: String,
     },
-    /// Neither a user namespace nor `fusermount3` is to be had.
+    /// There is neither a user namespace nor `fusermount3`.
     NeitherWay {
         source: io::Error,
     },
-    /// Without a namespace, an image is seen by all programs, and cannot be anywhere at once.
+    /// Without a namespace all programs see an image, so it cannot be mounted at several places.
     SharedElsewhere {
         option: &'static str,
     },
     SharedAlready {
         place: PathBuf,
     },
-    /// In the words of a guardian.
+    /// In the words of the guardian.
     Unmountable {
         said: String,
     },
@@ -241,14 +241,14 @@ pub(crate) enum Cause {
         directory: PathBuf,
         found: &'static str,
     },
-    /// What it said itself.
+    /// Its own message.
     GuardianFailed {
         said: String,
     },
     SessionLost {
         tries: u32,
     },
-    /// Its own words are in `source`.
+    /// The reason is in `source`.
     HotPack {
         source: brisk_image::Error,
     },
@@ -260,9 +260,9 @@ pub(crate) enum Cause {
         pages: u64,
         allowed: u64,
     },
-    /// There is no place for what is learned.
+    /// The environment names no directory for what is learned.
     NoCacheDirectory,
-    /// A directory that is to stand for a root of a profile. Its own words are in `source`.
+    /// A directory that should stand for a root of a profile. The reason is in `source`.
     ReplayPlace {
         source: brisk_image::Error,
     },
@@ -272,22 +272,22 @@ pub(crate) enum Cause {
     },
     NothingToTrace,
     TracedRoot,
-    /// Of the kernel: a noun and where it is from.
+    /// What the kernel lacks: a noun, and where it comes from.
     TracingLacks {
         what: String,
     },
-    /// The kernel's events have the numbers of processes outside of this one's namespace.
+    /// The kernel's events have the process numbers of the outermost namespace, not of this one.
     TracedInContainer,
     TracedAlready,
-    /// No window can be waited for. The words depend on how this crate was built.
+    /// It is impossible to wait for a window. The message depends on how this crate was built.
     NoWindow {
         kind: ErrorKind,
         text: String,
         source: Option<io::Error>,
     },
-    /// The process that records said nothing, or what cannot be read.
+    /// The recording process reported nothing, or something unreadable.
     TracerLost,
-    /// A whole failure, in the words of the process that records.
+    /// A complete error message, from the recording process.
     Told {
         kind: ErrorKind,
         text: String,
@@ -407,7 +407,7 @@ impl fmt::Display for Cause {
             ),
             Self::Truncated { need, have } => write!(
                 f,
-                "the image needs {need} bytes, {have} are there; get a whole copy of it"
+                "the image needs {need} bytes, but there are only {have}; get a complete copy of it"
             ),
             Self::Unpadded { len, block } => write!(
                 f,
@@ -422,7 +422,7 @@ impl fmt::Display for Cause {
                 write!(f, "the kernel refused the image: {}", Text(said))
             }
             Self::DeviceBusy => {
-                f.write_str("the block device is in use; unmount it, or end what holds it")
+                f.write_str("the block device is in use; unmount it, or end the programs that use it")
             }
             Self::TargetMissing { target } => write!(
                 f,
@@ -434,10 +434,10 @@ impl fmt::Display for Cause {
                 "{} is not a directory; name a directory to mount on",
                 Shown(target)
             ),
-            Self::NotMounted => f.write_str("it is not a mount point; brisk stat lists what runs from images, and what serves it"),
+            Self::NotMounted => f.write_str("it is not a mount point; brisk stat lists sessions and mounts"),
             Self::OtherFilesystem { found } => write!(
                 f,
-                "what is mounted there is {}, not squashfs; unmount it with umount",
+                "the mount there is {}, not squashfs; unmount it with umount",
                 Text(found)
             ),
             Self::MountBusy => f.write_str(
@@ -450,12 +450,12 @@ impl fmt::Display for Cause {
             Self::FusermountRefused { said } => write!(f, "fusermount3 says: {}", Text(said)),
             Self::NeitherWay { .. } => f.write_str(
                 "the system refuses user namespaces to this user and has no fusermount3; \
-                 install the package fuse3, or see brisk doctor for what allows namespaces",
+                 install the package fuse3, or run brisk doctor, which says how to allow namespaces",
             ),
             Self::SharedElsewhere { option } => write!(
                 f,
                 "{option} needs a user namespace, which the system refuses to this user; \
-                 brisk doctor says what allows it"
+                 brisk doctor says how to allow it"
             ),
             Self::SharedAlready { place } => write!(
                 f,
@@ -465,14 +465,14 @@ impl fmt::Display for Cause {
             ),
             Self::Unmountable { said } => f.write_str(said),
             Self::GuardianFailed { said } => {
-                write!(f, "what serves it could not start: {}", Text(said))
+                write!(f, "its server could not start: {}", Text(said))
             }
             Self::Threads { count } => write!(
                 f,
                 "the process has {count} threads, allowed is 1; enter before starting threads"
             ),
             Self::RootNotMountPoint => f.write_str(
-                "the root directory is not a mount point, so mounts could leak out; \
+                "the root directory is not a mount point, so mounts would be visible outside; \
                  in a chroot, bind its root onto itself first",
             ),
             Self::NoDefaultPlace { place, why } => write!(
@@ -483,11 +483,11 @@ impl fmt::Display for Cause {
             ),
             Self::WorkingDirectory { cwd, .. } => write!(
                 f,
-                "the working directory {} is covered by the image and not in it; \
+                "the image hides the working directory {} and has no such directory; \
                  start from another directory",
                 Shown(cwd)
             ),
-            Self::NoChannel => f.write_str("0 channels were handed over, allowed is at least 1"),
+            Self::NoChannel => f.write_str("0 channels were passed, allowed is at least 1"),
             Self::FuseVersion { major, minor } => write!(
                 f,
                 "the kernel speaks version {major}.{minor} of the FUSE protocol, allowed is 7.31 \
@@ -498,12 +498,12 @@ impl fmt::Display for Cause {
                  /dev/fuse (--device /dev/fuse)",
             ),
             Self::FuseClosed { .. } => f.write_str(
-                "/dev/fuse may not be opened by this user; allow it with chmod 666 /dev/fuse, \
+                "this user may not open /dev/fuse; allow it with chmod 666 /dev/fuse, \
                  as udev does",
             ),
             Self::NoUserNamespaces { .. } => f.write_str(
-                "the system refuses user namespaces to this user, which mounting without root \
-                 needs; brisk doctor says what allows them, or run it as root",
+                "the system refuses user namespaces to this user, and mounting without root needs \
+                 them; brisk doctor says how to allow them, or run it as root",
             ),
             Self::MountRefused { .. } => f.write_str(
                 "the system allows a user namespace but no mount in it; allow brisk to mount \
@@ -515,21 +515,21 @@ impl fmt::Display for Cause {
             ),
             Self::NoPlace { image } => write!(
                 f,
-                "{} records no place to be mounted on; name one with --with IMAGE@DIR",
+                "{} does not record a directory to mount it on; name one with --with IMAGE@DIR",
                 Shown(image)
             ),
             Self::PlacesOverlap { one, other } => write!(
                 f,
-                "{} and {} are in each other; name places that are not",
+                "one of {} and {} is inside the other; name separate places",
                 Shown(one),
                 Shown(other)
             ),
             Self::BindSource { source_path, .. } => {
-                write!(f, "{} cannot be bound; name another", Shown(source_path))
+                write!(f, "cannot bind {}; name another file or directory", Shown(source_path))
             }
             Self::BindTarget { target, .. } => write!(
                 f,
-                "nothing can be bound to {}; name a place of the same kind that exists",
+                "cannot bind to {}; name an existing place of the same kind",
                 Shown(target)
             ),
             Self::OpenToOthers { directory, found } => write!(
@@ -539,15 +539,15 @@ impl fmt::Display for Cause {
             ),
             Self::SessionLost { tries } => write!(
                 f,
-                "its session ended {tries} times while it was joined; try again"
+                "its session ended {tries} times just before this run could join it; try again"
             ),
             Self::HotPack { .. } => f.write_str("it cannot be read; make it again with brisk hot"),
             Self::HotPackOfOthers { why } => write!(
                 f,
-                "others may have made it: {why}; name it with --hot if you trust it"
+                "somebody else may have made it: {why}; name it with --hot if you trust it"
             ),
             Self::HotPackOfAnother => {
-                f.write_str("it was made of another image; make it again with brisk hot")
+                f.write_str("it belongs to another image; make it again with brisk hot")
             }
             Self::HotPackLarge { pages, allowed } => {
                 write!(f, "it has {pages} pages, allowed are {allowed}")
@@ -557,12 +557,12 @@ impl fmt::Display for Cause {
                  them",
             ),
             Self::ReplayPlace { .. } => {
-                f.write_str("the profile's files cannot be looked for there")
+                f.write_str("the profile's files cannot be found there")
             }
-            Self::NoSession => f.write_str("there is none; brisk stat lists those that are there"),
+            Self::NoSession => f.write_str("there is none; brisk stat lists all sessions"),
             Self::SessionBusy { programs } => write!(
                 f,
-                "programs still run in it: {}; end them, or have it end with them by --lazy",
+                "programs still run in it: {}; end them, or use --lazy to end it with the last of them",
                 Text(&programs.join(", "))
             ),
             Self::NothingToTrace => f.write_str(
@@ -580,21 +580,21 @@ impl fmt::Display for Cause {
                 Text(what)
             ),
             Self::TracedInContainer => f.write_str(
-                "this is a container, whose processes have other numbers in the kernel's events; \
+                "this is a container, and the kernel's events have other numbers for its processes; \
                  run it outside, or name an image, or directories with --tree",
             ),
             Self::TracedAlready => {
-                f.write_str("another trace of the whole system runs; wait for its end")
+                f.write_str("another trace of the whole system is running; wait for its end")
             }
             Self::TracerLost => f.write_str(
-                "the process that records ended before it could report; look for the reason in \
+                "the recording process ended before it could report; look for the reason in \
                  the system's log (out of memory, killed), and try again",
             ),
             Self::Told { text, .. } | Self::NoWindow { text, .. } => write!(f, "{}", Text(text)),
             Self::NoCommand => f.write_str("there is no command to run; name one after --"),
             Self::CommandMissing => f.write_str("no such file"),
             Self::CommandNotInPath => f.write_str(
-                "not found in PATH; a program of the image is named by its path in the image, \
+                "not found in PATH; to name a program of the image, use its path in the image, \
                  with a slash",
             ),
             Self::CommandNotExecutable { why } => f.write_str(why),
@@ -602,7 +602,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A path as a message shows it: escaped if a terminal would obey it.
+/// A path as a message shows it. Characters that a terminal would obey are escaped.
 struct Shown<'a>(&'a Path);
 
 impl fmt::Display for Shown<'_> {
@@ -616,7 +616,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Words from outside, with what a terminal would obey escaped.
+/// Text from outside. Characters that a terminal would obey are escaped.
 struct Text<'a>(&'a str);
 
 impl fmt::Display for Text<'_> {
@@ -655,21 +655,20 @@ impl Error {
         self.0.path.as_deref()
     }
 
-    /// The status a program like `env` or `timeout` exits with when it could not start another:
-    /// 127 if there is no such program, 126 if there is one that cannot be executed, 125 for
-    /// everything else.
+    /// The exit status of a program such as `env` or `timeout` that could not start another program: 127 if
+    /// it does not exist, 126 if it cannot be executed, 125 for everything else.
     pub fn exit_code(&self) -> u8 {
         self.kind().exit_code()
     }
 
-    /// The same error about the file at `path`, unless it has a path already.
+    /// The same error, for the file at `path`, unless it has a path already.
     #[must_use]
     pub(crate) fn with_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
         self
     }
 
-    /// The same cause, met while doing `action` with `path`.
+    /// The same cause, as an error of `action` with `path`.
     #[must_use]
     pub(crate) fn within(mut self, action: Action, path: &Path) -> Self {
         self.0.action = action;
@@ -678,7 +677,7 @@ impl Error {
     }
 }
 
-/// What an error says, and its reasons, in one line.
+/// An error and its reasons, in one line.
 pub fn with_reasons(error: &(dyn std::error::Error + 'static)) -> String {
     let reasons = std::iter::successors(Some(error), |error| error.source());
     let reasons: Vec<_> = reasons.map(ToString::to_string).collect();
@@ -699,7 +698,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// With all reasons: what a `main` that returns the error prints.
+/// With all reasons. A `main` that returns the error prints this.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.kind(), with_reasons(self))

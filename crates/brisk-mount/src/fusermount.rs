@@ -1,8 +1,8 @@
 //! `fusermount3`, the set-user-id helper of libfuse that mounts for ordinary users.
 //!
-//! It is started with one end of a socket, mounts, and sends the opened `/dev/fuse` through it
-//! (libfuse, `lib/mount.c` and `util/fusermount.c`). Its standard input serves as that end, so that
-//! no descriptor has to be inherited by number.
+//! It gets one end of a socket, mounts, and sends the open `/dev/fuse` through the socket (libfuse,
+//! `lib/mount.c` and `util/fusermount.c`). Its standard input is that end, so that no other descriptor has to
+//! be inherited.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -41,7 +41,7 @@ pub(crate) fn mount(target: &Path, options: &OsStr) -> Result<OwnedFd, Cause> {
         .env("_FUSE_COMMFD", "0")
         .stdin(Stdio::from(theirs));
     finish(&mut command)?;
-    // It has ended: its end of the socket is closed, so this does not wait.
+    // It has ended and its end of the socket is closed, so this does not wait.
     drop(command);
     receive_channel(&ours).map_err(|e| Cause::io("get the mount's channel from fusermount3", e))
 }
@@ -78,7 +78,7 @@ fn finish(command: &mut Command) -> Result<(), Cause> {
     })
 }
 
-/// What the program said last, without its own name; else how it ended.
+/// The last message of the program, without its own name. If there is none, how it ended.
 fn last_words(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rfind(|line| !line.trim().is_empty());
@@ -88,7 +88,7 @@ fn last_words(output: &Output) -> String {
             let prefix = format!("{PROGRAM}: ");
             line.strip_prefix(&prefix).unwrap_or(line).to_owned()
         }
-        None => format!("it ended with {} and without a word", output.status),
+        None => format!("it ended with {} and without a message", output.status),
     }
 }
 
@@ -113,9 +113,9 @@ fn receive_channel(socket: &OwnedFd) -> io::Result<OwnedFd> {
     channel.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// What `fusermount3 -o` takes for an image: read-only, and known as brisk's.
+/// Options of `fusermount3 -o` for an image: read-only, and with brisk's file system type.
 ///
-/// Commas and backslashes of the image's name are escaped as libfuse does.
+/// Commas and backslashes in the image's name are escaped as libfuse does.
 pub(crate) fn options(image: &Path, allow_other: bool) -> OsString {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let mut options = b"ro,nosuid,nodev,default_permissions,subtype=brisk".to_vec();
@@ -213,7 +213,7 @@ mod tests {
         );
         assert_eq!(
             last_words(&output("")),
-            "it ended with exit status: 1 and without a word"
+            "it ended with exit status: 1 and without a message"
         );
     }
 }

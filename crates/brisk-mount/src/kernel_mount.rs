@@ -22,34 +22,34 @@ use crate::namespace::is_privileged;
 /// The first four bytes of a SquashFS image.
 const MAGIC: u32 = 0x7371_7368;
 
-/// Bytes in a SquashFS superblock, and where in it the image's length is.
+/// Bytes in a SquashFS superblock, and the position of the image's length in it.
 const SUPERBLOCK_LEN: usize = 96;
 const BYTES_USED_AT: usize = 40;
 
-/// How an image is mounted. The default is right for an image that is a file of its own.
+/// How to mount an image. The default is right for an image in a file of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MountOptions {
     /// The byte of the file at which the image starts, as in an AppImage.
     pub offset: u64,
-    /// The image's codec (`zstd`, `gzip`, …), if the caller knows it, for the message when the
-    /// kernel does not.
+    /// The image's codec (`zstd`, `gzip`, …), if the caller knows it. A message names it if the kernel does
+    /// not support it.
     pub codec: Option<String>,
-    /// Whether the kernel reads the image's file past the page cache.
+    /// Whether the kernel reads the image's file directly, past the page cache.
     pub direct_io: DirectIo,
-    /// Honour set-user-id bits and file capabilities.
+    /// Whether set-user-id bits and file capabilities have an effect.
     pub suid: bool,
-    /// Honour device nodes.
+    /// Whether device nodes have an effect.
     pub dev: bool,
 }
 
 /// What the kernel reads a mounted image from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
-    /// A loop device on the image's file. It goes with the last mount.
+    /// A loop device on the image's file. It disappears with the last mount.
     Loop {
         /// The device node, `/dev/loopN`.
         device: PathBuf,
-        /// Whether the file is read past the page cache.
+        /// Whether the kernel reads the file directly, past the page cache.
         direct_io: bool,
     },
     /// The image is a block device itself.
@@ -58,8 +58,7 @@ pub enum Backing {
 
 /// An image that the kernel has mounted, read-only.
 ///
-/// The mount outlives this value and the process: [`unmount`] ends it, or the end of the mount
-/// namespace that it is in.
+/// The mount outlives this value and the process. [`unmount`] ends it, or the end of its mount namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelMount {
     target: PathBuf,
@@ -67,20 +66,19 @@ pub struct KernelMount {
 }
 
 impl KernelMount {
-    /// Mounts the SquashFS image in the file or block device `image` on the directory `target`,
-    /// read-only.
+    /// Mounts the SquashFS image in the file or block device `image` on the directory `target`, read-only.
     ///
     /// # Errors
     ///
-    /// `NotPermitted` without root; `Unsupported` if the kernel lacks SquashFS, the image's codec
-    /// or loop devices; `Image` if the image is none, is cut short or lacks padding; `Place` if
-    /// `target` is no directory; `Busy` if the block device is in use. Nothing stays behind.
+    /// `NotPermitted` without root. `Unsupported` if the kernel lacks SquashFS, the image's codec or loop
+    /// devices. `Image` if the file is not an image, is truncated or lacks padding. `Place` if `target` is
+    /// not a directory. `Busy` if the block device is in use. Nothing stays behind after an error.
     pub fn new(image: &Path, target: &Path, options: &MountOptions) -> Result<Self> {
         mount(image, target, options)
             .map_err(|cause| Error::new(Action::Mount, cause).with_path(image))
     }
 
-    /// Where it is mounted, absolute and without symbolic links.
+    /// The directory on which it is mounted, absolute and without symbolic links.
     pub fn target(&self) -> &Path {
         &self.target
     }
@@ -111,7 +109,8 @@ fn mount(image: &Path, target: &Path, options: &MountOptions) -> Result<KernelMo
             device: device.path().to_owned(),
             direct_io: device.direct_io(),
         };
-        // The device is held until the mount holds it: at its last close the kernel detaches it.
+        // This holds the device until the mount holds it: when it is closed for the last time, the kernel
+        // detaches it.
         (device.path().to_owned(), backing, Some(device))
     };
     mount_device(&device, &mount_point, options)
@@ -149,7 +148,7 @@ fn image_len(file: &File, offset: u64) -> Result<u64, Cause> {
     Ok(u64::from_le_bytes(len.copied().unwrap_or_default()))
 }
 
-/// The directory that is mounted on. The descriptor keeps it the same one from check to use.
+/// The directory to mount on. The descriptor keeps it the same one from the check to its use.
 struct MountPoint {
     fd: OwnedFd,
     path: PathBuf,
@@ -174,8 +173,7 @@ impl MountPoint {
     }
 }
 
-/// fsopen and its family (5.2) pass on what the kernel has to say; mount(2) does where they are
-/// missing.
+/// `fsopen` and its family (Linux 5.2) return the kernel's messages. mount(2) is used if they are missing.
 fn mount_device(
     device: &Path,
     mount_point: &MountPoint,
@@ -222,8 +220,8 @@ fn mount_context(
     move_mount(mount.as_fd(), "", mount_point.fd.as_fd(), "", flags).map_err(Refusal::silent)
 }
 
-/// What the kernel logged for this mount alone, one message per read, joined. Each starts with a
-/// letter for its level, a space and the file system's name.
+/// What the kernel logged for this mount, one message per read, joined. Each message starts with a letter for
+/// its level, a space and the name of the file system.
 fn kernel_messages(context: &OwnedFd) -> String {
     let mut messages = Vec::new();
     let mut buffer = [0; 1024];
@@ -239,11 +237,11 @@ fn kernel_messages(context: &OwnedFd) -> String {
     messages.join("; ")
 }
 
-/// How the kernel refused to mount.
+/// Why the kernel refused to mount.
 #[derive(Debug)]
 struct Refusal {
     errno: Errno,
-    /// Its own words, empty if there are none.
+    /// The kernel's own message. Empty if there is none.
     said: String,
 }
 
@@ -276,7 +274,7 @@ impl Refusal {
             (Errno::PERM | Errno::ACCESS, _, _) => Cause::NotPermitted,
             (Errno::BUSY, _, _) => Cause::DeviceBusy,
             (_, Some(name), _) => no_codec(name),
-            // Old kernels say it in their log only.
+            // Old kernels say this only in their log.
             (Errno::INVAL, None, Some(name)) if support.codec(name) == Support::No => {
                 no_codec(name)
             }
@@ -289,7 +287,8 @@ impl Refusal {
     }
 }
 
-/// Whether what this process sees mounted at `path` is an image: of the kernel's, or of a server of brisk's.
+/// Whether an image is mounted at `path`, as far as this process sees: by the kernel, or by a server of
+/// brisk.
 ///
 /// # Errors
 ///
@@ -302,14 +301,13 @@ pub fn image_is_mounted(path: &Path) -> io::Result<bool> {
 
 /// Unmounts the image that is mounted on `target`.
 ///
-/// With `lazy` the mount leaves the tree of directories at once, and the kernel lets go of it when
-/// the last program that uses it does.
+/// With `lazy`, the mount is hidden at once, and the kernel lets go of it when the last program that uses it
+/// does.
 ///
 /// # Errors
 ///
-/// `Place` if `target` is not a mount point, or what is mounted there is no image; `Busy` if a
-/// program uses it; `NotPermitted` without root, unless `fusermount3` had mounted it for the same
-/// user.
+/// `Place` if `target` is not a mount point, or something else than an image is mounted there. `Busy` if a
+/// program uses it. `NotPermitted` without root, unless `fusermount3` has mounted it for the same user.
 pub fn unmount(target: &Path, lazy: bool) -> Result<()> {
     try_unmount(target, lazy).map_err(|cause| Error::new(Action::Unmount, cause).with_path(target))
 }
@@ -392,11 +390,11 @@ mod tests {
         );
         assert_eq!(
             text(Errno::BUSY, "", None, &[]),
-            "cannot mount app.img: the block device is in use; unmount it, or end what holds it"
+            "cannot mount app.img: the block device is in use; unmount it, or end the programs that use it"
         );
     }
 
-    /// What kernels before 5.2 get.
+    /// The way of kernels before 5.2.
     #[test]
     fn mount_2_mounts_the_same() {
         let dir = tempfile::tempdir().expect("a temporary directory");

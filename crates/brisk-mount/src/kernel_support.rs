@@ -29,24 +29,24 @@ const XZ_FILTERS: [(&str, &str); 8] = [
     ("riscv", "CONFIG_XZ_DEC_RISCV"),
 ];
 
-/// A decompressed kernel configuration is about 300 KB; one that claims more than this many bytes
-/// is not read.
+/// A decompressed kernel configuration has about 300 KB. One that claims more than this many bytes is not
+/// read.
 const CONFIG_LIMIT: usize = 16 << 20;
 
-/// Whether the kernel has a part.
+/// Whether the kernel has a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Support {
-    /// It is there.
+    /// The kernel has it.
     Yes,
-    /// It was built as a module that is not loaded yet; the kernel loads it when it is needed.
+    /// The kernel has it as a module that is not loaded yet. It loads the module when it is needed.
     Module,
-    /// It was not built.
+    /// The kernel was built without it.
     No,
-    /// The kernel's configuration is not published in `/proc/config.gz` or `/boot`.
+    /// Unknown, because the kernel's configuration is neither in `/proc/config.gz` nor in `/boot`.
     Unknown,
 }
 
-/// A device node of the kernel's.
+/// A device node of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceNode {
     /// The permission bits, such as `0o666`.
@@ -55,16 +55,17 @@ pub struct DeviceNode {
     pub allowed: bool,
 }
 
-/// What limits user namespaces. `None` where the kernel has no such limit.
+/// The limits for user namespaces. `None` if the kernel has no such limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UserNamespaces {
     /// `user.max_user_namespaces`.
     pub max: Option<u64>,
-    /// `kernel.unprivileged_userns_clone` (Debian's) is on.
+    /// Whether `kernel.unprivileged_userns_clone` (Debian) is on.
     pub unprivileged_clone: Option<bool>,
-    /// `kernel.apparmor_restrict_unprivileged_userns` (Ubuntu's) is on.
+    /// Whether `kernel.apparmor_restrict_unprivileged_userns` (Ubuntu) is on.
     pub apparmor_restricts: Option<bool>,
-    /// This process has an AppArmor profile. One that was installed for brisk allows namespaces.
+    /// Whether this process has an AppArmor profile. The profile that is installed for brisk allows
+    /// namespaces.
     pub apparmor_profile: bool,
 }
 
@@ -81,7 +82,7 @@ impl UserNamespaces {
         }
     }
 
-    /// Whether this program can use one without root.
+    /// Whether this program can use a user namespace without root.
     pub fn unprivileged(&self) -> bool {
         self.max.is_some_and(|max| max > 0)
             && self.unprivileged_clone != Some(false)
@@ -89,20 +90,20 @@ impl UserNamespaces {
     }
 }
 
-/// Who may use io_uring (`kernel.io_uring_disabled`).
+/// Who may use io_uring, by `kernel.io_uring_disabled`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IoUring {
     /// Everybody.
     Everybody,
     /// Root and the members of `kernel.io_uring_group`.
     Group,
-    /// Nobody, by the sysctl or because the kernel was built without.
+    /// Nobody, because of that setting or because the kernel was built without io_uring.
     Nobody,
-    /// The kernel has no such sysctl (before 6.6) and does not publish its configuration.
+    /// Unknown: the kernel has no such setting (it came with 6.6) and does not publish its configuration.
     Unknown,
 }
 
-/// What the running kernel allows, as far as starting programs from images is concerned.
+/// What the running kernel offers for starting programs from images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelSupport {
@@ -110,38 +111,39 @@ pub struct KernelSupport {
     pub release: String,
     /// Bytes in a page of memory.
     pub page_size: usize,
-    /// The file that the kernel's configuration was read from.
+    /// The file from which the kernel's configuration was read.
     pub config: Option<PathBuf>,
     /// The SquashFS file system.
     pub squashfs: Support,
-    /// How it decodes SquashFS; `None` if its configuration does not tell.
+    /// How it decodes SquashFS. `None` if its configuration does not say.
     pub squashfs_decoding: Option<SquashfsDecoding>,
-    /// SquashFS's decompressors: `gzip`, `lz4`, `lzo`, `xz`, `zstd`.
+    /// The decompressors of SquashFS: `gzip`, `lz4`, `lzo`, `xz`, `zstd`.
     pub codecs: Vec<(&'static str, Support)>,
-    /// Branch filters of xz: `x86`, `arm64` and others. An image that was packed with one needs it.
+    /// The branch filters of xz: `x86`, `arm64` and others. An image that was packed with a filter needs it.
     pub xz_filters: Vec<(&'static str, Support)>,
     /// The EROFS file system.
     pub erofs: Support,
-    /// `/dev/loop-control`, without which files cannot be mounted.
+    /// `/dev/loop-control`. Mounting a file needs it.
     pub loop_control: Option<DeviceNode>,
     /// `/dev/fuse`.
     pub fuse: Option<DeviceNode>,
-    /// Whether the kernel sends requests again that a FUSE server left unanswered (6.9), so that
-    /// programs outlive the death of theirs.
+    /// Whether the kernel can send the unanswered requests of a FUSE server again (6.9). Programs then go on
+    /// when their server dies and is replaced.
     pub fuse_resend: Support,
-    /// Where `fusermount3` is, which mounts for users where they may make no namespace.
+    /// The path of `fusermount3`. It mounts for users that may not make namespaces.
     pub fusermount: Option<PathBuf>,
-    /// User namespaces, which running from an image without root needs.
+    /// User namespaces. Running from an image without root needs them.
     pub user_namespaces: UserNamespaces,
     /// io_uring.
     pub io_uring: IoUring,
-    /// The kernel's events of pages that come into the page cache, and fanotify, by which root can
-    /// trace the whole system.
+    /// Whether the kernel has events for pages that enter the page cache, and fanotify. Root traces the whole
+    /// system with them.
     pub page_cache_events: Support,
 }
 
 impl KernelSupport {
-    /// Asks the running kernel. What it does not tell is `Unknown` or `None`; asking cannot fail.
+    /// Asks the running kernel. What the kernel does not say becomes `Unknown` or `None`, so this cannot
+    /// fail.
     pub fn probe() -> Self {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let release = release.trim().to_owned();
@@ -172,7 +174,8 @@ impl KernelSupport {
         }
     }
 
-    /// Whether images packed with `codec` (`zstd`, `gzip`, …) can be mounted; `none` always can.
+    /// Whether the kernel can mount images packed with `codec` (`zstd`, `gzip`, …). It can always mount
+    /// `none`.
     pub fn codec(&self, codec: &str) -> Support {
         if codec == "none" {
             return Support::Yes;
@@ -182,8 +185,8 @@ impl KernelSupport {
     }
 }
 
-/// How many bytes the kernel reads ahead on the device that holds `path`. `None` if it has none,
-/// as for a file in memory.
+/// How many bytes the kernel reads ahead on the device that holds `path`. `None` if there is no device, for
+/// example for a file in memory.
 ///
 /// # Errors
 ///
@@ -199,7 +202,7 @@ pub fn read_ahead(path: &Path) -> Result<Option<u64>> {
         .and_then(|kib| kib.checked_mul(1024)))
 }
 
-/// The codec that an image should rather have, where the kernel lacks `missing`.
+/// The best codec that the kernel has, for an image that uses the `missing` one.
 pub(crate) fn codec_instead_of(missing: &str, support: &KernelSupport) -> &'static str {
     ["zstd", "gzip", "xz", "lz4", "lzo"]
         .into_iter()
@@ -241,7 +244,7 @@ impl Config {
         }
     }
 
-    /// An option that is off is written as a comment, or not at all if what it belongs to is off.
+    /// An option that is off is a comment, or is missing if the option that it depends on is off.
     fn get(&self, option: &str) -> Support {
         if self.path.is_none() {
             return Support::Unknown;
@@ -275,7 +278,7 @@ fn gunzip(bytes: &[u8]) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// `/proc/filesystems` lists what is built in or loaded; the configuration knows of modules.
+/// `/proc/filesystems` lists file systems that are built in or loaded. The configuration also has modules.
 fn filesystem(filesystems: &str, name: &str, configured: Support) -> Support {
     let listed = filesystems
         .lines()
@@ -303,7 +306,7 @@ fn since(release: &str, wanted: (u32, u32)) -> Support {
     }
 }
 
-/// Both of what it takes.
+/// Whether the kernel has both parts.
 fn page_cache_events(found: [Support; 2]) -> Support {
     match found {
         [Support::Yes, Support::Yes] => Support::Yes,
@@ -312,7 +315,7 @@ fn page_cache_events(found: [Support; 2]) -> Support {
     }
 }
 
-/// An AppArmor label is `unconfined`, or a profile's name with its mode: `brisk (unconfined)`.
+/// An AppArmor label is `unconfined`, or the name of a profile with its mode: `brisk (unconfined)`.
 fn is_profile(label: &str) -> bool {
     let label = label.trim_end_matches(['\n', '\0']);
     !label.is_empty() && label != "unconfined"

@@ -12,14 +12,13 @@ use rustix::process::{getegid, geteuid};
 
 use brisk_io::ReadAt;
 
-/// Bytes of the start of an image that tell it from another: its superblock.
+/// How many bytes at the start of an image identify it: its superblock.
 const SUPERBLOCK: usize = 96;
 
 /// Everything that two runs must have in common to share a session, or two launches to share what is learned.
 ///
-/// For a session, the parts are what the program sees (images, places, options) and where the run comes
-/// from: its user, group, namespaces and root directory. A session can be joined only from where it was
-/// made.
+/// For a session, the parts are what the program sees (images, places, options) and where the run comes from:
+/// its user, group, namespaces and root directory. A session can be joined only from where it was made.
 #[derive(Clone)]
 pub(crate) struct Key(Vec<u8>);
 
@@ -39,13 +38,13 @@ impl Key {
         Ok(key)
     }
 
-    /// For what launches have in common, whatever user and session they belong to.
+    /// For what launches have in common, independent of user and session.
     pub(crate) fn of_launches() -> Self {
         Self(Vec::new())
     }
 
-    /// What makes an image another one: a file that was replaced, written to or cut has another
-    /// inode, time or size.
+    /// What identifies an image: a file that was replaced, written to or truncated has another inode, time or
+    /// size.
     pub(crate) fn add_image(&mut self, file: &File, offset: u64) -> io::Result<()> {
         let stat = fstat(file)?;
         self.add_number(stat.st_dev);
@@ -60,7 +59,7 @@ impl Key {
         Ok(())
     }
 
-    /// The length goes first, so that no two lists of parts look the same.
+    /// The length comes first, so that two different lists of parts never look the same.
     pub(crate) fn add(&mut self, part: &[u8]) {
         self.0.extend_from_slice(&part.len().to_le_bytes());
         self.0.extend_from_slice(part);
@@ -75,8 +74,8 @@ impl Key {
         self.add(path.map_or(OsStr::new(""), Path::as_os_str).as_bytes());
     }
 
-    /// A name for files: 128 bits. All names in a directory belong to one user, who gains nothing by making
-    /// two of them alike.
+    /// A name for files, of 128 bits. All names in a directory belong to one user, who gains nothing from
+    /// making two of them equal.
     pub(crate) fn name(&self) -> String {
         let half = |start: u8| {
             let mut hasher = DefaultHasher::new();

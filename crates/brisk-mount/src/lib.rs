@@ -1,36 +1,43 @@
 /*!
-Mounts SquashFS images through the kernel, serves them through FUSE, and starts programs from them
-in a mount namespace of their own.
+Mounts SquashFS images, starts programs from them, and brings what a launch reads into memory ahead of it.
 
-The central types are [`Session`], a program that takes the place of the calling process and sees an
-image that it shares with the user's other runs, and [`KernelMount`], an image mounted for everybody.
-A session stands on [`serve`], which answers the requests of a [`FuseConnection`] and needs neither
-root nor a kernel that can read the image; [`sessions`] lists them. [`Launch`] starts a program through
-the kernel's mount alone, on a [`LoopDevice`]. [`KernelSupport`] says what the running kernel allows.
+A program starts slowly when it has to wait for the disk. This crate offers three ways to avoid the wait:
 
-[`Trace`] serves an image or plain directories to a program and records what it asks for;
-[`SystemTrace`] records by the kernel's events what it reads of the whole system. [`Replay`] has the
-kernel read what was recorded, wherever the files are now, and [`BackgroundReplay`] does that while the
-calling process becomes a program.
+* **A session** ([`Session`]) starts a program from an image, without root. The image is visible only to that program and
+  to later runs of the same user, which share the session. A small server process ([`serve`]) answers the kernel's
+  requests through FUSE, and a [`Fill`] stores the pages of a hot pack in the page cache before the program asks.
+  [`sessions`] lists what runs.
+* **A replay** ([`Replay`]) asks the kernel to read what a recorded launch has read, from a plain directory or any mount.
+  [`BackgroundReplay`] does so while the calling process becomes the program.
+* **A mount** ([`KernelMount`], [`SharedMount`]) shows an image to all programs, through the kernel or through FUSE.
+  [`Launch`] starts one program on a kernel mount of its own.
+
+[`Trace`] records what a program asks for from an image or directories, by serving them. [`SystemTrace`] records what
+it reads of the whole system, from events of the kernel. [`KernelSupport`] says what the running kernel allows.
+
+# Where to begin
+
+The example below is what `brisk run` does. In the source, begin with `session/mod.rs`; `fuse/` has the server, `replay/`
+the replay, `hot_pack/` the fill, and `trace/` the recording.
 
 # Where decisions are
 
-Each rule is a function of plain values in a file of its own, with a table of cases as its test:
+Each rule is a function of plain values in a file of its own. Its test is a table of cases.
 
-| when | file |
+| question | file |
 |---|---|
-| a replay goes on, pauses or is given up, and a learned profile is recorded again | `replay/verdict.rs` |
-| a server is restarted, or its connection aborted | `session/guardian/supervisor.rs` |
-| a session ends, and what keeps it | `session/guardian/lifetime.rs` |
-| a run may join, a request to end is refused, and what is lost with a peer | `session/guardian/request.rs` |
-| the watchdog is replaced | `session/guardian/watchdog.rs` |
-| which hot pack is taken, and whether the launch is learned from | `hot_pack/choice.rs` |
-| a hot pack of somebody else is not used | `hot_pack/trust.rs` |
-| a fill ends before its pack does | `hot_pack/fill_end.rs` |
-| a page was late, evicted or not in the pack | `hot_pack/page_states.rs` |
-| a recorded launch is worth learning from, and what it changes | `hot_pack/learning.rs` |
-| what a disk is taken to charge | `replay/disk.rs` |
-| how much is read ahead at most | `replay/budget.rs` |
+| Does a replay go on, pause or give up? Is a learned profile recorded again? | `replay/verdict.rs` |
+| Is a server restarted, or its connection aborted? | `session/guardian/supervisor.rs` |
+| When does a session end, and what keeps it? | `session/guardian/lifetime.rs` |
+| May a run join? Is a request to end refused? What is lost when a peer disconnects? | `session/guardian/request.rs` |
+| When is the watchdog replaced? | `session/guardian/watchdog.rs` |
+| Which hot pack is used? Does brisk learn from the launch? | `hot_pack/choice.rs` |
+| When is a hot pack not used because of its owner? | `hot_pack/trust.rs` |
+| When does a fill stop before the end of its pack? | `hot_pack/fill_end.rs` |
+| Was a page late, evicted or missing in the pack? | `hot_pack/page_states.rs` |
+| Is a recorded launch worth learning from, and what does it change? | `hot_pack/learning.rs` |
+| What does a disk charge? | `replay/disk.rs` |
+| How much may be read ahead? | `replay/budget.rs` |
 
 # Example
 
@@ -61,10 +68,9 @@ let never = session.exec(|place| eprintln!("mounted for all on {}", place.displa
 
 # Trust
 
-This crate reads only the first 96 bytes of an image that the kernel mounts, and checks each value before
-use. The kernel reads the rest: mount images of strangers only where you would expose the kernel's
-SquashFS to them. `brisk-image` reads an image that [`serve`] serves, in the process, and the kernel sees
-no byte of its format.
+* **The kernel mounts an image:** this crate reads only its first 96 bytes and checks each value before use. The kernel
+  reads the rest. Mount images of strangers only where you would expose the kernel's SquashFS code to them.
+* **[`serve`] serves an image:** `brisk-image` reads it in the server process. The kernel sees no byte of its format.
 
 # What this crate does not do
 
@@ -96,7 +102,7 @@ mod session;
 mod squashfs_decoding;
 #[expect(
     unsafe_code,
-    reason = "ioctls, unshare and fork have no safe wrapper; this file is the only one that may"
+    reason = "ioctls, unshare and fork have no safe wrapper; unsafe code is in this file only"
 )]
 mod syscalls;
 mod system_state;

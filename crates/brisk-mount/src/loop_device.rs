@@ -14,22 +14,22 @@ use crate::syscalls::{
     LO_FLAGS_AUTOCLEAR, LO_FLAGS_DIRECT_IO, LO_FLAGS_READ_ONLY, LoopControl, LoopInfo, LoopNode,
 };
 
-/// The kernel counts a device in sectors of this many bytes, and drops what does not fill one.
+/// The kernel measures a device in sectors of this many bytes, and drops an incomplete one.
 const SECTOR: u64 = 512;
 
-/// The smallest block, in bytes, that SquashFS reads from its device (`SQUASHFS_DEVBLK_SIZE`). An
-/// image whose last bytes do not fill one fails to mount with EIO, although all its bytes are
-/// there.
+/// The smallest block, in bytes, that SquashFS reads from its device (`SQUASHFS_DEVBLK_SIZE`). If an image's
+/// last bytes do not fill one, mounting it fails with EIO, although all its bytes exist.
 const LEAST_BLOCK: u32 = 1024;
 
-/// How often another process may take the free device first, or the device node may be late.
+/// How often to try, because another process may take the free device first, or the device node may appear
+/// late.
 const TRIES: u32 = 64;
 
-/// Whether a loop device reads its file past the page cache.
+/// Whether a loop device reads its file directly, past the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DirectIo {
-    /// Where file system, offset and length allow it. The image's blocks are then cached once, as
-    /// decoded pages, and not a second time as they are stored.
+    /// If file system, offset and length allow it. The image's blocks are then cached once, as decoded pages,
+    /// and not a second time as stored.
     #[default]
     WhenPossible,
     /// Never.
@@ -40,7 +40,7 @@ pub enum DirectIo {
 ///
 /// The kernel detaches it at the last close or unmount, even if the process is killed.
 pub struct LoopDevice {
-    /// Held, not read: the kernel detaches the device when the last descriptor of it is closed.
+    /// Only held, not read: when its last descriptor closes, the kernel detaches the device.
     _held: LoopNode,
     path: PathBuf,
     block_size: u32,
@@ -48,19 +48,18 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches a free loop device to `len` bytes of `file` (all that follow, if `None`), from
-    /// byte `offset` on.
+    /// Attaches a free loop device to `len` bytes of `file` (`None`: all that follow), from byte `offset` on.
     ///
-    /// The device ends with the last whole block; `len` is rounded up to one where the file has
-    /// the bytes, and refused where it has not, because the kernel would drop the tail. A block is
-    /// [`block_size`](Self::block_size) or 1024 bytes, whichever is more. With direct I/O the
-    /// blocks are those of the disk below, so a file that does not fill the last one is read
-    /// through the page cache instead; [`direct_io`](Self::direct_io) says which it became.
+    /// The device ends with a whole block, because the kernel would drop an incomplete one. So `len` is
+    /// rounded up to a block if the file has the bytes. If the file does not have them, that is an error. A
+    /// block is [`block_size`](Self::block_size) or 1024 bytes, whichever is more. With direct I/O, blocks
+    /// are those of the disk below. A file that does not fill the last one of these is read through the page
+    /// cache instead; [`direct_io`](Self::direct_io) says which it became.
     ///
     /// # Errors
     ///
-    /// `NotPermitted` without root, `Unsupported` without loop devices, `Image` if the file ends
-    /// too early, `Busy` if other processes take every free device first.
+    /// `NotPermitted` without root. `Unsupported` without loop devices. `Image` if the file ends too early.
+    /// `Busy` if other processes take every free device first.
     pub fn attach(file: &File, offset: u64, len: Option<u64>, direct: DirectIo) -> Result<Self> {
         attach(file, offset, len, direct, bind).map_err(|cause| Error::new(Action::Attach, cause))
     }
@@ -75,13 +74,13 @@ impl LoopDevice {
         self.block_size
     }
 
-    /// Whether the kernel reads the file past the page cache. It says so itself.
+    /// Whether the kernel reads the file directly, past the page cache, as it says itself.
     pub fn direct_io(&self) -> bool {
         self.direct_io
     }
 }
 
-/// Attaches a device that is free, or was a moment ago, to the file from the offset in bytes on.
+/// Attaches a device, which is free or was a moment ago, to the file from this byte on.
 type Configure = fn(&LoopNode, &File, u64, Geometry) -> rustix::io::Result<()>;
 
 fn attach(
@@ -110,7 +109,7 @@ fn attach(
         let path = PathBuf::from(format!("/dev/loop{number}"));
         let node = match LoopNode::open(&path) {
             Ok(node) => node,
-            // The node may be late, or its device removed again.
+            // The node may appear late, or its device may have been removed again.
             Err(Errno::NOENT | Errno::NXIO) if attempt < TRIES - 1 => {
                 thread::sleep(Duration::from_millis(1));
                 continue;
@@ -131,7 +130,7 @@ fn attach(
                     direct_io: status.flags & LO_FLAGS_DIRECT_IO != 0,
                 });
             }
-            // Another process has taken it, or is letting go of it.
+            // Another process has just taken it, or is releasing it.
             Err(Errno::BUSY | Errno::NXIO | Errno::AGAIN) => {
                 thread::sleep(Duration::from_millis(u64::from(attempt.min(10))));
             }
@@ -147,7 +146,7 @@ fn info(offset: u64, geometry: Geometry) -> LoopInfo {
     LoopInfo::new(offset, geometry.size, flags)
 }
 
-/// By LOOP_CONFIGURE (5.8), or in the older way if the kernel lacks it or refuses its flags.
+/// With LOOP_CONFIGURE (Linux 5.8), or in the older way if the kernel lacks it or refuses its flags.
 fn bind(node: &LoopNode, file: &File, offset: u64, geometry: Geometry) -> rustix::io::Result<()> {
     let mut info = info(offset, geometry);
     if geometry.direct {
@@ -167,7 +166,7 @@ fn bind_in_steps(
 ) -> rustix::io::Result<()> {
     node.set_fd(file.as_fd())?;
     let finish = || {
-        // The kernel asks to try again while it still writes back the pages of the last user.
+        // While the kernel still writes back the pages of the last user, it asks to try again.
         let mut tries = TRIES;
         loop {
             match node.set_status(info(offset, geometry)) {
@@ -190,17 +189,17 @@ fn bind_in_steps(
         Ok(())
     };
     finish().inspect_err(|_| {
-        // The first error is the one to tell. Autoclear may already be on, which does the same.
+        // The first error is the one to report. Autoclear may already be on, which has the same effect.
         node.clear_fd().ok();
     })
 }
 
-/// What can be known of the file below a loop device.
+/// What is known about the file below a loop device.
 struct BackingFile {
-    /// In bytes.
+    /// Length in bytes.
     len: u64,
-    /// What offsets and lengths of direct reads must be multiples of, in bytes. `None` where
-    /// direct I/O is impossible.
+    /// Offsets and lengths of direct reads must be multiples of this many bytes. `None` if direct I/O is
+    /// impossible.
     direct_block: Option<u32>,
 }
 
@@ -220,12 +219,12 @@ impl BackingFile {
         }
         let len = metadata.len();
         let direct_block = match statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
-            // Since Linux 6.1, where the file system tells; an alignment of 0 means "impossible".
+            // Since Linux 6.1, some file systems say this. An alignment of 0 means "impossible".
             Ok(stat) if stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
                 Some(stat.stx_dio_offset_align).filter(|align| *align != 0)
             }
-            // Else the disk below tells. Where there is none (btrfs, network file systems), a
-            // block of 4096 suits all, and the kernel decides whether direct I/O is possible.
+            // Otherwise the disk below says it. If there is none (btrfs, network file systems), a block of
+            // 4096 suits all, and the kernel decides whether direct I/O is possible.
             _ => logical_block_size(metadata.dev()).or(Some(4096)),
         };
         Ok(Self { len, direct_block })
@@ -238,10 +237,10 @@ fn logical_block_size(device: u64) -> Option<u32> {
     size.try_into().ok()
 }
 
-/// How large a loop device becomes.
+/// The geometry of a loop device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Geometry {
-    /// In bytes, a multiple of the larger of 1024 and `block_size`.
+    /// Size in bytes, a multiple of the larger of 1024 and `block_size`.
     size: u64,
     /// Logical block size in bytes.
     block_size: u32,
@@ -249,8 +248,8 @@ struct Geometry {
 }
 
 impl Geometry {
-    /// For `len` bytes from byte `offset` on in a file of `file_len` bytes, on a file system whose
-    /// direct reads are in blocks of `direct_block` bytes.
+    /// For `len` bytes from byte `offset` on, in a file of `file_len` bytes whose file system does direct
+    /// reads in blocks of `direct_block` bytes.
     fn fit(
         file_len: u64,
         offset: u64,
@@ -269,7 +268,7 @@ impl Geometry {
             need.checked_next_multiple_of(block.max(LEAST_BLOCK).into())
                 .filter(|size| *size <= have)
         };
-        // The kernel takes logical block sizes from a sector to a page, powers of two.
+        // The kernel accepts powers of two from a sector to a page as logical block sizes.
         let usable = direct_block
             .filter(|b| b.is_power_of_two() && (SECTOR..=4096).contains(&u64::from(*b)))
             .filter(|b| offset.is_multiple_of(u64::from(*b)));
@@ -313,17 +312,17 @@ mod tests {
 
     #[test]
     fn a_device_holds_whole_blocks_or_is_refused() {
-        // A padded image, on disks of both kinds.
+        // A padded image, on both kinds of disks.
         assert_eq!(fit(8192, 0, Some(5000), Some(512)), (5120, 512, true));
         assert_eq!(fit(8192, 0, Some(5000), Some(4096)), (8192, 4096, true));
-        // Padded for 1024 but not for the disk's 4096: without direct I/O.
+        // Padded for 1024 but not for the disk's 4096, so without direct I/O.
         assert_eq!(fit(5120, 0, Some(5000), Some(4096)), (5120, 512, false));
-        // An offset that no direct read can start from.
+        // No direct read can start at this offset.
         assert_eq!(fit(9000, 100, Some(5000), Some(512)), (5120, 512, false));
-        // The bytes that follow an image in a larger file pad it.
+        // The bytes after an image in a larger file are its padding.
         assert_eq!(fit(1 << 20, 512, Some(5000), Some(512)), (5120, 512, true));
         assert_eq!(fit(4096, 0, None, None), (4096, 512, false));
-        // Sizes that no logical block has.
+        // No logical block has this size.
         assert_eq!(fit(8192, 0, None, Some(65536)), (8192, 512, false));
         assert_eq!(fit(8192, 0, None, Some(3)), (8192, 512, false));
     }
@@ -337,11 +336,11 @@ mod tests {
         );
         assert_eq!(
             refusal(5000, 100, Some(4901)),
-            "the image needs 4901 bytes, 4900 are there; get a whole copy of it"
+            "the image needs 4901 bytes, but there are only 4900; get a complete copy of it"
         );
         assert_eq!(
             refusal(10, 11, None),
-            "the image needs 1 bytes, 0 are there; get a whole copy of it"
+            "the image needs 1 bytes, but there are only 0; get a complete copy of it"
         );
         assert!(Geometry::fit(u64::MAX, 0, Some(u64::MAX), None).is_err());
     }

@@ -1,8 +1,8 @@
-//! How much memory there is for what is read ahead.
+//! How much memory is free for what is read ahead.
 //!
-//! The system may have more than this process: a control group and all that it is in, of cgroup v1 or v2,
-//! can have a limit. What the group has in its page cache and has not used lately counts as free, as
-//! it does for the whole system.
+//! The system may have more memory than this process may use: each control group that it is in, of cgroup v1
+//! or v2, can have a limit. Pages of a group's page cache that were not used lately count as free, as they do
+//! for the whole system.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::mount_table::{MountEntry, mounts};
 
-/// The control group that leaves this process the least memory.
+/// The control group that leaves the least memory to this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryLimit {
@@ -18,25 +18,25 @@ pub struct MemoryLimit {
     pub group: PathBuf,
     /// Bytes that all its processes may use.
     pub limit: u64,
-    /// Of these, bytes that could be used without anything being swapped out or ended.
+    /// How many of these bytes could be used without swapping anything out or ending a process.
     pub free: u64,
-    /// The name of the group's file that has the limit: `memory.max`, `memory.high`, or with cgroup v1
+    /// The file of the group that holds the limit: `memory.max`, `memory.high`, or with cgroup v1
     /// `memory.limit_in_bytes`.
     pub file: &'static str,
 }
 
 impl MemoryLimit {
-    /// The one in force for this process; none if no group has a limit, or the system does not tell.
+    /// The limit in force for this process. None if no group has a limit, or the system does not say.
     pub fn in_force() -> Option<Self> {
         Self::find().ok().flatten()
     }
 
-    /// The same, and an error if the system does not tell.
+    /// The same, or an error if the system does not say.
     pub(crate) fn find() -> io::Result<Option<Self>> {
         Self::find_in(&mounts()?, &fs::read_to_string("/proc/self/cgroup")?)
     }
 
-    /// Of `own`, what `/proc/self/cgroup` says.
+    /// `own`: the text of `/proc/self/cgroup`.
     fn find_in(mounts: &[MountEntry], own: &str) -> io::Result<Option<Self>> {
         let group_paths = group_paths(mounts, own);
         let controllers = own.lines().filter_map(|line| line.split(':').nth(1));
@@ -52,7 +52,7 @@ impl MemoryLimit {
     }
 }
 
-/// Bytes that could be used without anything being swapped out; none where that is not known.
+/// How many bytes could be used without swapping anything out. None if that is not known.
 pub(crate) fn free_memory() -> Option<u64> {
     let limit = MemoryLimit::in_force().map(|limit| limit.free);
     limit.into_iter().chain(free_of_system()).min()
@@ -67,12 +67,12 @@ fn free_of_system() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// What the files of a version of cgroups are called.
+/// The names of the files in a version of cgroups.
 #[derive(Debug, PartialEq, Eq)]
 struct GroupFiles {
     limits: &'static [&'static str],
     used: &'static str,
-    /// In `memory.stat`, with those of the groups in it.
+    /// A line of `memory.stat` that includes the groups below.
     unused_cache: &'static str,
 }
 
@@ -88,22 +88,22 @@ const V2: GroupFiles = GroupFiles {
     unused_cache: "inactive_file",
 };
 
-/// No limit, as v1 has it: the largest number of whole pages.
+/// The value of v1 for "no limit" is the largest number of whole pages, so anything from here on is no limit.
 const NONE: u64 = 1 << 62;
 
-/// Where this process is in a hierarchy of groups.
+/// The group of this process in a hierarchy of groups.
 #[derive(Debug, PartialEq, Eq)]
 struct GroupPath {
     top: PathBuf,
-    /// From there.
+    /// The path from there.
     own: PathBuf,
     names: &'static GroupFiles,
 }
 
-/// Of `own`, what `/proc/self/cgroup` says.
+/// `own`: the text of `/proc/self/cgroup`.
 fn group_paths(mounts: &[MountEntry], own: &str) -> Vec<GroupPath> {
     let mut group_paths = Vec::new();
-    // `hierarchy:controllers:path`, where v2 has no controllers.
+    // A line is `hierarchy:controllers:path`, and v2 has no controllers.
     for line in own.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
@@ -119,7 +119,7 @@ fn group_paths(mounts: &[MountEntry], own: &str) -> Vec<GroupPath> {
         else {
             continue;
         };
-        // In a container, the mount may show a part of the groups alone.
+        // In a container, the mount may show only a part of the groups.
         let within = Path::new(path).strip_prefix(&mount.root);
         let within = within.unwrap_or(Path::new(""));
         let is_plain = !within.components().any(|part| part.as_os_str() == "..");
@@ -141,7 +141,7 @@ fn has(list: &str, name: &str) -> bool {
 }
 
 impl GroupPath {
-    /// The group on the way up that leaves the least.
+    /// Among this group and those above it, the one that leaves the least.
     fn tightest(&self) -> Option<MemoryLimit> {
         let groups = self.own.ancestors().map(|own| self.top.join(own));
         let limits = groups.filter_map(|group| self.limit_of(group));
@@ -153,7 +153,7 @@ impl GroupPath {
             let text = fs::read_to_string(group.join(name)).ok()?;
             text.trim().parse().ok()
         };
-        // "max" is no number.
+        // "max" is not a number.
         let limits = self.names.limits.iter();
         let limits = limits.filter_map(|file| Some((number(file)?, *file)));
         let (limit, file) = limits.min().filter(|(limit, _)| *limit < NONE)?;
@@ -175,7 +175,7 @@ impl GroupPath {
     }
 }
 
-/// A directory with these files, which stands for one of the kernel's.
+/// A directory with these files, which imitates one of the kernel.
 #[cfg(test)]
 pub(crate) fn directory_of(files: &[(&str, &str)]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ mod tests {
         let of = |own: &str| tightest(&mounts, own, top);
         assert_eq!(of("0::/a/b/c\n"), expected("a", 1000, 400));
         assert_eq!(of("0::/x"), expected("x", 1, 0));
-        // The kernel says that its group is beyond what is to be seen.
+        // The kernel says that the group is outside of what this process can see.
         assert_eq!(of("0::/../a"), None);
         assert_eq!(of("4:memory:/a"), None);
         let inside = [mount("cgroup2", "rw", "/a", &top.join("a"))];
@@ -265,7 +265,7 @@ mod tests {
             let e = MemoryLimit::find_in(&[], own).unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::NotFound, "{own}");
         }
-        // No controller of memory bounds it.
+        // No memory controller limits it.
         for own in ["", "1:name=systemd:/\n3:cpu:/a\n"] {
             assert_eq!(MemoryLimit::find_in(&[], own).unwrap(), None, "{own}");
         }

@@ -6,13 +6,13 @@ use std::{fs, io};
 /// One line of `/proc/self/mountinfo`, as far as this crate needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountEntry {
-    /// Where it is mounted, as seen from the process's root directory.
+    /// The mount point, as seen from the process's root directory.
     pub(crate) target: PathBuf,
     /// The file system's type: `squashfs`, `fuse.brisk`.
     pub(crate) fs_type: String,
     /// The device's numbers: `0:45`.
     pub(crate) device: String,
-    /// What of the file system is mounted.
+    /// The part of the file system that is mounted.
     pub(crate) root: PathBuf,
     /// Options of the file system itself, separated by commas: `rw,memory`.
     pub(crate) super_options: String,
@@ -26,7 +26,7 @@ impl MountEntry {
     }
 }
 
-/// What is mounted on `target` (a canonical path), on top if several mounts are stacked there.
+/// The mount on `target` (a canonical path): the top one if several are stacked there.
 pub(crate) fn mounted_on(target: &Path) -> io::Result<Option<MountEntry>> {
     Ok(top_of(&fs::read("/proc/self/mountinfo")?, target))
 }
@@ -40,8 +40,8 @@ pub(crate) fn mounts() -> io::Result<Vec<MountEntry>> {
         .collect())
 }
 
-/// Where something is mounted that this process sees, in the order of its mounting: a path more than once
-/// if several mounts are stacked there.
+/// The mount points that this process sees, in the order in which they were mounted. A path is in the list
+/// several times if several mounts are stacked there.
 ///
 /// # Errors
 ///
@@ -50,7 +50,7 @@ pub fn mount_points() -> io::Result<Vec<PathBuf>> {
     Ok(mounts()?.into_iter().map(|mount| mount.target).collect())
 }
 
-/// The kernel lists mounts in the order of their making, so the last one is on top.
+/// The kernel lists mounts in the order in which they were made, so the last one is on top.
 fn top_of(mountinfo: &[u8], target: &Path) -> Option<MountEntry> {
     mountinfo
         .split(|&b| b == b'\n')
@@ -77,7 +77,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     })
 }
 
-/// Decodes the kernel's `\040` for space, tab, line feed, backslash and `#`.
+/// Decodes the kernel's escapes such as `\040`, for space, tab, line feed, backslash and `#`.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -9,55 +9,55 @@ use crate::error::{Action, Cause, Error, Result};
 use crate::kernel_support::UserNamespaces;
 use crate::syscalls::{unshare_mounts, unshare_user_and_mounts};
 
-/// Whether this process may mount by itself.
+/// Whether this process may mount without help.
 pub(crate) fn is_privileged() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 /// Gives the process a mount namespace of its own.
 ///
-/// The mounts become slaves of the ones they were copied from, recursively: what the process
-/// mounts from now on is seen by it and its descendants alone, while a disk that the system mounts
-/// later still appears, and one it unmounts is let go of. Fully private mounts would pin every disk
-/// that was mounted at the start for as long as the program runs.
+/// The mounts become slaves of the ones they were copied from, recursively. So only the process and its
+/// descendants see what it mounts from now on. But a disk that the system mounts later still appears, and one
+/// that it unmounts is released. Fully private mounts would keep every disk busy that was mounted at the
+/// start, as long as the program runs.
 ///
 /// # Errors
 ///
-/// `State` if the process has more than one thread, since the others would stay outside;
-/// `NotPermitted` without root; `Unsupported` if the root directory is not a mount point (a plain
-/// chroot). After the last two, the process may be in the new namespace already.
+/// `State` if the process has more than one thread, because the others would stay outside. `NotPermitted`
+/// without root. `Unsupported` if the root directory is not a mount point (a plain chroot). After the last
+/// two errors, the process may be in the new namespace already.
 pub fn enter_private() -> Result<()> {
     enter().map_err(|cause| Error::new(Action::Isolate, cause))
 }
 
-/// What kind of namespace a session is in.
+/// The kind of namespace of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NamespaceKind {
-    /// A mount namespace of the user namespace that the process was in, as root has it.
+    /// A mount namespace that belongs to the user namespace of the process, as for root.
     Privileged,
-    /// A user namespace as well, in which the process has every capability.
+    /// Also a user namespace, in which the process has every capability.
     UserNamespace,
 }
 
-/// Gives the process namespaces in which it may mount: a mount namespace, and without root a user
-/// namespace, in which `user` and `group` are the only ones, by their own numbers.
+/// Gives the process namespaces in which it may mount: a mount namespace, and without root also a user
+/// namespace. In that one, only `user` and `group` exist, with their own numbers.
 pub(crate) fn enter_session(user: Uid, group: Gid) -> Result<NamespaceKind, Cause> {
     if user.is_root() {
         match enter() {
-            // Root of a container may lack the right, and be allowed a user namespace.
+            // Root of a container may lack the right but may make a user namespace.
             Err(Cause::NotPermitted) => {}
             result => return result.map(|()| NamespaceKind::Privileged),
         }
     }
     one_thread()?;
     let refused = |source: io::Error| Cause::NoUserNamespaces { source };
-    // Where AppArmor restricts them, a namespace can be made, and nothing can be done in it: from
-    // there, there is no way back.
+    // If AppArmor restricts user namespaces, one can be made but nothing can be done in it, and there is no
+    // way back. So this checks first.
     if !UserNamespaces::probe().unprivileged() {
         return Err(refused(Errno::PERM.into()));
     }
     unshare_user_and_mounts().map_err(|e| refused(e.into()))?;
-    // An ordinary user may map itself, and its group once nobody can drop groups any more.
+    // An ordinary user may map itself, and also its group once groups can no longer be dropped.
     for (file, text) in [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("{0} {0} 1", user.as_raw())),
@@ -91,7 +91,7 @@ fn enter() -> Result<(), Cause> {
     contain()
 }
 
-/// Keeps what is mounted from now on in the namespace.
+/// Keeps later mounts inside of the namespace.
 fn contain() -> Result<(), Cause> {
     mount_change(
         "/",

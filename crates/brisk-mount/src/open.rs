@@ -1,4 +1,4 @@
-//! Opening what may be anything.
+//! Opens files of any kind without waiting.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,13 +10,13 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::error::Cause;
 
-/// Opens a file, and waits for nobody if it is a pipe.
+/// Opens a file. If it is a pipe, this does not wait for a writer.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// A directory as a path only.
+/// Opens a directory as a path only.
 pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(CWD, path, flags, Mode::empty())

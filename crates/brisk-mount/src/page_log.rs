@@ -1,10 +1,11 @@
-//! A log of what a fill stored and the kernel asked for, or of what a replay asked for, with times. Timelines
-//! are drawn from it.
+//! A log, with times, of what a fill stored and the kernel asked for, or of what a replay asked for.
+//! Timelines are drawn from it.
 //!
-//! The log is kept in memory and written when its server or the replay ends, so that it takes next to no time
-//! from the launch. In the file, each record ends with a zero byte. A record is `ahead` or `asked`, the time,
-//! the first page, the number of pages, and the path, which is missing for a file that the pack lacks. The
-//! last record is `end`. If not all events were kept, the one before it is `left out` with their number.
+//! The log stays in memory until its server or the replay ends, and is written then, so it takes almost no
+//! time from the launch. In the file, each record ends with a zero byte. A record is `ahead` or `asked`, the
+//! time, the first page, the number of pages, and the path, which is missing for a file that the pack lacks.
+//! The last record is `end`. If some events were not kept, the record before it is `left out` with their
+//! number.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,35 +20,35 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Events that are kept: 5 MB. Later ones are counted.
+/// How many events are kept: 5 MB. Later ones are only counted.
 const MOST: usize = 1 << 17;
 
-/// What the record begins with that says how many events were not kept.
+/// The start of the record that says how many events were not kept.
 const LEFT_OUT: &[u8] = b"left out ";
 
-/// What the last record is.
+/// The last record.
 const END: &[u8] = b"end";
 
-/// Something that happened to pages of a file.
+/// An event of some pages of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageEvent {
-    /// When, by the system's monotonic clock.
+    /// The time of the system's monotonic clock.
     pub at: Duration,
     /// Whether they were stored or asked for ahead of the program. Otherwise a program waited for them.
     pub ahead: bool,
     /// The first page of 4 KiB.
     pub first: u64,
-    /// How many.
+    /// The number of pages.
     pub count: u64,
-    /// The file's path in its tree; none for a file that the pack lacks.
+    /// The file's path in its tree. None for a file that the pack lacks.
     pub path: Option<PathBuf>,
 }
 
 impl PageEvent {
-    /// What a log says (see [`SessionFill::log`](crate::SessionFill::log) and
-    /// [`BackgroundReplay::log`](crate::BackgroundReplay::log)): the events, and how many more there were behind
-    /// the last that was kept. None as long as the log is not complete.
+    /// The events of a log (see [`SessionFill::log`](crate::SessionFill::log) and
+    /// [`BackgroundReplay::log`](crate::BackgroundReplay::log)), and how many later ones were not kept. None
+    /// while the log is incomplete.
     pub fn list(log: &[u8]) -> Option<(Vec<Self>, u64)> {
         let records = log.strip_suffix(b"\0")?.split(|byte| *byte == 0);
         let mut records: Vec<&[u8]> = records.collect();
@@ -88,9 +89,9 @@ impl PageEvent {
 pub(crate) struct PageLog {
     file: File,
     events: Mutex<Vec<Event>>,
-    /// Events behind the last of those.
+    /// How many later events were not kept.
     left_out: AtomicU64,
-    /// Paths by the numbers of files, once they are known.
+    /// Paths of files by their numbers, once they are known.
     paths: OnceLock<HashMap<u64, PathBuf>>,
 }
 
@@ -103,7 +104,7 @@ struct Event {
 }
 
 impl PageLog {
-    /// One that will be written to `file`.
+    /// A log that will be written to `file`.
     pub(crate) fn new(file: File) -> Self {
         Self {
             file,
@@ -113,7 +114,7 @@ impl PageLog {
         }
     }
 
-    /// The paths of files, by the numbers that [`PageLog::add`] is told.
+    /// Sets the paths of files, by the numbers that [`PageLog::add`] gets.
     pub(crate) fn know(&self, paths: impl Iterator<Item = (u64, PathBuf)>) {
         self.paths.get_or_init(|| paths.collect());
     }
@@ -136,7 +137,7 @@ impl PageLog {
         }
     }
 
-    /// Writes the whole log. If that fails, its reader finds no end.
+    /// Writes the whole log. If that fails, the file has no end, and its reader notices.
     pub(crate) fn write(&self) -> std::io::Result<()> {
         let mut out = BufWriter::new(&self.file);
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,7 +189,7 @@ mod tests {
         let named = Path::new("a b/c\nd");
         assert_eq!(seen, [(false, 0, 4, None), (true, 7, 2, Some(named))]);
         assert!(events[0].at <= events[1].at);
-        // Cut anywhere, it is not complete.
+        // Truncated anywhere, it is incomplete.
         for end in 0..text.len() {
             assert_eq!(PageEvent::list(&text[..end]), None, "{end}");
         }

@@ -9,8 +9,8 @@ use rustix::process::geteuid;
 
 use crate::error::Cause;
 
-/// Opens the directory at `path`, and makes it if there is none. Refuses one that belongs to somebody else, or
-/// that others may enter.
+/// Opens the directory at `path`, and makes it if it does not exist. Refuses a directory that belongs to
+/// somebody else, or that others may enter.
 pub(crate) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
     match mkdirat(CWD, path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -36,7 +36,7 @@ pub(crate) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
     Ok(fd)
 }
 
-/// Where brisk keeps for the calling user what can be had again.
+/// The directory for data of the calling user that can be made again.
 pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
     brisk_io::cache_home()
         .map(|cache| cache.join("brisk"))

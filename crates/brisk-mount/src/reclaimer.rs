@@ -1,40 +1,39 @@
 //! What takes pages out of memory although there is room.
 //!
-//! DAMON (`Documentation/admin-guide/mm/damon/`) can be told to page out what was not used lately. It
-//! looks at places in memory rather than at what has come to be in them, so that what was just read
-//! or stored, and is not used yet, may go too.
+//! DAMON (`Documentation/admin-guide/mm/damon/`) can page out what was not used lately. It watches places in
+//! memory, and not the data that is there now. So it may also take data that was just read or stored and has
+//! not been used yet.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Something that takes pages, and runs.
+/// Something that takes pages, and is active.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reclaimer {
-    /// For people.
+    /// Its name, for people.
     pub name: String,
-    /// The file of the kernel's that stops it and lets it run.
+    /// The kernel's file that stops and starts it.
     pub switch: PathBuf,
-    /// What is in that file.
+    /// The contents of that file while it runs.
     pub on: &'static str,
-    /// What stops it, written there.
+    /// What to write there to stop it.
     pub off: &'static str,
 }
 
 impl Reclaimer {
-    /// All of the system; none if nothing was found and something cannot be read, as by a user other
-    /// than root.
+    /// All of the system. None if nothing was found but something cannot be read, for example without root.
     pub fn all() -> Option<Vec<Self>> {
         Self::of(Path::new("/sys"))
     }
 
-    /// DAMON as a module that reclaims, and as what somebody has set up.
+    /// DAMON's reclaim module, and DAMON as somebody has set it up.
     fn of(sys: &Path) -> Option<Vec<Self>> {
         let mut found = Vec::new();
         let mut sees_all = true;
         let mut says = |path: &Path, word: &str| match fs::read_to_string(path) {
             Ok(text) => text.trim() == word,
             Err(e) => {
-                // Beside directories of threads and schemes, a file says how many there are.
+                // Besides the directories of threads and schemes, a file says how many there are.
                 let is_there =
                     ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&e.kind());
                 sees_all &= !is_there;
@@ -78,7 +77,7 @@ impl Reclaimer {
     }
 }
 
-/// The names in a directory, in order; none if it cannot be read.
+/// The names in a directory, sorted. Empty if it cannot be read.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
     use crate::memory::directory_of;
 
-    /// The names of those below this directory.
+    /// The names of the reclaimers below this directory.
     fn reclaimers(sys: &Path) -> Option<Vec<String>> {
         let found = Reclaimer::of(sys)?;
         for reclaimer in &found {
@@ -132,14 +131,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_not_taken_for_off() {
-        // A directory stands for a file that is there and cannot be read: root reads every other.
+        // A directory, in place of a file that cannot be read. Root can read every file.
         let enabled = "module/damon_reclaim/parameters/enabled";
         let found = directory_of(&[(&format!("{enabled}/x"), "")]);
         assert_eq!(reclaimers(found.path()), None);
         let damon = "kernel/mm/damon/admin/kdamonds/0";
         let found = directory_of(&[(enabled, "N\n"), (&format!("{damon}/state/x"), "")]);
         assert_eq!(reclaimers(found.path()), None);
-        // What was found is told all the same.
+        // What was found is reported all the same.
         let found = directory_of(&[(enabled, "Y\n"), (&format!("{damon}/state/x"), "")]);
         let expected = vec!["damon_reclaim".to_owned()];
         assert_eq!(reclaimers(found.path()), Some(expected));

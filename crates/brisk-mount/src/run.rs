@@ -14,33 +14,33 @@ use crate::kernel_mount::{KernelMount, MountOptions};
 use crate::mount_table::mounted_on;
 use crate::namespace::enter_private;
 
-/// Where an image is mounted if the caller names no place: the first of these that nobody uses.
+/// Where to mount an image if the caller names no place: the first of these directories that nobody uses.
 ///
-/// The Filesystem Hierarchy Standard has them on every system, and most systems leave them empty.
-/// A directory made for the purpose would stay behind: the program takes the place of this process.
+/// The Filesystem Hierarchy Standard has them on every system, and most systems leave them empty. A directory
+/// that was made for this purpose would stay behind, because the program takes the place of this process.
 const DEFAULT_PLACES: [&str; 3] = ["/mnt", "/media", "/srv"];
 
-/// What programs search if there is no `PATH`, as in the C library.
+/// Where programs are searched if there is no `PATH`, as in the C library.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// A program to start from an image that it and its descendants alone see.
+/// A program to start from an image that only it and its descendants see.
 ///
-/// The image is mounted in a mount namespace of its own and the program takes the place of the
-/// calling process: signals, job control, the exit status and the descriptors are the program's
-/// own, and no process of ours stays. When the last process in the namespace has ended, even by
-/// SIGKILL, the kernel drops the mount and the loop device.
+/// The image is mounted in a mount namespace of its own, and the program takes the place of the calling
+/// process. Signals, job control, the exit status and the descriptors are the program's own, and no process
+/// of brisk stays. When the last process in the namespace has ended, even by SIGKILL, the kernel drops the
+/// mount and the loop device.
 ///
-/// As with every program that Rust's standard library starts, SIGPIPE has its default action and
-/// no signal is blocked, whatever the caller inherited.
+/// As with every program that Rust's standard library starts, SIGPIPE has its default action and no signal is
+/// blocked, whatever the caller inherited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// The image's file or block device.
     pub image: PathBuf,
-    /// The directory to mount the image on; what it holds is covered. `None` is the first of
-    /// `/mnt`, `/media` and `/srv` that is empty and not a mount point.
+    /// The directory to mount the image on. The mount hides its contents. `None` is the first of `/mnt`,
+    /// `/media` and `/srv` that is empty and not a mount point.
     pub at: Option<PathBuf>,
-    /// The program and its arguments. An absolute program is taken as it is, one with a slash from
-    /// the image's root (`bin/app`), a bare name from `PATH`.
+    /// The program and its arguments. An absolute path is taken as it is, a name with a slash is a path in
+    /// the image (`bin/app`), and a bare name is looked up in `PATH`.
     pub command: Vec<OsString>,
     /// How to mount.
     pub options: MountOptions,
@@ -49,19 +49,20 @@ pub struct Launch {
 impl Launch {
     /// Becomes the program. Its environment has the mount point in `BRISK_TREE`.
     ///
-    /// A working directory that the mount covers becomes the image's directory of that name.
+    /// If the mount hides the working directory, the working directory becomes the image's directory of that
+    /// name.
     ///
     /// # Errors
     ///
-    /// Those of [`enter_private`] and [`KernelMount::new`]; `Place` if no default place can be used
-    /// or the working directory is not in the image; `CommandNotFound` and `CommandNotExecutable`.
-    /// The process may be in the namespace by then, and the image mounted in it: all that is left
-    /// to do is to report and exit with [`Error::exit_code`].
+    /// Those of [`enter_private`] and [`KernelMount::new`]. `Place` if no default place can be used, or if
+    /// the working directory is not in the image. `CommandNotFound` and `CommandNotExecutable`. The process
+    /// may be in the namespace by then, and the image mounted in it: report the error and exit with
+    /// [`Error::exit_code`].
     pub fn exec(&self) -> Result<Infallible> {
         self.exec_after(|_| ())
     }
 
-    /// As [`Launch::exec`], with `prepare` done when the image is mounted, at the place that it gets.
+    /// Like [`Launch::exec`], but calls `prepare` with the mount point when the image is mounted.
     ///
     /// # Errors
     ///
@@ -75,7 +76,7 @@ impl Launch {
             Some(at) => at.clone(),
             None => default_place(&[]).map_err(mount_failed)?,
         };
-        // A working directory that was removed has no path, and is under no mount point either.
+        // A working directory that was removed has no path, and is not below a mount point either.
         let cwd = env::current_dir().ok();
         enter_private().map_err(|e| e.within(Action::Mount, &self.image))?;
         let mount = KernelMount::new(&self.image, &at, &self.options)?;
@@ -88,11 +89,11 @@ impl Launch {
     }
 }
 
-/// A program to start as it is, without any mount.
+/// A program to start as it is, without a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainLaunch {
-    /// The directory that a program with a slash is taken from, and that `BRISK_TREE` names; none for
-    /// the working directory, and no such variable.
+    /// The directory that a program name with a slash is relative to. `BRISK_TREE` also names it. None for
+    /// the working directory, and without that variable.
     pub tree: Option<PathBuf>,
     /// The program and its arguments.
     pub command: Vec<OsString>,
@@ -103,14 +104,14 @@ impl PlainLaunch {
     ///
     /// # Errors
     ///
-    /// `Place` if the tree is not there, `CommandNotFound` and `CommandNotExecutable`.
+    /// `Place` if the tree does not exist, `CommandNotFound` and `CommandNotExecutable`.
     pub fn exec(&self) -> Result<Infallible> {
         Err(become_program(&self.command, self.tree.as_deref()))
     }
 }
 
-/// Executes `command` from the image whose root is `tree`, or from the working directory. Returns why
-/// that failed.
+/// Executes `command` from the image with the root `tree`, or from the working directory. Returns why that
+/// failed.
 pub(crate) fn become_program(command: &[OsString], tree: Option<&Path>) -> Error {
     let [program, arguments @ ..] = command else {
         return Error::new(Action::Run, Cause::NoCommand);
@@ -131,8 +132,8 @@ pub(crate) fn become_program(command: &[OsString], tree: Option<&Path>) -> Error
     failed(explain(error))
 }
 
-/// The first of the default places that nobody uses, nor any of those in `taken`; the error is that of the
-/// first.
+/// The first of the default places that nobody uses and that is not in `taken`. The error is that of the
+/// first place.
 pub(crate) fn default_place(taken: &[&Path]) -> Result<PathBuf, Cause> {
     let free = |place: &Path| {
         let free = free_place(place)?;
@@ -188,7 +189,7 @@ fn find_program(program: &OsStr, tree: &Path) -> Result<PathBuf, Cause> {
         return result;
     }
     for directory in env::split_paths(&search) {
-        // An empty entry is the working directory; a bare name must not be searched for again.
+        // An empty entry is the working directory. With a slash in it, a bare name is not searched for again.
         let path = Path::new(".").join(directory).join(program);
         match examine(&path) {
             Ok(()) => return Ok(path),
@@ -204,7 +205,7 @@ fn examine(path: &Path) -> Result<(), Cause> {
     let metadata = fs::metadata(path).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Cause::CommandMissing,
         io::ErrorKind::PermissionDenied => Cause::CommandNotExecutable {
-            why: "a directory on the way to it may not be entered",
+            why: "you may not enter a directory on the way to it",
         },
         _ => Cause::io("examine it", e),
     })?;
@@ -227,12 +228,12 @@ fn explain(error: io::Error) -> Cause {
             why: "the interpreter or dynamic loader that it names does not exist",
         },
         io::ErrorKind::PermissionDenied => Cause::CommandNotExecutable {
-            why: "the system does not allow to execute it or its interpreter",
+            why: "the system does not allow executing it or its interpreter",
         },
         io::ErrorKind::ArgumentListTooLong => Cause::io("pass so many arguments", error),
         _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
             Cause::CommandNotExecutable {
-                why: "it is not a program of this system (wrong architecture, or not a program)",
+                why: "it is not a program for this system (wrong architecture, or not a program)",
             }
         }
         _ => Cause::io("execute it", error),

@@ -1,4 +1,4 @@
-//! How the kernel decodes SquashFS, which decides how fast images are that the kernel mounts.
+//! How the kernel decodes SquashFS. That decides how fast images are that the kernel mounts.
 
 use std::fmt;
 
@@ -9,26 +9,26 @@ use crate::kernel_support::Support;
 pub enum Decoders {
     /// One (`CONFIG_SQUASHFS_DECOMP_SINGLE`).
     One,
-    /// Several, as they are needed (`CONFIG_SQUASHFS_DECOMP_MULTI`).
+    /// Several, as needed (`CONFIG_SQUASHFS_DECOMP_MULTI`).
     Several,
     /// One on each processor (`CONFIG_SQUASHFS_DECOMP_MULTI_PERCPU`).
     OnePerProcessor,
 }
 
-/// How the kernel decodes a SquashFS that is mounted without options about that.
+/// How the kernel decodes a SquashFS mount without options about that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SquashfsDecoding {
     /// How many decoders a mount has.
     pub decoders: Decoders,
-    /// Whether blocks are decoded into the page cache (`CONFIG_SQUASHFS_FILE_DIRECT`), and not into a
+    /// Whether it decodes blocks directly into the page cache (`CONFIG_SQUASHFS_FILE_DIRECT`), or else into a
     /// buffer first (`CONFIG_SQUASHFS_FILE_CACHE`).
     pub direct: bool,
 }
 
 impl SquashfsDecoding {
-    /// By the options of the kernel's configuration; `None` if it is not published, or has no SquashFS.
+    /// Reads the options of the kernel's configuration. `None` if it is not published, or has no SquashFS.
     ///
-    /// A kernel that lets a mount choose has several kinds of decoders, and takes the first of these.
+    /// A kernel that lets a mount choose has several kinds of decoders, and uses the first of these.
     pub(crate) fn of(option: impl Fn(&str) -> Support) -> Option<Self> {
         let has = |name: &str| option(name) == Support::Yes;
         let decoders = [
@@ -79,7 +79,7 @@ mod tests {
                 &["DECOMP_MULTI_PERCPU", "FILE_DIRECT"],
                 "one decoder on each processor, into the page cache (DECOMP_MULTI_PERCPU, FILE_DIRECT)",
             ),
-            // A mount may choose; this one does not.
+            // A mount may choose, but this one does not.
             (
                 &[
                     "DECOMP_MULTI_PERCPU",

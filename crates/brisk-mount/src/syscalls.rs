@@ -1,10 +1,9 @@
 /*!
-The system calls that have no safe wrapper: the ioctls of loop devices (linux/loop.h) and of FUSE
-channels (linux/fuse.h), `unshare`, fanotify, and what makes processes out of this one: `fork`,
-`close_range`, `signal`, `_exit`.
+System calls that have no safe wrapper: the ioctls of loop devices (linux/loop.h) and of FUSE channels
+(linux/fuse.h), `unshare`, fanotify, and those that start processes: `fork`, `close_range`, `signal`, `_exit`.
 
-What an ioctl's number means depends on the driver behind the descriptor. So the descriptors come
-wrapped in types that have looked at the device: [`LoopControl`] and [`LoopNode`].
+The meaning of an ioctl's number depends on the driver behind the descriptor. So each descriptor is in a type that has
+checked its device: [`LoopControl`] and [`LoopNode`].
 */
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io;
@@ -107,7 +106,7 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// An argument that is a number and not a pointer, as three ioctls of loop devices want it.
+/// An argument that is a number and not a pointer, as three ioctls of loop devices need it.
 struct Number<const OPCODE: Opcode>(usize);
 
 // SAFETY: implemented for use with LOOP_SET_FD, LOOP_SET_DIRECT_IO and LOOP_SET_BLOCK_SIZE, all in
@@ -148,7 +147,8 @@ impl LoopControl {
         Ok(Self(fd))
     }
 
-    /// A free loop device's number, made if all are taken. Another process may take it meanwhile.
+    /// The number of a free loop device. If all are in use, the kernel makes a new one. Another process may
+    /// take it first.
     pub(crate) fn get_free(&self) -> Result<u32> {
         // SAFETY: the driver is the loop driver's control device (invariant 1), for which
         // `GetFree` is right (see its impl).
@@ -162,7 +162,7 @@ impl LoopControl {
 pub(crate) struct LoopNode(OwnedFd);
 
 impl LoopNode {
-    /// Opens the device at `path`; ENXIO if it is no loop device.
+    /// Opens the device at `path`. ENXIO if it is not a loop device.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let stat = fstat(&fd)?;
@@ -203,7 +203,7 @@ impl LoopNode {
         unsafe { ioctl(&self.0, Number::<LOOP_SET_FD>(number)) }
     }
 
-    /// Detaches at once, or at the last close if others have the device open.
+    /// Detaches at once, or at the last close if other processes have the device open.
     pub(crate) fn clear_fd(&self) -> Result<()> {
         // SAFETY: LOOP_CLR_FD takes no argument, which is what `NoArg` passes.
         let argument = unsafe { NoArg::<LOOP_CLR_FD>::new() };
@@ -237,7 +237,7 @@ impl LoopNode {
         unsafe { ioctl(&self.0, Number::<LOOP_SET_BLOCK_SIZE>(bytes as usize)) }
     }
 
-    /// Reads the backing file past the page cache from now on. EINVAL where that cannot be.
+    /// Makes the kernel read the backing file past the page cache from now on. EINVAL if that is impossible.
     pub(crate) fn set_direct_io(&self) -> Result<()> {
         // SAFETY: the driver is loop (invariant 1), for which `Number` is right (see its impl).
         unsafe { ioctl(&self.0, Number::<LOOP_SET_DIRECT_IO>(1)) }
@@ -252,8 +252,8 @@ pub(crate) fn unshare_mounts() -> Result<()> {
 
 const FUSE_DEV_IOC_CLONE: Opcode = 0x8004_e500;
 
-/// Another channel of the connection that `channel` belongs to. EINVAL if it belongs to none, or
-/// was opened in another user namespace; ENXIO if `/dev/fuse` is another device.
+/// Another channel of the connection that `channel` belongs to. EINVAL if it belongs to none, or was opened
+/// in another user namespace. ENXIO if `/dev/fuse` is another device.
 pub(crate) fn clone_fuse_channel(channel: BorrowedFd<'_>) -> Result<OwnedFd> {
     let fd = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&fd)?;
@@ -278,28 +278,28 @@ pub(crate) fn unshare_user_and_mounts() -> Result<()> {
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) }
 }
 
-/// Starts a process that is nobody's child: it has a session without a terminal of its own, `/` as
-/// its working directory, `stdio` as its standard streams, and no descriptor but those and `kept`.
-/// It does `main` and ends with the status that comes out of it.
+/// Starts a process that is nobody's child. It has a process session of its own without a terminal, `/` as
+/// its working directory, `stdio` as its standard streams, and no descriptors except these and `kept`. It
+/// runs `main` and ends with the status that `main` returns.
 ///
-/// `main` must use no descriptor that is not in `kept`. Returns when the process is on its way.
+/// `main` must use no descriptor that is not in `kept`. Returns when the process has been started.
 ///
 /// # Errors
 ///
-/// EDEADLK if the process has other threads: in the copy, what they hold would stay locked.
+/// EDEADLK if the process has other threads: in the copy, their locks would stay locked.
 pub(crate) fn start_detached(
     kept: &[RawFd],
     stdio: BorrowedFd<'_>,
     main: impl FnOnce() -> i32,
 ) -> io::Result<()> {
-    // The process between is this one's child for a moment, so that what becomes of this one (a
-    // program) never has a child it does not know.
+    // An intermediate process starts it and ends. So this process, which may become a program, never has a
+    // child that the program does not know.
     let Some(between) = fork()? else {
         let started = start_child(|| {
             if close_all_but(kept, stdio).is_err() || rustix::process::setsid().is_err() {
                 return 1;
             }
-            // It may be that / cannot be entered; then it is not left either.
+            // If `/` cannot be entered, it cannot be left either, so that does no harm.
             match rustix::process::chdir("/") {
                 Ok(()) => main(),
                 Err(_) => 1,
@@ -310,7 +310,7 @@ pub(crate) fn start_detached(
     loop {
         match waitpid(Some(between), WaitOptions::empty()) {
             Ok(Some((_, status))) if status.exit_status() == Some(0) => return Ok(()),
-            // Children leave no status if the process that started this one chose so.
+            // The process that started this one may have chosen that children leave no status.
             Err(Errno::CHILD) => return Ok(()),
             Err(Errno::INTR) => {}
             Ok(_) => return Err(Errno::AGAIN.into()),
@@ -319,17 +319,17 @@ pub(crate) fn start_detached(
     }
 }
 
-/// Starts a child that is a copy of this process, does `main` and ends with its status. EDEADLK if
-/// the process has other threads.
+/// Starts a child that is a copy of this process, runs `main` and ends with its status. EDEADLK if the
+/// process has other threads.
 pub(crate) fn start_child(main: impl FnOnce() -> i32) -> io::Result<Pid> {
     match fork()? {
         Some(child) => Ok(child),
-        // Unwinding past here would go on with what the parent does.
+        // Unwinding past this point would run the parent's code.
         None => exit_now(catch_unwind(AssertUnwindSafe(main)).unwrap_or(101)),
     }
 }
 
-/// A group that is told of all files that are opened. EPERM without root, ENOSYS if the kernel has no
+/// A fanotify group that reports which files are opened. EPERM without root, ENOSYS if the kernel has no
 /// fanotify.
 pub(crate) fn watch_opens() -> Result<OwnedFd> {
     let flags = libc::FAN_CLASS_NOTIF
@@ -347,8 +347,7 @@ pub(crate) fn watch_opens() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Has `group` be told of what is opened in the file system that `path` is in. EINVAL before Linux
-/// 4.20.
+/// Makes `group` report files that are opened in the file system of `path`. EINVAL before Linux 4.20.
 pub(crate) fn watch_file_system(group: BorrowedFd<'_>, path: &CStr) -> Result<()> {
     let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
     let group = group.as_raw_fd();
@@ -362,12 +361,12 @@ pub(crate) fn watch_file_system(group: BorrowedFd<'_>, path: &CStr) -> Result<()
     }
 }
 
-/// What of `group`'s files was opened since the last call; none for the moment if it is empty.
+/// The watched files that were opened since the last call. Empty if there are none at the moment.
 pub(crate) fn opened_files(group: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
     /// `struct fanotify_event_metadata`.
     const LEN: usize = 24;
     const FD: usize = 16;
-    // As many events as a process surely has descriptors for.
+    // No more events than a process surely has descriptors for.
     let mut buffer = [0u8; 128 * LEN];
     let len = match rustix::io::read(group, &mut buffer) {
         Err(Errno::AGAIN) => 0,
@@ -393,8 +392,8 @@ pub(crate) fn opened_files(group: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
     Ok(files)
 }
 
-/// Has the process go on when it is asked to end, by a terminal or by who ends services: for one that puts
-/// back what another has changed.
+/// Lets the process go on when a terminal or a service manager asks it to end. For a process that restores
+/// what another has changed.
 pub fn ignore_requests_to_end() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
         // SAFETY: SIG_IGN is no function of ours, so nothing runs when the signal comes; the numbers
@@ -403,7 +402,7 @@ pub fn ignore_requests_to_end() {
     }
 }
 
-/// Makes children leave a status to be waited for. The parent may have chosen otherwise.
+/// Makes children leave a status to wait for. The parent may have chosen otherwise.
 pub(crate) fn keep_children() {
     // SAFETY: SIG_DFL is no function of ours, and SIGCHLD a signal whose handling may be set, so the call does
     // not fail.
@@ -414,9 +413,8 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// The process session that `pid` is in; 0 if its leader is outside of the caller's process
-/// namespace, as it is for what is started in a container from without. rustix's `getsid` takes that
-/// for a fault.
+/// The process session of `pid`. 0 if its leader is outside of the caller's PID namespace, as for a process
+/// that was started in a container from outside. rustix's `getsid` treats that as an error.
 pub(crate) fn process_session(pid: Pid) -> io::Result<i32> {
     // SAFETY: the call takes any number and gives one.
     match unsafe { libc::getsid(pid.as_raw_nonzero().get()) } {
@@ -425,7 +423,7 @@ pub(crate) fn process_session(pid: Pid) -> io::Result<i32> {
     }
 }
 
-/// The child's id, or none in the child.
+/// The child's id, or None in the child.
 fn fork() -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(Errno::DEADLK.into());
@@ -439,7 +437,7 @@ fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Ends the process, without what the parent has registered to be done at its own end.
+/// Ends the process without running what the parent has registered for its own end.
 fn exit_now(status: c_int) -> ! {
     // SAFETY: `_exit` takes any number and has no other requirement.
     unsafe { libc::_exit(status) }
@@ -464,11 +462,10 @@ fn close_all_but(kept: &[RawFd], stdio: BorrowedFd<'_>) -> Result<()> {
     close_range(first, c_uint::MAX, 0)
 }
 
-/// Closes `fds` in this thread and those that it will start, which from now on have a table of
-/// descriptors of their own: what it held before it holds itself until it closes it or ends.
+/// Closes `fds` in this thread and in those that it will start. From now on they have their own table of
+/// descriptors, so what was in the old table stays open here until this thread closes it or ends.
 ///
-/// To be called by a thread that uses none of `fds` again, in a process with other threads, which
-/// keep them.
+/// Call it in a thread that never uses `fds` again, in a process whose other threads keep them.
 pub(crate) fn close_in_this_thread<'a>(fds: impl IntoIterator<Item = &'a OwnedFd>) -> Result<()> {
     fds.into_iter().try_for_each(|fd| {
         let fd = fd.as_raw_fd().unsigned_abs();

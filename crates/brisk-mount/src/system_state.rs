@@ -1,4 +1,4 @@
-//! What of the system, besides the kernel itself, decides how fast programs start.
+//! What decides how fast programs start on this system, besides the kernel's features.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,31 +11,31 @@ use crate::memory::MemoryLimit;
 use crate::mount_table::mounts;
 use crate::reclaimer::{Reclaimer, names};
 
-/// What was found. Asking changes nothing.
+/// The findings. Asking changes nothing.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SystemState {
-    /// Whether reads can be asked not to wait, of the file system that this program is on.
+    /// Whether a read can be told not to wait, on the file system of this program.
     pub nowait: io::Result<()>,
-    /// Whether the kernel says what of a file is in memory.
+    /// Whether the kernel says which pages of a file are in memory.
     pub cachestat: io::Result<()>,
     /// Whether this process may use io_uring.
     pub io_uring: io::Result<()>,
-    /// A seccomp filter decides about this process's calls; none if the system does not tell.
+    /// Whether a seccomp filter restricts this process's system calls. None if the system does not say.
     pub seccomp: Option<bool>,
     /// What takes pages out of memory although there is room: [`Reclaimer::all`].
     pub reclaimers: Option<Vec<Reclaimer>>,
-    /// Disks, and the bytes that the kernel reads ahead on each.
+    /// The disks, and how many bytes the kernel reads ahead on each.
     pub read_aheads: Vec<(String, u64)>,
-    /// The control group that bounds this process's memory, if one does; an error if the system does not
-    /// tell.
+    /// The control group that limits this process's memory, if there is one. An error if the system does not
+    /// say.
     pub memory: io::Result<Option<MemoryLimit>>,
-    /// Whether tracefs is mounted; none if the system does not tell.
+    /// Whether tracefs is mounted. None if the system does not say.
     pub tracefs: Option<bool>,
 }
 
 impl SystemState {
-    /// Asks the system. What it does not tell is none, or an error; asking cannot fail.
+    /// Asks the system. What the system does not say is None or an error, so this cannot fail.
     pub fn probe() -> Self {
         let own = std::env::current_exe().and_then(File::open);
         let status = fs::read_to_string("/proc/self/status");
@@ -54,13 +54,13 @@ impl SystemState {
     }
 }
 
-/// A file of this process's own.
+/// A file that only this process has.
 fn in_memory() -> io::Result<File> {
     let file = memfd_create("brisk-probe", MemfdFlags::CLOEXEC)?;
     Ok(file.into())
 }
 
-/// Of what `/proc/PID/status` says: 0 is none, 1 allows reading and writing alone, 2 is a filter.
+/// Reads the text of `/proc/PID/status`: 0 means no filter, 1 allows only reading and writing, 2 is a filter.
 fn has_filter(status: &str) -> Option<bool> {
     let mode = status
         .lines()
@@ -72,7 +72,7 @@ fn text(path: PathBuf) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// Of disks alone: not of what is in memory, or in a file.
+/// Only of disks, and not of devices in memory or in a file.
 fn read_aheads(block: &Path) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     for name in names(block) {

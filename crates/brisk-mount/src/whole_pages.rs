@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-/// The whole pages of `page` bytes in `range`. The last page of a file of `len` bytes counts as whole where the
-/// file ends: to store less of a page would leave the rest of it empty, and to store more would lengthen the
-/// file.
+/// The whole pages of `page` bytes in `range`. The last page of a file of `len` bytes counts as whole if the
+/// range reaches the end of the file. Storing less of a page would leave the rest of it empty, and storing
+/// more would make the file longer.
 pub(crate) fn whole_pages(range: Range<u64>, len: u64, page: u64) -> Range<u64> {
     let start = range.start.next_multiple_of(page);
     let end = match range.end {

@@ -13,7 +13,7 @@ use crate::error::Cause;
 pub(crate) struct WorkingDirectory {
     /// None if it was removed.
     path: Option<PathBuf>,
-    /// None if it cannot be held.
+    /// None if it cannot be kept open.
     held: Option<OwnedFd>,
 }
 
@@ -31,9 +31,9 @@ impl WorkingDirectory {
         self.path.as_deref()
     }
 
-    /// Goes back to it, where it is not the working directory any more: in a session that was
-    /// `joined`, below a place that a mount has `covered`, and in another root directory
-    /// (`new_root`), which may have none of that name.
+    /// Enters it again, if it is no longer the working directory. That is so in a session that was `joined`,
+    /// below a place that a mount has `covered`, and in another root directory (`new_root`), which may not
+    /// have a directory of that name.
     pub(crate) fn restore(
         &self,
         joined: bool,
@@ -41,7 +41,7 @@ impl WorkingDirectory {
         new_root: bool,
     ) -> Result<(), Cause> {
         let Some(path) = &self.path else {
-            // Removed, or out of reach: a name would not lead to it.
+            // It was removed or cannot be reached, so a name would not lead to it.
             return match &self.held {
                 Some(held) if joined && !new_root => {
                     fchdir(held).map_err(|e| Cause::io("go back to its directory", e))

@@ -203,8 +203,8 @@ fn a_last_block_that_the_kernel_would_drop_is_refused() {
         (
             ErrorKind::Image,
             format!(
-                "cannot mount DIR/unpadded.img: the image needs {len} bytes, {} are there; \
-                 get a whole copy of it",
+                "cannot mount DIR/unpadded.img: the image needs {len} bytes, but there are only {}; \
+                 get a complete copy of it",
                 len - 1
             )
         )
@@ -300,7 +300,8 @@ fn each_refusal_says_what_is_wrong_and_the_cure() {
             "short",
             "at",
             ErrorKind::Image,
-            "cannot mount DIR/short: the image needs 96 bytes, 4 are there; get a whole copy of it"
+            "cannot mount DIR/short: the image needs 96 bytes, but there are only 4; get a complete \
+             copy of it"
                 .to_owned(),
         ),
         (
@@ -347,7 +348,7 @@ fn each_refusal_says_what_is_wrong_and_the_cure() {
             ErrorKind::Image,
             format!(
                 "cannot mount DIR/huge.img: the image needs 18446744073709551615 bytes, \
-                 {} are there; get a whole copy of it",
+                 but there are only {}; get a complete copy of it",
                 bytes.len()
             ),
         ),
@@ -431,7 +432,7 @@ fn only_squashfs_is_unmounted() {
         (
             ErrorKind::Place,
             format!(
-                "cannot unmount {shown}: it is not a mount point; brisk stat lists what runs from images, and what serves it"
+                "cannot unmount {shown}: it is not a mount point; brisk stat lists sessions and mounts"
             )
         )
     );
@@ -439,7 +440,7 @@ fn only_squashfs_is_unmounted() {
         text(Path::new("/proc"), true),
         (
             ErrorKind::Place,
-            "cannot unmount /proc: what is mounted there is proc, not squashfs; \
+            "cannot unmount /proc: the mount there is proc, not squashfs; \
              unmount it with umount"
                 .to_owned()
         )

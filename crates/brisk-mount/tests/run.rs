@@ -257,8 +257,8 @@ fn a_covered_working_directory_becomes_the_images() {
         case.failure(&output),
         (
             Some(125),
-            "cannot mount DIR/app.img: the working directory DIR/at/gone is covered by the image \
-             and not in it; start from another directory\n  \
+            "cannot mount DIR/app.img: the image hides the working directory DIR/at/gone and has no \
+             such directory; start from another directory\n  \
              No such file or directory (os error 2)\n"
                 .to_owned()
         )
@@ -275,7 +275,7 @@ fn programs_that_do_not_start_say_why() {
         (
             "no-such-program-anywhere",
             127,
-            "not found in PATH; a program of the image is named by its path in the image, \
+            "not found in PATH; to name a program of the image, use its path in the image, \
              with a slash",
         ),
         ("bin/", 126, "it is a directory"),
@@ -375,7 +375,7 @@ fn a_plain_chroot_is_refused_before_anything_is_mounted() {
         (
             Some(125),
             "cannot mount /work/app.img: the root directory is not a mount point, so mounts \
-             could leak out; in a chroot, bind its root onto itself first\n"
+             would be visible outside; in a chroot, bind its root onto itself first\n"
                 .to_owned()
         )
     );

@@ -431,7 +431,7 @@ fn packs_are_kept_within_the_limit_and_forgotten() {
             Some(0)
         );
         wait_for(stage, "told", || {
-            stage.log().contains("allowed are 1000: it is not kept")
+            stage.log().contains("allowed are 1000, so it is not kept")
         });
         wait_for(stage, "ended", || {
             stage.processes("brisk-learner").is_empty()

@@ -290,7 +290,7 @@ fn a_pack_of_another_image_is_ignored_with_one_line() {
         fs::write(stage.path("tree/sub/inside"), "as long here").unwrap();
         stage.pack("app.img");
         let err = verbose(stage, &[]);
-        let line = "app.img.hot: it was made of another image; make it again with brisk hot\n";
+        let line = "app.img.hot: it belongs to another image; make it again with brisk hot\n";
         assert!(err.ends_with(line) && err.lines().count() == 1, "{err}");
         compare(stage);
         assert_eq!(count(stage, "fill_pack"), None);
@@ -314,14 +314,14 @@ fn a_pack_that_others_could_have_made_is_taken_only_if_it_is_named() {
         fs::set_permissions(&hot, mode(0o666)).unwrap();
         let err = verbose(&[]);
         assert!(
-            err.contains("app.img.hot: others may have made it: its mode is 666, "),
+            err.contains("app.img.hot: somebody else may have made it: its mode is 666, "),
             "{err}"
         );
         fs::set_permissions(&hot, mode(0o644)).unwrap();
         chown(&hot, Some(54321), None).unwrap();
         let err = verbose(&[]);
         assert!(
-            err.contains("app.img.hot: others may have made it: its owner is user 54321, "),
+            err.contains("app.img.hot: somebody else may have made it: its owner is user 54321, "),
             "{err}"
         );
         let err = verbose(&["--hot", "app.img.hot"]);
@@ -337,7 +337,7 @@ fn a_pack_that_others_could_have_made_is_taken_only_if_it_is_named() {
         chown(&hot, None, Some(54321)).unwrap();
         let err = verbose(&[]);
         assert!(
-            err.contains("others may have made it: its mode is 664, "),
+            err.contains("somebody else may have made it: its mode is 664, "),
             "{err}"
         );
     });

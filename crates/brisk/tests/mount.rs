@@ -78,7 +78,7 @@ fn an_image_is_mounted_and_unmounted() {
         said(
             2,
             "",
-            "brisk: cannot unmount at: it is not a mount point; brisk stat lists what runs from images, and what serves it\n"
+            "brisk: cannot unmount at: it is not a mount point; brisk stat lists sessions and mounts\n"
         )
     );
 }
@@ -203,7 +203,7 @@ fn a_program_is_started_and_its_status_passes() {
         said(
             127,
             "",
-            "brisk: cannot run noise: not found in PATH; a program of the image is named by its \
+            "brisk: cannot run noise: not found in PATH; to name a program of the image, use its \
              path in the image, with a slash\n"
         )
     );

@@ -237,7 +237,7 @@ fn every_user_mounts_and_unmounts() {
         assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
         stage.assert_nothing_left(user);
         let gone = format!(
-            "brisk: cannot unmount {at}: it is not a mount point; brisk stat lists what runs from images, and what serves it\n"
+            "brisk: cannot unmount {at}: it is not a mount point; brisk stat lists sessions and mounts\n"
         );
         assert_eq!(stage.brisk(user, &["umount", &at]), said(2, "", &gone));
     }
@@ -518,7 +518,7 @@ fn where_namespaces_are_refused_fusermount_mounts() {
             125,
             "",
             "brisk: cannot mount a.img: --writable needs a user namespace, which the system refuses \
-             to this user; brisk doctor says what allows it\n"
+             to this user; brisk doctor says how to allow it\n"
         )
     );
     let alone = ["PATH=/none", "./brisk", "run", "a.img", "--", "bin/app"];
@@ -528,7 +528,7 @@ fn where_namespaces_are_refused_fusermount_mounts() {
             125,
             "",
             "brisk: cannot mount a.img: the system refuses user namespaces to this user and has no \
-             fusermount3; install the package fuse3, or see brisk doctor for what allows \
+             fusermount3; install the package fuse3, or run brisk doctor, which says how to allow \
              namespaces: Operation not permitted (os error 1)\n"
         )
     );

@@ -265,7 +265,7 @@ fn one_trace_of_the_system_runs_at_a_time() {
         let other = files.tracing(&["--keep-cache"], "true").output().unwrap();
         assert_eq!(other.status.code(), Some(125));
         let said = "brisk: cannot trace a launch from the whole system: another trace of the whole \
-                    system runs; wait for its end\n";
+                    system is running; wait for its end\n";
         assert_eq!(text(&other.stderr), said);
         kill_process(Pid::from_child(&brisk.0), Signal::TERM).unwrap();
         brisk.0.wait().unwrap();

@@ -645,7 +645,7 @@ fn a_killed_tracer_is_an_error() {
         }
         let output = brisk.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(125), "{output:?}");
-        let said = "the process that records ended before it could report";
+        let said = "the recording process ended before it could report";
         assert!(text(&output.stderr).contains(said), "{output:?}");
         stage.assert_nothing_left(SOON);
         assert!(!stage.writable().join("profile").exists());

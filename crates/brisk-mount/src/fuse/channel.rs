@@ -1,4 +1,4 @@
-//! Requests in, answers out.
+//! A channel to the kernel: requests come in, answers go out.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -11,29 +11,29 @@ use super::node::node_of;
 use super::wire::{InHeader, OutHeader, StoreOut, notify};
 use crate::hot_pack::fill_target::FillTarget;
 
-/// Bytes of the longest request that is taken. The kernel asks for at least 8 KiB, and answers
-/// what does not fit itself; only writes, which no image allows, would.
+/// The longest request in bytes. The kernel wants at least 8 KiB, and itself refuses what does not fit. Only
+/// writes could be longer, and no image allows them.
 pub(super) const REQUEST: usize = 16 << 10;
 
 /// One descriptor of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Channel<'a>(pub(super) BorrowedFd<'a>);
 
-/// What the kernel asks.
+/// A request of the kernel.
 pub(super) struct Request<'a> {
     pub(super) header: InHeader,
     pub(super) body: &'a [u8],
 }
 
 impl Request<'_> {
-    /// The wire struct that the body starts with; EINVAL if it is too short for it.
+    /// The wire struct at the start of the body. EINVAL if the body is too short for it.
     pub(super) fn read<T: FromBytes>(&self) -> Result<T, Errno> {
         T::read_from_prefix(self.body)
             .map(|(value, _)| value)
             .map_err(|_| Errno::INVAL)
     }
 
-    /// The name that stands in the body from byte `at` up to a NUL.
+    /// The name in the body, from byte `at` up to a NUL.
     pub(super) fn name(&self, at: usize) -> Result<&[u8], Errno> {
         let rest = self.body.get(at..).ok_or(Errno::INVAL)?;
         let len = rest.iter().position(|&b| b == 0).ok_or(Errno::INVAL)?;
@@ -42,7 +42,7 @@ impl Request<'_> {
 }
 
 impl Channel<'_> {
-    /// Waits for a request; none when the file system is unmounted or the connection aborted.
+    /// Waits for a request. None when the file system is unmounted or the connection aborted.
     pub(super) fn receive<'b>(self, buf: &'b mut [u8]) -> Result<Option<Request<'b>>, Errno> {
         let n = loop {
             match rustix::io::read(self.0, &mut *buf) {
@@ -82,14 +82,14 @@ impl Channel<'_> {
         answered(self.write(&all))
     }
 
-    /// Answers that it cannot be done.
+    /// Answers with an error.
     pub(super) fn reply_error(self, unique: u64, error: Errno) -> Result<(), Errno> {
         let header = out_header(0, -error.raw_os_error(), unique)?;
         answered(self.write(&[IoSlice::new(header.as_bytes())]))
     }
 
-    /// Puts `bytes` into the page cache at `offset` of a file, waiting for reads of the same pages
-    /// to be answered. ENOENT if the kernel does not know the node.
+    /// Puts `bytes` into the page cache at `offset` of a file. Waits until reads of the same pages are
+    /// answered. ENOENT if the kernel does not know the node.
     pub(super) fn store(
         self,
         nodeid: u64,
@@ -120,7 +120,7 @@ impl Channel<'_> {
     fn write(self, slices: &[IoSlice<'_>]) -> Result<(), Errno> {
         loop {
             match rustix::io::writev(self.0, slices) {
-                // The device takes a message whole or not at all.
+                // The device takes a message either whole or not at all.
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(e),
@@ -139,8 +139,8 @@ impl FillTarget for Channel<'_> {
     }
 }
 
-/// An error that says that nobody waits for this answer is none: ENOENT where the asker gave up or another
-/// server has answered, and the end of the connection, which the next [`Channel::receive`] sees.
+/// Ignores errors that mean that nobody waits for this answer: ENOENT, if the asker gave up or another server
+/// has answered, and the end of the connection, which the next [`Channel::receive`] sees.
 fn answered(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(()),

@@ -9,13 +9,13 @@ use super::wire::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR, can, op};
 use crate::error::{Action, Cause, Error, Result};
 use crate::syscalls::{clone_fuse_channel, close_in_this_thread};
 
-/// What the kernel calls brisk's mounts.
+/// The type that the kernel shows for brisk's mounts.
 pub(crate) const FS_TYPE: &str = "fuse.brisk";
 
-/// What is asked of the kernel, as far as it can.
+/// What to ask of the kernel, as far as it supports it.
 ///
-/// Not READDIRPLUS for every listing: `AUTO` asks for attributes with the names at the start of a
-/// directory, and goes on doing so only if somebody looks at them.
+/// READDIRPLUS is not asked for in every listing: with `AUTO`, the kernel asks for attributes with the names
+/// at the start of a directory, and goes on only if a program looks at them.
 const WANTED: u64 = can::ASYNC_READ
     | can::DO_READDIRPLUS
     | can::READDIRPLUS_AUTO
@@ -28,35 +28,35 @@ const WANTED: u64 = can::ASYNC_READ
     | can::INIT_EXT
     | can::HAS_RESEND;
 
-/// What is not asked for while a launch is recorded: whatever makes the kernel ask for more than the
+/// What not to ask for while a launch is recorded: everything that makes the kernel ask for more than the
 /// program does, or in another order.
 const UNRECORDED: u64 = can::ASYNC_READ | can::DO_READDIRPLUS | can::READDIRPLUS_AUTO;
 
-/// Pages of one READ: 1 MiB. The read-ahead of the mount bounds them too: 128 KiB, unless root
-/// raises it in /sys/class/bdi.
+/// Pages of one READ: 1 MiB. The mount's read-ahead is also a limit. It is 128 KiB, unless root raises it in
+/// /sys/class/bdi.
 const MAX_PAGES: u16 = 256;
 
-/// Requests of read-ahead that may wait at once, and how many make a disk count as busy. The
-/// kernel's own 12 and 9 are few for large files.
+/// How many read-ahead requests may wait at once, and how many make a disk count as busy. The kernel's
+/// defaults, 12 and 9, are too few for large files.
 const MAX_BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
-/// A FUSE connection after INIT: its channels and what was agreed.
+/// A FUSE connection after INIT: its channels, and what was agreed.
 ///
-/// As long as one process has the connection, the file system is there. So the process that starts servers
-/// keeps it too: a server that dies leaves its requests unanswered, and the next one on the same connection
-/// answers them ([`FuseConnection::resend`]).
+/// The file system exists as long as one process has the connection. So the process that starts servers keeps
+/// it too: a server that dies leaves its requests unanswered, and the next one on the same connection answers
+/// them ([`FuseConnection::resend`]).
 ///
-/// A process that holds a connection must have no file of the mount open, nor be in it with its
-/// working directory, root or program: its end would wait for an answer that only it can give.
+/// A process that has a connection must not open a file of the mount, nor have its working directory, root or
+/// program in it. Its end would wait for an answer that only it can give.
 #[derive(Debug)]
 pub struct FuseConnection {
-    /// The first is the one that was mounted, the others are clones of it. A request is answered
-    /// on the channel it was read from, and a channel that nobody has any longer fails its
-    /// requests with ECONNABORTED: so all of them are kept here, and not by the server.
+    /// The first is the one that was mounted, the others are clones of it. A request is answered on the
+    /// channel from which it was read. When no process has a channel any longer, its requests fail with
+    /// ECONNABORTED. So all of them are kept here, and not by the server.
     ///
     /// 1. There is at least one.
-    /// 2. If there are several, no request is read from the last: see
+    /// 2. If there are several, no request is read from the last one: see
     ///    [`FuseConnection::keep_to_storing`].
     channels: Vec<OwnedFd>,
     agreed: u64,
@@ -67,17 +67,16 @@ pub struct FuseConnection {
 impl FuseConnection {
     /// Agrees with the kernel on the protocol.
     ///
-    /// `channel` is an opened `/dev/fuse` on which a file system was mounted, which queues the
-    /// request INIT: it is read and answered here, so this returns at once.
+    /// `channel` is an open `/dev/fuse` on which a file system was mounted. The kernel then queues the
+    /// request INIT, and this reads and answers it, so it returns at once.
     ///
-    /// A channel of its own for each of `options.threads` is opened, and one for stores. Where
-    /// `/dev/fuse` cannot be opened any longer, the threads share what there is: see
-    /// [`FuseConnection::channels`].
+    /// Opens a channel for each of `options.threads`, and one for stores. If `/dev/fuse` can no longer be
+    /// opened, the threads share what there is: see [`FuseConnection::channels`].
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the kernel is older than Linux 5.4, and `Io` if `channel` belongs to no
-    /// mount or INIT was answered already.
+    /// `Unsupported` if the kernel is older than Linux 5.4. `Io` if `channel` belongs to no mount, or if INIT
+    /// was answered before.
     pub fn establish(channel: OwnedFd, options: &ServeOptions) -> Result<Self> {
         let agreed = init(channel.as_fd(), options.exact_recorder().is_some())
             .map_err(|cause| Error::new(Action::Serve, cause))?;
@@ -85,8 +84,8 @@ impl FuseConnection {
         while channels.len() <= options.threads {
             match clone_fuse_channel(channels[0].as_fd()) {
                 Ok(clone) => channels.push(clone),
-                // No device, no right to open it, or opened in another user namespace. What is
-                // there serves too: a look-up takes about twice as long.
+                // There is no device, no right to open it, or `channel` was opened in another user namespace.
+                // Fewer channels work too, but a look-up takes about twice as long.
                 Err(_) => break,
             }
         }
@@ -97,8 +96,8 @@ impl FuseConnection {
         })
     }
 
-    /// The connection that another process established, out of its [`FuseConnection::channels`],
-    /// inherited, in their order, and its [`FuseConnection::agreed`].
+    /// The connection that another process established. This process has inherited its
+    /// [`FuseConnection::channels`], in their order, and knows what was [`FuseConnection::agreed`].
     ///
     /// # Errors
     ///
@@ -125,7 +124,7 @@ impl FuseConnection {
         &self.channels
     }
 
-    /// The channels that requests are read from.
+    /// The channels from which requests are read.
     pub(super) fn answering(&self) -> &[OwnedFd] {
         match self.channels.as_slice() {
             [answering @ .., _] if !answering.is_empty() => answering,
@@ -133,21 +132,21 @@ impl FuseConnection {
         }
     }
 
-    /// The channel that stores are written to.
+    /// The channel to which stores are written.
     pub(super) fn storing(&self) -> BorrowedFd<'_> {
         self.channels.last().map_or(self.channel(), AsFd::as_fd)
     }
 
-    /// Holds `lifeline` open as long as a process has the connection and can answer by it: a thread
-    /// that waits for an answer ([`FuseConnection::keep_to_storing`]) does not count.
+    /// Keeps `lifeline` open as long as a process has the connection and can answer. A thread that waits for
+    /// an answer ([`FuseConnection::keep_to_storing`]) does not count.
     pub(crate) fn hold(&mut self, lifeline: OwnedFd) {
         self.lifeline = Some(lifeline);
     }
 
-    /// Says by the lifeline that the kernel has ended the connection: nobody waits for an answer.
+    /// Says through the lifeline that the kernel has ended the connection: nobody waits for an answer.
     pub(crate) fn say_it_ended(&self) {
         if let Some(lifeline) = &self.lifeline {
-            // A pipe has room for it, and a watchdog that does not hear it finds nothing to abort.
+            // A pipe has room for one byte. If the watchdog does not get it, it finds nothing to abort.
             rustix::io::write(lifeline, &[0]).ok();
         }
     }
@@ -168,7 +167,7 @@ impl FuseConnection {
         close_in_this_thread(answering.iter().chain(&self.lifeline)).ok();
     }
 
-    /// What was agreed on in INIT, as the bits of its flags.
+    /// What was agreed in INIT, as the bits of its flags.
     pub fn agreed(&self) -> u64 {
         self.agreed
     }
@@ -180,13 +179,13 @@ impl FuseConnection {
 
     /// Makes the kernel send every unanswered request again.
     ///
-    /// One that a dying server reads at this moment is missed: so this is called again later. But
-    /// one that a living server answers at this moment is sent again too, and the answer refused:
-    /// so much later, as after 0.1, 1 and 10 seconds, or no request is ever answered.
+    /// A request that a dying server reads at this moment is missed, so call this again later. But a request
+    /// that a living server answers at this moment is sent again too, and then its answer is refused. So wait
+    /// longer each time, for example 0.1, 1 and 10 seconds. Otherwise no request is ever answered.
     ///
     /// # Errors
     ///
-    /// `Io`: EINVAL where [`FuseConnection::can_resend`] says no.
+    /// `Io`: EINVAL if [`FuseConnection::can_resend`] is false.
     pub fn resend(&self) -> Result<()> {
         match Channel(self.channel()).resend() {
             // After the end there is nothing to send.
@@ -203,10 +202,10 @@ impl FuseConnection {
     }
 }
 
-/// The data of `mount(2)` for a file system that is served on `channel` to everybody: `uid` and
-/// `gid` are those of the caller in its own user namespace.
+/// The data of `mount(2)` for a file system that `channel` serves to everybody. `uid` and `gid` are those of
+/// the caller in its own user namespace.
 ///
-/// The mount has to be made with `MS_RDONLY`, `MS_NOSUID` and `MS_NODEV`.
+/// Mount it with `MS_RDONLY`, `MS_NOSUID` and `MS_NODEV`.
 pub fn mount_data(channel: BorrowedFd<'_>, uid: u32, gid: u32) -> String {
     format!(
         "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,allow_other",
@@ -249,9 +248,9 @@ fn init(channel: BorrowedFd<'_>, recorded: bool) -> Result<u64, Cause> {
     let out = InitOut {
         major: MAJOR,
         minor: MINOR,
-        // Without any, each READ is for what was asked for.
+        // With 0, each READ asks only for what the program asked for.
         max_readahead: if recorded { 0 } else { init.max_readahead },
-        // The two halves; nothing is lost.
+        // These are the two halves, so nothing is lost.
         flags: (agreed & u64::from(u32::MAX)) as u32,
         flags2: (agreed >> 32) as u32,
         max_background: MAX_BACKGROUND,

@@ -1,4 +1,4 @@
-//! Answers from a directory: for recording what a launch from a plain tree asks for.
+//! Answers from a directory, to record what a launch from a plain tree asks for.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -24,36 +24,36 @@ use super::node::{FOR_EVER, Fail, wire_rdev};
 use super::owners::Owners;
 use super::wire::{Attr, AttrOut, EntryOut, ROOT, StatfsOut};
 
-/// Files that are kept open, and listings that are kept.
+/// How many files are kept open, and how many listings are kept.
 const FILES: usize = 64;
 const LISTINGS: usize = 32;
 
-/// The longest value of an extended attribute, and the longest list of names, that Linux has.
+/// The longest value of an extended attribute, and the longest list of names, in Linux.
 const MAX_XATTR: usize = 64 << 10;
 
-/// A directory that is served as it is, for reading.
+/// A directory to serve as it is, read-only.
 ///
-/// Each node is found from the root by its names, and no symbolic link is followed on the way: what
-/// is served is beneath the directory, whatever is mounted over it.
+/// Each node is found from the root by its names, and no symbolic link is followed on the way. So everything
+/// that is served is inside of the directory, whatever is mounted over it.
 pub(crate) struct ServedDirectory {
     root: OwnedFd,
     owners: Owners,
     table: Mutex<Table>,
-    /// The one used last is in front.
+    /// The last used file is first.
     files: Mutex<VecDeque<(u64, Arc<File>)>>,
     listings: Mutex<VecDeque<(u64, Arc<Vec<Listed>>)>>,
 }
 
-/// The nodes that the kernel was told of.
+/// The nodes that the kernel knows.
 ///
-/// 1. Node `n + 2` is `places[n]`, and its parent is the root or before it.
-/// 2. All names of a file that has several are one node, as they share their pages on a disk; a
-///    directory has one name.
+/// 1. Node `n + 2` is `places[n]`. Its parent is the root, or comes before it.
+/// 2. A file with several names is one node, because they share their pages on a disk. A directory has one
+///    name.
 #[derive(Default)]
 struct Table {
     places: Vec<(u64, OsString)>,
     directories: HashMap<(u64, OsString), u64>,
-    /// By device and inode.
+    /// Nodes by device and inode.
     others: HashMap<(u64, u64), u64>,
 }
 
@@ -65,7 +65,7 @@ struct Listed {
 }
 
 impl ServedDirectory {
-    /// Serves what is beneath `root`, which may be opened as a path only.
+    /// Serves what is inside of `root`, which may be opened as a path only.
     pub(crate) fn new(root: OwnedFd, owners: Owners) -> Self {
         Self {
             root,
@@ -76,7 +76,7 @@ impl ServedDirectory {
         }
     }
 
-    /// The names from the root to a node; ESTALE for a number that no node has.
+    /// The names from the root to a node. ESTALE if no node has this number.
     fn names(&self, node: u64) -> Result<Vec<OsString>, Errno> {
         let table = lock(&self.table);
         let mut names = Vec::new();
@@ -114,12 +114,12 @@ impl ServedDirectory {
         Ok(at)
     }
 
-    /// The file that is node `node`, open for reading.
+    /// The file of node `node`, open for reading.
     fn file(&self, node: u64) -> Result<Arc<File>, Errno> {
         if let Some(file) = take_in_front(&mut lock(&self.files), node) {
             return Ok(file);
         }
-        // A pipe of that name would wait for its writer.
+        // Otherwise opening a pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::from(self.open(node, flags)?);
         if !file.metadata().map_err(errno)?.is_file() {
@@ -157,7 +157,7 @@ impl ServedDirectory {
         Ok(listing)
     }
 
-    /// The attributes as they are on the disk, but for the owners.
+    /// The attributes as on the disk, except for the owners.
     fn attr(&self, metadata: &Metadata) -> Result<Attr, Errno> {
         let too_large = |_| Errno::OVERFLOW;
         let (uid, gid) = match self.owners {
@@ -177,7 +177,7 @@ impl ServedDirectory {
             ino: metadata.ino(),
             size: metadata.size(),
             blocks: metadata.blocks(),
-            // The protocol carries signed numbers in unsigned fields.
+            // The protocol has unsigned fields for signed numbers.
             atime: metadata.atime().cast_unsigned(),
             mtime: metadata.mtime().cast_unsigned(),
             ctime: metadata.ctime().cast_unsigned(),
@@ -194,8 +194,8 @@ impl ServedDirectory {
         })
     }
 
-    /// A name of the node for the system calls that take names only. It leads to the node itself,
-    /// also if that is a symbolic link.
+    /// A name of the node, for system calls that only take names. It leads to the node itself, even if that
+    /// is a symbolic link.
     fn by_descriptor(fd: &OwnedFd) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
     }
@@ -234,7 +234,7 @@ impl FileSystem for ServedDirectory {
 
     fn link(&self, node: u64) -> Result<Vec<u8>, Fail> {
         let link = self.open(node, OFlags::PATH)?;
-        // An empty name is the link that the descriptor is for.
+        // An empty name means the link of the descriptor.
         Ok(readlinkat(&link, "", Vec::new())?.into_bytes())
     }
 
@@ -260,7 +260,7 @@ impl FileSystem for ServedDirectory {
         Ok(len as u64)
     }
 
-    /// A place is the number of an entry.
+    /// The offset is the number of an entry.
     fn list(&self, node: u64, offset: u64, size: usize, plus: bool) -> Result<Vec<u8>, Fail> {
         let listing = self.listing(node)?;
         let mut part = Part {
@@ -270,7 +270,7 @@ impl FileSystem for ServedDirectory {
         };
         let first = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
         for (entry, next) in listing.iter().skip(first).zip(offset.saturating_add(1)..) {
-            // Without a node, it is looked up by itself.
+            // Without a node, the kernel looks it up.
             let node = EntryOut::new_zeroed;
             if !part.push(&entry.name, entry.ino, next, entry.kind, node) {
                 break;
@@ -315,9 +315,9 @@ impl FileSystem for ServedDirectory {
 }
 
 impl Table {
-    /// The node that is `name` in the node `parent`.
+    /// The node for `name` in the node `parent`.
     fn number(&mut self, parent: u64, name: &OsStr, metadata: &Metadata) -> u64 {
-        // The length of a list in memory is far from the end.
+        // A list in memory is never long enough to overflow this.
         let next = self.places.len() as u64 + ROOT + 1;
         let number = match metadata.is_dir() {
             true => *self
@@ -353,7 +353,7 @@ fn errno(e: io::Error) -> Errno {
     Errno::from_io_error(&e).unwrap_or(Errno::IO)
 }
 
-/// All that is locked here is whole between any two statements that change it.
+/// A panic leaves nothing half-changed: every statement under these locks leaves the data consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,16 +20,16 @@ use super::wire::{AttrOut, EntryOut, StatfsOut};
 /// The longest name, in bytes, as in SquashFS.
 const MAX_NAME: u32 = 256;
 
-/// Zeros of holes; longer ones are made of several.
+/// Zeros for holes. A longer hole needs several of these.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// An image that is served.
+/// An image to serve.
 pub(super) struct ServedImage<'a> {
     pub(super) nodes: Nodes<'a>,
     listings: Listings<'a>,
     readers: Readers,
     pub(super) ahead: Option<ReadAhead>,
-    /// As long as it records, nothing is put into the page cache unasked.
+    /// While it records, nothing is put into the page cache unasked.
     recorder: Option<Arc<Recorder>>,
 }
 
@@ -88,8 +88,8 @@ impl FileSystem for ServedImage<'_> {
         }
     }
 
-    /// Answers with slices of decoded blocks. A short answer would mean the end of the file, so
-    /// there is all of it or EIO.
+    /// Answers with slices of decoded blocks. A short answer would mean the end of the file, so this answers
+    /// with all bytes or with EIO.
     fn read(
         &self,
         node: u64,
@@ -102,7 +102,7 @@ impl FileSystem for ServedImage<'_> {
         let mut pieces = Vec::new();
         let mut at = offset;
         while at < end {
-            // At most `size`, which is 32 bits.
+            // At most `size`, which has 32 bits.
             let piece = reader.piece(at, (end - at) as usize)?;
             at += piece.len() as u64;
             pieces.push(piece);
@@ -142,7 +142,7 @@ impl FileSystem for ServedImage<'_> {
             .read(self.nodes, node, offset, (size, plus), &known)
     }
 
-    /// What the kernel's SquashFS says: all blocks are in use.
+    /// The same as the kernel's SquashFS says: all blocks are in use.
     fn statistics(&self) -> Result<StatfsOut, Fail> {
         let image = self.nodes.image;
         let block_size = image.block_size();

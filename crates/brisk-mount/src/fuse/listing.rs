@@ -1,4 +1,4 @@
-//! Listings, in parts.
+//! Directory listings, part by part.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -11,30 +11,30 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::node::{Fail, Nodes, type_bits};
 use super::wire::{Dirent, EntryOut};
 
-/// Cursors that are kept.
+/// How many cursors are kept.
 const CURSORS: usize = 32;
 
-/// Cursors of listings that somebody is expected to read on. An image stores a listing so that it can be read
-/// from its start only, and without its cursor each part would be.
+/// Cursors of listings that are probably read on. An image stores a listing so that it can only be read from
+/// its start. Without a cursor, each part would be read from there.
 #[derive(Default)]
 pub(super) struct Listings<'a> {
-    /// The one used last is in front.
+    /// The last used cursor is first.
     cursors: Mutex<VecDeque<Cursor<'a>>>,
 }
 
 /// A position in a listing.
 struct Cursor<'a> {
     nodeid: u64,
-    /// What the kernel calls the position: 0 is before ".", 1 before "..", and `n + 2` before entry
-    /// `n` of the image.
+    /// The position as the kernel counts it: 0 is before ".", 1 before "..", and `n + 2` before entry `n` of
+    /// the image.
     offset: u64,
     entries: Peekable<ReadDir<'a>>,
 }
 
 impl<'a> Listings<'a> {
-    /// At most `size` bytes of the directory that is node `nodeid`, from `offset` on, as READDIR
-    /// wants them, or with attributes if `plus`, as READDIRPLUS does; `known` is told each inode that
-    /// the kernel then knows. None at the end.
+    /// At most `size` bytes of the directory with node `nodeid`, from `offset` on: in the form of READDIR, or
+    /// with `plus` in the form of READDIRPLUS, with attributes. Calls `known` with each inode that the kernel
+    /// knows then. Empty at the end.
     pub(super) fn read(
         &self,
         nodes: Nodes<'a>,
@@ -59,7 +59,7 @@ impl<'a> Listings<'a> {
                 0 => (".", own),
                 _ => ("..", parent_number(nodes, &directory)),
             };
-            // "." and ".." have no node of their own here: the kernel knows both.
+            // "." and ".." need no node, because the kernel knows both.
             let kind = type_bits(brisk_image::FileType::Directory);
             if !part.push(
                 name.as_bytes(),
@@ -75,7 +75,7 @@ impl<'a> Listings<'a> {
         while cursor.offset >= 2 {
             let entry = match cursor.entries.peek() {
                 Some(Ok(entry)) => entry,
-                // What was listed before the fault is the answer, and the fault the next one.
+                // The entries before the fault are this answer, and the fault is the next one.
                 Some(Err(_)) if !part.bytes.is_empty() => break,
                 Some(Err(_)) | None => match cursor.entries.next() {
                     Some(Err(e)) => return Err(e.into()),
@@ -85,7 +85,7 @@ impl<'a> Listings<'a> {
             let name = entry.name().as_encoded_bytes();
             let ino = entry.inode_number().into();
             let kind = type_bits(entry.file_type());
-            // An entry without a node is looked up by itself, and has its fault then.
+            // The kernel looks up an entry without a node, and gets its fault then.
             let with_node = || match nodes.image.entry_inode(entry) {
                 Ok(inode) => {
                     let entry = nodes.entry(&inode);
@@ -121,7 +121,7 @@ impl<'a> Listings<'a> {
     }
 }
 
-/// The cursor at position `offset` of a directory, found from its start.
+/// The cursor at position `offset` of a directory, found by reading from its start.
 fn start<'a>(
     nodes: Nodes<'a>,
     nodeid: u64,
@@ -132,7 +132,7 @@ fn start<'a>(
     for _ in 2..offset {
         match entries.next() {
             Some(entry) => entry?,
-            // A position behind the end is the end.
+            // A position after the end is the end.
             None => break,
         };
     }
@@ -143,7 +143,7 @@ fn start<'a>(
     })
 }
 
-/// The inode number of the directory that `directory` is in; the root is in itself.
+/// The inode number of the parent of `directory`. The root is its own parent.
 fn parent_number(nodes: Nodes<'_>, directory: &Inode) -> u64 {
     match directory.kind() {
         InodeKind::Directory(dir) if directory.reference() != nodes.image.root_reference() => {
@@ -153,7 +153,7 @@ fn parent_number(nodes: Nodes<'_>, directory: &Inode) -> u64 {
     }
 }
 
-/// The entries of a listing with attributes, as READDIRPLUS wants it, that have a node.
+/// The entries of a listing in the form of READDIRPLUS that have a node.
 pub(super) fn entries(mut part: &[u8]) -> impl Iterator<Item = (EntryOut, &[u8])> {
     let next = move || {
         let (entry, rest) = EntryOut::read_from_prefix(part).ok()?;
@@ -166,7 +166,7 @@ pub(super) fn entries(mut part: &[u8]) -> impl Iterator<Item = (EntryOut, &[u8])
     std::iter::from_fn(next).filter(|(entry, _)| entry.nodeid != 0)
 }
 
-/// A part of a listing as it grows.
+/// A part of a listing while it is built.
 pub(super) struct Part {
     pub(super) bytes: Vec<u8>,
     pub(super) size: usize,
@@ -174,8 +174,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Adds an entry; false if there is no room for it. `next` is the position behind it, and `kind`
-    /// its type as in `st_mode`.
+    /// Adds an entry. False if there is no room for it. `next` is the position after it, and `kind` its type
+    /// as in `st_mode`.
     pub(super) fn push(
         &mut self,
         name: &[u8],

@@ -7,11 +7,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files that are remembered at most, at some tens of bytes each. Later ones are read when they are asked
-/// for.
+/// How many files are remembered, at some tens of bytes each. Later ones are read when they are asked for.
 const FILES: usize = 1 << 18;
 
-/// The files of each shared block that the kernel knows and that were neither read nor stored.
+/// For each shared block, the files that the kernel knows and that were neither read nor stored.
 #[derive(Default)]
 pub(super) struct Neighbours {
     known: Mutex<Known>,
@@ -24,7 +23,7 @@ struct Known {
 }
 
 impl Neighbours {
-    /// The kernel is about to know this node, a file that is all in shared block `block`.
+    /// Remembers that the kernel will know this node, a file that is completely in shared block `block`.
     pub(super) fn know(&self, block: u32, nodeid: u64) {
         let mut known = self.lock();
         if known.files < FILES && known.by_block.entry(block).or_default().insert(nodeid) {

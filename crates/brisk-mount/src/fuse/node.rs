@@ -9,17 +9,17 @@ use zerocopy::FromZeros;
 use super::owners::Owners;
 use super::wire::{Attr, AttrOut, EntryOut, ROOT};
 
-/// Seconds that mean for ever.
+/// The number of seconds that means forever.
 pub(super) const FOR_EVER: u64 = u64::MAX;
 
-/// Bytes of what the kernel's SquashFS adds to the length of each listing, for "." and "..".
+/// The kernel's SquashFS adds this many bytes to the length of each listing, for "." and "..".
 const UNSTORED: u64 = 3;
 
 /// Why a request cannot be answered.
 pub(super) enum Fail {
-    /// The request's own fault, or the answer that is meant.
+    /// An error of the request itself, or an answer that is an errno.
     Errno(Errno),
-    /// The image's, which the reader sees as EIO.
+    /// A fault of the image. The reader gets EIO.
     Image(brisk_image::Error),
 }
 
@@ -35,10 +35,10 @@ impl From<brisk_image::Error> for Fail {
     }
 }
 
-/// Finds inodes by the number that the kernel has for them, and describes them to it.
+/// Finds inodes by their node numbers, and describes them to the kernel.
 ///
-/// 1. Node 1 is the root directory. Node `n` above it is the inode at the reference `n - 2`. So a
-///    number means the same to every server of an image, and no node is 0.
+/// 1. Node 1 is the root directory. A larger node `n` is the inode at the reference `n - 2`. So a number
+///    means the same to every server of an image, and no node is 0.
 #[derive(Clone, Copy)]
 pub(super) struct Nodes<'a> {
     pub(super) image: &'a Image,
@@ -46,7 +46,7 @@ pub(super) struct Nodes<'a> {
 }
 
 impl Nodes<'_> {
-    /// The inode of a node; ESTALE for a number that no node has.
+    /// The inode of a node. ESTALE if no node has this number.
     pub(super) fn inode(&self, nodeid: u64) -> Result<Inode, Fail> {
         if nodeid == ROOT {
             return Ok(self.image.root()?);
@@ -102,8 +102,8 @@ impl Nodes<'_> {
         }
     }
 
-    /// The attributes, as the kernel's SquashFS shows them but for the size of blocks: programs fill
-    /// buffers of that size, and a launch would ask for whole blocks where it needs their start.
+    /// The attributes as the kernel's SquashFS shows them, except for the block size: programs fill buffers
+    /// of that size, so a launch would ask for whole blocks when it needs only their start.
     fn attr(&self, inode: &Inode) -> Attr {
         let (uid, gid) = match self.owners {
             Owners::AsStored => (inode.uid(), inode.gid()),
@@ -143,16 +143,16 @@ impl Nodes<'_> {
     }
 }
 
-/// The node of the inode at this reference, which is not the root directory's: see [`Nodes`].
+/// The node of the inode at this reference, unless it is the root directory: see [`Nodes`].
 pub(super) fn node_of(reference: InodeRef) -> u64 {
-    // An inode that can be read is inside the image, so its word is far from the end.
+    // A readable inode is inside of the image, so this cannot overflow.
     reference.to_word().saturating_add(ROOT + 1)
 }
 
-/// Bytes that programs are to read at once at least: a page, as on other file systems.
+/// The block size for programs, which is the least that they read at once: a page, as on other file systems.
 const BUFFER: u32 = 4096;
 
-/// The entry that says that a name is absent, and that this stays so.
+/// The answer that a name is absent, and will stay so.
 pub(super) fn no_entry() -> EntryOut {
     EntryOut {
         entry_valid: FOR_EVER,
@@ -160,14 +160,14 @@ pub(super) fn no_entry() -> EntryOut {
     }
 }
 
-/// The device's numbers as the kernel packs them into 32 bits (`new_encode_dev`): numbers that do
-/// not fit belong to no device.
+/// The device number in the kernel's 32-bit form (`new_encode_dev`). Numbers that do not fit belong to no
+/// device.
 pub(super) fn wire_rdev(device: Device) -> u32 {
-    // The lower half of glibc's form is the kernel's.
+    // The lower half of glibc's form is the kernel's form.
     (makedev(device.major, device.minor) & u64::from(u32::MAX)) as u32
 }
 
-/// The type as it stands in `st_mode`.
+/// The type as in `st_mode`.
 pub(super) fn type_bits(kind: FileType) -> u32 {
     match kind {
         FileType::Directory => 0o040_000,

@@ -8,37 +8,36 @@ use super::serve_counters::ServeCounters;
 use crate::hot_pack::fill::Fill;
 use crate::memory::free_memory;
 
-/// Bytes of decoded blocks that are kept at most while a launch is recorded.
+/// The most bytes of decoded blocks to keep while a launch is recorded.
 const MOST_RECORDED: u64 = 1 << 30;
 
-/// Told of each fault of an image once: a damaged part, a disk that fails.
+/// Called once for each fault of an image, such as a damaged part or a failing disk.
 pub type OnFault = Arc<dyn Fn(&brisk_image::Error) + Send + Sync>;
 
 /// How to serve an image.
 #[derive(Clone)]
 pub struct ServeOptions {
-    /// Threads that answer, each with a channel of its own. 2.
+    /// Threads that answer. Each has its own channel. Default: 2.
     pub threads: usize,
-    /// Whom the files belong to. As stored.
+    /// The owners of the files. Default: as stored.
     pub owners: Owners,
-    /// Put the rest of each decoded block into the page cache, from a thread more. Yes.
+    /// Whether another thread puts the rest of each decoded block into the page cache. Default: yes.
     pub read_ahead: bool,
-    /// Bytes of decoded blocks that are kept: what stands beside a read is in the page cache. Where
-    /// all that is asked for is to be recorded, it is a quarter of the free memory, at most 1 GiB, at
-    /// first. 8 MiB.
+    /// How many bytes of decoded blocks to keep. That can be little, because data near a read is in the page
+    /// cache. While everything is recorded, a quarter of the free memory is kept at first, but at most 1 GiB.
+    /// Default: 8 MiB.
     pub block_cache: u64,
-    /// Puts the pages of a hot pack into the page cache, from threads more. None.
+    /// Puts the pages of a hot pack into the page cache, from more threads. Default: none.
     pub fill: Option<Arc<Fill>>,
-    /// Records what is asked for. No.
+    /// Records what is asked for. Default: no.
     ///
-    /// Without `fill`, each page that the program demands is to be seen: the kernel is to read
-    /// nothing ahead and to look up each name by itself, and nothing is put into the page cache
-    /// unasked as long as it is recorded. Beside a `fill`, only names are recorded, and reads of what
-    /// the hot pack has not, as the kernel makes them.
+    /// Without `fill`, the recording must see each page that the program demands. So the kernel reads nothing
+    /// ahead and looks up each name, and nothing is put into the page cache unasked while the recording
+    /// lasts. With a `fill`, it records only names, and those reads of the kernel that the hot pack lacks.
     pub recorder: Option<Arc<Recorder>>,
-    /// Counts what is done; a clone of the options counts into the same.
+    /// Counts what the server does. Clones of the options count together.
     pub counters: Arc<ServeCounters>,
-    /// Told of faults; a reader gets EIO and no more. Prints on standard error.
+    /// Called for each fault, because a reader only gets EIO. Default: prints on standard error.
     pub on_fault: OnFault,
 }
 
@@ -53,7 +52,7 @@ impl Default for ServeOptions {
             recorder: None,
             counters: Arc::default(),
             on_fault: Arc::new(|fault| {
-                // A full log is no reason to leave a request without an answer.
+                // A full log must not leave a request unanswered.
                 let mut out = std::io::stderr().lock();
                 writeln!(out, "{fault}").ok();
                 let mut cause = std::error::Error::source(fault);
@@ -67,19 +66,18 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
-    /// Bytes of decoded blocks that are kept at first.
+    /// How many bytes of decoded blocks to keep at first.
     pub(crate) fn first_block_cache(&self) -> u64 {
         if self.exact_recorder().is_none() {
             return self.block_cache;
         }
-        // Each page of a block is asked for by itself, and nothing but what was asked for may be
-        // stored: so the blocks of the whole launch stay decoded, or each is decoded again for most
-        // of its pages.
+        // While recording, the kernel asks for each page of a block alone, and nothing else may be stored. So
+        // the blocks of the whole launch stay decoded. Otherwise most pages would decode their block again.
         let room = free_memory().map_or(0, |free| free / 4);
         self.block_cache.max(room.min(MOST_RECORDED))
     }
 
-    /// The recorder, if it is to see all that is asked for.
+    /// The recorder, if it must see everything that is asked for.
     pub(super) fn exact_recorder(&self) -> Option<&Arc<Recorder>> {
         self.recorder.as_ref().filter(|_| self.fill.is_none())
     }

@@ -1,8 +1,8 @@
-//! Storing what will be asked for next.
+//! Stores in the page cache what a program will probably ask for next.
 //!
-//! A block is decoded whole for any part of it, and programs read data that is close together. So the rest of
-//! a decoded block goes into the page cache at once, where it costs no further request: the rest of the same
-//! file, or the small files that share the block.
+//! Any read of a block decodes all of it, and programs read data that is close together. So the rest of a
+//! decoded block goes into the page cache at once, and later reads of it cost no request. The rest belongs to
+//! the same file, or to small files that share the block.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -20,26 +20,26 @@ use super::node::{Fail, Nodes};
 use super::serve_counters::ServeCounters;
 use crate::whole_pages::whole_pages;
 
-/// Blocks whose rest may wait to be stored. Each stays in memory as long, and behind more of them the oldest
-/// would come too late.
+/// How many blocks may wait for their rest to be stored. Each stays in memory while it waits. With more, the
+/// oldest would come too late.
 const WAITING: usize = 32;
 
-/// Blocks that are remembered as stored, so that the many reads of a block do not each store it again.
+/// How many blocks are remembered as stored, so that several reads of a block do not store it again.
 const REMEMBERED: usize = 512;
 
-/// Bytes of one store. It locks its pages one after the other while it runs.
+/// Bytes of one store. A store locks its pages, one after the other, while it runs.
 const STORE: usize = 128 << 10;
 
 /// A read that was answered.
 pub(super) struct Answered {
     pub(super) nodeid: u64,
     pub(super) reader: FileReader,
-    /// The byte of the file that was read first.
+    /// The first byte of the file that was read.
     pub(super) start: u64,
     /// What was read: a piece of each block.
     pub(super) pieces: Vec<Piece>,
     pub(super) block_size: u64,
-    /// The kernel reads nothing ahead by itself.
+    /// Whether the kernel reads nothing ahead by itself.
     pub(super) alone: bool,
 }
 
@@ -62,21 +62,22 @@ enum Task {
     Whole(Vec<u64>),
 }
 
-/// What a block has beside the piece of it that was read.
+/// The part of a block that was not read.
 struct Rest {
     nodeid: u64,
     reader: FileReader,
     piece: Piece,
-    /// The byte of the file that the piece begins with.
+    /// The byte of the file at which the block's piece begins.
     offset: u64,
-    /// What is behind the piece, as most readers go forwards, then what is before it, in pages.
+    /// The ranges to store, in pages: first what follows the piece, because most readers go forwards, then
+    /// what is before it.
     ranges: [Range<u64>; 2],
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Task>,
-    /// Nodes and blocks; the oldest is in front.
+    /// Nodes and blocks. The oldest is first.
     done: VecDeque<(u64, u64)>,
     ended: bool,
 }
@@ -118,18 +119,18 @@ impl ReadAhead {
         self.changed.notify_all();
     }
 
-    /// Follows reads up until [`ReadAhead::end`].
+    /// Stores the rests of reads until [`ReadAhead::end`].
     pub(super) fn run(&self, channel: Channel<'_>, nodes: Nodes<'_>, counters: &ServeCounters) {
         self.follow_up(channel, nodes, counters);
-        // Nobody takes what is queued any more.
+        // Nobody takes anything from the queue any more.
         self.end();
     }
 
     fn follow_up(&self, channel: Channel<'_>, nodes: Nodes<'_>, counters: &ServeCounters) {
-        // What fails here is asked for and fails again when somebody wants it, and is told then. A
-        // node that the kernel dropped (ENOENT) wants nothing.
+        // What fails here fails again when a program asks for it, and is reported then. If the kernel has
+        // dropped the node (ENOENT), nobody wants it.
         let goes_on = |stored: Result<(), Errno>| {
-            // Else the connection has ended, or the kernel takes no stores.
+            // With any other error, the connection has ended, or the kernel accepts no stores.
             matches!(
                 stored,
                 Ok(()) | Err(Errno::IO | Errno::NOENT | Errno::NOMEM)
@@ -197,8 +198,8 @@ impl Answered {
             offset = read.end;
             let block = read.start / block_size;
             let first = block * block_size;
-            // Holes are made as quickly as they are asked for. Of what is stored raw nothing was
-            // decoded, and the kernel reads it ahead in larger pieces.
+            // Holes are made as fast as they are asked for. Data that is stored raw was not decoded, and the
+            // kernel reads it ahead in larger pieces.
             if piece.as_slice().is_none() || reader.is_raw_at(first) && !alone {
                 continue;
             }
@@ -240,7 +241,7 @@ impl Rest {
 }
 
 impl Queue {
-    /// Takes the rest of a block of that number, unless it was taken before. True if so.
+    /// Takes the rest of the block with this number. False if it was taken before.
     fn follow(&mut self, block: u64, rest: Rest) -> bool {
         let block = (rest.nodeid, block);
         if self.ended || self.done.contains(&block) {
@@ -276,7 +277,7 @@ fn store(
             .piece(range.start, left.min(STORE))
             .map_err(|_| Errno::IO)?;
         let (Some(bytes), false) = (piece.as_slice(), piece.is_empty()) else {
-            // Holes are made as quickly as they are asked for.
+            // Holes are made as fast as they are asked for.
             break;
         };
         store_bytes(nodeid, range.start, bytes, channel, counters)?;

@@ -1,4 +1,4 @@
-//! The files that were read last.
+//! Readers of the files that were read last.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -7,17 +7,17 @@ use brisk_image::FileReader;
 
 use super::node::{Fail, Nodes};
 
-/// Files whose lists of blocks are kept.
+/// How many files keep their list of blocks.
 const FILES: usize = 256;
 
-/// Blocks of all those lists at most, which take 16 bytes each, unless one list alone is longer.
+/// The most blocks in all these lists, unless a single list is longer. A block takes 16 bytes.
 const BLOCKS: u64 = 1 << 19;
 
-/// Lists that are kept, as making one takes time in proportion to the file, and a file is read in
-/// many pieces.
+/// Lists of blocks that are kept: making one takes time in proportion to the file, and a file is read in many
+/// pieces.
 #[derive(Default)]
 pub(super) struct Readers {
-    /// The one used last is in front.
+    /// The last used reader is first.
     kept: Mutex<VecDeque<(u64, FileReader)>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a launch asks of servers.
+//! Records what a launch asks of servers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,11 +15,11 @@ use brisk_image::profile::{Named, PAGE, ProfileBuilder, Ready, Recorded, RootId,
 use super::listing::entries;
 use super::wire::{EntryOut, ROOT};
 
-/// What a recording in the server of a session may hold: requests, bytes of names, and nodes with
-/// their names. Together they take 30 MB at most. A launch like Chromium's uses a fifth of that.
+/// The limits of a recording in the server of a session: requests, bytes of names, and nodes with their
+/// names. Together they take at most 30 MB. A launch like Chromium's uses a fifth of that.
 const BRIEF: (usize, usize, usize) = (1 << 17, 4 << 20, 1 << 17);
 
-/// A launch that is being recorded, by all servers together.
+/// A launch that is being recorded, by all its servers together.
 #[derive(Debug)]
 pub struct Recording {
     started: Instant,
@@ -27,7 +27,7 @@ pub struct Recording {
     builder: Mutex<Option<ProfileBuilder>>,
     /// Whether it was cut. This can be read without waiting for the lock.
     over: AtomicBool,
-    /// Nodes whose names each recorder keeps.
+    /// How many nodes each recorder keeps names of.
     most_nodes: usize,
     recorders: Mutex<Vec<Arc<Recorder>>>,
 }
@@ -37,7 +37,7 @@ pub struct Recording {
 pub struct Recorder {
     recording: Arc<Recording>,
     root: RootId,
-    /// How each node was first found: looked up, or listed.
+    /// How each node was first found: by a look-up or in a listing.
     found: Mutex<HashMap<u64, Found>>,
 }
 
@@ -54,7 +54,7 @@ impl Recording {
         Self::with(ProfileBuilder::new(), usize::MAX)
     }
 
-    /// The same in little memory, for a process that has other things to do.
+    /// Like [`Recording::start`], but with little memory, for a process that has other work.
     pub(crate) fn start_brief() -> Arc<Self> {
         let (requests, names, nodes) = BRIEF;
         Self::with(ProfileBuilder::bounded(requests, names), nodes)
@@ -70,13 +70,13 @@ impl Recording {
         })
     }
 
-    /// How long it goes on, or went on when it was cut.
+    /// How long the recording has lasted, or lasted until it was cut.
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The recorder for a server of what the program sees at the absolute `path`. None if the
-    /// recording was cut.
+    /// The recorder for a server whose files the program sees at the absolute `path`. None if the recording
+    /// was cut.
     pub fn add(
         self: &Arc<Self>,
         path: impl Into<PathBuf>,
@@ -92,12 +92,12 @@ impl Recording {
         Some(recorder)
     }
 
-    /// Cuts the recording: what is asked for from now on is not in it. `by` says why it is cut.
-    /// None if it was cut before.
+    /// Cuts the recording: it does not have what is asked for from now on. `by` says why it is cut. None if
+    /// it was cut before.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if names that were found cannot be in a profile.
+    /// `Corrupt` if a profile cannot hold some of the names.
     pub fn cut(&self, command: Vec<OsString>, by: String) -> brisk_image::Result<Option<Recorded>> {
         let Some(builder) = lock(&self.builder).take() else {
             return Ok(None);
@@ -112,7 +112,7 @@ impl Recording {
         let ready = Some(Ready::new(by, at));
         let recorded = builder.finish(command, ready, |root, node| named(found.get(&root)?, node));
         for mut found in found.into_values() {
-            // The server may stay for days.
+            // The server may run for days.
             *found = HashMap::new();
         }
         recorded.map(Some)
@@ -120,7 +120,7 @@ impl Recording {
 }
 
 impl Recorder {
-    /// Whether what is asked for now is recorded.
+    /// Whether requests are recorded now.
     pub(super) fn is_recording(&self) -> bool {
         !self.recording.over.load(Ordering::Relaxed)
     }
@@ -143,8 +143,8 @@ impl Recorder {
         }
     }
 
-    /// `part` of a listing of the node `directory` was sent, with nodes: so the kernel knows those
-    /// without looking their names up.
+    /// `part` of a listing of the node `directory` was sent, with nodes. So the kernel knows those without
+    /// looking up their names.
     pub(super) fn listed(&self, directory: u64, part: &[u8]) {
         if self.is_recording() {
             for (entry, name) in entries(part) {
@@ -185,15 +185,15 @@ impl Recorder {
     }
 }
 
-/// What is behind the node's number.
+/// The root and the path of a node.
 fn named(found: &HashMap<u64, Found>, node: u64) -> Option<Named> {
     let mut names = Vec::new();
     let mut at = node;
     while at != ROOT {
         let step = found.get(&at)?;
         names.push(&step.name);
-        // A node was found in one that was found before it, so this ends. Damaged images have
-        // directories that are in themselves.
+        // Every node was found in one that was found before it, so this ends. Damaged images have directories
+        // that contain themselves.
         if names.len() > found.len() {
             return None;
         }
@@ -205,7 +205,7 @@ fn named(found: &HashMap<u64, Found>, node: u64) -> Option<Named> {
     ))
 }
 
-/// All that is locked here is whole between any two statements that change it.
+/// A panic leaves nothing half-changed: every statement under these locks leaves the data consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 use super::wire::{UNIQUE_RESEND, op};
 use crate::hot_pack::fill_counts::{FillCounters, FillCounts};
 
-/// What a server has done, counted by all of its threads.
+/// Counters of a server, for all of its threads.
 #[derive(Debug)]
 pub struct ServeCounters {
     requests: [AtomicU64; op::END as usize],
@@ -12,12 +12,12 @@ pub struct ServeCounters {
     read: AtomicU64,
     stored: AtomicU64,
     faults: AtomicU64,
-    /// Of each of [`OPERATIONS`], and of all others.
+    /// The times of each of [`OPERATIONS`], and of all other requests together.
     times: [Times; OPERATIONS.len() + 1],
     pub(super) fill: FillCounters,
 }
 
-/// What is counted and timed by itself, and the codes of the requests for it.
+/// The operations that are counted and timed separately, with the codes of their requests.
 const OPERATIONS: [(&str, &[u32]); 10] = [
     ("lookup", &[op::LOOKUP]),
     ("getattr", &[op::GETATTR]),
@@ -31,7 +31,7 @@ const OPERATIONS: [(&str, &[u32]); 10] = [
     ("ioctl", &[op::IOCTL]),
 ];
 
-/// What the others are called.
+/// The name for all others.
 const OTHER: &str = "other";
 
 /// The row of each code in [`OPERATIONS`].
@@ -49,7 +49,7 @@ const ROWS: [usize; op::END as usize] = {
     rows
 };
 
-/// How often something took how long: a count for each quarter of each doubling of nanoseconds.
+/// A histogram of times: four counters for each doubling of nanoseconds.
 #[derive(Debug)]
 struct Times([AtomicU64; 256]);
 
@@ -58,11 +58,11 @@ impl Times {
         Self([const { AtomicU64::new(0) }; 256])
     }
 
-    /// The count that stands for `nanos`: the highest bit that is set, and the two below it.
+    /// The index of the counter for `nanos`: from the highest bit that is set, and the two bits below it.
     fn row(nanos: u64) -> usize {
         let nanos = nanos.max(4);
         let doublings = nanos.ilog2();
-        // Less than 64 doublings, and 4 quarters.
+        // There are less than 64 doublings, with 4 quarters each.
         (doublings * 4) as usize + ((nanos >> (doublings - 2)) & 3) as usize
     }
 
@@ -72,7 +72,7 @@ impl Times {
         }
     }
 
-    /// How often in all, and the percentiles.
+    /// The number of answers, and the percentiles of their times.
     fn percentiles(&self) -> (u64, Percentiles) {
         let counts: Vec<u64> = self
             .0
@@ -87,7 +87,7 @@ impl Times {
                 sum += count;
                 sum >= rank && rank > 0
             });
-            // The middle of what the count stands for.
+            // The middle of the range of the counter.
             row.map_or(0, |row| {
                 let quarter = (1u64 << (row / 4)) / 4;
                 (1u64 << (row / 4)) + quarter * (row as u64 % 4) + quarter / 2
@@ -102,8 +102,8 @@ impl Times {
     }
 }
 
-/// How long the server took to answer, in nanoseconds, to an eighth: half, 90 % and 99 % of the
-/// answers took no longer. 0 if there were none.
+/// How long the server took to answer, in nanoseconds, exact to an eighth. Half, 90 % and 99 % of the answers
+/// took no longer. 0 if there were none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names say it")]
@@ -117,9 +117,10 @@ pub struct Percentiles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OperationTimes {
-    /// As FUSE calls it: `lookup`, `read`, ...; `other` for all that has no name here.
+    /// The name of the operation in FUSE: `lookup`, `read`, ... `other` stands for all that have no name
+    /// here.
     pub name: &'static str,
-    /// Answers.
+    /// The number of answers.
     pub answers: u64,
     /// How long they took.
     pub times: Percentiles,
@@ -145,13 +146,13 @@ impl Default for ServeCounters {
 pub struct ServeCounts {
     /// Requests of every kind.
     pub requests: u64,
-    /// Requests that the kernel sent again, as their server had died.
+    /// Requests that the kernel sent again, because their server had died.
     pub resent: u64,
-    /// Names looked up, absent ones too.
+    /// Look-ups of names, including absent ones.
     pub lookups: u64,
-    /// Attributes asked for by themselves.
+    /// Separate requests for attributes.
     pub getattrs: u64,
-    /// Files and directories opened; one of each where the kernel needs no answer.
+    /// Opens of files and directories. Only one of each kind if the kernel needs no answer for the others.
     pub opens: u64,
     /// Parts of listings.
     pub listings: u64,
@@ -161,11 +162,11 @@ pub struct ServeCounts {
     pub reads: u64,
     /// Extended attributes, and lists of them.
     pub xattrs: u64,
-    /// Bytes that reads of files were answered with.
+    /// Bytes in the answers to reads of files.
     pub bytes_read: u64,
     /// Bytes put into the page cache before they were asked for.
     pub bytes_stored: u64,
-    /// Requests answered with EIO, as the image is damaged or cannot be read.
+    /// Requests answered with EIO, because the image is damaged or cannot be read.
     pub faults: u64,
     /// What was put into the page cache from a hot pack.
     pub fill: FillCounts,
@@ -210,7 +211,7 @@ impl ServeCounters {
         all.filter(|operation| operation.answers > 0).collect()
     }
 
-    /// Counts a request. Those of codes that no kernel has yet count as the code 0.
+    /// Counts a request. A code that no kernel has yet counts as code 0.
     pub(super) fn request(&self, opcode: u32, unique: u64) {
         let known = self.requests.get(opcode as usize);
         known
@@ -221,10 +222,10 @@ impl ServeCounters {
         }
     }
 
-    /// Counts the time of a request of this code that began then and was answered now.
+    /// Counts the time of a request with this code, from `begun` until now.
     pub(super) fn took(&self, opcode: u32, begun: Instant) {
         let row = ROWS.get(opcode as usize).copied();
-        // Of each row there are times.
+        // Every row has times.
         let Some(times) = self.times.get(row.unwrap_or(OPERATIONS.len())) else {
             return;
         };

@@ -28,28 +28,28 @@ use crate::hot_pack::fill::Fill;
 /// The longest name, in bytes, as in SquashFS.
 const MAX_NAME: usize = 256;
 
-/// Different faults that are told at most.
+/// How many different faults are reported.
 const MAX_FAULTS: usize = 64;
 
 /// Answers requests until the file system is unmounted or the connection aborted.
 ///
-/// Blocks; the calling thread answers too, beside others that end with it. Where the system lets no
-/// more threads be started, those that were do all. May be called again on the same connection,
-/// after the process that served it died, with the same image: nodes are places in the image, so
-/// every node that the kernel holds is known.
+/// This call blocks. The calling thread answers too, together with other threads that end with it. If the
+/// system does not allow more threads, the existing ones do everything. It may be called again on the same
+/// connection with the same image, after the process that served it has died: nodes are positions in the
+/// image, so it knows every node that the kernel holds.
 ///
-/// An image that is damaged or cannot be read gives its readers EIO, and `options.on_fault` the
-/// reason. [`ServeOptions::block_cache`] takes the place of the image's own limit.
+/// If the image is damaged or cannot be read, readers get EIO and `options.on_fault` gets the reason.
+/// [`ServeOptions::block_cache`] replaces the image's own limit.
 ///
 /// # Errors
 ///
-/// `Io` if requests can no longer be received: the file system then has no server.
+/// `Io` if requests can no longer be received. The file system has no server then.
 pub fn serve(connection: &FuseConnection, image: &Image, options: &ServeOptions) -> Result<()> {
     image.set_block_cache(options.first_block_cache());
     serve_image(connection, image, options)
 }
 
-/// As [`serve`], with the limit that the image has.
+/// Like [`serve`], with the limit that the image has.
 pub(crate) fn serve_image(
     connection: &FuseConnection,
     image: &Image,
@@ -68,7 +68,7 @@ pub(crate) fn serve_image(
                 ahead.run(Channel(connection.storing()), nodes, &options.counters);
             };
             if builder.spawn_scoped(scope, run).is_err() {
-                // Nobody takes what is queued, so nothing is.
+                // Nobody would take anything from the queue, so nothing is put there.
                 ahead.end();
             }
         }
@@ -87,11 +87,11 @@ pub(crate) fn serve_image(
                 fill.end();
             }
         }
-        // Until nobody has a sender any more. A thread that came later would also have a copy of what
-        // this process has opened in the mount by then, and keep that from being unmounted.
+        // Waits until no thread is starting any more. A thread that started later would have copies of what
+        // this process has opened in the mount by then, and would keep the mount from being unmounted.
         drop(starting);
         started.recv().ok();
-        // However answering ends, the scope waits for them.
+        // The scope waits for the threads, so this must run however answering ends.
         let _end = EndOnDrop {
             ahead: served.ahead.as_ref(),
             fill: options.fill.as_deref(),
@@ -104,7 +104,7 @@ pub(crate) fn serve_image(
     result
 }
 
-/// Has the threads end that do what would be asked for next.
+/// Ends the threads that work ahead of the program.
 struct EndOnDrop<'a> {
     ahead: Option<&'a ReadAhead>,
     fill: Option<&'a Fill>,
@@ -121,8 +121,8 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// As [`serve`], from the directory that `directory` holds. It must not have been mounted on when
-/// it was opened.
+/// Like [`serve`], from the directory that `directory` holds. When it was opened, nothing may have been
+/// mounted on it.
 pub(crate) fn serve_directory(
     connection: &FuseConnection,
     directory: &ServedDirectory,
@@ -153,7 +153,7 @@ fn answer_all(
             })
             .collect();
         others.into_iter().fold(answer(0), |result, other| {
-            // Panics of requests are caught, so a thread ends with a result.
+            // Panics during requests are caught, so a thread always ends with a result.
             let other = other.join().unwrap_or(Err(Errno::IO));
             result.and(other)
         })
@@ -165,19 +165,19 @@ struct Server<'a, T> {
     tree: &'a T,
     connection: &'a FuseConnection,
     options: &'a ServeOptions,
-    /// Faults of the image that were told.
+    /// Faults of the image that were reported.
     told: Mutex<HashSet<String>>,
 }
 
 impl<T: FileSystem> Server<'_, T> {
     fn answer(&self, channel: Channel<'_>) -> Result<(), Errno> {
-        // Written to, so that no page of it is missing: the kernel ends a request with EIO that it
-        // cannot copy, and does not get a missing page for a process that is being killed.
+        // Every page is written to, so that none is missing. The kernel answers a request with EIO if it
+        // cannot copy it, and it does not load a missing page for a process that is being killed.
         let mut buf = vec![1; REQUEST];
         while let Some(request) = channel.receive(&mut buf)? {
             let header = &request.header;
             self.options.counters.request(header.opcode, header.unique);
-            // A fault of this program must not leave somebody waiting for an answer for ever.
+            // A fault of this program must not make somebody wait forever for an answer.
             let begun = Instant::now();
             let answer = || match self.dispatch(channel, &request) {
                 Err(Fail::Image(error)) => {
@@ -199,14 +199,14 @@ impl<T: FileSystem> Server<'_, T> {
         Ok(())
     }
 
-    /// Answers a request, but for one that fails.
+    /// Answers a request, unless it fails.
     fn dispatch(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
         let unique = request.header.unique;
         let node = request.header.nodeid;
         match request.header.opcode {
             op::LOOKUP => self.lookup(channel, request)?,
-            // Nothing is kept for a node, so nothing can be forgotten. An interrupted request is
-            // answered as soon as any other. None of these has an answer.
+            // The server keeps nothing for a node, so it has nothing to forget. It answers an interrupted
+            // request as soon as any other. None of these requests has an answer.
             op::FORGET | op::BATCH_FORGET | op::INTERRUPT => {}
             op::GETATTR => {
                 channel.reply(unique, &self.tree.attributes(node)?)?;
@@ -249,8 +249,8 @@ impl<T: FileSystem> Server<'_, T> {
             | op::FALLOCATE
             | op::RENAME2
             | op::TMPFILE => return Err(Errno::ROFS.into()),
-            // The kernel does these itself, and asks no second time: OPEN and OPENDIR, FLUSH,
-            // FSYNC, ACCESS (by the mode, as the mount says), LSEEK, POLL, and what is not known
+            // After this answer the kernel does these itself and does not ask again: OPEN and OPENDIR, FLUSH,
+            // FSYNC, ACCESS (by the mode, as the mount says), LSEEK, POLL, and requests that are not known
             // yet.
             _ => return Err(Errno::NOSYS.into()),
         }
@@ -295,7 +295,7 @@ impl<T: FileSystem> Server<'_, T> {
         reply_sized(channel, request, size, &value)
     }
 
-    /// Names of `trusted.` are for root only, as in every file system.
+    /// As in every file system, only root sees names that begin with `trusted.`.
     fn listxattr(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
         let GetxattrIn { size, .. } = request.read()?;
         let mut names = self.tree.xattr_names(request.header.nodeid)?;
@@ -308,7 +308,7 @@ impl<T: FileSystem> Server<'_, T> {
         reply_sized(channel, request, size, &names)
     }
 
-    /// Tells a fault of the image, the first time that it is met.
+    /// Reports a fault of the image, the first time that it occurs.
     fn tell(&self, error: &brisk_image::Error) {
         self.options.counters.fault();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -319,7 +319,7 @@ impl<T: FileSystem> Server<'_, T> {
     }
 }
 
-/// Records pages that the kernel asked for and the hot pack has not.
+/// Records pages that the kernel asked for and the hot pack lacks.
 fn record_missed(options: &ServeOptions, node: u64, pages: Range<u64>) {
     if let Some(recorder) = &options.recorder {
         recorder.read_pages(node, pages);
@@ -334,7 +334,7 @@ fn opened(open_flags: u32) -> OpenOut {
     }
 }
 
-/// Answers with `value`, or with its length if the asker has room for nothing.
+/// Answers with `value`, or with its length if the asker has no room.
 fn reply_sized(
     channel: Channel<'_>,
     request: &Request<'_>,
@@ -342,7 +342,7 @@ fn reply_sized(
     value: &[u8],
 ) -> Result<(), Fail> {
     let unique = request.header.unique;
-    // The image's reader bounds values and lists of names to 64 KiB, and so does the kernel.
+    // The image's reader limits values and lists of names to 64 KiB, and so does the kernel.
     let size = u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?;
     if room == 0 {
         channel.reply(unique, &GetxattrOut { size, padding: 0 })?;

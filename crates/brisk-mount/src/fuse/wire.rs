@@ -2,17 +2,17 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The major version of the protocol; another one shares nothing with it.
+/// The major version of the protocol. Another one has nothing in common with it.
 pub(super) const MAJOR: u32 = 7;
-/// The minor version that the answers are written for: that of `FUSE_NOTIFY_RESEND`.
+/// The minor version of the answers. It is that of `FUSE_NOTIFY_RESEND`.
 pub(super) const MINOR: u32 = 40;
-/// The oldest minor version that is spoken: Linux 5.4's.
+/// The oldest minor version that is supported: that of Linux 5.4.
 pub(super) const OLDEST_MINOR: u32 = 31;
 
 /// The node of the root directory.
 pub(super) const ROOT: u64 = 1;
 
-/// Set in `unique` of a request that the kernel sends again.
+/// This bit of `unique` is set in a request that the kernel sends again.
 pub(super) const UNIQUE_RESEND: u64 = 1 << 63;
 
 /// The codes of requests.
@@ -51,7 +51,7 @@ pub(super) mod op {
     pub(crate) const READDIRPLUS: u32 = 44;
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const TMPFILE: u32 = 51;
-    /// One more than the highest code that is counted by itself.
+    /// The highest code that is counted separately, plus one.
     pub(crate) const END: u32 = 53;
 }
 
@@ -76,7 +76,7 @@ pub(super) mod can {
     pub(crate) const HAS_RESEND: u64 = 1 << 39;
 }
 
-/// Answers to OPEN: the pages of a file, and the listing of a directory, stay from one open to the
+/// Answers to OPEN: the pages of a file, and the listing of a directory, stay in memory from one open to the
 /// next.
 pub(super) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(super) const FOPEN_CACHE_DIR: u32 = 1 << 3;
@@ -107,7 +107,7 @@ wire! {
         error: i32,
         unique: u64,
     }
-    /// Without `flags2` and what follows, which kernels before 5.17 do not send.
+    /// Without `flags2` and the fields after it, which kernels before 5.17 do not send.
     struct InitIn {
         major: u32,
         minor: u32,
@@ -188,7 +188,7 @@ wire! {
         padding: u32,
         spare: [u32; 6],
     }
-    /// Of GETXATTR the name follows.
+    /// In GETXATTR, the name follows.
     struct GetxattrIn {
         size: u32,
         padding: u32,
@@ -213,7 +213,7 @@ wire! {
     }
 }
 
-// linux/fuse.h has these sizes.
+// These are the sizes in linux/fuse.h.
 const _: () = assert!(size_of::<InHeader>() == 40);
 const _: () = assert!(size_of::<OutHeader>() == 16);
 const _: () = assert!(size_of::<InitOut>() == 64);

@@ -1,4 +1,4 @@
-//! Buffers that go round between the thread that reads frames and those that decode them.
+//! Buffers that circulate between the thread that reads frames and those that decode them.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use brisk_image::hot_pack::HotFrame;
 use brisk_io::AlignedBuf;
 
-/// Batches that are read, or decoded, at once.
+/// How many batches are read or decoded at once.
 pub(super) const BATCHES: usize = 3;
 
-/// Frames that one read has read.
+/// The frames of one read.
 pub(super) struct Read {
     /// Their numbers.
     pub(super) frames: Range<usize>,
-    /// The byte of the pack that `bytes` begin with. It wraps below 0 where the pack starts within a block.
+    /// The byte of the pack at which `bytes` begin. It wraps below 0 if the pack starts within a block.
     pub(super) start: u64,
     pub(super) bytes: AlignedBuf,
 }
@@ -36,7 +36,7 @@ impl Batch {
         let start = self.read.start;
         let place = |at: u64| usize::try_from(at.wrapping_sub(start)).unwrap_or(usize::MAX);
         let place = place(frame.stored.start)..place(frame.stored.end);
-        // Bytes that are missing fail the frame's checksum.
+        // If bytes are missing, the frame's checksum fails.
         self.read.bytes.get(place).unwrap_or(&[])
     }
 }
@@ -44,23 +44,23 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         let bytes = std::mem::replace(&mut self.read.bytes, no_buffer());
-        // If this fails, nobody reads any more.
+        // If this fails, the reading has ended.
         self.free.send(bytes).ok();
     }
 }
 
-/// A buffer that has no bytes yet.
+/// An empty buffer.
 fn no_buffer() -> AlignedBuf {
     AlignedBuf::zeroed(0, 1)
 }
 
-/// The side of the thread that reads.
+/// The side of the ring that reads.
 pub(super) struct ReadRing {
     pub(super) free: Receiver<AlignedBuf>,
     pub(super) full: Sender<Read>,
 }
 
-/// The side of a thread that decodes; each has its own.
+/// The side of the ring that decodes. Each thread has its own.
 #[derive(Clone)]
 pub(super) struct Batches {
     full: Arc<Mutex<Receiver<Read>>>,
@@ -68,12 +68,12 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// Both sides of a ring of a few buffers. Each side ends when the other is gone.
+    /// Both sides of a ring with a few buffers. Each side ends when the other is gone.
     pub(super) fn ring() -> (ReadRing, Self) {
         let (give_back, free) = channel();
         let (send, full) = channel();
         for _ in 0..BATCHES {
-            // `free` is there.
+            // `free` still exists, so this succeeds.
             give_back.send(no_buffer()).ok();
         }
         let batches = Self {
@@ -83,7 +83,7 @@ impl Batches {
         (ReadRing { free, full: send }, batches)
     }
 
-    /// Waits for the next one; none if no more are read.
+    /// Waits for the next batch. None if no more are read.
     pub(super) fn next(&self) -> Option<Batch> {
         let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.free.clone();

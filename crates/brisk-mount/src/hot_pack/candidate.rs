@@ -1,4 +1,4 @@
-//! Where hot packs of an image may be.
+//! The places where a hot pack of an image may be.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,19 +13,19 @@ use super::trust::distrust;
 use crate::error::{Action, Cause, Error, Result};
 use crate::open::open_file;
 
-/// Pages of a pack that is used, at most: 16 GiB.
+/// The most pages of a pack that is used: 16 GiB.
 const MOST_PAGES: u64 = 1 << 22;
 
-/// A place at which there may be a hot pack.
+/// A place where a hot pack may be.
 #[derive(Debug)]
 pub enum PackCandidate {
-    /// A file of its own.
+    /// In a file of its own.
     Beside {
         /// Its name, for messages.
         path: PathBuf,
         /// The file.
         file: File,
-        /// Why the file may be by somebody else than the makers of the image. It is not used then.
+        /// Why somebody other than the makers of the image may have written the file. Then it is not used.
         distrusted: Option<String>,
     },
     /// Behind the image.
@@ -44,7 +44,7 @@ pub(super) struct OpenPack {
 }
 
 impl PackCandidate {
-    /// The pack in the file at `path`, which somebody has asked for by name.
+    /// The pack in the file at `path`, which the user has named.
     pub(crate) fn named(path: &Path) -> Result<Self, Cause> {
         let step = format!("open the hot pack {}", path.display());
         let file = open_file(path).map_err(|e| Cause::io(step, e))?;
@@ -60,8 +60,8 @@ impl PackCandidate {
         }
     }
 
-    /// `IMAGE.hot` beside the image at `image`; none if it is not there or cannot be opened, which is no
-    /// reason not to start.
+    /// `IMAGE.hot` beside the image at `image`. None if it is missing or cannot be opened, because the
+    /// program must start all the same.
     pub(crate) fn beside(image: &Path) -> Option<Self> {
         let mut path = OsString::from(image);
         path.push(".hot");
@@ -79,7 +79,7 @@ impl PackCandidate {
         file
     }
 
-    /// Opens the pack, if it is one of `image`. None if there is none.
+    /// Opens the pack, if it belongs to `image`. None if there is no pack.
     fn open(&self, image: &Image) -> Result<Option<OpenPack>> {
         let (Self::Beside { path, .. } | Self::Behind { path, .. }) = self;
         self.open_of(image)
@@ -113,7 +113,7 @@ impl PackCandidate {
         };
         let file = PackFile::new(file, start, &pack);
         if !file.is_direct() {
-            // The kernel reads it while the identity is computed, which reads the image's tables.
+            // The kernel reads the pack while this computes the identity, which reads the image's tables.
             file.read_ahead_of(0);
         }
         if !pack.is_of(image).map_err(unreadable)? {
@@ -128,8 +128,8 @@ impl PackCandidate {
     }
 }
 
-/// The first pack of `image` that is of use. `refused` is told why each before it is not. `is_over`: nobody
-/// needs it any more.
+/// The first usable pack of `image`. Calls `refused` with the reason for each earlier one. `is_over` says
+/// that nobody needs it any more.
 pub(super) fn open_first(
     candidates: &[PackCandidate],
     image: &Image,
@@ -140,7 +140,7 @@ pub(super) fn open_first(
     first_of_use(candidates.map(|candidate| candidate.open(image)), refused)
 }
 
-/// The first pack of `image` that is of use, or why the last one is not; none if there is none.
+/// The first usable pack of `image`, or why the last one is not usable. None if there is no pack.
 pub(crate) fn first_pack(candidates: &[PackCandidate], image: &Image) -> Option<Result<HotPack>> {
     let mut last = None;
     match open_first(candidates, image, || false, |why| last = Some(why)) {

@@ -1,19 +1,19 @@
-//! Which hot pack is taken, and whether the launch is learned from.
+//! Decides which hot pack is used, and whether brisk learns from the launch.
 
 /// What a session does with the hot packs of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// It fills from a pack that somebody made for the image, if any is of use.
+    /// Fill from a pack that somebody made for the image, if one is usable.
     Made,
-    /// It fills from the pack that was learned, and records what the launch misses in it.
+    /// Fill from the learned pack, and record what the launch asks for beyond it.
     Learned,
-    /// It fills nothing, and records the launch exactly, to learn a pack from it.
+    /// Fill nothing, and record the launch completely, to learn a pack from it.
     Learn,
 }
 
 impl Choice {
-    /// `made`: a pack that somebody made for the image is of use. `learned`: whether a learned one is;
-    /// none where sessions learn nothing.
+    /// `made`: a pack that somebody made for the image is usable. `learned`: whether a learned one is. None
+    /// if sessions learn nothing.
     pub(crate) fn of(made: bool, learned: Option<bool>) -> Self {
         match (made, learned) {
             (true, _) | (_, None) => Self::Made,
@@ -23,8 +23,8 @@ impl Choice {
     }
 }
 
-/// The first pack of use among `candidates`: one that is there, and refused for no reason. Those before
-/// it are reported to `refused`, those behind it are not looked at.
+/// The first usable one of `candidates`: it exists, and nothing speaks against it. Earlier ones are reported
+/// to `refused`, later ones are not looked at.
 pub(crate) fn first_of_use<T, E>(
     candidates: impl IntoIterator<Item = Result<Option<T>, E>>,
     mut refused: impl FnMut(E),
@@ -51,7 +51,7 @@ mod tests {
             (true, Some(false), Choice::Made),
             (false, Some(true), Choice::Learned),
             (false, Some(false), Choice::Learn),
-            // Those that are of no use are told of.
+            // Those that are not usable are reported.
             (false, None, Choice::Made),
         ] {
             let found = Choice::of(made, learned);

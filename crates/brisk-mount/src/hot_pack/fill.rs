@@ -1,9 +1,8 @@
-//! Putting the pages of a hot pack into the page cache before a program asks for them.
+//! Puts the pages of a hot pack into the page cache before a program asks for them.
 //!
-//! The threads that do so never answer requests, and nobody waits for them: one makes the kernel
-//! know the names that a launch looks up, the others decode and store, in about the order in which the
-//! launch asks. They leave out what the program has asked for by itself, so that a fill which comes
-//! late catches up.
+//! The threads that fill never answer requests, and nobody waits for them. One tells the kernel the names
+//! that a launch looks up. The others decode and store, in about the order in which the launch asks. They
+//! skip what the program has asked for already, so a fill that starts late catches up.
 
 use std::fs::File;
 use std::io;
@@ -32,15 +31,15 @@ use crate::error::{Action, Cause, Error};
 use crate::memory::free_memory;
 use crate::page_log::PageLog;
 
-/// Reads that are remembered until the pack is known.
+/// How many reads are remembered until the pack is known.
 const EARLY: usize = 1 << 14;
 
-/// How the mount is reached, so that the kernel gets to know what is in it.
+/// How to reach the mount, so that the kernel learns about the files in it.
 #[derive(Debug)]
 pub enum FillRoot {
     /// Its root directory, opened as a path only.
     Held(OwnedFd),
-    /// The directory that it is mounted on.
+    /// The directory on which it is mounted.
     At(PathBuf),
 }
 
@@ -52,20 +51,20 @@ pub struct Fill {
     threads: Option<usize>,
     tell: fn(&Error),
     started: Instant,
-    /// What the program has asked for, once the pack is known.
+    /// What the program has asked for. Set once the pack is known.
     pages: OnceLock<PageStates>,
-    /// What it has asked for before that. None once the pack is known, or nothing will be filled.
+    /// What the program asked for before that. None once the pack is known, or once nothing will be filled.
     early: Mutex<Option<Vec<Read>>>,
     log: Option<PageLog>,
-    /// `early` became none, or the fill is to end.
+    /// Signals that `early` is None, or that the fill must end.
     settled: Condvar,
     ended: AtomicBool,
 }
 
-/// A node and the pages of it that the kernel asked for.
+/// A node, and the pages of it that the kernel asked for.
 type Read = (u64, Range<u64>);
 
-/// What is told of pages that the kernel asked for and the pack has not.
+/// Called with pages that the kernel asked for and the pack lacks.
 pub(crate) type Missed<'a> = &'a (dyn Fn(u64, Range<u64>) + Sync);
 
 impl std::fmt::Debug for Fill {
@@ -80,8 +79,8 @@ impl std::fmt::Debug for Fill {
 }
 
 impl Fill {
-    /// A fill of the mount with this `root`, from the first of `candidates` that has a pack of the image.
-    /// `tell` gets the reason for each pack that cannot be used.
+    /// A fill of the mount with this `root`, from the first usable pack among `candidates`. Calls `tell` with
+    /// the reason for each pack that cannot be used.
     pub fn new(candidates: Vec<PackCandidate>, root: FillRoot, tell: fn(&Error)) -> Self {
         Self {
             candidates,
@@ -98,14 +97,14 @@ impl Fill {
         }
     }
 
-    /// Stores pages of at most this many bytes. Half of the free memory is always a bound.
+    /// Stores pages of at most this many bytes. Half of the free memory is always a limit.
     pub fn budget(mut self, bytes: Option<u64>) -> Self {
         self.budget = bytes;
         self
     }
 
-    /// The threads that decode and store. Without this, 1 for a pack in lz4, and 2 for other codecs, which take
-    /// longer to decode.
+    /// How many threads decode and store. The default is 1 for a pack in lz4, and 2 for other codecs, which
+    /// take longer to decode.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
@@ -118,7 +117,7 @@ impl Fill {
         })
     }
 
-    /// Writes what was stored when, and what was asked for, to `file` when the server ends.
+    /// Writes a log to `file` when the server ends: what was stored and asked for, and when.
     pub(crate) fn log(mut self, file: File) -> Self {
         self.log = Some(PageLog::new(file));
         self
@@ -131,8 +130,8 @@ impl Fill {
         }
     }
 
-    /// The kernel asks for `size` bytes at `offset` of a node. If the pack has none of their pages, `missed`
-    /// is told: pages around one that it has, the kernel may have read ahead.
+    /// The kernel asks for `size` bytes at `offset` of a node. If the pack has none of these pages, `missed`
+    /// is called. Pages near one that the pack has may only be read-ahead of the kernel.
     pub(crate) fn asked(
         &self,
         counters: &FillCounters,
@@ -154,7 +153,7 @@ impl Fill {
             }
             return;
         }
-        // The pack became known meanwhile, or there is none.
+        // The pack has become known meanwhile, or there is none.
         if let Some(pages) = self.pages.get() {
             count(pages, counters, missed, (node, range));
         }
@@ -167,13 +166,13 @@ impl Fill {
     /// Makes [`Fill::run`] end.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
-        // Under the lock, so that nobody goes to sleep meanwhile.
+        // Under the lock, so that no thread starts to wait between the two.
         let _early = self.early();
         self.settled.notify_all();
     }
 
-    /// Waits until all reads so far were looked up in the pack, or there is none: a short program
-    /// has ended before its pack is open.
+    /// Waits until all reads so far were looked up in the pack, or there is no pack. A short program may end
+    /// before its pack is open.
     pub(crate) fn settle(&self, at_most: Duration) {
         let unsettled = |early: &mut Option<Vec<Read>>| early.is_some() && !self.is_over();
         drop(
@@ -186,7 +185,7 @@ impl Fill {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Fills, in this thread and others that end with it.
+    /// Fills, in this thread and in others that end with it.
     pub(crate) fn run(
         &self,
         target: &dyn FillTarget,
@@ -196,7 +195,7 @@ impl Fill {
     ) {
         let filled = || self.fill(target, image, counters, missed);
         let filled = catch_unwind(AssertUnwindSafe(filled));
-        // A fault of this program is no reason to end the server.
+        // A fault of this program must not end the server.
         if filled.is_err() {
             let cause = Cause::io("finish", io::Error::other("it panicked"));
             (self.tell)(&Error::new(Action::Fill, cause));
@@ -255,14 +254,14 @@ impl Fill {
         opened.file.forget();
     }
 
-    /// Does the work in this thread and others. Threads that cannot be started are done without: names are
-    /// looked up for each file anyway, and this thread reads what nobody has read.
+    /// Does the work in this thread and others. If threads cannot be started, it works without them: names
+    /// are also looked up for each file, and this thread reads frames that no other thread has read.
     fn work(&self, work: &FillWork<'_>, threads: usize) {
         thread::scope(|scope| {
             let prime = thread::Builder::new().name("brisk-prime".into());
             prime.spawn_scoped(scope, || work.prime()).ok();
             let (ring, batches) = Batches::ring();
-            // Ends at once where the pack is not read past the page cache.
+            // Ends at once if the pack is not read with direct reads.
             let read = thread::Builder::new().name("brisk-read".into());
             read.spawn_scoped(scope, move || work.read_batches(&ring))
                 .ok();
@@ -328,14 +327,14 @@ mod tests {
 
     use super::*;
 
-    /// A number that the kernel has for no file.
+    /// A number that no file has for the kernel.
     const NOBODY: u64 = u64::MAX;
 
     /// Bytes of the two files. The last page of one is not full.
     const SMALL: u64 = 3 * PAGE + 100;
     const LARGE: u64 = 1100 * PAGE;
 
-    /// A page cache that takes what it is told to take.
+    /// A page cache that takes what the test allows.
     struct Cache {
         takes: fn(u64) -> Result<(), Errno>,
         stored: Mutex<BTreeMap<(u64, u64), Vec<u8>>>,
@@ -364,7 +363,7 @@ mod tests {
         large: u64,
     }
 
-    /// What a fill did.
+    /// The results of a fill.
     struct Filled {
         cache: Cache,
         counters: FillCounters,
@@ -424,7 +423,7 @@ mod tests {
             Fill::new(candidates, root, |e| panic!("{e}"))
         }
 
-        /// Runs `fill` with a cache that `takes` stores at these offsets, after the kernel has asked for
+        /// Runs `fill` with a cache that accepts stores as `takes` says, after the kernel has asked for
         /// `early`.
         fn run(&self, fill: &Fill, takes: fn(u64) -> Result<(), Errno>, early: &[Read]) -> Filled {
             let filled = Filled {
@@ -447,7 +446,7 @@ mod tests {
     }
 
     impl Filled {
-        /// The pages of a file that were stored, which have to be those of the file.
+        /// The pages of a file that were stored. They must have the contents of the file.
         fn pages(&self, node: u64, len: u64) -> Vec<u64> {
             let bytes = contents(len);
             let stored = self.cache.stored.lock().expect("alive");
@@ -494,7 +493,7 @@ mod tests {
         let early = [(mounted.large, 0..1092)];
         let filled = mounted.run(&fill, |_| Ok(()), &early);
         let counts = filled.counters.counts();
-        // It would have given up after 4 MiB.
+        // Otherwise it would have given up after 4 MiB.
         assert_eq!(counts.stored, 4 + 8);
         assert!(!counts.gave_up);
     }
@@ -515,7 +514,7 @@ mod tests {
         let filled = mounted.run(&mounted.fill(), |_| Err(Errno::NOMEM), &[]);
         let counts = filled.counters.counts();
         assert_eq!((counts.stored, counts.gave_up), (0, true));
-        // A connection that has ended is no reason to say that the fill gave up.
+        // If the connection has ended, the fill did not give up.
         let filled = mounted.run(&mounted.fill(), |_| Err(Errno::NODEV), &[]);
         let counts = filled.counters.counts();
         assert_eq!((counts.stored, counts.gave_up), (0, false));

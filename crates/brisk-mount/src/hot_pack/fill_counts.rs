@@ -1,11 +1,11 @@
-//! What a fill has done.
+//! Counters of a fill.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::page_states::AskedPages;
 
-/// Counts what a fill does, from all of its threads. [`FillCounts`] says what each number is.
+/// Counts what all threads of a fill do. [`FillCounts`] explains each number.
 #[derive(Debug, Default)]
 pub(crate) struct FillCounters {
     pack: AtomicU64,
@@ -22,7 +22,7 @@ pub(crate) struct FillCounters {
     over: AtomicU64,
 }
 
-/// What a fill has done by now. Numbers are pages of 4 KiB where nothing else is said.
+/// What a fill has done so far. Numbers are pages of 4 KiB unless they say otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FillCounts {
@@ -32,23 +32,23 @@ pub struct FillCounts {
     pub stored: u64,
     /// Pages that the kernel asked for before they were stored.
     pub late: u64,
-    /// Pages that the kernel asked for after they were stored: it had no room for them.
+    /// Pages that the kernel asked for after they were stored, because it had no room for them.
     pub evicted: u64,
-    /// Pages that the kernel asked for and the pack has not.
+    /// Pages that the kernel asked for and the pack lacks.
     pub strayed: u64,
     /// Names that were looked up.
     pub primed: u64,
     /// Frames of the pack that could not be read.
     pub damaged: u64,
-    /// Bytes of the pack that were read past the page cache. 0 until the last of them was read.
+    /// Bytes of the pack that were read directly, past the page cache. 0 until the last of them was read.
     pub direct_bytes: u64,
-    /// Whether the fill ended before the pack did: it came too late, or memory was short.
+    /// Whether the fill stopped before the end of the pack, because it was too late or memory was short.
     pub gave_up: bool,
     /// Microseconds from the start of the server to the first store.
     pub first: u64,
-    /// Microseconds to the last one.
+    /// Microseconds to the last store.
     pub last: u64,
-    /// Microseconds to the end. 0 if it has not ended.
+    /// Microseconds to the end of the fill. 0 if it has not ended.
     pub over: u64,
 }
 

@@ -1,29 +1,30 @@
-//! When a fill ends before its pack does.
+//! Decides when a fill stops before the end of its pack.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brisk_image::ErrorKind;
 use rustix::io::Errno;
 
-/// Bytes that a fill may decode in a row though the program has asked for every page of them by itself.
-/// After them the fill ends: it only takes time from the program.
+/// How many bytes a fill may decode in a row although the program has asked for every page of them already.
+/// After that the fill ends, because it only takes time from the program.
 const IN_VAIN: u64 = 4 << 20;
 
-/// Bytes that a fill may store: what is allowed, within half of the free memory, where that is known.
+/// How many bytes a fill may store: the allowed number, but at most half of the free memory, if that is
+/// known.
 pub(super) fn budget(allowed: Option<u64>, free: Option<u64>) -> u64 {
     let allowed = allowed.unwrap_or(u64::MAX);
     free.map_or(allowed, |free| allowed.min(free / 2))
 }
 
-/// What became of a store.
+/// The result of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
     Yes,
     /// The kernel does not take these pages.
     No,
-    /// The kernel does not know the file, and may after a look-up of its name.
+    /// The kernel does not know the file. It may know it after a look-up of its name.
     Unknown,
-    /// The kernel takes no more pages.
+    /// The kernel accepts no more pages.
     Over,
 }
 
@@ -34,27 +35,27 @@ impl From<Result<(), Errno>> for Stored {
             Err(Errno::NOENT) => Self::Unknown,
             // There is no memory for them, or the file is of another kind.
             Err(Errno::NOMEM | Errno::INVAL) => Self::No,
-            // The connection has ended, or the kernel knows no stores.
+            // The connection has ended, or the kernel does not support stores.
             Err(_) => Self::Over,
         }
     }
 }
 
-/// Whether a fill goes on behind a frame that failed so: a damaged frame says nothing about the others, and
-/// a file that cannot be read fails again.
+/// Whether a fill goes on after a frame that failed in this way. A damaged frame says nothing about the
+/// others, but a file that cannot be read will fail again.
 pub(super) fn goes_on_behind(failed: ErrorKind) -> bool {
     failed == ErrorKind::Corrupt
 }
 
-/// Counts what is decoded in vain.
+/// Counts what is decoded for nothing.
 #[derive(Debug, Default)]
 pub(super) struct Vain {
     decoded: AtomicU64,
 }
 
 impl Vain {
-    /// A frame of `len` bytes was decoded, and something of it stored or not. Returns whether the fill is to
-    /// end.
+    /// A frame of `len` bytes was decoded. `stored`: something of it was stored. Returns whether the fill
+    /// must end.
     pub(super) fn frame(&self, len: u64, stored: bool) -> bool {
         if stored {
             self.decoded.store(0, Ordering::Relaxed);

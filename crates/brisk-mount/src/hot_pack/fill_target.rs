@@ -1,11 +1,11 @@
-//! What a fill stores pages in.
+//! Where a fill stores pages.
 
 use brisk_image::InodeRef;
 use rustix::io::Errno;
 
 /// The page cache of a mount, as its server reaches it.
 pub(crate) trait FillTarget: Sync {
-    /// The number by which the kernel asks for the file of an inode.
+    /// The number by which the kernel knows the file of an inode.
     fn node(&self, inode: InodeRef) -> u64;
 
     /// Puts `bytes` into the page cache at `offset` of a file. Waits until reads of the same pages are

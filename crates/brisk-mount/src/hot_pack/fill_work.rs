@@ -1,4 +1,4 @@
-//! What the threads of a fill do.
+//! The work of a fill's threads.
 
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -34,26 +34,26 @@ pub(super) struct FillWork<'a> {
     pub(super) log: Option<&'a PageLog>,
     pub(super) tell: fn(&Error),
     pub(super) started: Instant,
-    /// The fill is to end.
+    /// Whether the fill must end.
     pub(super) ended: &'a AtomicBool,
     pub(super) progress: Progress,
 }
 
-/// How far the threads are.
+/// The progress of the threads.
 pub(super) struct Progress {
-    /// Whether each file of the pack is in the image as the pack says, and known to the kernel.
+    /// Whether each file of the pack is in the image as the pack says, and the kernel knows it.
     known: Vec<OnceLock<bool>>,
     /// The next frame.
     next: AtomicUsize,
-    /// Bytes that may still be stored.
+    /// How many bytes may still be stored.
     left: AtomicU64,
     vain: Vain,
-    /// Nothing more is to be stored.
+    /// Whether nothing more must be stored.
     over: AtomicBool,
 }
 
 impl Progress {
-    /// For a pack of so many files. `budget`: bytes that may be stored.
+    /// For a pack with this many files. `budget`: how many bytes may be stored.
     pub(super) fn of(files: usize, budget: u64) -> Self {
         Self {
             known: (0..files).map(|_| OnceLock::new()).collect(),
@@ -65,7 +65,7 @@ impl Progress {
     }
 }
 
-/// Says that there is nothing more to store.
+/// Says that nothing more can be stored.
 struct Over;
 
 impl FillWork<'_> {
@@ -83,7 +83,7 @@ impl FillWork<'_> {
         look_up_all(self.root, self.pack, self.counters, || self.is_over());
     }
 
-    /// Reads frames past the page cache, for the threads that store them.
+    /// Reads frames directly, for the threads that store them.
     pub(super) fn read_batches(&self, ring: &ReadRing) {
         let wanted = |frame: &HotFrame| !self.is_over() && self.is_wanted(frame);
         let next = &self.progress.next;
@@ -91,7 +91,7 @@ impl FillWork<'_> {
         self.counters.read_directly(read);
     }
 
-    /// Decodes and stores the frames that were read, and then those that nobody has read.
+    /// Decodes and stores the frames that were read, and then those that no thread has read.
     pub(super) fn store_frames(&self, batches: Batches) {
         let mut reader = self.pack.frame_reader();
         while let Some(batch) = batches.next() {
@@ -121,7 +121,7 @@ impl FillWork<'_> {
         }
     }
 
-    /// Whether a page of the frame was neither asked for nor stored.
+    /// Whether the frame has a page that was neither asked for nor stored.
     fn is_wanted(&self, frame: &HotFrame) -> bool {
         frame.ranges.clone().any(|number| {
             let count = self.pack.range(number).map_or(0, |range| range.count);
@@ -197,7 +197,7 @@ impl FillWork<'_> {
             if self.is_over() {
                 return Err(Over);
             }
-            // In memory, the last page of a file is a whole one.
+            // In memory, the last page of a file is a whole page.
             let pages = (slice.len() as u64).div_ceil(PAGE);
             self.take(pages.saturating_mul(PAGE))?;
             if self.store(range.file, node, whole.start, slice)? {
@@ -228,12 +228,12 @@ impl FillWork<'_> {
         }
     }
 
-    /// False if the kernel does not take the bytes.
+    /// False if the kernel does not accept the bytes.
     fn store(&self, file: u32, node: u64, offset: u64, bytes: &[u8]) -> Result<bool, Over> {
         let store = || Stored::from(self.target.store(node, offset, bytes));
         let mut stored = store();
         if stored == Stored::Unknown && self.look_up(file) {
-            // The kernel had forgotten the file, or had not known it.
+            // The kernel had forgotten the file, or did not know it.
             stored = store();
         }
         match stored {
@@ -243,8 +243,8 @@ impl FillWork<'_> {
         }
     }
 
-    /// Makes the kernel know the file with this number, by its name. False if it is not the file that the
-    /// pack says: a store past its end would lengthen it.
+    /// Tells the kernel about the file with this number, by its name. False if it is not the file that the
+    /// pack says: a store past its end would make it longer.
     fn look_up(&self, number: u32) -> bool {
         let Some(file) = self.pack.file(number as usize) else {
             return false;

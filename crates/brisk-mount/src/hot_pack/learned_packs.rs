@@ -1,13 +1,13 @@
-//! The hot packs that sessions have learned: a directory of the user's.
+//! The hot packs that sessions have learned: a directory of the user.
 //!
-//! The directory is `$XDG_CACHE_HOME/brisk/hot`, else `~/.cache/brisk/hot`. One image, launched in one way,
-//! has three files there. `KEY.hot` is the pack; its time of change is that of its last use. `KEY.profile` is
-//! the profile that the pack was made of. `KEY.image` is a link to the image, for people. Each file is there
-//! whole or not at all. Two sessions that learn the same replace each other's files.
+//! It is `$XDG_CACHE_HOME/brisk/hot`, else `~/.cache/brisk/hot`. Each image, launched in one way, has three
+//! files there. `KEY.hot` is the pack; its modification time is the time of its last use. `KEY.profile` is
+//! the profile from which the pack was made. `KEY.image` is a link to the image, for people. Each file is
+//! either complete or missing. Two sessions that learn the same replace each other's files.
 //!
-//! A launch from a directory has no pack: its profile is replayed. `KEY.image` is a link to the directory
-//! then, and the time of `KEY.profile` is that of its last use. If a launch asked for much that the profile
-//! lacks, there is an empty `KEY.more`, and the next launch is recorded too.
+//! A launch from a directory has no pack: its profile is replayed. Then `KEY.image` is a link to the
+//! directory, and the time of `KEY.profile` is that of its last use. If a launch asked for much that the
+//! profile lacks, there is an empty `KEY.more`, and the next launch is recorded too.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -38,8 +38,8 @@ use crate::replay::NextLaunch;
 /// The files of one key.
 const KINDS: [&str; 4] = ["hot", "profile", "image", "more"];
 
-/// Launches that one profile of a directory is made of, at most. A launch that is recorded is slow, and a
-/// program that asks for other things each time would always be recorded.
+/// How many launches one profile of a directory is made from at most. Recording a launch makes it slow, and
+/// without this limit a program that asks for other things each time would always be recorded.
 const MOST_LAUNCHES: u32 = 4;
 
 /// How the names of unfinished files start, and the age at which they count as abandoned.
@@ -48,12 +48,12 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// The hot packs that a user's sessions have learned.
 ///
-/// 1. The directory belongs to the user, and nobody else may enter it: the pages of a pack come into the
-///    memory of programs.
+/// 1. The directory belongs to the user, and nobody else may enter it, because the pages of a pack get into
+///    the memory of programs.
 #[derive(Debug)]
 pub struct LearnedPacks {
     fd: OwnedFd,
-    /// For messages.
+    /// The path, for messages.
     path: PathBuf,
 }
 
@@ -61,38 +61,37 @@ pub struct LearnedPacks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LearnedPack {
-    /// What names it among the others.
+    /// The key, which no other pack has.
     pub key: String,
-    /// Whether it is the profile of a directory, and no pack.
+    /// Whether it is the profile of a directory instead of a pack.
     pub of_directory: bool,
-    /// The image, or the directory, by the name that it had when the pack was learned.
+    /// The image or the directory, by its name when the pack was learned.
     pub image: Option<PathBuf>,
     /// Where the image was mounted.
     pub place: Option<PathBuf>,
-    /// The command that it was learned from, the first time.
+    /// The command of the first launch that it was learned from.
     pub command: Vec<OsString>,
-    /// Launches that it was learned from.
+    /// How many launches it was learned from.
     pub runs: Option<u32>,
-    /// Pages of 4 KiB in the pack or the profile; none if it is damaged or to be learned from the next
-    /// launch.
+    /// Pages of 4 KiB in the pack or the profile. None if it is damaged, or if the next launch will make it.
     pub pages: Option<u64>,
     /// Bytes of its files.
     pub bytes: u64,
-    /// When a session last filled from it, or it was made.
+    /// When a session last filled from it, or when it was made.
     pub used: SystemTime,
 }
 
-/// The files of one key, by what they take and when they were last used.
+/// The size of the files of one key, and when they were last used.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     bytes: u64,
     used: SystemTime,
-    /// Which of the files says when it was used: its place in [`KINDS`].
+    /// The file that says when it was used, as an index into [`KINDS`].
     by: usize,
 }
 
 impl LearnedPacks {
-    /// Where the calling user's are.
+    /// The directory of the calling user.
     ///
     /// # Errors
     ///
@@ -104,7 +103,7 @@ impl LearnedPacks {
         }
     }
 
-    /// Opens the directory at `path`, and makes it if there is none.
+    /// Opens the directory at `path`, and makes it if it does not exist.
     ///
     /// # Errors
     ///
@@ -124,7 +123,7 @@ impl LearnedPacks {
         })
     }
 
-    /// All of them, the one used last first.
+    /// All packs, the last used one first.
     ///
     /// # Errors
     ///
@@ -165,8 +164,8 @@ impl LearnedPacks {
         Ok(packs)
     }
 
-    /// Names what `program` asks for when it is started from the directory `tree`, which is
-    /// canonical: a later launch of the same has the same key.
+    /// The key of what `program` asks for when it is started from the directory `tree`, which must be
+    /// canonical. A later launch of the same program has the same key.
     pub fn key_of_directory(tree: &Path, program: &OsStr) -> String {
         let mut key = Key::of_launches();
         key.add(b"directory");
@@ -176,24 +175,24 @@ impl LearnedPacks {
     }
 
     /// The profile that was learned for this key, with its path for messages. Records that it is used now.
-    /// None if none was learned, or if another launch is to be learned from.
+    /// None if there is none, or if another launch should be learned from.
     pub fn use_profile(&self, key: &str) -> Option<(PathBuf, File)> {
         if self.reach(&format!("{key}.more")).exists() {
             return None;
         }
         let name = format!("{key}.profile");
         let file = open_file(&self.reach(&name)).ok()?;
-        // It is used even if its time cannot be set.
+        // It can be used even if its time cannot be set.
         Self::touch(&file).ok();
         Some((self.path.join(name), file))
     }
 
-    /// Does with the profile of this key what a replay of it has found. Nothing is done if `used` is not
-    /// its profile any more: another launch may have learned anew meanwhile.
+    /// Applies to the profile of this key what its replay has found. Does nothing if `used` is no longer its
+    /// profile, because another launch has made a new one meanwhile.
     ///
     /// # Errors
     ///
-    /// `Io` if its files cannot be looked at, written or removed.
+    /// `Io` if its files cannot be examined, written or removed.
     pub fn after_replay(&self, key: &str, used: &Metadata, next: NextLaunch) -> Result<()> {
         match next {
             NextLaunch::Replays => Ok(()),
@@ -210,7 +209,8 @@ impl LearnedPacks {
         forget().map_err(|e| self.failed("remove a profile from", e))
     }
 
-    /// Has the next launch recorded too, unless the profile is of as many launches as one may be.
+    /// Requests a recording of the next launch too, unless the profile has the most launches that it may
+    /// have.
     fn record_more(&self, key: &str, used: &Metadata) -> Result<()> {
         let record = || {
             let known = self.profile(key).map_or(0, |known| known.runs());
@@ -222,8 +222,8 @@ impl LearnedPacks {
         record().map_err(|e| self.failed("write to", e))
     }
 
-    /// Records that a launch of this key is recorded now. Later ones use what is known, whatever becomes of
-    /// this recording, until one is found to ask for much else.
+    /// Records that a launch of this key is being recorded. Later launches use what is known, whatever
+    /// happens to this recording, until one of them asks for much else.
     ///
     /// # Errors
     ///
@@ -241,8 +241,8 @@ impl LearnedPacks {
         }
     }
 
-    /// Keeps the profile of a launch from the directory `tree`, merged with that of earlier launches. All that
-    /// is learned may take `limit` bytes.
+    /// Keeps the profile of a launch from the directory `tree`, merged with those of earlier launches.
+    /// Everything that was learned may take `limit` bytes.
     ///
     /// # Errors
     ///
@@ -256,14 +256,14 @@ impl LearnedPacks {
     ) -> Result<()> {
         let keep = || -> io::Result<()> {
             self.name_image(key, tree)?;
-            // If files have changed since, the profiles cannot be merged, and the earlier one does not count.
+            // If files have changed since, the profiles cannot be merged, and the earlier one is dropped.
             let merged = self
                 .profile(key)
                 .and_then(|known| Profile::merge(&[known, profile.clone()]).ok());
             let path = self.reach(&format!("{key}.profile"));
             let profile = merged.as_ref().unwrap_or(profile);
             profile.write(path).map_err(io::Error::other)?;
-            // An earlier launch may have asked for another recording meanwhile.
+            // An earlier launch may have requested another recording meanwhile.
             self.unlink(&format!("{key}.more"))?;
             self.keep_within(limit)
         };
@@ -289,18 +289,19 @@ impl LearnedPacks {
         self.fd.as_fd()
     }
 
-    /// The path of a file in it, by the descriptor: something may be mounted over the directory's own path.
+    /// The path of a file in the directory, through the descriptor, because something may be mounted over the
+    /// directory's own path.
     pub(crate) fn reach(&self, name: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()).into()
     }
 
-    /// `text` with the directory's own name in place of what [`LearnedPacks::reach`] calls it.
+    /// `text` with the directory's own name instead of the one that [`LearnedPacks::reach`] uses.
     pub(crate) fn named(&self, text: &str) -> String {
         let own = self.path.display().to_string();
         text.replace(&format!("/proc/self/fd/{}", self.fd.as_raw_fd()), &own)
     }
 
-    /// The pack of this key, with its name for messages; none if there is none that is ours.
+    /// The pack of this key, with its name for messages. None if there is none that belongs to this user.
     pub(crate) fn pack(&self, key: &str) -> Option<(PathBuf, File)> {
         let name = format!("{key}.hot");
         let file = open_file(&self.reach(&name)).ok()?;
@@ -309,7 +310,7 @@ impl LearnedPacks {
         ours.then(|| (self.path.join(name), file))
     }
 
-    /// The profile that the pack of this key was made of; none if that is not there or damaged.
+    /// The profile from which the pack of this key was made. None if it is missing or damaged.
     pub(crate) fn profile(&self, key: &str) -> Option<Profile> {
         Profile::open(
             self.reach(&format!("{key}.profile")),
@@ -368,11 +369,11 @@ impl LearnedPacks {
         }
     }
 
-    /// The bytes of each key's files. Abandoned files are removed on the way.
+    /// The size of each key's files. Removes abandoned files on the way.
     fn sizes(&self) -> io::Result<BTreeMap<String, Size>> {
         let mut sizes: BTreeMap<String, Size> = BTreeMap::new();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // A descriptor of its own, which is at the start of the directory.
+        // A descriptor of its own, because reading must begin at the start of the directory.
         let directory = openat(&self.fd, ".", flags, Mode::empty())?;
         for entry in Dir::read_from(&directory)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
@@ -402,7 +403,7 @@ impl LearnedPacks {
             size.bytes = size
                 .bytes
                 .saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
-            // The pack's time says when it was used, or the profile's if there is no pack.
+            // The time of the pack counts, or that of the profile if there is no pack.
             let by = KINDS.iter().position(|known| *known == kind);
             if let Some(by) = by.filter(|by| *by < size.by) {
                 (size.used, size.by) = (changed, by);
@@ -411,8 +412,8 @@ impl LearnedPacks {
         Ok(sizes)
     }
 
-    /// Removes packs, the one not used for longest first, until the others take `limit` bytes at
-    /// most.
+    /// Removes packs until the others take at most `limit` bytes. The one that was not used for longest goes
+    /// first.
     pub(crate) fn keep_within(&self, limit: u64) -> io::Result<()> {
         let mut sizes: Vec<_> = self.sizes()?.into_iter().collect();
         sizes.sort_by_key(|(_, size)| size.used);
@@ -462,7 +463,7 @@ mod tests {
     fn the_least_recently_used_go_first() {
         let (_dir, packs) = packs();
         put(&packs, "a.hot", 100, 30);
-        // Newer, but of the pack's files that of the pack counts.
+        // Newer, but among the files of a pack the time of the pack itself counts.
         put(&packs, "a.profile", 10, 90);
         put(&packs, "b.hot", 100, 10);
         put(&packs, "c.hot", 100, 20);
@@ -518,7 +519,7 @@ mod tests {
         let now = fs::metadata(&path).expect("there");
         anew(&now);
         assert!(!path.exists());
-        // Gone is gone.
+        // It stays removed.
         anew(&now);
     }
 
@@ -558,7 +559,7 @@ mod tests {
         assert_eq!(more(), Some(MOST_LAUNCHES));
         assert!(packs.use_profile("a").is_some());
         assert_eq!(packs.profile("a").map(|known| known.files().len()), Some(4));
-        // Another length: nothing of before counts.
+        // Another length: what was learned before does not count.
         keep("2", 2);
         assert_eq!(packs.profile("a"), Some(profile("2", 2)));
         packs.forget("a").expect("ours");

@@ -1,17 +1,17 @@
-//! What is learned from a launch.
+//! Decides what brisk learns from a launch.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a launch may take. A launch is over when the session's first program has ended, or after
-/// this time: what a program asks for later, it asks for because somebody uses it.
+/// How long a launch is recorded. It ends when the session's first program ends, or after this time: what a
+/// program asks for later depends on its user.
 pub(crate) const LAUNCH: Duration = Duration::from_secs(15);
 
-/// A pack is made anew when a launch missed more than one page for so many in the pack.
+/// Make the pack again if a launch missed more than one page for this many pages in the pack.
 const STRAYED: u64 = 10;
 
-/// Launches that one pack is made of. What is in it counts as needed for ever, so a pack whose launches go on
-/// to miss much is forgotten, and the next one starts again.
+/// How many launches a pack is made from at most. Everything in a pack counts as needed forever. So if
+/// launches still miss much then, the pack is forgotten, and the next one starts again.
 const MOST_RUNS: u32 = 8;
 
 /// How a session without a hot pack learns one.
@@ -19,22 +19,21 @@ const MOST_RUNS: u32 = 8;
 pub struct Learning {
     /// The directory of the user's [`LearnedPacks`](crate::LearnedPacks).
     pub packs: PathBuf,
-    /// Bytes that all packs may take. Those not used for longest go first.
+    /// How many bytes all packs may take. Those that were not used for longest are deleted first.
     pub limit: u64,
 }
 
 /// How a launch was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
-    /// Exactly: nothing was filled.
+    /// Completely: nothing was filled.
     All,
-    /// Only what the pack that it was filled from has not.
+    /// Only what was missing in the pack from which memory was filled.
     Missed,
 }
 
 impl Recorded {
-    /// Whether a recording of `pages` is worth learning from. `in_pack`: the pages of the pack that was
-    /// filled.
+    /// Whether a recording of `pages` is worth learning from. `in_pack`: how many pages the filled pack has.
     pub(crate) fn is_enough(self, pages: u64, in_pack: u64) -> bool {
         match self {
             Self::All => pages > 0,
@@ -43,33 +42,33 @@ impl Recorded {
     }
 }
 
-/// What is known of earlier launches.
+/// What is known from earlier launches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     /// How many there were.
     pub(crate) runs: u32,
-    /// Pages that they asked for.
+    /// How many pages they asked for.
     pub(crate) pages: u64,
 }
 
 /// What a recorded launch changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lesson {
-    /// A pack of this launch alone is made.
+    /// Make a pack from this launch alone.
     Make,
-    /// A pack of this launch and the earlier ones is made.
+    /// Make a pack from this launch and the earlier ones.
     Merge,
-    /// A pack of the earlier launches, with what this one missed, is made.
+    /// Make a pack from the earlier launches and what this one missed.
     AddMissed,
-    /// The pack is removed. Most of what was missed is what the kernel reads ahead, so the next launch
-    /// fills nothing, is recorded exactly, and adds to what is known.
+    /// Remove the pack. Most of what was missed is read-ahead of the kernel. So the next launch fills
+    /// nothing, is recorded completely, and adds to what is known.
     RecordAgain,
-    /// All that is known is removed.
+    /// Remove everything that is known.
     Forget,
 }
 
 impl Lesson {
-    /// `pages`: the pages that were recorded.
+    /// `pages`: how many pages were recorded.
     pub(crate) fn of(known: Option<Known>, recorded: Recorded, pages: u64) -> Self {
         match (known.filter(|known| known.runs < MOST_RUNS), recorded) {
             (None, Recorded::All) => Self::Make,
@@ -94,7 +93,7 @@ mod tests {
             (Recorded::Missed, 11, 100, true),
             (Recorded::Missed, 0, 100, false),
             (Recorded::Missed, 1, 9, true),
-            // The pack was of no use after all: what was recorded is not all.
+            // The pack was not usable after all, so the recording is incomplete.
             (Recorded::Missed, 100, 0, false),
             (Recorded::Missed, u64::MAX, u64::MAX - 1, true),
         ] {
@@ -110,7 +109,7 @@ mod tests {
             (None, Recorded::All, 5, Lesson::Make),
             (known(1, 100), Recorded::All, 5, Lesson::Merge),
             (known(7, 100), Recorded::All, 500, Lesson::Merge),
-            // As many launches as one pack may be of: this one starts again.
+            // The pack has the most launches that it may have, so this one starts again.
             (known(8, 100), Recorded::All, 5, Lesson::Make),
             (known(1, 100), Recorded::Missed, 100, Lesson::AddMissed),
             (known(1, 100), Recorded::Missed, 101, Lesson::RecordAgain),

@@ -1,4 +1,4 @@
-//! Making the kernel know the files of a mount before anything is stored in them.
+//! Looks up the files of a mount, because pages can only be stored in files that the kernel knows.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,13 +12,14 @@ use rustix::io::Errno;
 use super::fill_counts::FillCounters;
 use crate::beneath::{Reach, open_by_components};
 
-/// Directories that are open at once while names are looked up.
+/// How many directories are open at once while names are looked up.
 const DIRECTORIES: usize = 128;
 
-/// Names that are counted at once.
+/// How many names are counted at once.
 const STEP: u64 = 64;
 
-/// Looks up all names of a pack in the mount with this root, so that the program finds the kernel's answers.
+/// Looks up all names of a pack in the mount with this root, so that the kernel has the answers when the
+/// program asks.
 pub(super) fn look_up_all(
     root: BorrowedFd<'_>,
     pack: &HotPack,
@@ -58,24 +59,24 @@ pub(super) fn look_up(root: BorrowedFd<'_>, path: &Path) -> bool {
     }
 }
 
-/// Opens a directory of the mount as a path only, which asks the server for names alone.
+/// Opens a directory of the mount as a path only. That asks the server only for names.
 fn open_directory(root: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     let path = match path.as_os_str().is_empty() {
         true => Path::new("."),
         false => path,
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Other mounts in it are not of the image, and a link leads to a file that has a name of its own.
+    // Other mounts in it do not belong to the image, and the target of a link has a name of its own.
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
     match openat2(root, path, flags, Mode::empty(), within) {
-        // Linux before 5.6, and filters of system calls that do not know this one.
+        // Linux before 5.6, or a filter of system calls that does not know this one.
         Err(Errno::NOSYS | Errno::PERM) => open_by_components(root, path, Reach::OneFileSystem),
         result => result,
     }
     .ok()
 }
 
-/// Has the kernel look a name up. False if it is absent.
+/// Makes the kernel look up a name. False if it is absent.
 fn is_there(directory: BorrowedFd<'_>, name: &OsStr) -> bool {
     let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     statx(directory, name, how, StatxFlags::empty()).is_ok()

@@ -1,18 +1,18 @@
 /*!
-Hot packs: which one a mount is filled from, filling, and learning one from a launch.
+Hot packs: choosing one for a mount, filling memory from it, and learning one from a launch.
 
-A pack may be at several [`candidate`] places. [`trust`] says whose packs may be used, [`choice`] which of
-them is taken, and whether the launch is learned from.
+A pack may be at several [`candidate`] places. [`trust`] decides whose packs may be used. [`choice`] decides which
+of them is used, and whether brisk learns from the launch.
 
-A [`fill`] puts the pages of the pack into the kernel's page cache before a program asks for them. Its
-threads ([`fill_work`]) read frames ahead ([`pack_file`], [`batch_ring`]), make the kernel know the names
-([`look_ups`]), and store pages by a [`fill_target`]. [`page_states`] knows which pages the program has asked
-for by itself, [`fill_end`] when the fill gives up, and [`fill_counts`] what it did.
+A [`fill`] puts the pages of the pack into the kernel's page cache before a program asks for them. Its threads
+([`fill_work`]) read frames ahead ([`pack_file`], [`batch_ring`]), tell the kernel the names ([`look_ups`]), and
+store pages in a [`fill_target`]. [`page_states`] knows which pages the program has asked for already, [`fill_end`]
+decides when the fill gives up, and [`fill_counts`] counts what it did.
 
-[`learned_packs`] keeps what is learned from launches. [`learning`] decides what a recorded launch changes
-there, and [`pack_maker`] does it.
+[`learned_packs`] keeps what brisk learns from launches. [`learning`] decides what a recorded launch changes there,
+and [`pack_maker`] does it.
 
-Nothing here knows FUSE or sessions: both use this room.
+This module knows neither FUSE nor sessions. Both use it.
 */
 
 mod batch_ring;

@@ -1,9 +1,9 @@
-//! The file that a hot pack is in.
+//! The file of a hot pack.
 //!
-//! A pack is read once in a launch, from its start to its end, and nothing in it is needed again once it is
-//! decoded. So it is read past the page cache ([`PackFile::read_batches`]), which takes less of the
-//! processors that the program needs. Where the system refuses that, or much of the pack is in memory
-//! already, the kernel is told what comes next ([`PackFile::read_ahead_of`]), and to forget it at the end.
+//! A launch reads a pack once, from its start to its end, and never needs it again after it was decoded. So
+//! the pack is read directly, past the page cache ([`PackFile::read_batches`]), which leaves more processor
+//! time to the program. If the system refuses direct reads, or much of the pack is in memory already, the
+//! kernel gets advice what to read next ([`PackFile::read_ahead_of`]), and to forget the pack at the end.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -19,34 +19,34 @@ use rustix::fs::{Advice, fadvise};
 
 use super::batch_ring::{Read, ReadRing};
 
-/// Bytes of the pack that are read ahead of the frame that is decoded. More would be in the way of
-/// what the program reads by itself.
+/// How far to read ahead of the frame that is decoded. More would delay the program's own reads.
 const WINDOW: u64 = 4 << 20;
 
-/// Bytes of the first read: what comes of a larger one comes as a whole.
+/// Bytes of the first read. The data of a larger read would arrive later, because it arrives all at once.
 const FIRST_READ: u64 = 128 << 10;
 
-/// Bytes of a direct read, at most, which is what a frame has at most: about one operation of a disk.
+/// The most bytes of a direct read, which is also the most bytes of a frame. It is about one operation of a
+/// disk.
 const MOST_READ: u64 = 1 << 20;
 
-/// Bytes of a buffer: of a read, in whole blocks.
+/// Bytes of a buffer: one read, in whole blocks.
 const BUFFER: usize = (MOST_READ + 2 * BLOCK) as usize;
 
-/// Where direct reads start and end.
+/// Direct reads start and end at multiples of this.
 const BLOCK: u64 = DIRECT_ALIGNMENT;
 
 /// The file that a pack is in.
 pub(super) struct PackFile {
     file: File,
-    /// The same file, read past the page cache.
+    /// The same file, for direct reads.
     direct: Option<File>,
     /// The byte of the file that the pack starts at.
     start: u64,
     /// The bytes of the pack that its frames are in.
     data: Range<u64>,
-    /// The byte of the pack up to which the kernel was told to read.
+    /// How far in the pack the kernel was told to read.
     told: AtomicU64,
-    /// The most bytes that one advice is about.
+    /// The most bytes that one advice may cover.
     most: u64,
 }
 
@@ -57,7 +57,7 @@ impl PackFile {
         let data = first..first.saturating_add(pack.data_stored());
         let len = data.end.saturating_sub(data.start);
         let pages = len / page_size() as u64;
-        // Where the kernel does not tell: a fill before this one made it forget the pack.
+        // If the kernel does not say: an earlier fill made it forget the pack.
         let cached = cached_pages(&file, start.saturating_add(data.start), len);
         let direct = match cached {
             Ok(cached) if cached > pages / 2 => None,
@@ -73,17 +73,18 @@ impl PackFile {
         }
     }
 
-    /// Tells the kernel to read what follows `at`, a byte of the pack.
+    /// Tells the kernel to read what follows byte `at` of the pack.
     pub(super) fn read_ahead_of(&self, at: u64) {
         let want = at.max(self.data.start).saturating_add(WINDOW);
         let want = want.min(self.data.end);
         loop {
             let told = self.told.load(Ordering::Relaxed);
-            // Not for every frame, and whole pieces.
+            // Only whole pieces, and not one for every frame.
             if told >= want || (want - told < WINDOW / 4 && want < self.data.end) {
                 return;
             }
-            // As much as before in all: the first pages come soon, and the disk is asked seldom.
+            // As much as all earlier pieces together. So the first pages come soon, and later the disk is
+            // asked rarely.
             let piece = (told - self.data.start).clamp(FIRST_READ, self.most);
             let end = told.saturating_add(piece).min(want);
             let ours = self
@@ -93,30 +94,30 @@ impl PackFile {
                 self.start.saturating_add(told),
                 NonZeroU64::new(end.saturating_sub(told)),
             );
-            // Advice may be refused: the frames are read all the same.
+            // The kernel may refuse advice. The frames are read all the same.
             if ours.is_ok() && fadvise(&self.file, piece.0, piece.1, Advice::WillNeed).is_err() {
                 self.told.store(u64::MAX, Ordering::Relaxed);
             }
         }
     }
 
-    /// Tells the kernel to forget the pack, whose pages are in the cache by now. Some file systems read through
-    /// the cache even for a direct read.
+    /// Tells the kernel to forget the pack, because its pages are in the page cache of the mount now. Some
+    /// file systems go through the cache even for a direct read.
     pub(super) fn forget(&self) {
         let len = NonZeroU64::new(self.data.end.saturating_sub(self.data.start));
         let start = self.start.saturating_add(self.data.start);
-        // Advice only.
+        // This is only advice.
         fadvise(&self.file, start, len, Advice::DontNeed).ok();
     }
 
-    /// Whether batches are read. Advice is of no use then.
+    /// Whether the pack is read in batches. Then advice is useless.
     pub(super) fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// Reads the frames from number `next` on that `is_wanted`, until all are read, nobody takes batches any
-    /// more, or the file cannot be read past the page cache. `next` is then the first frame that is left.
-    /// Returns how many bytes were read.
+    /// Reads the frames from number `next` on for which `is_wanted` is true. Stops when all are read, when
+    /// nobody takes batches any more, or when direct reads fail. Then `next` is the first frame that was not
+    /// read. Returns how many bytes were read.
     pub(super) fn read_batches(
         &self,
         pack: &HotPack,
@@ -158,7 +159,7 @@ impl PackFile {
                 return read;
             };
             if read_at_least(direct, start - before, blocks, needed).is_err() {
-                // Advice goes on from here: what is before it was read.
+                // Everything before this was read, so advice goes on from here.
                 self.told.fetch_max(stored.start, Ordering::Relaxed);
                 return read;
             }
@@ -192,7 +193,7 @@ mod tests {
     use super::super::batch_ring::{BATCHES, Batches};
     use super::*;
 
-    /// Bytes before the pack in its file. They are no whole number of blocks.
+    /// Bytes before the pack in its file. They are not a whole number of blocks.
     const BEFORE: u64 = 5000;
 
     /// A pack of 2 MiB of noise in frames of 64 KiB, somewhere in a file.
@@ -200,7 +201,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a place for files");
         let tree = dir.path().join("tree");
         std::fs::create_dir(&tree).expect("empty");
-        // xorshift: no codec makes it shorter.
+        // xorshift, which no codec can compress.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let words = (0..(2 << 20) / 8).flat_map(|_| {
             state ^= state << 13;
@@ -229,8 +230,8 @@ mod tests {
         (pack, file)
     }
 
-    /// Reads batches of any file, since not every file can be read directly, while `decode` takes them.
-    /// Returns its result, and the number of the first frame that was not read.
+    /// Reads batches of any file, because not every file supports direct reads, while `decode` takes them.
+    /// Returns the result of `decode`, and the number of the first frame that was not read.
     fn read_for<T>(
         pack: &HotPack,
         file: &File,
@@ -283,7 +284,7 @@ mod tests {
         assert!(next < 32);
     }
 
-    /// As when a fill is given up: each of more threads than there are buffers has one.
+    /// As after giving up a fill: more threads than there are buffers, and each has one.
     #[test]
     fn threads_that_stop_in_the_middle_stop_no_other() {
         let (pack, file) = pack_in_a_file();

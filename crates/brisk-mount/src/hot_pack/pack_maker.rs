@@ -1,4 +1,4 @@
-//! Making a hot pack of what was recorded of a launch.
+//! Makes a hot pack from the recording of a launch.
 
 use std::error::Error;
 use std::path::Path;
@@ -17,19 +17,19 @@ pub(crate) fn pages(profile: &Profile) -> u64 {
     pages.fold(0, u64::saturating_add)
 }
 
-/// Where a pack is kept, and how.
+/// Where to keep a pack, and how.
 pub(crate) struct PackMaker<'a> {
     pub(crate) packs: &'a LearnedPacks,
     pub(crate) key: &'a str,
-    /// Bytes that all packs may take.
+    /// How many bytes all packs may take.
     pub(crate) limit: u64,
-    /// The image, by its name.
+    /// The image's name.
     pub(crate) image: &'a Path,
 }
 
 impl PackMaker<'_> {
-    /// Learns from a launch of `image`. Returns the bytes of the pack if that is larger than all packs may
-    /// be, and so is not kept.
+    /// Learns from a launch of `image`. If the pack is larger than all packs may be, it is not kept, and this
+    /// returns its size.
     pub(crate) fn learn(
         &self,
         image: &Image,
@@ -50,17 +50,17 @@ impl PackMaker<'_> {
                 self.packs.remove_pack(self.key)?;
                 return Ok(None);
             }
-            // A launch is added only to what is known.
+            // A launch can only be added to what is known.
             (Lesson::Forget, _) | (Lesson::Merge | Lesson::AddMissed, None) => {
                 self.packs.remove(self.key)?;
                 return Ok(None);
             }
         };
         self.packs.name_image(self.key, self.image)?;
-        // The pack is last: without it, the others are nothing.
+        // The pack is written last, because the other files mean nothing without it.
         profile.write(self.packs.reach(&format!("{}.profile", self.key)))?;
-        // The identity of the image tells whether it is the same, so no digests are needed: a large file of
-        // which little is in the pack would be read whole for one.
+        // The identity of the image says whether it is the same, so digests are not needed. For a digest, a
+        // large file would be read completely, even if little of it is in the pack.
         let summary = HotPackWriter::new().threads(1).digests(false).write(
             &profile,
             &Origin::image(image),
@@ -68,7 +68,7 @@ impl PackMaker<'_> {
         )?;
         let too_large = summary.file_bytes > self.limit;
         if too_large {
-            // By itself, or it would be the last of all to go.
+            // Removed here. Otherwise it would be the last of all to be deleted.
             self.packs.remove(self.key)?;
         }
         self.packs.keep_within(self.limit)?;
@@ -76,7 +76,7 @@ impl PackMaker<'_> {
     }
 }
 
-/// `earlier`, with the image where it was at this launch: it may be mounted elsewhere each time.
+/// `earlier`, with the image's place at this launch, because it may be mounted elsewhere each time.
 fn moved(earlier: Profile, launch: &Profile) -> brisk_image::Result<Profile> {
     match launch.roots().first() {
         Some(root) => earlier.moved(0, root.path.clone()),

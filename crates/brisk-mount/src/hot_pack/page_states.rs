@@ -1,4 +1,4 @@
-//! Which pages of a hot pack were stored, and which the kernel asked for.
+//! Which pages of a hot pack were stored, and which ones the kernel asked for.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use brisk_image::hot_pack::HotPack;
 const ASKED: u8 = 1;
 const STORED: u8 = 2;
 
-/// What has become of the pages of a pack.
+/// The state of each page of a pack.
 pub(super) struct PageStates {
-    /// The ranges of each node, in order.
+    /// The ranges of each node, sorted.
     files: HashMap<u64, Vec<KnownRange>>,
     /// Where the pages of each range of the pack are in `states`, by the number of the range.
     bases: Vec<usize>,
@@ -23,22 +23,22 @@ pub(super) struct PageStates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct KnownRange {
     first: u64,
-    /// The page behind the last.
+    /// The end of the range: the page after the last.
     end: u64,
     /// Where its first page is in `states`.
     base: usize,
 }
 
-/// What pages were when the kernel asked for them.
+/// The states of pages when the kernel asked for them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct AskedPages {
-    /// Pages of the pack that were not stored yet.
+    /// Pages of the pack that were not yet stored.
     pub(super) late: u64,
-    /// Pages that were stored: the kernel had no room for them.
+    /// Pages that were stored, but for which the kernel had no room.
     pub(super) evicted: u64,
     /// Pages that are not in the pack.
     pub(super) strayed: u64,
-    /// Pages that were asked for before.
+    /// Pages that the kernel had asked for before.
     again: u64,
 }
 
@@ -50,7 +50,7 @@ impl AskedPages {
 }
 
 impl PageStates {
-    /// `node` gives the numbers that the kernel has for files.
+    /// `node` returns the kernel's number of a file.
     pub(super) fn of(pack: &HotPack, node: impl Fn(InodeRef) -> u64) -> Self {
         let nodes: Vec<_> = pack.files().map(|file| file.inode().map(&node)).collect();
         let ranges = (0..pack.range_count()).map_while(|number| pack.range(number));
@@ -60,7 +60,7 @@ impl PageStates {
         }))
     }
 
-    /// Of ranges of pages, each with the node that it is of, if that is known.
+    /// From ranges of pages, each with its node if that is known.
     fn of_ranges(ranges: impl Iterator<Item = (Option<u64>, Range<u64>)>) -> Self {
         let mut files: HashMap<u64, Vec<_>> = HashMap::new();
         let mut bases = Vec::new();
@@ -74,7 +74,7 @@ impl PageStates {
                     base: sum,
                 });
             }
-            // All ranges together have the pages of the pack, whose number is bounded.
+            // All ranges together have the pages of the pack, whose number is limited.
             sum += usize::try_from(end.saturating_sub(start)).unwrap_or(0);
         }
         for ranges in files.values_mut() {
@@ -133,7 +133,7 @@ impl RangeStates<'_> {
         self.0.iter().any(is_wanted)
     }
 
-    /// The next pages from `from` on that were neither asked for nor stored; none if there are none.
+    /// The next pages from `from` on that were neither asked for nor stored. None if there are none.
     pub(super) fn wanted_from(self, from: usize) -> Option<Range<usize>> {
         let rest = self.0.get(from..)?;
         let start = rest.iter().position(is_wanted)?;
@@ -160,7 +160,8 @@ fn is_wanted(state: &AtomicU8) -> bool {
 mod tests {
     use super::*;
 
-    /// Two ranges of node 5, out of order, one of a file that the kernel has no number for, and one of node 6.
+    /// Two ranges of node 5, out of order, one of a file for which the kernel has no number, and one of node
+    /// 6.
     fn states() -> PageStates {
         let ranges = [
             (Some(5), 20..24),
@@ -188,7 +189,7 @@ mod tests {
             (5, 20..21, asked(1, 0, 0, 0), false),
             (5, 20..21, asked(0, 0, 0, 1), false),
             (5, 21..22, asked(0, 1, 0, 0), false),
-            // A page that went again counts again.
+            // A page that was evicted again counts again.
             (5, 21..22, asked(0, 1, 0, 0), false),
             (5, 1..5, asked(2, 0, 2, 0), false),
             (5, 4..20, asked(0, 0, 16, 0), true),
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(range.wanted_from(0), None);
         assert!(!range.has_wanted());
         assert!(states.of_range(1, 2).has_wanted());
-        // Of a file that the kernel has no number for nothing is asked.
+        // For a file without a number, the kernel asks for nothing.
         assert!(states.of_range(2, 2).has_wanted());
         assert_eq!(states.of_range(9, 1).wanted_from(0), None);
         assert_eq!(range.wanted_from(9), None);

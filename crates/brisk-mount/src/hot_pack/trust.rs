@@ -1,7 +1,7 @@
 //! Whose hot packs may be used.
 //!
-//! The pages of a pack come into the memory of programs. So a pack that was not asked for by name is used only
-//! if everybody who can have written it could have written the image too.
+//! The pages of a pack get into the memory of programs. So a pack that the user did not name is used only if
+//! everybody who can have written it could also have written the image.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -31,7 +31,7 @@ impl Ownership {
     }
 }
 
-/// Why the pack in `file`, which is beside the image at `image`, is not to be used; none if it may be.
+/// Why not to use the pack in `file` beside the image at `image`. None if it may be used.
 pub(super) fn distrust(file: &File, image: &Path) -> Option<String> {
     let metadata = || Ok::<_, std::io::Error>((file.metadata()?, image.metadata()?));
     let Ok((pack, image)) = metadata() else {
@@ -48,7 +48,7 @@ fn distrust_of(pack: Ownership, image: Ownership, caller: u32) -> Option<String>
             pack.user
         ));
     }
-    // Those who may write the image need no pack to change what programs read.
+    // Whoever may write the image needs no pack to change what programs read.
     let mut writers = image.mode & (GROUP_WRITES | ALL_WRITE);
     if pack.group != image.group {
         writers &= !GROUP_WRITES;
@@ -57,7 +57,7 @@ fn distrust_of(pack: Ownership, image: Ownership, caller: u32) -> Option<String>
     let mode = pack.mode & 0o7777;
     (others != 0).then(|| {
         format!(
-            "its mode is {mode:o}, so that others may write it who may not write the image; allowed is {:o}",
+            "its mode is {mode:o}, so somebody may write it who may not write the image; allowed is {:o}",
             mode & !others
         )
     })
@@ -73,10 +73,11 @@ mod tests {
             "its owner is user 7, allowed are root, you, and the owner of the image";
         let mode = |is, allowed| {
             Some(format!(
-                "its mode is {is}, so that others may write it who may not write the image; allowed is {allowed}"
+                "its mode is {is}, so somebody may write it who may not write the image; allowed is {allowed}"
             ))
         };
-        // Owner, group and mode of the pack, those of the image, and why not. The caller is user 5.
+        // Owner, group and mode of the pack, then of the image, and the reason against it. The caller is user
+        // 5.
         for (pack, image, why) in [
             ((5, 50, 0o100_644), (9, 90, 0o100_644), None),
             ((0, 50, 0o100_644), (9, 90, 0o100_644), None),
@@ -99,7 +100,7 @@ mod tests {
             ((5, 50, 0o100_666), (9, 90, 0o100_666), mode("666", "646")),
             ((5, 50, 0o100_646), (9, 90, 0o100_646), None),
             ((5, 50, 0o100_666), (9, 50, 0o100_666), None),
-            // The group of the pack is not that of the image.
+            // The pack and the image belong to different groups.
             ((5, 50, 0o100_664), (9, 90, 0o100_664), mode("664", "644")),
             ((5, 50, 0o100_666), (9, 50, 0o100_664), mode("666", "664")),
             ((5, 50, 0o104_602), (9, 50, 0o100_600), mode("4602", "4600")),

@@ -1,4 +1,4 @@
-//! Replaying in the background, in a process of its own, while a program starts.
+//! Replays in a background process while a program starts.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -22,30 +22,30 @@ use crate::syscalls::start_detached;
 /// Called at the end of a replay of a learned profile, with what the next launch should do.
 pub type AfterReplay = Box<dyn FnOnce(NextLaunch)>;
 
-/// A profile that a background process replays, while this process becomes a program.
+/// A profile for a background process to replay while this process becomes a program.
 ///
 /// The background process is not a child of the program, has no terminal, and gets none of the program's
 /// signals. It also reads the profile, so that the program does not wait for that.
 pub struct BackgroundReplay {
     path: PathBuf,
     profile: File,
-    /// The directories that roots of the profile are in now: see [`Replay::new`].
+    /// The directories where roots of the profile are now: see [`Replay::new`].
     pub at: Vec<PathBuf>,
-    /// What the disk charges, in place of what was measured.
+    /// What the disk charges, instead of what was measured.
     pub charge: DiskCharge,
-    /// Bytes that are asked for at most.
+    /// The most bytes to ask for.
     pub budget: Option<u64>,
-    /// Threads that ask for pages, in place of [`Replay::threads`].
+    /// Threads that ask for pages, instead of [`Replay::threads`].
     pub threads: Option<NonZeroUsize>,
-    /// A file to write at the end: what was asked for, and when.
+    /// A file for a log of what was asked for, and when. It is written at the end, and
     /// [`PageEvent::list`](crate::PageEvent::list) reads it.
     pub log: Option<PathBuf>,
-    /// How long to watch what the program reads by itself, for `then`. A program that is watched keeps
-    /// its replay, even if no recorded launch started it.
+    /// How long to watch what the program itself reads, for `then`. A program that is watched keeps its
+    /// replay, even if no recorded launch started it.
     pub watch: Option<Duration>,
     /// Called in the background process at its end.
     pub then: Option<AfterReplay>,
-    /// Makes the line that says on standard error what was done. Without it the background process closes
+    /// Makes the line on standard error that says what was done. Without it, the background process closes
     /// standard error at its start.
     pub report: Option<fn(&Replayed) -> String>,
 }
@@ -67,7 +67,7 @@ impl BackgroundReplay {
         }
     }
 
-    /// A replay of a profile that is open; `path` is for messages.
+    /// A replay of an open profile. `path` is for messages.
     pub fn of(path: PathBuf, profile: File) -> Self {
         Self {
             path,
@@ -83,12 +83,12 @@ impl BackgroundReplay {
         }
     }
 
-    /// Starts the background process, and returns at once. If the profile cannot be replayed, that
-    /// process says so on standard error, and the program goes on.
+    /// Starts the background process, and returns at once. If the profile cannot be replayed, that process
+    /// says so on standard error, and the program goes on.
     ///
     /// # Errors
     ///
-    /// `Place` if a directory is not there, `State` if this process has other threads, and `Io`.
+    /// `Place` if a directory does not exist, `State` if this process has other threads, and `Io`.
     pub fn start(self) -> Result<()> {
         let path = self.path.clone();
         self.start_process()
@@ -97,7 +97,7 @@ impl BackgroundReplay {
 
     fn start_process(mut self) -> Result<(), Cause> {
         for at in &mut self.at {
-            // The process has another working directory.
+            // The background process has another working directory.
             *at = std::path::absolute(&*at)
                 .map_err(|e| Cause::io(format!("resolve {}", at.display()), e))?;
         }
@@ -113,13 +113,14 @@ impl BackgroundReplay {
             File::create(path).map_err(|e| Cause::io(format!("make {}", path.display()), e))
         });
         let log = log.transpose()?;
-        // Standard error may be closed: then nothing is said.
+        // Standard error may be closed. Then nothing is said.
         let mut errors = errors.ok();
-        // A kernel without accounts of processes does not tell what the program reads.
+        // If the kernel keeps no accounts of processes, it does not say what the program reads.
         let mut program = WatchedProgram::this().ok();
         let mut watched = self.watch.zip(WatchedProgram::this().ok());
         if let Some((_, program)) = &mut watched {
-            // Counts from now on: the program may have read everything before the process first looks.
+            // Counts from now on, because the program may have read everything before the process first
+            // looks.
             program.own();
         }
         let mut kept = vec![self.profile.as_raw_fd()];
@@ -128,7 +129,7 @@ impl BackgroundReplay {
         kept.extend(programs.flat_map(WatchedProgram::descriptors));
         kept.extend(errors.iter().chain(&log).map(AsRawFd::as_raw_fd));
         let main = move || {
-            // The name is for people; a failure changes nothing else.
+            // The name is only for people, so a failure does not matter.
             rustix::thread::set_name(c"brisk-replay").ok();
             let began = Instant::now();
             let report = self.report;
@@ -155,7 +156,8 @@ impl BackgroundReplay {
                 }
             };
             if report.is_none() {
-                // A reader of the program's output waits until all have closed it, and should not wait for this.
+                // Whoever reads the program's output waits until every process has closed it, and must not
+                // wait for this one.
                 errors = None;
             }
             let (listed, listed_bytes) = (replay.listed_files(), replay.listed_bytes());
@@ -170,7 +172,7 @@ impl BackgroundReplay {
                         stale: replayed.stale,
                         missing: replayed.missing,
                     };
-                    // Of other files, what the program reads says nothing.
+                    // If the files are others now, what the program reads says nothing.
                     let watched = watched.filter(|_| !files.are_others());
                     let own = watched.and_then(|(time, mut program)| program.watch(began + time));
                     if let Some(then) = then {
@@ -191,24 +193,24 @@ impl BackgroundReplay {
     fn prepare(mut self) -> Result<Replay, Box<dyn std::error::Error>> {
         let limits = Limits::of_profiles();
         let mut text = Vec::new();
-        // A longer profile than the limit allows is refused when it is parsed.
+        // A profile that is longer than the limit is refused when it is parsed.
         let most = limits.memory.saturating_add(1);
         (&mut self.profile).take(most).read_to_end(&mut text)?;
         let profile = Profile::from_text(&text, &limits)?;
         let mut replay = Replay::new(profile, &self.at, self.charge)?;
         replay.budget = self.budget;
         replay.threads = self.threads.unwrap_or(replay.threads);
-        // A watched program's profile is learned by the name that the program is started by, and may
-        // be of several programs.
+        // A watched program's profile is learned under the name that the program is started by, and may
+        // belong to several programs.
         replay.ends_if_unrecorded = self.watch.is_none();
         Ok(replay)
     }
 }
 
-/// Says something on standard error, if there is one.
+/// Prints a message on standard error, if there is one.
 fn say(errors: &mut Option<File>, text: &str) {
     if let Some(errors) = errors {
-        // There is nobody else to tell.
+        // If this fails, there is no other place to say it.
         errors.write_all(format!("brisk: {text}\n").as_bytes()).ok();
     }
 }

@@ -1,13 +1,13 @@
-//! How many bytes are read ahead at most.
+//! Decides how many bytes may be read ahead.
 
 use brisk_io::Extent;
 
 use crate::memory::free_memory;
 
-/// The free memory where the system does not tell.
+/// The assumed free memory if the system does not say.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
-/// Bytes that may be asked for now: what is allowed, within half of the free memory.
+/// How many bytes may be asked for now: the allowed number, but at most half of the free memory.
 pub(super) fn budget(allowed: Option<u64>) -> u64 {
     within_memory(allowed, free_memory())
 }
@@ -17,8 +17,8 @@ fn within_memory(allowed: Option<u64>, free: Option<u64>) -> u64 {
     allowed.unwrap_or(u64::MAX).min(half)
 }
 
-/// The first `budget` bytes of `ranges`, and how many bytes are left out. Profiles may list files that are
-/// much longer than those that are there, and a list of extents takes memory.
+/// The first `budget` bytes of `ranges`, and how many bytes are left out. A profile may list files that are
+/// much longer than the real ones, and a list of extents takes memory.
 pub(super) fn within(ranges: impl Iterator<Item = Extent>, budget: u64) -> (Vec<Extent>, u64) {
     let (mut room, mut left_out) = (budget, 0u64);
     let mut kept = Vec::new();

@@ -17,11 +17,11 @@ use rustix::process::getpid;
 use crate::error::{Action, Cause, Error, Result};
 use crate::private_directory::{cache_directory, open_private};
 
-/// What a disk is taken to charge, by its kind: bytes and operations in a second.
+/// What a disk charges by default, by its kind: bytes and operations in a second.
 const TURNING: (u64, u64) = (150 << 20, 100);
 const STANDING: (u64, u64) = (1 << 30, 20_000);
 
-/// Bytes of a file of [`MeasuredCharges`], at most.
+/// The most bytes of a file of [`MeasuredCharges`].
 const TEXT: u64 = 64;
 
 /// What the caller says that a disk charges.
@@ -34,7 +34,7 @@ pub struct DiskCharge {
 }
 
 impl DiskCharge {
-    /// What a disk is taken to charge: what is given, else what was measured, else what its kind does.
+    /// The charge to use: the given one, else the measured one, else the default for the disk's kind.
     pub(super) fn charge(self, measured: Option<Charge>, kind: Charge) -> Charge {
         let known = measured.unwrap_or(kind);
         Charge::new(
@@ -45,14 +45,14 @@ impl DiskCharge {
     }
 }
 
-/// A disk. FUSE, networks and overlays are on none.
+/// A disk. Files of FUSE, networks and overlays are on none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
     device: Option<BlockDevice>,
 }
 
 impl Disk {
-    /// For what is on no disk.
+    /// For files that are on no disk.
     pub(super) const NONE: Self = Self { device: None };
 
     /// The disk of an open file.
@@ -62,7 +62,8 @@ impl Disk {
         }
     }
 
-    /// A name that tells the disk from others: its number, which a later disk may have, and its size.
+    /// A name that identifies the disk: its number and its size. The number alone is not enough, because a
+    /// later disk may have it.
     pub(super) fn name(&self) -> Option<String> {
         let device = self.device.as_ref()?;
         let number = device.text("dev")?;
@@ -71,7 +72,7 @@ impl Disk {
         plain.then(|| format!("{number}-{size}"))
     }
 
-    /// How files on it are read, if it charges what others of its kind do.
+    /// How to read its files, if it charges what is usual for its kind.
     pub(super) fn reads(&self) -> DiskReads {
         let device = self.device.as_ref();
         let turning = device.and_then(|device| device.number("queue/rotational")) == Some(1);
@@ -84,14 +85,14 @@ impl Disk {
     }
 }
 
-/// What disks charge, as measured: a directory of the user's.
+/// The measured charges of disks: a directory of the user.
 pub(super) struct MeasuredCharges {
     fd: OwnedFd,
     path: PathBuf,
 }
 
 impl MeasuredCharges {
-    /// Opens the directory. None if there is none, unless `make` makes it.
+    /// Opens the directory. None if it does not exist, unless `make` makes it.
     pub(super) fn open(make: bool) -> Result<Option<Self>> {
         let open = || {
             let cache = cache_directory()?;
@@ -108,7 +109,7 @@ impl MeasuredCharges {
         open().map_err(|cause| Error::new(Action::Measure, cause))
     }
 
-    /// What the disk of this name charges; none if that was not measured, or cannot be read.
+    /// The charge of the disk with this name. None if it was not measured, or cannot be read.
     pub(super) fn get(&self, name: &str) -> Option<Charge> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(&self.fd, name, flags, Mode::empty()).ok()?);
@@ -154,7 +155,7 @@ pub(super) fn open_root(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(rustix::fs::CWD, path, flags, Mode::empty())?)
 }
 
-/// Opens a file to read it that was opened as a path only.
+/// Opens a file for reading that was opened as a path only.
 pub(super) fn reopen(file: &OwnedFd) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! Measuring what the disks of a profile charge.
+//! Measures what the disks of a profile charge.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,30 +13,29 @@ use super::profile_files::ProfileFiles;
 use super::profile_replay::Replay;
 use crate::error::{Action, Cause, Error, Result};
 
-/// Time that measuring a disk takes.
+/// How long measuring a disk takes.
 const MEASURING: Duration = Duration::from_millis(400);
 
-/// Files that are read to measure a disk, at most: the largest of the profile.
+/// How many files are read to measure a disk: the largest of the profile.
 const MEASURED_FILES: usize = 8;
 
 /// A disk that was measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MeasuredDisk {
-    /// A name that tells it from other disks: its number and its size.
+    /// A name that identifies the disk: its number and its size.
     pub name: String,
     /// What it charges.
     pub charge: Charge,
 }
 
 impl Replay {
-    /// Measures the disks that the profile's files are on, and keeps for this user what they charge. Disks
-    /// that were measured before are left out unless `again`, and so are disks without a file that is
-    /// large enough.
+    /// Measures the disks that the profile's files are on, and keeps the results for this user. Leaves out
+    /// disks that were measured before, unless `again`, and disks without a file that is large enough.
     ///
     /// # Errors
     ///
-    /// `Place` if the user has no cache directory to keep it in, and `Io`.
+    /// `Place` if the user has no cache directory for the results, and `Io`.
     pub fn measure(self, again: bool) -> Result<Vec<MeasuredDisk>> {
         let mut disks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (root, fd) in (0u32..).zip(&self.roots) {
@@ -66,7 +65,7 @@ impl Replay {
             let open: Vec<&File> = open.iter().map(|file| &**file).collect();
             let charge = match measure_charge(&open, MEASURING) {
                 Ok(charge) => charge,
-                // Too little to read, or no way past the page cache.
+                // There is too little to read, or direct reads are impossible.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => continue,
                 Err(e) => {
                     let cause = Cause::io(format!("read from the disk {name}"), e);

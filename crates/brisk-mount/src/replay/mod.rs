@@ -1,14 +1,13 @@
 /*!
-Replaying a profile: asking the kernel for what a launch will ask for, ahead of it.
+Replays a profile: asks the kernel to read what a launch will need, before the launch asks.
 
-[`profile_replay`] looks for the files of a profile where they are now ([`profile_files`]), plans what to
-ask for by what the disk charges ([`disk`]) and by free memory ([`budget`]), and asks for it in the order
-of the profile, by several threads. Another thread looks up the names, so that what the kernel needs to
-find files is in memory too. Nothing of a file is changed, and nothing that is in memory is read again.
+[`profile_replay`] finds the files of a profile where they are now ([`profile_files`]). It plans the reads by what
+the disk charges ([`disk`]) and by free memory ([`budget`]), and several threads ask for them in the order of the
+profile. Another thread looks up the names, so that the kernel has its directory data in memory too. A replay
+changes no file, and reads nothing again that is in memory.
 
-[`background_replay`] does this in a process of its own for a program that starts meanwhile. That
-process watches the program ([`watched_program`]). When it goes on, pauses or gives up is decided in
-[`verdict`].
+[`background_replay`] does this in a process of its own, while a program starts. That process watches the program
+([`watched_program`]), and [`verdict`] decides whether the replay goes on, pauses or gives up.
 
 [`disk_measurement`] measures what disks charge, and [`warm`] reads whole files.
 */

@@ -1,4 +1,4 @@
-//! The files and names of a profile where they are now.
+//! The files and names of a profile, where they are now.
 
 use std::fs::File;
 use std::io;
@@ -18,20 +18,20 @@ use super::verdict::FoundFiles;
 use super::watched_program::Executable;
 use crate::beneath::{Reach, open_by_components};
 
-/// What is known of a file of the profile.
+/// What is known about a file of the profile.
 enum FileState {
     /// Nobody has looked for it yet.
     Unseen,
     Open(Arc<File>),
-    /// It was open, until others needed its descriptor.
+    /// It was open, until its descriptor was needed for another file.
     Closed,
-    /// It is of another length than recorded, or not a regular file.
+    /// It has another length than recorded, or is not a regular file.
     Stale,
-    /// It is not there, or may not be read.
+    /// It does not exist, or may not be read.
     Missing,
 }
 
-/// How often a paused thread looks whether the pause has ended.
+/// How often a paused thread checks whether the pause has ended.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Pauses and ends the thread that looks up names.
@@ -50,7 +50,7 @@ impl LookUpSwitch {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the end of a pause. False if no more names are to be looked up.
+    /// Waits for the end of a pause. False if no more names must be looked up.
     fn goes_on(&self) -> bool {
         while self.paused.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
             thread::sleep(PAUSE);
@@ -59,7 +59,7 @@ impl LookUpSwitch {
     }
 }
 
-/// The files of a profile, opened when they are asked for.
+/// The files of a profile. Each is opened when it is first needed.
 pub(super) struct ProfileFiles {
     pub(super) profile: Profile,
     roots: Vec<Option<Arc<OwnedFd>>>,
@@ -91,7 +91,7 @@ impl ProfileFiles {
         Some(root.as_fd())
     }
 
-    /// The file with this number, if it is as long as when it was recorded.
+    /// The file with this number, if it still has its recorded length.
     pub(super) fn open(&self, number: u32) -> Option<Arc<File>> {
         let mut state = lock(self.states.get(number as usize)?);
         if let FileState::Unseen | FileState::Closed = *state {
@@ -102,7 +102,7 @@ impl ProfileFiles {
             }
             match opened {
                 Ok(found) => *state = found,
-                // That says nothing about this file.
+                // This error says nothing about this file.
                 Err(Errno::MFILE | Errno::NFILE) => return None,
                 Err(_) => *state = FileState::Missing,
             }
@@ -113,7 +113,7 @@ impl ProfileFiles {
         }
     }
 
-    /// Their paths for people, with their numbers.
+    /// The paths of the files, for people, with their numbers.
     pub(super) fn shown_paths(&self) -> impl Iterator<Item = (u64, PathBuf)> {
         let files = (0..).zip(self.profile.files());
         files.map(|(number, file)| (number, self.profile.shown_path(file)))
@@ -138,7 +138,7 @@ impl ProfileFiles {
         let Some(root) = self.root(known.root) else {
             return Ok(FileState::Missing);
         };
-        // As a path only: opening a device or a pipe may do something.
+        // As a path only, because opening a device or a pipe may have an effect.
         let file = beneath(root, &known.path)?;
         let stat = fstat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
@@ -150,7 +150,7 @@ impl ProfileFiles {
         Ok(FileState::Open(Arc::new(file)))
     }
 
-    /// Whether `program` is in a root that was recorded completely, and no recorded launch started it.
+    /// Whether `program` is in a root that was recorded completely, but no recorded launch started it.
     /// Starting a program always reads the first page of its file.
     pub(super) fn is_unrecorded(&self, program: &Executable) -> bool {
         let is_program =
@@ -160,7 +160,7 @@ impl ProfileFiles {
         let names = complete.filter_map(|(number, _)| {
             let root = self.root(number)?;
             let path = program.path.strip_prefix(path_of(root).ok()?).ok()?;
-            // What is mounted in the tree, as by `--bind`, was not recorded with it.
+            // Other mounts in the tree, for example by `--bind`, were not recorded with it.
             let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let file = openat2(root, path, flags, Mode::empty(), within).ok()?;
@@ -169,7 +169,8 @@ impl ProfileFiles {
         let names: Vec<_> = names.collect();
         let is_recorded = |file: &ProfileFile| {
             let is_named = |(root, path): &(u32, PathBuf)| (*root, path) == (file.root, &file.path);
-            // By one of those names, whatever has it now, or by another name of the same file.
+            // The program may have one of those names, whatever is there now, or another name of the same
+            // file.
             let here = || beneath(self.root(file.root)?, &file.path).ok();
             names.iter().any(is_named)
                 || (file.len == program.len && here().is_some_and(|file| is_program(&file)))
@@ -183,8 +184,8 @@ impl ProfileFiles {
         !names.is_empty() && !started()
     }
 
-    /// Looks up the names of the profile until `switch` ends it. Returns how many, and for how many of
-    /// them the answer has changed since they were recorded: found or absent.
+    /// Looks up the names of the profile until `switch` ends it. Returns how many were looked up, and for how
+    /// many the answer (found or absent) has changed since the recording.
     pub(super) fn look_up(&self, switch: &LookUpSwitch) -> (u64, u64) {
         let (mut look_ups, mut changed) = (0, 0);
         for step in self.profile.steps() {
@@ -211,7 +212,7 @@ impl ProfileFiles {
         (look_ups, changed)
     }
 
-    /// How many files were looked at, and what became of them.
+    /// How many files were looked at, and their states.
     pub(super) fn count(&self) -> (u64, FoundFiles) {
         let mut seen = 0;
         let mut found = FoundFiles {
@@ -232,12 +233,12 @@ fn lock(state: &Mutex<FileState>) -> MutexGuard<'_, FileState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The file at `path`, opened as a path only, through no symbolic link.
+/// The file at `path`, opened as a path only, without following symbolic links.
 fn beneath(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match openat2(root, path, flags, Mode::empty(), within) {
-        // The last name is a link itself, which is not followed.
+        // The last name is itself a link, which is not followed.
         Err(Errno::LOOP) => {
             let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
             let parent = path.parent().unwrap_or(Path::new(""));
@@ -255,13 +256,13 @@ fn beneath(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
             let name = path.file_name().unwrap_or_default();
             openat2(directory, name, flags, Mode::empty(), within)
         }
-        // Linux before 5.6, and filters of system calls that do not know this one.
+        // Linux before 5.6, or a filter of system calls that does not know this one.
         Err(Errno::NOSYS | Errno::PERM) => open_by_components(root, path, Reach::Mounts),
         result => result,
     }
 }
 
-/// Where the directory behind a descriptor is now.
+/// The present path of the directory of a descriptor.
 fn path_of(directory: BorrowedFd<'_>) -> io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))
 }
@@ -310,7 +311,7 @@ mod tests {
             ("directory", 0, "root/link", false),
             ("image", 1, "root/app", true),
             ("directory", 0, "root/other", true),
-            // It has changed since it was recorded.
+            // It has changed since the recording.
             ("directory", 0, "root/newer", false),
             // Nothing outside of the tree was recorded.
             ("directory", 1, "outside", false),
@@ -323,7 +324,7 @@ mod tests {
             let found = files.is_unrecorded(&executable(name));
             assert_eq!(found, unrecorded, "{name} of a {kind}, from page {first}");
         }
-        // Another file has the name by now.
+        // Another file has the name now.
         let mut removed = executable("root/other");
         removed.id.1 += 1;
         let fd = Arc::new(open_root(&root).expect("there"));

@@ -1,4 +1,4 @@
-//! Finding the files of a profile, planning what to read of them, and reading it ahead.
+//! Finds the files of a profile, plans what to read of them, and reads it ahead.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,28 +28,28 @@ use crate::page_log::PageLog;
 /// Threads that ask for pages. Each may wait for the disk.
 pub(super) const THREADS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
-/// How often the program is looked at.
+/// How often to look at the program.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A profile to be replayed.
+/// A profile to replay.
 #[derive(Debug)]
 pub struct Replay {
     pub(super) profile: Profile,
-    /// Where the files of each root are now; none of a root that is not there.
+    /// The directory of each root. None for a root that does not exist.
     pub(super) roots: Vec<Option<Arc<OwnedFd>>>,
-    /// Whether each root was recorded completely. A profile of the whole system lacks what was in memory
-    /// already when it was recorded.
+    /// Whether each root was recorded completely. A profile of the whole system lacks what was in memory when
+    /// it was recorded.
     pub(super) complete: Vec<bool>,
     /// What the disk of each root charges.
     disks: Vec<DiskReads>,
-    /// Bytes that are asked for at most. Half of the free memory is always a bound.
+    /// The most bytes to ask for. Half of the free memory is always a limit.
     pub budget: Option<u64>,
-    /// Whether this runs while the program starts. Pages that come too late are passed over then, and
-    /// the replay gives up where all pages are in memory.
+    /// Whether this runs while the program starts. If so, the replay skips pages for which it is too late,
+    /// and gives up if all pages are in memory.
     pub race: bool,
-    /// Threads that ask for pages. 4.
+    /// Threads that ask for pages. Default: 4.
     pub threads: NonZeroUsize,
-    /// The program that starts meanwhile. The replay ends if it reads other things.
+    /// The program that starts meanwhile. The replay ends if the program reads other things.
     pub(super) program: Option<WatchedProgram>,
     /// Whether the replay also ends if the program [was not recorded](ProfileFiles::is_unrecorded).
     pub(super) ends_if_unrecorded: bool,
@@ -65,23 +65,24 @@ pub struct Replayed {
     pub pages: PrefetchCounts,
     /// Files of the profile that were looked at.
     pub files: u64,
-    /// Of these, those of another length than recorded.
+    /// How many of these have another length than recorded.
     pub stale: u64,
-    /// Of these, those that are not there or may not be read.
+    /// How many of these do not exist or may not be read.
     pub missing: u64,
     /// Names that were looked up.
     pub look_ups: u64,
-    /// Of these, those for which the answer has changed since they were recorded: found or absent.
+    /// For how many of these the answer (found or absent) has changed since the recording.
     pub changed: u64,
     /// Why it ended early, if it did.
     pub given_up: Option<GivenUp>,
-    /// How long it took until everything that was asked for was in memory.
+    /// The time until everything that was asked for was in memory.
     pub time: Duration,
 }
 
 impl Replay {
-    /// A replay of `profile`. Each directory of `at` stands for one of its roots ([`Origin::root_of`] says
-    /// for which); the other roots are where they were recorded. Roots that are not there are left out.
+    /// A replay of `profile`. Each directory of `at` stands for one of the profile's roots;
+    /// [`Origin::root_of`] says for which one. The other roots are where they were recorded. Roots that do
+    /// not exist are left out.
     ///
     /// # Errors
     ///
@@ -160,8 +161,8 @@ impl Replay {
         own.copied().unwrap_or_else(|| Disk::NONE.reads())
     }
 
-    /// Replays, and waits until everything that was asked for is in memory. Meanwhile the process may
-    /// open as many files as the system lets it.
+    /// Replays, and waits until everything that was asked for is in memory. During this call the process may
+    /// open as many files as the system allows.
     ///
     /// # Errors
     ///
@@ -171,7 +172,7 @@ impl Replay {
         let limit = raise_file_limit();
         let result = self.replay(started);
         if let Some(limit) = limit {
-            // The limit was this before, so setting it cannot fail.
+            // The limit had this value before, so setting it cannot fail.
             setrlimit(Resource::Nofile, limit).ok();
         }
         result.map_err(|e| {
@@ -180,13 +181,13 @@ impl Replay {
         })
     }
 
-    /// Bytes that the profile lists.
+    /// How many bytes the profile lists.
     pub(super) fn listed_bytes(&self) -> u64 {
         let demand = self.profile.demand_by_root().into_iter();
         demand.map(|root| root.bytes).fold(0, u64::saturating_add)
     }
 
-    /// Files that the profile lists.
+    /// How many files the profile lists.
     pub(super) fn listed_files(&self) -> u64 {
         self.profile.files().len() as u64
     }
@@ -269,8 +270,8 @@ impl Replay {
     }
 }
 
-/// Watches `program` until the replay has read everything or is given up. With `files`, the program is
-/// also judged by whether it was recorded.
+/// Watches `program` until the replay has read everything or gives up. With `files`, it also checks whether
+/// the program was recorded.
 fn watch(
     mut program: WatchedProgram,
     files: Option<&ProfileFiles>,
@@ -300,7 +301,7 @@ fn watch(
     None
 }
 
-/// What `program` runs now. `known` is the last answer about a file, which takes many system calls.
+/// What `program` runs now. `known` is the last answer for a file, because an answer takes many system calls.
 fn running(
     program: &WatchedProgram,
     files: &ProfileFiles,
@@ -325,7 +326,7 @@ struct ChargedFiles {
     files: Arc<ProfileFiles>,
     /// What each file's disk charges, by the file's number.
     charges: Vec<Charge>,
-    /// What other files are taken to cost.
+    /// The assumed charge for other files.
     fallback: Charge,
     log: Option<Arc<PageLog>>,
 }
@@ -348,7 +349,7 @@ impl PrefetchFiles for ChargedFiles {
     }
 }
 
-/// Raises the limit of open files as far as the system allows. Returns the limit before, if it changed.
+/// Raises the limit of open files as far as the system allows. Returns the previous limit, if it changed.
 fn raise_file_limit() -> Option<Rlimit> {
     let before = getrlimit(Resource::Nofile);
     let most = Rlimit {

@@ -1,18 +1,18 @@
-//! When a replay goes on, pauses or is given up, and what the next launch does with the profile.
+//! Decides when a replay goes on, pauses or gives up, and what the next launch does with the profile.
 //!
-//! The rules are values here: facts go in, a decision comes out. [`watched_program`](super::watched_program)
-//! and [`profile_files`](super::profile_files) find the facts, [`profile_replay`](super::profile_replay)
-//! and [`background_replay`](super::background_replay) act on the decisions. One rule is elsewhere: a
-//! replay that finds every page in memory already is ended by [`brisk_io::Prefetch`].
+//! The rules work on values: facts go in, a decision comes out. [`watched_program`](super::watched_program)
+//! and [`profile_files`](super::profile_files) find the facts. [`profile_replay`](super::profile_replay) and
+//! [`background_replay`](super::background_replay) act on the decisions. One rule is elsewhere:
+//! [`brisk_io::Prefetch`] ends a replay that finds every page in memory already.
 
 use std::time::Duration;
 
-/// Bytes that a program may read by itself before it is judged. It loads its own file before anything
-/// is replayed for it.
+/// How many bytes a program may read by itself before it is judged. It loads its own file before anything is
+/// replayed for it.
 const OWN_READS: u64 = 8 << 20;
 
-/// How long an unrecorded program may run before the replay is given up. A script's shell, or `env`,
-/// becomes the recorded program within this time.
+/// How long an unrecorded program may run before the replay gives up. A script's shell, or `env`, becomes the
+/// recorded program within this time.
 const UNRECORDED_FOR: Duration = Duration::from_secs(1);
 
 /// Why a replay ended early.
@@ -21,11 +21,11 @@ const UNRECORDED_FOR: Duration = Duration::from_secs(1);
 pub enum GivenUp {
     /// The program reads other things than the profile lists.
     OtherReads,
-    /// The program is one of the tree, and no recorded launch started it.
+    /// The program is in the tree, but no recorded launch started it.
     UnrecordedProgram,
 }
 
-/// What the next launch does with a profile that was learned.
+/// What the next launch does with a learned profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NextLaunch {
@@ -33,34 +33,34 @@ pub enum NextLaunch {
     Replays,
     /// It is recorded, and adds what it reads to the profile.
     RecordsMore,
-    /// It is recorded as the first one: the profile is of other files than there are now, or damaged.
+    /// It is recorded like a first launch, because the profile is damaged or lists other files than there are
+    /// now.
     RecordsAnew,
 }
 
 /// A file by its device and its inode.
 pub(super) type FileId = (u64, u64);
 
-/// What the process that is replayed for runs now.
+/// What the watched process runs now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Running {
-    /// The system does not tell, or nobody asked.
+    /// The system does not say, or nobody asked.
     Unknown,
     /// The process has ended.
     Nothing,
-    /// A program. It is unrecorded if it is in a tree that was recorded completely, and no recorded
-    /// launch started it.
+    /// A program. It is unrecorded if it is in a completely recorded tree, but no recorded launch started it.
     Program { file: FileId, unrecorded: bool },
 }
 
-/// What is known at one moment of a replay.
+/// The facts at one moment of a replay.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     /// Time since the replay began.
     pub(super) at: Duration,
     pub(super) running: Running,
-    /// Bytes that the program had the disk read by itself, if the system tells.
+    /// How many bytes the program has read from the disk by itself, if the system says.
     pub(super) own: Option<u64>,
-    /// Bytes that the replay has asked for.
+    /// How many bytes the replay has asked for.
     pub(super) asked: u64,
 }
 
@@ -72,10 +72,10 @@ pub(super) enum Step {
     GiveUp(GivenUp),
 }
 
-/// Judges a replay moment by moment, by the program that it runs beside.
+/// Judges a replay moment by moment, by the program beside which it runs.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    /// The program that ran at the last moment.
+    /// The program at the last moment.
     program: Option<FileId>,
     /// When it was first seen, if it is unrecorded.
     unrecorded_since: Option<Duration>,
@@ -84,9 +84,9 @@ pub(super) struct Judge {
 impl Judge {
     /// | at this moment | the replay |
     /// |---|---|
-    /// | an unrecorded program has ended | is given up |
-    /// | the program [reads other things](reads_other_things) | is given up |
-    /// | an unrecorded program has run for more than a second | is given up |
+    /// | an unrecorded program has ended | gives up |
+    /// | the program [reads other things](reads_other_things) | gives up |
+    /// | an unrecorded program has run for more than a second | gives up |
     /// | an unrecorded program runs | pauses |
     /// | anything else | goes on |
     pub(super) fn step(&mut self, now: Moment) -> Step {
@@ -96,7 +96,7 @@ impl Judge {
             Running::Nothing if self.unrecorded_since.is_some() => {
                 return Step::GiveUp(GivenUp::UnrecordedProgram);
             }
-            // What it has started may go on, and ask for what was recorded.
+            // Programs that it has started may go on, and ask for what was recorded.
             Running::Nothing => {}
             Running::Program { file, .. } if self.program == Some(file) => {}
             Running::Program { file, unrecorded } => {
@@ -120,15 +120,15 @@ impl Judge {
     }
 }
 
-/// Whether a program that read `own` bytes by itself needs other things than the `replayed` bytes. One
-/// that finds what it needs in memory reads next to nothing: Chromium reads 4 MB of its own beside 264 MB
-/// replayed, Python 7 beside 114.
+/// Whether a program that read `own` bytes by itself needs other things than the `replayed` bytes. A program
+/// that finds its data in memory reads almost nothing: Chromium reads 4 MB by itself beside 264 MB replayed,
+/// Python 7 beside 114.
 fn reads_other_things(own: u64, replayed: u64) -> bool {
     own > OWN_READS && own > replayed / 2
 }
 
-/// Whether looking up names ends with reading pages, though names are left: the replay was given up, or
-/// it came too late, since all pages were in memory before any was asked for.
+/// Whether looking up names ends together with reading pages, though names are left. It does if the replay
+/// gave up, or if it was too late: all pages were in memory before it asked for any.
 pub(super) fn look_ups_end(given_up: Option<GivenUp>, race: bool, asked: u64, passed: u64) -> bool {
     given_up.is_some() || (race && asked == 0 && passed > 0)
 }
@@ -136,23 +136,23 @@ pub(super) fn look_ups_end(given_up: Option<GivenUp>, race: bool, asked: u64, pa
 /// The files of a profile, as a replay found them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FoundFiles {
-    /// Files that the profile lists.
+    /// How many files the profile lists.
     pub(super) listed: u64,
-    /// Those of another length than recorded.
+    /// How many have another length than recorded.
     pub(super) stale: u64,
-    /// Those that are not there or may not be read.
+    /// How many do not exist or may not be read.
     pub(super) missing: u64,
 }
 
 impl FoundFiles {
-    /// Whether more than a tenth of the files are known not to be what they were.
+    /// Whether more than a tenth of the files are known to have changed.
     pub(super) fn are_others(self) -> bool {
         self.stale.saturating_add(self.missing).saturating_mul(10) > self.listed
     }
 }
 
-/// What the next launch does after this replay of a learned profile that lists `listed` bytes. The
-/// program has read `own` bytes by itself, if that is known.
+/// What the next launch does after this replay of a learned profile that lists `listed` bytes. `own`: how
+/// many bytes the program has read by itself, if that is known.
 pub(super) fn next_launch(files: FoundFiles, listed: u64, own: Option<u64>) -> NextLaunch {
     if files.are_others() {
         NextLaunch::RecordsAnew
@@ -278,7 +278,7 @@ mod tests {
             (APP, Some(u64::MAX), u64::MAX, OTHER),
             // The system keeps no accounts.
             (APP, None, 0, Step::GoOn),
-            // What it reads counts whatever it is.
+            // What it reads counts, whatever it runs.
             (Running::Unknown, Some(9 * MIB), 0, OTHER),
             (Running::Nothing, Some(9 * MIB), 0, OTHER),
             (SHELL, Some(9 * MIB), 0, OTHER),
@@ -301,7 +301,7 @@ mod tests {
             (None, true, 0, 0, false),
             (None, true, 1, 1, false),
             (None, true, 0, 1, true),
-            // All was in memory, and nobody waits.
+            // Everything was in memory, but there is no program to race.
             (None, false, 0, 1, false),
             (Some(GivenUp::OtherReads), true, 1, 0, true),
             (Some(GivenUp::UnrecordedProgram), false, 0, 0, true),
@@ -324,7 +324,7 @@ mod tests {
             (100, 0, 0, Some(8 * MIB), Replays),
             (100, 0, 0, Some(50 * MIB), Replays),
             (100, 0, 0, Some(50 * MIB + 1), RecordsMore),
-            // Of other files, what the program reads says nothing.
+            // If the files are others now, what the program reads says nothing.
             (100, 0, 11, Some(90 * MIB), RecordsAnew),
         ] {
             let files = FoundFiles {

@@ -1,4 +1,4 @@
-//! Reading files whole into the page cache.
+//! Reads whole files into the page cache.
 
 use std::fs::File;
 use std::io;
@@ -15,16 +15,16 @@ use super::disk::{Disk, reopen};
 use super::profile_replay::THREADS;
 use crate::error::{Action, Cause, Error, Result};
 
-/// Reads `files` into the page cache, whole and in this order, and waits until they are there. What is not
-/// a regular file or may not be read counts as missing, with the given length. At most `budget` bytes
-/// are read, and at most half of the free memory.
+/// Reads `files` into the page cache, completely and in this order, and waits until they are there. A file
+/// that is not regular or may not be read counts as missing, with the given length. Reads at most `budget`
+/// bytes, and at most half of the free memory.
 ///
 /// # Errors
 ///
 /// `Io` if no thread can be started.
 pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchCounts> {
     let options = PrefetchOptions::new(budget::budget(budget)).threads(THREADS.get());
-    // Whole files have no gaps to be read over, so the charge decides nothing.
+    // Whole files have no gaps between ranges, so the charge makes no difference.
     let reads = Disk::NONE.reads();
     let ranges = (0u32..).zip(&files).map(|(file, (_, len))| Extent {
         file,
@@ -60,7 +60,8 @@ impl PrefetchFiles for WholeFiles {
         let at = extent.file as usize;
         let held = self.held.get(at)?;
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-        // A file is closed as soon as no read of it is under way: a tree has more files than may be open.
+        // A file is closed as soon as no read of it is in progress, because a tree has more files than may be
+        // open at once.
         if let Some(file) = held.upgrade() {
             return Some(file);
         }
@@ -74,7 +75,7 @@ impl PrefetchFiles for WholeFiles {
     }
 }
 
-/// Opens a file without waiting for a pipe's writer, and without following a link at its end.
+/// Opens a file without waiting for the writer of a pipe, and without following a link at its end.
 fn find((path, _): &(PathBuf, u64)) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::empty())?;

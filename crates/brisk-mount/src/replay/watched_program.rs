@@ -1,4 +1,4 @@
-//! The program that a profile is replayed for: what it is, and what it reads from the disk.
+//! The program for which a profile is replayed: which program it is, and what it reads from the disk.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,28 +15,28 @@ use rustix::io::Errno;
 
 use super::verdict::FileId;
 
-/// How often a program that is watched to its end is looked at.
+/// How often to look at a program that is watched to its end.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 
-/// What a process runs.
+/// The program that a process runs.
 #[derive(Debug)]
 pub(super) struct Executable {
-    /// Where it is, as this process sees it, unless it was removed.
+    /// Its path, as this process sees it, unless it was removed.
     pub(super) path: PathBuf,
     /// Its device and its inode.
     pub(super) id: FileId,
-    /// Its bytes.
+    /// Its length in bytes.
     pub(super) len: u64,
 }
 
 /// A process that is or becomes the program, by its directory in `/proc`. The directory stays the same
-/// through `exec`, and names the right process in every PID namespace.
+/// through `exec`, and belongs to the right process in every PID namespace.
 #[derive(Debug)]
 pub(super) struct WatchedProgram {
     process: OwnedFd,
     /// `/proc/PID/io`.
     accounts: File,
-    /// Bytes that it had read at the first look.
+    /// How many bytes it had read at the first look.
     before: Option<u64>,
 }
 
@@ -63,11 +63,11 @@ impl WatchedProgram {
         [self.process.as_raw_fd(), self.accounts.as_raw_fd()]
     }
 
-    /// What the process runs now. None once it has ended.
+    /// What the process runs now. None after it has ended.
     ///
     /// # Errors
     ///
-    /// `ACCESS` and others where the system does not tell, as with a program that the user may not read.
+    /// `ACCESS` and others if the system does not say, for example for a program that the user may not read.
     pub(super) fn executable(&self) -> rustix::io::Result<Option<Executable>> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = match openat(&self.process, "exe", flags, Mode::empty()) {
@@ -84,13 +84,13 @@ impl WatchedProgram {
         }))
     }
 
-    /// Bytes that the process had the disk read since the first call.
+    /// How many bytes the process has read from the disk since the first call.
     pub(super) fn own(&mut self) -> Option<u64> {
         let read = self.read()?;
         Some(read.saturating_sub(*self.before.get_or_insert(read)))
     }
 
-    /// Waits until the process ends, or until then, and returns its last [`WatchedProgram::own`].
+    /// Waits until the process ends, or until this time, and returns its last [`WatchedProgram::own`].
     pub(super) fn watch(&mut self, until: Instant) -> Option<u64> {
         let mut last = None;
         while let Some(own) = self.own() {
@@ -103,7 +103,7 @@ impl WatchedProgram {
         last
     }
 
-    /// Bytes that the process ever had the disk read.
+    /// How many bytes the process has read from the disk in total.
     fn read(&self) -> Option<u64> {
         let mut text = [0; 512];
         let len = self.accounts.read_at(0, &mut text).ok()?;
@@ -111,7 +111,7 @@ impl WatchedProgram {
     }
 }
 
-/// The line of that name in the text of `/proc/PID/io`.
+/// The value of `read_bytes` in the text of `/proc/PID/io`.
 fn read_bytes(text: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes `process` one that has read so many bytes.
+    /// Imitates a process that has read this many bytes.
     fn write(process: &Path, read: u64) {
         let text = format!("rchar: 9\nsyscr: 1\nread_bytes: {read}\nwrite_bytes: 0\n");
         std::fs::write(process.join("io"), text).expect("room");
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(program.own(), Some(0));
         write(process.path(), 11);
         assert_eq!(program.own(), Some(8));
-        // Accounts that run backwards are those of nobody.
+        // A counter that runs backwards is ignored.
         write(process.path(), 2);
         assert_eq!(program.own(), Some(0));
         std::fs::write(process.path().join("io"), "").expect("room");

@@ -1,4 +1,4 @@
-//! What of the system is shown in a session's place.
+//! Files and directories of the system that a session shows at another place.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +12,7 @@ use rustix::mount::{
 
 use crate::error::Cause;
 
-/// A file or directory with what is mounted in it, to be shown at another place.
+/// A file or directory, with everything mounted in it, to show at another place.
 pub(super) struct BoundTree {
     tree: OwnedFd,
     pub(super) target: PathBuf,
@@ -38,7 +38,7 @@ impl BoundTree {
         })
     }
 
-    /// Shows it at `place`, which is made if it does not exist and can be made.
+    /// Shows it at `place`. If `place` does not exist, this makes it, if it can.
     pub(super) fn mount(&self, place: &Path) -> Result<(), Cause> {
         let refused = |source| Cause::BindTarget {
             target: self.target.clone(),
@@ -55,7 +55,7 @@ impl BoundTree {
         Ok(())
     }
 
-    /// Makes something of the same kind to be covered.
+    /// Makes an empty file or directory, of the same kind, to mount on.
     pub(super) fn make(&self, place: &Path) -> io::Result<()> {
         if self.is_dir {
             return fs::create_dir_all(place);
@@ -67,8 +67,8 @@ impl BoundTree {
     }
 }
 
-/// Makes what is mounted on `place` read-only. A user namespace may not take away restrictions that
-/// it inherited, so they are stated again.
+/// Makes the mount on `place` read-only. A user namespace may not drop restrictions that it inherited, so
+/// they are set again.
 fn make_read_only(place: &Path) -> rustix::io::Result<()> {
     let has = statvfs(place)?.f_flag;
     let mut flags = MountFlags::BIND | MountFlags::RDONLY;

@@ -1,4 +1,4 @@
-//! Asking a user's sessions, and ending them.
+//! Asks a user's sessions for their state, and ends them.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -14,13 +14,13 @@ use super::directory::Directory;
 use super::message::{Message, receive, send};
 use crate::error::{Action, Cause, Error, Result};
 
-/// How long a guardian may take to answer. One that was stopped never does.
+/// How long to wait for the answer of a guardian. A guardian that was stopped never answers.
 const ANSWER_WITHIN: Timespec = Timespec {
     tv_sec: 5,
     tv_nsec: 0,
 };
 
-/// How long a session may take to end: its server frees what it holds, on a slow disk too.
+/// How long a session may take to end. Its server must free its memory, on a slow disk too.
 const END_WITHIN: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
@@ -30,18 +30,17 @@ const END_WITHIN: Timespec = Timespec {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionStatus {
-    /// What names the session among those of the user.
+    /// The key of the session. No other session of the user has it.
     pub key: String,
-    /// Whether its image is mounted for all programs, and not for its own alone.
+    /// Whether its image is mounted for all programs, and not only for its own.
     pub shared: bool,
-    /// The process that keeps it. 0 if it does not answer, and then nothing else is known.
+    /// The process of its guardian. 0 if the guardian does not answer; then nothing else is known.
     pub guardian: i32,
     /// When it was made.
     pub since: Option<SystemTime>,
-    /// How long it stays after its last program has ended; none for a mount that stays until it is
-    /// unmounted.
+    /// How long it stays after its last program has ended. None for a mount that stays until it is unmounted.
     pub linger: Option<Duration>,
-    /// How long it stays if nobody joins it; none while programs run.
+    /// How much longer it stays if no run joins. None while programs run.
     pub left: Option<Duration>,
     /// Its images, in the order of the command line.
     pub images: Vec<ImageStatus>,
@@ -53,34 +52,34 @@ pub struct SessionStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImageStatus {
-    /// The file, by the name it had when the session was made.
+    /// The file, by its name when the session was made.
     pub path: PathBuf,
     /// Where it is mounted in the session.
     pub place: PathBuf,
-    /// The process that answers for it; none while there is none.
+    /// The process of its server. None if it has none at the moment.
     pub server: Option<i32>,
-    /// How often a server took the place of one that died.
+    /// How often a server replaced one that had died.
     pub restarts: u32,
-    /// What its server has counted since it started, by name.
+    /// The counters of its server, by name, since that server started.
     pub counts: Vec<(String, u64)>,
     /// How long its server took to answer, by operation.
     pub operations: Vec<OperationStatus>,
 }
 
-/// How often an operation was answered, and how long that took.
+/// How often an operation was answered, and how long the answers took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OperationStatus {
-    /// As FUSE calls it: `lookup`, `read`, ...
+    /// The name of the operation in FUSE: `lookup`, `read`, ...
     pub name: String,
-    /// Answers.
+    /// The number of answers.
     pub answers: u64,
-    /// Nanoseconds that half, 90 % and 99 % of the answers took at most, to an eighth.
+    /// Percentiles in nanoseconds, exact to an eighth: half, 90 % and 99 % of the answers took no longer.
     pub times: [u64; 3],
 }
 
 impl OperationStatus {
-    /// Out of `name answers p50 p90 p99`.
+    /// Reads `name answers p50 p90 p99`.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let name = words.next()?.to_owned();
@@ -104,7 +103,7 @@ pub fn sessions() -> Result<Vec<SessionStatus>> {
     let directory = Directory::open().map_err(failed)?;
     let mut found = Vec::new();
     for key in directory.keys().map_err(io)? {
-        // What has ended meanwhile, or was killed, is no session.
+        // If it has ended meanwhile, or was killed, there is no session.
         let Some(socket) = directory.connect(&key).map_err(io)? else {
             continue;
         };
@@ -120,13 +119,12 @@ pub fn sessions() -> Result<Vec<SessionStatus>> {
     Ok(found)
 }
 
-/// Ends the session with this [`SessionStatus::key`], and waits until its processes are gone. With
-/// `lazy` it ends by itself when its last program has, nobody joins it any more, and this returns
-/// at once.
+/// Ends the session with this [`SessionStatus::key`], and waits until its processes are gone. With `lazy`,
+/// the session ends when its last program ends, no run can join it any more, and this returns at once.
 ///
 /// # Errors
 ///
-/// `Busy` if programs run in it and not `lazy`; `Place` if there is no such session.
+/// `Busy` without `lazy` if programs run in it, and `Place` if there is no such session.
 pub fn end_session(key: &str, lazy: bool) -> Result<()> {
     let failed = |cause| Error::new(Action::End, cause);
     let io = |e: std::io::Error| failed(Cause::io("reach the session's guardian", e));
@@ -153,7 +151,7 @@ pub fn end_session(key: &str, lazy: bool) -> Result<()> {
     if lazy {
         return Ok(());
     }
-    // The guardian closes the connection by ending.
+    // The guardian ends, which closes the connection.
     match wait(&socket, END_WITHIN).and_then(|()| receive(&socket)) {
         Ok(None) => Ok(()),
         Ok(Some(_)) => Err(io(Errno::PROTO.into())),
@@ -170,7 +168,7 @@ fn ask(socket: &OwnedFd, request: &[&str]) -> rustix::io::Result<Option<Message>
     receive(socket)
 }
 
-/// Waits for the guardian to say something, or to close; ETIMEDOUT if it does not.
+/// Waits until the guardian says something or closes the connection. ETIMEDOUT if it does neither.
 fn wait(socket: &OwnedFd, within: Timespec) -> rustix::io::Result<()> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
     match poll(&mut fds, Some(&within))? {
@@ -179,7 +177,7 @@ fn wait(socket: &OwnedFd, within: Timespec) -> rustix::io::Result<()> {
     }
 }
 
-/// What [`super::guardian`] describes. Fields that are not known here are of a later brisk.
+/// Reads what [`super::guardian`] writes. Unknown fields come from a later version of brisk.
 fn parse(key: String, message: Message) -> SessionStatus {
     let mut status = SessionStatus {
         key,
@@ -232,7 +230,7 @@ fn parse(key: String, message: Message) -> SessionStatus {
 }
 
 impl SessionStatus {
-    /// Whether `path` is the file of one of its images, or where one is mounted.
+    /// Whether `path` is the file of one of its images, or the place of one.
     pub fn is_about(&self, path: &Path) -> bool {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         self.images
@@ -240,8 +238,8 @@ impl SessionStatus {
             .any(|image| image.path == path || image.place == path)
     }
 
-    /// The same, where something else may be mounted at `path` for the caller: what is mounted for the
-    /// session's own programs alone is not there.
+    /// Like [`SessionStatus::is_about`], for a `path` on which the caller sees a mount. A mount that only the
+    /// session's programs see is not at that path for the caller.
     pub fn is_about_mount(&self, path: &Path) -> bool {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut images = self.images.iter();

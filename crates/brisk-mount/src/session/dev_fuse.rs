@@ -1,4 +1,4 @@
-//! Mounting through `/dev/fuse`.
+//! Mounts a FUSE file system through `/dev/fuse`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -21,8 +21,8 @@ pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
     })
 }
 
-/// Mounts what has this name on the directory `on`, and gives the channel to the kernel. Nobody
-/// answers yet, so nothing in it may be looked at.
+/// Mounts a file system with this name on the directory `on`, and returns its channel to the kernel. Nobody
+/// answers requests yet, so nothing in the mount may be touched.
 pub(crate) fn mount_channel(name: &Path, on: &Path) -> Result<OwnedFd, Cause> {
     let channel = open_channel()?;
     let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());

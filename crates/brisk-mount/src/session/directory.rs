@@ -1,9 +1,9 @@
-//! Where a user's sessions are found: a directory of sockets.
+//! The directory in which a user's sessions are found.
 //!
-//! `$XDG_RUNTIME_DIR/brisk`, else `/run/user/UID/brisk`, else `/tmp/brisk-UID`. Each session has
-//! files there: `KEY.sock`, on which its guardian listens; `KEY.lock`, held while the session is made
-//! and while it ends; `KEY.log`, which stays behind if something went wrong; and where namespaces
-//! are refused `KEY.mnt`, a directory to mount on.
+//! It is `$XDG_RUNTIME_DIR/brisk`, else `/run/user/UID/brisk`, else `/tmp/brisk-UID`. Each session has files
+//! there. On `KEY.sock` its guardian listens. A process holds `KEY.lock` while it makes or ends the session.
+//! `KEY.log` stays if something went wrong. Where the system refuses namespaces, `KEY.mnt` is a directory to
+//! mount on.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use rustix::process::geteuid;
 use crate::error::Cause;
 use crate::private_directory::open_private;
 
-/// Connections that may wait to be accepted. Beyond them, a `connect` waits.
+/// How many connections may wait to be accepted. With more, `connect` waits.
 const BACKLOG: i32 = 128;
 
 /// The directory of a user's sessions.
@@ -32,20 +32,20 @@ pub(super) struct Directory {
     fd: OwnedFd,
 }
 
-/// What keeps others from making or ending a session of the same key.
+/// A lock. While a process holds it, no other process makes or ends a session with the same key.
 pub(super) struct Lock {
     file: OwnedFd,
 }
 
 impl Lock {
-    /// Lets others in, though copies of the descriptor be open in other processes.
+    /// Releases the lock, even if other processes have copies of the descriptor.
     pub(super) fn release(self) -> io::Result<()> {
         Ok(flock(&self.file, FlockOperation::Unlock)?)
     }
 }
 
 impl Directory {
-    /// Opens it, and makes it if there is none.
+    /// Opens the directory, and makes it if it does not exist.
     pub(super) fn open() -> Result<Self, Cause> {
         let user = geteuid();
         let own = |path: &Path| {
@@ -72,7 +72,7 @@ impl Directory {
         })
     }
 
-    /// Another descriptor of it.
+    /// Another descriptor of the directory.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
         Ok(Self { fd })
@@ -82,12 +82,13 @@ impl Directory {
         self.fd.as_fd()
     }
 
-    /// The path of a socket is at most 107 bytes long; through the descriptor it always is.
+    /// The path of a socket may have at most 107 bytes. This one goes through the descriptor, so it is always
+    /// short enough.
     fn address(&self, key: &str) -> rustix::io::Result<SocketAddrUnix> {
         SocketAddrUnix::new(format!("/proc/self/fd/{}/{key}.sock", self.fd.as_raw_fd()))
     }
 
-    /// A connection to the guardian of the session `key`; none if there is none.
+    /// Connects to the guardian of the session `key`. None if there is none.
     pub(super) fn connect(&self, key: &str) -> io::Result<Option<OwnedFd>> {
         let socket = new_socket()?;
         match connect(&socket, &self.address(key)?) {
@@ -97,7 +98,7 @@ impl Directory {
         }
     }
 
-    /// A socket that [`Self::connect`] finds. It replaces one that nobody listens on.
+    /// Makes a socket that [`Self::connect`] finds. It replaces a socket on which nobody listens.
     pub(super) fn listen(&self, key: &str, _: &Lock) -> io::Result<OwnedFd> {
         self.remove(key, "sock")?;
         let socket = new_socket()?;
@@ -106,7 +107,7 @@ impl Directory {
         Ok(socket)
     }
 
-    /// The file that errors of the session's own processes are written to.
+    /// The file for errors of the session's own processes.
     pub(super) fn log(&self, key: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::WRONLY
             | OFlags::APPEND
@@ -122,7 +123,7 @@ impl Directory {
         )?)
     }
 
-    /// A directory to mount on where none is named. It is removed with the session's other files.
+    /// Makes a directory to mount on, if the user named none. It is removed with the session's other files.
     pub(super) fn make_place(&self, key: &str) -> Result<PathBuf, Cause> {
         let name = format!("{key}.mnt");
         match mkdirat(&self.fd, &name, Mode::RWXU) {
@@ -134,7 +135,7 @@ impl Directory {
             .map_err(|e| Cause::io("find the directory of sessions", e))
     }
 
-    /// Waits until nobody else has the lock of `key`.
+    /// Waits for the lock of `key`.
     pub(super) fn lock(&self, key: &str) -> io::Result<Lock> {
         loop {
             if let Some(lock) = self.lock_by(key, FlockOperation::LockExclusive)? {
@@ -143,7 +144,7 @@ impl Directory {
         }
     }
 
-    /// The lock of `key`, or none if somebody else has it.
+    /// The lock of `key`. None if another process holds it.
     pub(super) fn try_lock(&self, key: &str) -> io::Result<Option<Lock>> {
         match self.lock_by(key, FlockOperation::NonBlockingLockExclusive) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -151,7 +152,7 @@ impl Directory {
         }
     }
 
-    /// None if the file is no longer the one in the directory: the process that had the lock removed it.
+    /// None if the file is no longer the one in the directory: the process that held the lock has removed it.
     fn lock_by(&self, key: &str, operation: FlockOperation) -> io::Result<Option<Lock>> {
         let name = format!("{key}.lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -171,20 +172,20 @@ impl Directory {
         })
     }
 
-    /// What tells the socket of the session `key` from one that is made later: device and inode; none if there
-    /// is none.
+    /// Identifies the socket of the session `key`, by device and inode: a socket that is made later has
+    /// another identity. None if there is none.
     pub(super) fn socket_id(&self, key: &str) -> Option<(u64, u64)> {
         let stat = statat(&self.fd, format!("{key}.sock"), AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some((stat.st_dev, stat.st_ino))
     }
 
-    /// Lets nobody find the session `key` any more.
+    /// Removes the socket, so that no run finds the session `key` any more.
     pub(super) fn unlist(&self, key: &str) -> io::Result<()> {
         self.remove(key, "sock")
     }
 
-    /// Removes what is left of the session `key`, but for a log that says something. If somebody
-    /// listens, the files are those of a later session, and stay.
+    /// Removes the other files of the session `key`, except a log that is not empty. If another process
+    /// listens, the files belong to a later session, and stay.
     pub(super) fn clear(&self, key: &str, lock: Lock) -> io::Result<()> {
         if self.connect(key)?.is_some() {
             return lock.release();
@@ -195,7 +196,7 @@ impl Directory {
             _ => {}
         }
         match unlinkat(&self.fd, format!("{key}.mnt"), AtFlags::REMOVEDIR) {
-            // Something may be mounted on it still, or again.
+            // Something may still be mounted on it, or again.
             Ok(()) | Err(Errno::NOENT | Errno::BUSY) => {}
             Err(e) => return Err(e.into()),
         }
@@ -210,7 +211,7 @@ impl Directory {
         }
     }
 
-    /// The keys of the sessions that have a socket, in order.
+    /// The keys of the sessions that have a socket, sorted.
     pub(super) fn keys(&self) -> io::Result<Vec<String>> {
         let mut keys = Vec::new();
         for entry in Dir::read_from(&self.fd)? {

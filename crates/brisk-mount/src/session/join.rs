@@ -1,4 +1,4 @@
-//! Entering a session that is there.
+//! Enters an existing session.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,8 +15,8 @@ use super::EnteredSession;
 use super::message::{receive, send};
 use crate::error::Cause;
 
-/// Enters the session whose guardian is at the other end of `socket`, which stays open until the
-/// program is executed: so long the session does not end. None if it has ended.
+/// Enters the session whose guardian is at the other end of `socket`. The socket stays open until the program
+/// is executed, and the session does not end before. None if the session has ended.
 pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<EnteredSession>, Cause> {
     let failed = |e| Cause::io("join the session", e);
     let request = ["join".to_owned(), linger.as_millis().to_string()];
@@ -56,13 +56,13 @@ fn enter(mounts: &OwnedFd, root: &OwnedFd, user: &OwnedFd) -> rustix::io::Result
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let own = fstat(openat(CWD, "/proc/self/ns/user", flags, Mode::empty())?)?;
     let theirs = fstat(user)?;
-    // The kernel refuses to enter the user namespace that one is in, as root is.
+    // The kernel refuses to enter the user namespace that the process is in already, as root is.
     if (own.st_dev, own.st_ino) != (theirs.st_dev, theirs.st_ino) {
         move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
     }
     move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))?;
-    // That made the namespace's root directory this process's. A session that was made in a change
-    // of root has another.
+    // That changed this process's root directory to that of the namespace. A session that was made in a
+    // chroot has another root.
     let (here, there) = (stat("/")?, fstat(root)?);
     if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino) {
         fchdir(root)?;

@@ -1,5 +1,5 @@
 /*!
-How images get into view: where each is mounted, and what is done once all are served.
+Where each image is mounted, and what is left to do once all of them are served.
 */
 
 use std::path::{Path, PathBuf};
@@ -22,22 +22,22 @@ pub(crate) struct Layout {
 }
 
 enum ImageMounts {
-    /// Each is mounted on its place, the first of them below layers that can be written to.
+    /// Each image is mounted on its place. The first ones lie below layers that can be written to.
     Places(Vec<Layers>),
-    /// The first is the root directory, and the others have their places in it.
+    /// The first image is the root directory, and the others have their places in it.
     RootDirectory(RootDirectory),
 }
 
 impl Layout {
-    /// Prepares to mount an image on each of `places`, the first of them as the root directory if
-    /// `root`. The first `writable` of them can be written to; of a root directory, only it.
+    /// Prepares to mount an image on each of `places`. With `root`, the first one becomes the root directory.
+    /// The first `writable` of them can be written to. In a root directory, only the root itself can.
     pub(crate) fn prepare(
         places: Vec<PathBuf>,
         root: bool,
         writable: usize,
         binds: &[Bind],
     ) -> Result<Self, Cause> {
-        // What is bound is got before anything covers it.
+        // Opened before anything hides them.
         let binds = binds
             .iter()
             .map(|bind| BoundTree::open(&bind.source, &bind.target, bind.read_only))
@@ -59,7 +59,7 @@ impl Layout {
         })
     }
 
-    /// Where the image with this number is to be mounted.
+    /// Where to mount the image with this number.
     pub(crate) fn image_place(&self, index: usize) -> PathBuf {
         match &self.mounts {
             ImageMounts::Places(layers) => layers
@@ -69,8 +69,8 @@ impl Layout {
         }
     }
 
-    /// Does what needs the images' servers. The working directory stays, but in a new root
-    /// directory it is that.
+    /// Does the part that needs the images' servers. The working directory stays, but in a new root directory
+    /// it is the one of that name.
     pub(crate) fn finish(self, namespace: NamespaceKind) -> Result<(), Cause> {
         match self.mounts {
             ImageMounts::Places(layers) => {

@@ -12,32 +12,31 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use super::log::say;
 use crate::syscalls::process_session;
 
-/// What tells the processes of a session from others.
+/// How to recognise the processes of a session.
 ///
-/// A process belongs to a session if it is in the session's mount namespace, or in another one in
-/// which an image of the session is mounted, as the processes of a sandbox are: they have copies of
-/// the namespace. Neither a parent that ends nor a new process group changes that, so daemons
-/// count. The session's own processes have a process session of their own, which no program can
-/// enter.
+/// A process belongs to a session if it is in the session's mount namespace. It also belongs to it if it is
+/// in another mount namespace in which an image of the session is mounted: sandboxes have such copies of the
+/// namespace. The death of a parent or a new process group changes nothing, so daemons count. The session's
+/// own processes have a process session of their own, which no program can enter, so they do not count.
 #[derive(Clone)]
 pub(super) enum Members {
     Namespace(Namespace),
-    /// Of an image that is mounted for all programs: the runs from it, while they live. Their numbers may be
-    /// another's later.
+    /// For an image that is mounted for all programs: the runs that use it, while they live. The descriptors
+    /// tell whether they live, because another process may get their number later.
     Runs(Vec<(Pid, Arc<OwnedFd>)>),
 }
 
-/// What tells the processes of a session from others.
+/// How to recognise the processes in a session's namespaces.
 #[derive(Clone)]
 pub(super) struct Namespace {
     namespace: PathBuf,
-    /// The images' device numbers, as `/proc/PID/mountinfo` has them: `0:45`.
+    /// Device numbers of the images, as in `/proc/PID/mountinfo`: `0:45`.
     devices: Vec<String>,
     own: i32,
 }
 
 impl Members {
-    /// Of the session whose mount namespace and process session the caller is in.
+    /// For the session whose mount namespace and process session the caller is in.
     pub(super) fn new(devices: Vec<String>) -> io::Result<Self> {
         Ok(Self::Namespace(Namespace {
             namespace: fs::read_link("/proc/self/ns/mnt")?,
@@ -46,12 +45,12 @@ impl Members {
         }))
     }
 
-    /// Nobody yet.
+    /// No runs yet.
     pub(super) fn of_runs() -> Self {
         Self::Runs(Vec::new())
     }
 
-    /// Counts a run that is connected, if runs are what counts.
+    /// Counts a run that is connected, if this counts runs.
     pub(super) fn add(&mut self, run: Pid) {
         if let Self::Runs(runs) = self {
             runs.retain(|(_, process)| is_alive(process));
@@ -65,7 +64,7 @@ impl Members {
         }
     }
 
-    /// All of them, in order.
+    /// All processes, sorted.
     pub(super) fn list(&self) -> io::Result<Vec<Pid>> {
         match self {
             Self::Namespace(namespace) => namespace.list(),
@@ -76,7 +75,7 @@ impl Members {
         }
     }
 
-    /// One of them, to be watched until it ends; none if there is none.
+    /// One process, to watch until it ends. None if there is none.
     pub(super) fn any(&self) -> io::Result<Option<OwnedFd>> {
         match self {
             Self::Namespace(namespace) => namespace.any(),
@@ -91,11 +90,11 @@ impl Members {
 /// Whether a thread of the process is left.
 fn is_alive(process: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
-    // Readable when all have ended.
+    // Readable when all threads have ended.
     poll(&mut fds, Some(&Timespec::default())) == Ok(0)
 }
 
-/// The mount namespace of a process: of one whose first thread has ended, that of another.
+/// The mount namespace of a process. If its first thread has ended, that of another thread.
 fn namespace_of(process: &str) -> io::Result<PathBuf> {
     match fs::read_link(format!("{process}/ns/mnt")) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -110,7 +109,7 @@ fn namespace_of(process: &str) -> io::Result<PathBuf> {
 }
 
 impl Namespace {
-    /// All of them, in order.
+    /// All processes, sorted.
     fn list(&self) -> io::Result<Vec<Pid>> {
         let mut known = HashMap::new();
         let mut members = Vec::new();
@@ -127,14 +126,14 @@ impl Namespace {
         Ok(members)
     }
 
-    /// One of them, to be watched until it ends; none if there is none.
+    /// One process, to watch until it ends. None if there is none.
     ///
-    /// A process that forks and ends while the list is read can hide its child, whose number may
-    /// be lower. So there is none only if there is none twice.
+    /// A process that forks and ends while the list is read can hide its child, whose number may be lower. So
+    /// there is none only if two lists in a row are empty.
     fn any(&self) -> io::Result<Option<OwnedFd>> {
         for _ in 0..2 {
             for pid in self.list()? {
-                // It may have ended, and its number be another's.
+                // The process may have ended, and another may have its number.
                 if let Ok(watch) = pidfd_open(pid, PidfdFlags::empty())
                     && self.has(pid, &mut HashMap::new())
                 {
@@ -147,7 +146,7 @@ impl Namespace {
 
     fn has(&self, pid: Pid, known: &mut HashMap<PathBuf, bool>) -> bool {
         let process = format!("/proc/{}", pid.as_raw_nonzero());
-        // What ends meanwhile, or is somebody else's, has no namespace that can be read.
+        // A process that ends meanwhile, or belongs to another user, has no readable namespace.
         let Ok(namespace) = namespace_of(&process) else {
             return false;
         };
@@ -167,7 +166,7 @@ impl Namespace {
     }
 }
 
-/// What a process calls itself.
+/// The name that a process has given itself.
 pub(super) fn name_of(pid: Pid) -> String {
     let name = fs::read(format!("/proc/{}/comm", pid.as_raw_nonzero()));
     name.map_or_else(

@@ -1,4 +1,4 @@
-//! What is said over a session's sockets: packets of text fields, some with descriptors.
+//! Messages over a session's sockets: packets of text fields, some with descriptors.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,16 +11,16 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Bytes in a packet, at most.
+/// The largest packet in bytes.
 const PACKET: usize = 64 << 10;
 
-/// What a guardian says first of all that could not start, with why.
+/// The first field of the message of a guardian that could not start. The reason follows.
 pub(super) const FAILED: &[u8] = b"failed";
 
-/// Descriptors in a packet, at most.
+/// The most descriptors in a packet.
 const DESCRIPTORS: usize = 3;
 
-/// A packet. Fields are separated by NUL, which no path holds.
+/// A packet. NUL separates its fields, because no path contains it.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) fields: Vec<Vec<u8>>,
@@ -28,7 +28,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// What the packet is: its first field.
+    /// The kind of the packet, which is its first field.
     pub(super) fn verb(&self) -> &[u8] {
         self.fields.first().map_or(b"", Vec::as_slice)
     }
@@ -37,14 +37,14 @@ impl Message {
         self.fields.get(index).map(Vec::as_slice)
     }
 
-    /// Why a guardian could not start, if it says so.
+    /// Why a guardian could not start, if this says so.
     pub(super) fn failure(&self) -> Option<String> {
         let said = self.field(1).filter(|_| self.verb() == FAILED)?;
         Some(String::from_utf8_lossy(said).into_owned())
     }
 }
 
-/// Sends a packet; EMSGSIZE if it would be too long.
+/// Sends a packet. EMSGSIZE if it would be too long.
 pub(super) fn send<B: AsRef<[u8]>>(
     socket: impl AsFd,
     fields: &[B],
@@ -53,7 +53,7 @@ pub(super) fn send<B: AsRef<[u8]>>(
     send_with(SendFlags::empty(), socket, fields, descriptors)
 }
 
-/// The same; EAGAIN where the other side has not read what was sent before.
+/// Like [`send`], but does not wait: EAGAIN if the other side has not read earlier packets.
 pub(super) fn send_now<B: AsRef<[u8]>>(
     socket: impl AsFd,
     fields: &[B],
@@ -97,7 +97,7 @@ fn send_with<B: AsRef<[u8]>>(
     }
 }
 
-/// The [`Message::failure`] in what has been said by now.
+/// The [`Message::failure`] among the packets that have arrived.
 pub(super) fn failure(socket: impl AsFd) -> Option<String> {
     let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
     if poll(&mut fds, Some(&Timespec::default())) != Ok(1) {
@@ -106,7 +106,7 @@ pub(super) fn failure(socket: impl AsFd) -> Option<String> {
     receive(socket).ok()??.failure()
 }
 
-/// The next packet; none if the other side has closed. Waits for it, unless the socket does not.
+/// The next packet. None if the other side has closed. Waits for a packet, unless the socket is non-blocking.
 pub(super) fn receive(socket: impl AsFd) -> Result<Option<Message>> {
     let mut bytes = vec![0; PACKET];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -120,7 +120,7 @@ pub(super) fn receive(socket: impl AsFd) -> Result<Option<Message>> {
         ) {
             Ok(received) => break received,
             Err(Errno::INTR) => {}
-            // The guardian has ended with something of ours unread.
+            // The guardian has ended before it read all of our packets.
             Err(Errno::CONNRESET) => return Ok(None),
             Err(e) => return Err(e),
         }

@@ -1,20 +1,21 @@
 /*!
 Sessions: an image that a user's programs share, served by processes of its own.
 
-The first run of an image makes the session: namespaces, a FUSE mount in them, and three processes
-without a terminal. The *guardian* ([`guardian`]) holds the connection to the kernel and
-lets later runs in; the *server* ([`server`]) answers the kernel, and can die: the guardian starts
-another on the same connection. Later runs join ([`join`]): they enter the namespaces and execute
-their program. All that the kernel has cached is there for them.
+The first run of an image makes the session: namespaces, a FUSE mount in them, and three processes without a
+terminal.
 
-The process that the user started becomes the program, in the first run too. So no process of a session is
-an ancestor of a program, and none is in the way of signals, job control, descriptors or the exit status.
+* The *guardian* ([`guardian`]) holds the connection to the kernel, and lets later runs join.
+* The *server* ([`server`]) answers the kernel. If it dies, the guardian starts another one on the same connection.
+* The *watchdog* ([`guardian::watchdog`]) waits until guardian and server are both dead. If something still keeps the
+  connection open then, it aborts the connection.
 
-A third process, the *watchdog* ([`guardian::watchdog`]), waits for the death of both, and aborts the
-connection if something keeps it open then. Where a session learns what its launch asks for, a *learner*
-([`recorded_launch`]) runs for a moment.
+If a session learns what its launch asks for, a *learner* ([`recorded_launch`]) also runs for a moment.
 
-A session ends some time after its last program ([`members`] says which processes count).
+Later runs join ([`join`]): they enter the namespaces and execute their program. They find everything that the kernel
+has cached. The process that the user started becomes the program, in the first run too. So no process of a session is
+an ancestor of a program, and signals, job control, descriptors and the exit status are the program's own.
+
+A session ends some time after its last program. [`members`] says which processes count.
 */
 
 mod bound_tree;
@@ -58,39 +59,39 @@ use crate::key::Key;
 use crate::run::become_program;
 use crate::working_directory::WorkingDirectory;
 
-/// How often a session may end at the moment it is joined. Each time another run was quicker.
+/// How often a session may end just when a run joins it. Each time another run was faster.
 const TRIES: u32 = 10;
 
 /// A program to start from images, in a session.
 ///
 /// The first run of an image makes the session: a mount namespace with a FUSE mount of the image, and three
 /// processes that are nobody's children. The *guardian* holds the connection to the kernel and lets later
-/// runs in, the *server* answers the kernel, and is replaced if it dies, and the *watchdog* aborts
-/// the connection if both die. Later runs join the namespace, and find in memory what the kernel has of the
-/// image. The program takes the place of the calling process in each of them.
+/// runs join. The *server* answers the kernel, and is replaced if it dies. The *watchdog* aborts the
+/// connection if both die. Later runs join the namespace, and find in memory what the kernel has of the
+/// image. In each run, the program takes the place of the calling process.
 ///
-/// An ordinary user can do this where the system allows user namespaces; root needs none.
+/// An ordinary user can do this if the system allows user namespaces. Root does not need them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// The image that the program is started from.
+    /// The image to start the program from.
     pub image: SessionImage,
-    /// More images, each with a place of its own.
+    /// More images, each with its own place.
     pub with: Vec<SessionImage>,
-    /// Makes the image the program's root directory, with the system's `/proc`, `/sys`, `/dev`,
-    /// `/run`, `/tmp`, `/home` and `/root` in it, and the files of `/etc` about users, network and time zone.
-    /// [`SessionImage::at`] of `image` counts for nothing then, and the other places are in it.
+    /// Makes the image the program's root directory. The program also sees the system's `/proc`, `/sys`,
+    /// `/dev`, `/run`, `/tmp`, `/home` and `/root`, and the files of `/etc` about users, network and time
+    /// zone. [`SessionImage::at`] of `image` is ignored, and the other places are in the root.
     pub root: bool,
-    /// What the program sees elsewhere too.
+    /// Files and directories that the program also sees elsewhere.
     pub binds: Vec<Bind>,
-    /// Lets the program write to the image's place. What it writes is kept in memory, and lost with
-    /// the session.
+    /// Lets the program write to the image's place. What it writes stays in memory, and is lost with the
+    /// session.
     pub writable: bool,
-    /// How long the session stays after its last program has ended. That of the latest run counts.
+    /// How long the session stays after its last program has ended. The value of the latest run counts.
     pub linger: Duration,
     /// Fills from hot packs, if this run makes the session. A run that joins finds what is in memory.
     pub fill: Option<SessionFill>,
-    /// The program and its arguments. An absolute program is taken as it is, one with a slash from
-    /// the image's root (`bin/app`), a bare name from `PATH`.
+    /// The program and its arguments. An absolute path is taken as it is, a name with a slash is a path in
+    /// the image (`bin/app`), and a bare name is looked up in `PATH`.
     pub command: Vec<OsString>,
 }
 
@@ -99,19 +100,19 @@ pub struct Session {
 pub struct Bind {
     /// The file or directory.
     pub source: PathBuf,
-    /// Where it is shown. It must exist, except in a root directory or in what is writable.
+    /// The path where it is shown. It must exist, except in a root directory or in a writable place.
     pub target: PathBuf,
-    /// Nothing can be written there.
+    /// Whether it is read-only there.
     pub read_only: bool,
 }
 
-/// Where a run is before it becomes its program.
+/// The state of a run that has entered a session and will become its program.
 struct EnteredSession {
-    /// What `BRISK_TREE` says.
+    /// The value of `BRISK_TREE`.
     tree: PathBuf,
-    /// The session was there already.
+    /// Whether the session existed before.
     joined: bool,
-    /// What mounts cover, if it was not.
+    /// Directories that mounts now hide, if it did not exist before.
     covered: Vec<PathBuf>,
     /// Open until the program is executed, or this process ends.
     guardian: OwnedFd,
@@ -120,18 +121,19 @@ struct EnteredSession {
 impl Session {
     /// Becomes the program. Its environment has the place of the image in `BRISK_TREE`.
     ///
-    /// A working directory that a mount covers becomes the image's directory of that name.
+    /// If a mount hides the working directory, the working directory becomes the image's directory of that
+    /// name.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where the system refuses user namespaces or has no FUSE, `Place` if an image
-    /// cannot be mounted where it should be, `State` if the process has more than one thread,
-    /// `CommandNotFound` and `CommandNotExecutable`. The process may be in the session by then: all
-    /// that is left to do is to report and exit with [`Error::exit_code`].
+    /// `Unsupported` if the system refuses user namespaces or has no FUSE. `Place` if an image cannot be
+    /// mounted at its place. `State` if the process has more than one thread. `CommandNotFound` and
+    /// `CommandNotExecutable`. The process may be in the session by then: report the error and exit with
+    /// [`Error::exit_code`].
     ///
-    /// Where the system refuses namespaces to this user, `fusermount3` mounts the image, which all
-    /// programs of the user see then; `instead` is called with the place, to say so. It is
-    /// unmounted some time after the last run.
+    /// If the system refuses namespaces to this user, `fusermount3` mounts the image, and all programs of the
+    /// user see it. `instead` is called with its place, to say so. The image is unmounted some time after the
+    /// last run.
     pub fn exec(&self, instead: impl FnOnce(&Path)) -> Result<Infallible> {
         if self.command.is_empty() {
             return Err(Error::new(Action::Run, Cause::NoCommand));
@@ -146,7 +148,7 @@ impl Session {
             })
             .map_err(|cause| Error::new(Action::Mount, cause).with_path(&self.image.path))?;
         let error = become_program(&self.command, Some(&entered.tree));
-        // Only now: the session must not end before the program is in it.
+        // Not earlier, because the session must not end before the program is in it.
         drop(entered.guardian);
         Err(error)
     }
@@ -191,7 +193,7 @@ impl Session {
         Err(Cause::SessionLost { tries: TRIES })
     }
 
-    /// The images, the program's first.
+    /// The images, that of the program first.
     fn open(&self) -> Result<Vec<OpenImage>, Cause> {
         let mut images = vec![OpenImage::open(&self.image, self.root)?];
         for with in &self.with {
@@ -199,7 +201,7 @@ impl Session {
             let Some(at) = &image.at else {
                 return Err(Cause::NoPlace { image: image.path });
             };
-            // In a root directory, all places are below that of the first.
+            // In a root directory, all places are below that of the first image.
             let mut others = images.iter().filter_map(|image| image.at.as_ref());
             if let Some(other) = others.find(|o| o.starts_with(at) || at.starts_with(o)) {
                 return Err(Cause::PlacesOverlap {
@@ -221,7 +223,7 @@ impl Session {
         key.add_number(self.root.into());
         key.add_number(self.writable.into());
         for bind in &self.binds {
-            // What the same name means from elsewhere is something else.
+            // As an absolute path, because a relative name means something else in another directory.
             key.add_path(Some(&std::path::absolute(&bind.source)?));
             key.add_path(Some(&std::path::absolute(&bind.target)?));
             key.add_number(bind.read_only.into());

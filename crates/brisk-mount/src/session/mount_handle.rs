@@ -1,4 +1,4 @@
-//! How a guardian reaches a mount to end it.
+//! How a guardian reaches a mount, to end it.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -8,17 +8,17 @@ use rustix::mount::{UnmountFlags, unmount};
 use super::log::say;
 use super::shared_mount_point::SharedMountPoint;
 
-/// How a guardian reaches a mount to end it.
+/// How a guardian reaches a mount, to end it.
 pub(super) enum MountHandle {
-    /// The root of a mount in the session's own namespace, as a path only. It keeps the mount but no file
-    /// open, and the guardian may do everything with it.
+    /// The root of a mount in the session's own namespace, opened as a path only. It keeps the mount alive
+    /// but opens no file in it. The guardian may do everything with it.
     Root(OwnedFd),
-    /// Where the mount is that all programs see.
+    /// The place of a mount that all programs see.
     Shared(SharedMountPoint),
 }
 
 impl MountHandle {
-    /// Aborts the connection to the kernel: programs that wait for an answer get an error, now and later.
+    /// Aborts the connection to the kernel. Programs that wait for an answer get an error, now and later.
     pub(super) fn abort(&self) {
         match self {
             Self::Root(root) => abort(root),
@@ -30,7 +30,7 @@ impl MountHandle {
 fn abort(root: &OwnedFd) {
     let path = format!("/proc/self/fd/{}", root.as_raw_fd());
     match unmount(path, UnmountFlags::FORCE) {
-        // Busy with `root` at least: the mount stays, so that what it covers does not appear.
+        // `root` at least keeps it busy. So the mount stays, and what it hides does not appear.
         Ok(()) | Err(Errno::BUSY) => {}
         Err(e) => say(&format!("a connection cannot be aborted: {e}")),
     }

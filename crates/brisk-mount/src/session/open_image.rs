@@ -15,8 +15,8 @@ pub struct SessionImage {
     pub path: PathBuf,
     /// The byte at which the image starts in it.
     pub offset: u64,
-    /// The directory to mount the image on; what it holds is covered, for the session only. `None`
-    /// is the first of `/mnt`, `/media` and `/srv` that is empty and not a mount point.
+    /// The directory to mount the image on. The mount hides its contents, for the session only. `None` is the
+    /// first of `/mnt`, `/media` and `/srv` that is empty and not a mount point.
     pub at: Option<PathBuf>,
 }
 
@@ -25,12 +25,12 @@ pub(crate) struct OpenImage {
     pub(crate) path: PathBuf,
     pub(crate) file: File,
     pub(crate) offset: u64,
-    /// Canonical, and a directory.
+    /// A canonical path of a directory.
     pub(crate) at: Option<PathBuf>,
 }
 
 impl OpenImage {
-    /// `in_root`: places are in a root directory that is not there yet.
+    /// `in_root`: its place is in a root directory that does not exist yet.
     pub(crate) fn open(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
         let file = File::open(&image.path).map_err(|e| Cause::io("open the image", e))?;
         Ok(Self {
@@ -48,7 +48,7 @@ impl OpenImage {
         })
     }
 
-    /// The image itself.
+    /// Reads the image's superblock and tables.
     pub(super) fn read(&self) -> Result<Image, Cause> {
         let read = |file| Image::from_source(file, &OpenOptions::new().offset(self.offset));
         let file = self.file.try_clone();
@@ -57,7 +57,7 @@ impl OpenImage {
     }
 }
 
-/// The directory `at` by the name that the kernel knows.
+/// The canonical path of the directory `at`.
 pub(crate) fn mount_directory(at: &Path) -> Result<PathBuf, Cause> {
     let path = at.canonicalize().map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => Cause::TargetMissing {

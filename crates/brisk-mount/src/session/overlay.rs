@@ -1,4 +1,4 @@
-//! A layer in memory over an image, so that programs can write where it is.
+//! A layer in memory over an image, so that programs can write there.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder};
@@ -13,13 +13,13 @@ use crate::error::Cause;
 use crate::namespace::NamespaceKind;
 use crate::open::open_directory;
 
-/// The directories of the layers, by names that need no escape in the options of an overlay.
+/// Directories of the layers. Their names need no escapes in the options of an overlay.
 const LOWER: &str = "lower";
 const UPPER: &str = "upper";
 const WORK: &str = "work";
 
-/// A file system in memory that covers the image's place, with a directory for each layer. The
-/// overlay of them covers it in turn.
+/// A file system in memory on the image's place, with a directory for each layer. The overlay of the layers
+/// is then mounted on top of it.
 pub(crate) struct Layers {
     place: PathBuf,
     memory: OwnedFd,
@@ -37,13 +37,12 @@ impl Layers {
         })
     }
 
-    /// Where the image is to be mounted.
+    /// Where to mount the image.
     pub(crate) fn lower(&self) -> PathBuf {
         self.place.join(LOWER)
     }
 
-    /// Mounts the overlay, for which the image's server has to be there. Leaves the process in
-    /// another working directory.
+    /// Mounts the overlay. The image's server must be running. Changes the working directory of the process.
     pub(crate) fn cover(self, entry: NamespaceKind) -> Result<(), Cause> {
         copy_owner_and_mode(&self.lower(), &self.place.join(UPPER))?;
         fchdir(&self.memory).map_err(|e| Cause::io("enter the layers", e))?;
@@ -51,7 +50,7 @@ impl Layers {
     }
 }
 
-/// Mounts a file system in memory on `place`, and gives its root.
+/// Mounts a file system in memory on `place`, and returns its root.
 pub(super) fn mount_memory(place: &Path) -> Result<OwnedFd, Cause> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("brisk", place, "tmpfs", flags, Some(c"mode=755"))
@@ -66,7 +65,7 @@ pub(super) fn make_directory(path: &Path) -> Result<(), Cause> {
         .map_err(|e| Cause::io(format!("make {}", path.display()), e))
 }
 
-/// Directories that are merged look like the upper one.
+/// A merged directory shows the owner and mode of the upper one.
 pub(super) fn copy_owner_and_mode(from: &Path, to: &Path) -> Result<(), Cause> {
     let copy = || {
         let metadata = fs::metadata(from)?;
@@ -76,8 +75,8 @@ pub(super) fn copy_owner_and_mode(from: &Path, to: &Path) -> Result<(), Cause> {
     copy().map_err(|e| Cause::io(format!("make {} like the image's", to.display()), e))
 }
 
-/// Mounts an overlay on `place`. The layers' names are relative to the working directory, and need
-/// no escape.
+/// Mounts an overlay on `place`. The names of the layers are relative to the working directory, and need no
+/// escapes.
 pub(super) fn mount_overlay(
     place: &Path,
     lower: &str,
@@ -90,7 +89,7 @@ pub(super) fn mount_overlay(
         Some((upper, work)) => options += &format!(",upperdir={upper},workdir={work}"),
         None => flags |= MountFlags::RDONLY,
     }
-    // Other attributes than its own, which only root may use.
+    // Lets the overlay use `user.` attributes for itself. Only root may use its usual ones.
     if entry == NamespaceKind::UserNamespace {
         options += ",userxattr";
     }

@@ -1,9 +1,9 @@
-//! A launch that is recorded while it is served, to make a hot pack of it.
+//! Records a launch while it is served, to make a hot pack from it.
 //!
-//! Three processes have a part. The *server* records. When the launch is over, it hands the recording to the
-//! *guardian*, which starts the *learner*. That is a process of low priority that reads the image by itself,
-//! compresses, writes the pack and ends, so that it takes no time and no lock from the threads that answer. It
-//! outlives a session that ends meanwhile.
+//! Three processes take part. The *server* records. When the launch is over, it hands the recording to the
+//! *guardian*, which starts the *learner*. The learner is a process of low priority. It reads the image
+//! itself, compresses, writes the pack and ends, so that it takes no time and no lock from the threads that
+//! answer. If the session ends meanwhile, the learner goes on.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -27,15 +27,15 @@ use crate::hot_pack::learning::{LAUNCH, Recorded};
 use crate::hot_pack::pack_maker::{PackMaker, pages};
 use crate::{Recorder, Recording, ServeOptions};
 
-/// The priority of the learner, below which there is none.
+/// The priority of the learner, which is the lowest.
 const LOWEST: i32 = 19;
 
-/// A launch that is learned from, as far as one image is concerned.
+/// A launch to learn from, for one image.
 pub(super) struct RecordedLaunch {
     packs: Arc<LearnedPacks>,
     key: String,
     limit: u64,
-    /// The image, by its name.
+    /// The image's name.
     image: PathBuf,
     command: Vec<OsString>,
     /// The session's first program.
@@ -43,7 +43,7 @@ pub(super) struct RecordedLaunch {
     recording: Arc<Recording>,
     /// How the launch is recorded.
     pub(super) recorded: Recorded,
-    /// The recording was handed over, or is not worth it.
+    /// Whether the recording was handed over, or is not worth that.
     over: Mutex<bool>,
 }
 
@@ -79,17 +79,17 @@ impl RecordedLaunch {
         self.recording.add(place, RootKind::Image)
     }
 
-    /// Waits until the guardian says something. If the launch is over before, hands the recording over.
+    /// Waits for a message of the guardian. If the launch ends first, hands the recording over.
     pub(super) fn wait(&self, guardian: &OwnedFd, options: &ServeOptions, image: &Image) {
         while !*self.over.lock().unwrap_or_else(PoisonError::into_inner) {
             let left = LAUNCH.saturating_sub(self.recording.elapsed());
             let timeout = Timespec {
-                // Seconds of a constant.
+                // The number of seconds comes from a constant.
                 tv_sec: left.as_secs().cast_signed(),
                 tv_nsec: left.subsec_nanos().into(),
             };
             let mut fds = [&self.program, guardian].map(|fd| PollFd::new(fd, PollFlags::IN));
-            // A signal, or too little memory for a moment: all is looked at again.
+            // A signal, or a short lack of memory: everything is checked again.
             let Ok(happened) = poll(&mut fds, Some(&timeout)) else {
                 continue;
             };
@@ -103,8 +103,8 @@ impl RecordedLaunch {
         }
     }
 
-    /// Ends the recording, and gives it to the guardian if there is anything to learn from it. From here
-    /// on `image` is served as any other.
+    /// Ends the recording, and gives it to the guardian if there is something to learn. After that, `image`
+    /// is served like any other.
     pub(super) fn hand_over(&self, guardian: &OwnedFd, options: &ServeOptions, image: &Image) {
         let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *over, true) {
@@ -126,7 +126,7 @@ impl RecordedLaunch {
         }
     }
 
-    /// The recording; none if there is nothing new in it.
+    /// The recording. None if there is nothing new in it.
     fn end_recording(&self, options: &ServeOptions) -> io::Result<Option<Profile>> {
         let by = match self.recording.elapsed() < LAUNCH {
             true => "exit".to_owned(),
@@ -144,9 +144,9 @@ impl RecordedLaunch {
         Ok(enough.then_some(recorded.profile))
     }
 
-    /// What the learner's process does. Returns the exit status.
+    /// The work of the learner's process. Returns the exit status.
     pub(super) fn learn(&self, image: &Image, recorded: OwnedFd) -> i32 {
-        // Where the system refuses this, others are a little slower meanwhile.
+        // If the system refuses this, other programs are a little slower for a while.
         nice(LOWEST).ok();
         let maker = PackMaker {
             packs: &self.packs,
@@ -161,7 +161,7 @@ impl RecordedLaunch {
             Ok(None) => 0,
             Ok(Some(bytes)) => {
                 say(&format!(
-                    "the hot pack learned of {named} has {bytes} bytes, allowed are {}: it is not kept; \
+                    "the hot pack learned from {named} has {bytes} bytes, allowed are {}, so it is not kept; \
                      allow more with --auto-limit",
                     self.limit
                 ));
@@ -169,7 +169,7 @@ impl RecordedLaunch {
             }
             Err(e) => {
                 let why = self.packs.named(&with_reasons(&*e));
-                say(&format!("nothing is learned of {named}: {why}"));
+                say(&format!("nothing is learned from {named}: {why}"));
                 1
             }
         }

@@ -1,10 +1,10 @@
 //! An image as the program's root directory.
 //!
-//! The root is an overlay: the image, and above it a layer in memory that holds what the image
-//! lacks of the places to mount on. All that a program asks for passes the overlay, which answers by
-//! itself what the kernel would ask a FUSE server each time: whether a file is a terminal. Python
-//! asks that of every file that it opens. The process enters the root by `pivot_root`: in a changed
-//! root (`chroot`) the kernel would allow no user namespaces, which sandboxes of browsers need.
+//! The root is an overlay: the image, and above it a layer in memory with the mount points that the image
+//! lacks. Everything that a program asks for goes through the overlay. That also saves requests: the overlay
+//! itself answers whether a file is a terminal, which the kernel would ask a FUSE server each time, and
+//! Python asks that for every file that it opens. The process enters the root with `pivot_root`. In a root
+//! changed by `chroot`, the kernel allows no user namespaces, which the sandboxes of browsers need.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -21,17 +21,17 @@ use super::overlay::{copy_owner_and_mode, make_directory, mount_memory, mount_ov
 use crate::error::Cause;
 use crate::namespace::NamespaceKind;
 
-/// A directory that every system has, to build the root on. What it holds is covered meanwhile.
+/// A directory that every system has, to build the root on. Its contents are hidden meanwhile.
 const SITE: &str = "/tmp";
 
-/// Where the images themselves are, in the root too: a connection is aborted by this path.
+/// Where the images themselves are, also in the root. Connections are aborted by this path.
 const IMAGES: &str = ".brisk";
 
-/// Of the system's, where it has them: devices and the kernel's own, and what is outside the
-/// program whatever it is started from: sockets (X11, D-Bus, Wayland), files to work on.
+/// Directories of the system to show, if it has them: devices, the kernel's own, and those that hold things
+/// outside of the program, such as sockets (X11, D-Bus, Wayland) and files to work on.
 const DIRECTORIES: [&str; 7] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/home", "/root"];
 
-/// The same of single files: the network, the users, the machine, the time zone.
+/// Files of the system to show: for the network, the users, the machine and the time zone.
 const FILES: [&str; 6] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -41,10 +41,10 @@ const FILES: [&str; 6] = [
     LOCAL_TIME,
 ];
 
-/// What the C library takes for UTC where it is not there.
+/// If this file is missing, the C library uses UTC.
 const LOCAL_TIME: &str = "/etc/localtime";
 
-/// Symbolic links to be followed in one name, as in the kernel.
+/// How many symbolic links to follow in one name, as in the kernel.
 const LINKS: usize = 40;
 
 pub(super) struct RootDirectory {
@@ -59,9 +59,9 @@ struct UpperLayer {
 }
 
 impl RootDirectory {
-    /// Prepares to mount so many images.
+    /// Prepares to mount this many images.
     pub(super) fn prepare(images: usize, writable: bool) -> Result<Self, Cause> {
-        // Before one of them is covered.
+        // Opened before one of them is hidden.
         let system = of_the_system(DIRECTORIES);
         mount_memory(Path::new(SITE))?;
         let site = Path::new(SITE);
@@ -79,7 +79,8 @@ impl RootDirectory {
         Path::new(SITE).join(IMAGES).join(index.to_string())
     }
 
-    /// Builds the root and makes it the process's. `places` are those of the images; the first is the root.
+    /// Builds the root and makes it the process's root. `places` are those of the images; the first one is
+    /// the root.
     pub(super) fn enter(
         mut self,
         namespace: NamespaceKind,
@@ -93,8 +94,8 @@ impl RootDirectory {
             layer: site.join("layer"),
         };
         copy_owner_and_mode(&upper_layer.image, &upper_layer.layer)?;
-        // On a disk they may be far from each other: while they are looked up, the image is filled. None
-        // of them is in what is covered by now.
+        // The files may be far from each other on the disk. While they are looked up, the image is filled.
+        // Nothing that is hidden by now contains them.
         let spared = is_utc(Path::new(LOCAL_TIME)) && !upper_layer.has(Path::new(LOCAL_TIME));
         let files = FILES
             .into_iter()
@@ -102,7 +103,7 @@ impl RootDirectory {
         self.system.extend(of_the_system(files));
         let mut mounts = Vec::new();
         for tree in &self.system {
-            // Where the image has something else there, it knows better.
+            // If the image has something else at this path, that counts.
             if let Ok(place) =
                 upper_layer.provide(&tree.target, |path| tree.make(path), tree.is_dir)
                 && !mounts
@@ -115,7 +116,7 @@ impl RootDirectory {
         let hidden: Vec<_> = mounts.iter().map(|(_, place)| place.clone()).collect();
         let below_other = |place: &Path| hidden.iter().any(|other| place.starts_with(other));
         let mut images = Vec::new();
-        // Of images whose places are in what is the system's.
+        // Places of images that are inside of a directory of the system.
         let mut later = Vec::new();
         for (index, place) in places.iter().enumerate() {
             let own = Path::new("/").join(IMAGES).join(index.to_string());
@@ -187,7 +188,7 @@ impl RootDirectory {
         }
         let enter = || {
             chdir(&root)?;
-            // The old root on top of the new one, and away with it.
+            // Puts the old root on top of the new one, and then unmounts it.
             pivot_root(".", ".")?;
             unmount(".", UnmountFlags::DETACH)?;
             chdir("/")
@@ -196,7 +197,7 @@ impl RootDirectory {
     }
 }
 
-/// What the system lacks or hides, the program does without.
+/// What the system lacks or hides is left out.
 fn of_the_system<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<BoundTree> {
     let names = names.into_iter().map(Path::new);
     names
@@ -205,7 +206,7 @@ fn of_the_system<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<BoundTree>
         .collect()
 }
 
-/// Whether this is a symbolic link to that time zone from /etc, as it is where nobody chose another.
+/// Whether this is a symbolic link to UTC, which it is if nobody has chosen a time zone.
 fn is_utc(local_time: &Path) -> bool {
     fs::read_link(local_time).is_ok_and(|target| {
         let target = Path::new("/").join(target.strip_prefix("..").unwrap_or(&target));
@@ -222,8 +223,8 @@ impl UpperLayer {
             .is_ok_and(|name| fs::symlink_metadata(self.image.join(name)).is_ok())
     }
 
-    /// Sees to it that there is something of the right kind at `place`, by `make` in the layer if
-    /// the image has nothing there. Returns its name relative to the root, without symbolic links.
+    /// Makes sure that something of the right kind is at `place`: if the image has nothing there, `make`
+    /// makes it in the layer. Returns its name relative to the root, without symbolic links.
     fn provide(
         &self,
         place: &Path,
@@ -238,7 +239,7 @@ impl UpperLayer {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
-        // The directories on the way that the image has keep their looks.
+        // Directories on the path that the image has keep their owner and mode.
         let mut way = PathBuf::new();
         for part in name.parent().into_iter().flat_map(Path::components) {
             way.push(part);
@@ -257,8 +258,8 @@ impl UpperLayer {
         Ok(name)
     }
 
-    /// The name of `place` relative to the root, with the image's symbolic links followed: they are
-    /// meant from the image's root.
+    /// The name of `place` relative to the root, after following the image's symbolic links. They are
+    /// relative to the image's root.
     fn resolve(&self, place: &Path) -> io::Result<PathBuf> {
         let mut rest: VecDeque<OsString> = parts(place);
         let mut name = PathBuf::new();
@@ -292,7 +293,7 @@ impl UpperLayer {
     }
 }
 
-/// The components of a path that lead somewhere.
+/// The components of a path, without `/` and `.`.
 fn parts(path: &Path) -> VecDeque<OsString> {
     path.components()
         .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))

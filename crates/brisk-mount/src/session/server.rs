@@ -21,11 +21,11 @@ use crate::fuse::server::serve_image;
 use crate::syscalls::start_child;
 use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions};
 
-/// `PIDFD_THREAD`, the flag of `pidfd_open` for a thread (Linux 6.9): the same bit as `O_EXCL`.
+/// `PIDFD_THREAD`, the flag of `pidfd_open` for a thread (Linux 6.9). It is the same bit as `O_EXCL`.
 const PIDFD_THREAD: u32 = 0o200;
 
-/// How long a server whose guardian died waits before it looks for programs: one that was about to
-/// join needs that time to appear.
+/// How long a server whose guardian died waits before it looks for programs. A program that was about to join
+/// needs that time to appear.
 const ORPHANED: Duration = Duration::from_secs(1);
 
 /// A server process, as its guardian sees it.
@@ -33,16 +33,16 @@ pub(super) struct Server {
     pub(super) pid: Pid,
     /// Readable when all its threads are gone.
     pub(super) process: OwnedFd,
-    /// Readable when one thread of it is gone that never waits for an answer of the kernel: of a
-    /// server that was killed, another can hang until somebody answers a read in its place. None
-    /// until the server has named it, and where the kernel cannot watch a thread.
+    /// Readable when a thread is gone that never waits for an answer of the kernel. Other threads of a killed
+    /// server can hang until another server answers a read. None until the server has named the thread, and
+    /// if the kernel cannot watch a thread.
     pub(super) thread: Option<OwnedFd>,
-    /// Ours of the two ends.
+    /// Our end of the socket.
     pub(super) socket: OwnedFd,
 }
 
 impl Server {
-    /// Starts one: a copy of the guardian, which does `main` with its end of the socket.
+    /// Starts a server: a copy of the guardian, which runs `main` with its end of the socket.
     pub(super) fn start(main: impl FnOnce(OwnedFd) -> i32) -> io::Result<Self> {
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
@@ -70,7 +70,7 @@ impl Server {
             .ok()
             .and_then(|id| id.parse().ok())
             .and_then(Pid::from_raw);
-        // Where that cannot be, the process as a whole is watched.
+        // If that is impossible, only the whole process is watched.
         self.thread =
             id.and_then(|id| pidfd_open(id, PidfdFlags::from_bits_retain(PIDFD_THREAD)).ok());
     }
@@ -88,20 +88,20 @@ pub(super) struct ServerTask {
 }
 
 impl ServerTask {
-    /// Serves until the connection ends, which it also brings about if the guardian dies first and
-    /// the programs have ended. Returns the exit status.
+    /// Serves until the connection ends, and returns the exit status. If the guardian dies, this ends the
+    /// connection when the programs have ended.
     pub(super) fn run(self) -> i32 {
         let socket = Arc::new(self.socket);
         let options = Arc::new(self.options);
         let launch = self.launch.map(Arc::new);
-        // Before anybody can find that the launch is over.
+        // Before any thread can notice that the launch is over.
         self.image.set_block_cache(options.first_block_cache());
         let liaison = {
             let (socket, options) = (Arc::clone(&socket), Arc::clone(&options));
             let (image, launch) = (self.image.clone(), launch.clone());
             move || {
                 answer_guardian(&socket, &options, &image, launch.as_deref());
-                // Nobody takes what is recorded any more.
+                // Nobody uses the recording any more.
                 image.set_block_cache(options.block_cache);
                 // A mount that all programs see stays until it is unmounted.
                 if let MountHandle::Root(_) = self.handle {
@@ -119,7 +119,7 @@ impl ServerTask {
             return 1;
         }
         self.connection.say_it_ended();
-        // The session may have ended with its launch.
+        // The session may have ended together with its launch.
         if let Some(launch) = launch {
             launch.hand_over(&socket, &options, &self.image);
         }
@@ -131,8 +131,8 @@ impl ServerTask {
     }
 }
 
-/// Names this thread to the guardian, and gives it the counters when it asks, until it dies; and what
-/// was recorded, when the launch is over.
+/// Tells the guardian which thread this is, sends it the counters when it asks, until the guardian dies, and
+/// sends it the recording when the launch is over.
 fn answer_guardian(
     socket: &OwnedFd,
     options: &ServeOptions,
@@ -193,7 +193,7 @@ fn answer_guardian(
     }
 }
 
-/// Returns when no process of the session is left but its own.
+/// Returns when the session has no process left except its own.
 fn wait_for_programs(members: &Members) {
     thread::sleep(ORPHANED);
     loop {

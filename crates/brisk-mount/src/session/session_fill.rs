@@ -21,25 +21,24 @@ use crate::hot_pack::learned_packs::LearnedPacks;
 use crate::hot_pack::learning::{Learning, Recorded};
 use crate::key::Key;
 
-/// What a new session puts into the page cache before its programs ask for it: the pages of the
-/// images' hot packs.
+/// What a new session stores in the page cache before its programs ask for it: the pages of the images' hot
+/// packs.
 ///
-/// The pack of an image is the first of use among `IMAGE.hot` beside it, the one behind the image, and one
-/// that was learned. A pack is of no use if it is damaged or of another image, or if somebody may have
-/// written the file beside the image who may not write the image. An image without a pack is served as
-/// any other.
+/// The pack of an image is the first usable one of these: `IMAGE.hot` beside it, the pack behind it, and a
+/// learned one. A pack is not usable if it is damaged or belongs to another image, or if somebody who may not
+/// write the image may have written the file beside it. An image without a pack is served like any other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionFill {
-    /// The pack of the session's first image, in place of those beside it and behind it.
+    /// The pack of the session's first image, instead of those beside it and behind it.
     pub hot: Option<PathBuf>,
-    /// Bytes that are stored for each image, at most. Half of the free memory is always a bound.
+    /// The most bytes to store for each image. Half of the free memory is always a limit.
     pub budget: Option<u64>,
-    /// Threads that decode and store for each image, in place of [`Fill::threads`].
+    /// Threads that decode and store for each image, instead of [`Fill::threads`].
     pub threads: Option<NonZeroUsize>,
-    /// A file to write, about the session's first image: what was stored and asked for, and when. It is
-    /// complete when the session has ended, and [`PageEvent::list`](crate::PageEvent::list) reads it.
+    /// A file to write a log to, about the session's first image: what was stored and asked for, and when. It
+    /// is complete when the session has ended, and [`PageEvent::list`](crate::PageEvent::list) reads it.
     pub log: Option<PathBuf>,
-    /// Learns a pack for each image that has none of use, and makes a learned one anew when a launch asks
+    /// Learns a pack for each image that has no usable one, and makes a learned pack again when a launch asks
     /// for much that it lacks.
     pub learning: Option<Learning>,
 }
@@ -48,11 +47,11 @@ pub struct SessionFill {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FillPlan {
-    /// The pack, or why there is none of use; none if there is no pack.
+    /// The pack, or why it is not usable. None if there is no pack.
     pub pack: Option<Result<HotPack>>,
-    /// Whether the pack is one that was learned.
+    /// Whether the pack is a learned one.
     pub learned: bool,
-    /// Whether the launch is recorded, to make a pack of it.
+    /// Whether the launch is recorded, to make a pack from it.
     pub learns: bool,
 }
 
@@ -93,12 +92,12 @@ pub(super) struct ImageFill {
     budget: Option<u64>,
     threads: Option<NonZeroUsize>,
     log: Option<File>,
-    /// The launch, if it is learned from.
+    /// The launch, if brisk learns from it.
     launch: Option<RecordedLaunch>,
 }
 
 impl ImageFill {
-    /// For each image of a session; none for any if nothing is filled.
+    /// For each image of a session. None for each if nothing is filled.
     pub(super) fn of_session(
         session: &Session,
         images: &[OpenImage],
@@ -107,9 +106,9 @@ impl ImageFill {
             return Ok(images.iter().map(|_| None).collect());
         };
         let learned = fill.learning.as_ref().and_then(|learning| {
-            // The caller opens them first, to say why they cannot be opened.
+            // The caller has opened them before, and has said why if that failed.
             let packs = LearnedPacks::open(&learning.packs).ok()?;
-            // An image that cannot be read is for its server to tell.
+            // If an image cannot be read, its server says so.
             let way = way(session, images).ok()?;
             Some((Arc::new(packs), learning.limit, way))
         });
@@ -125,7 +124,7 @@ impl ImageFill {
         all.collect()
     }
 
-    /// From the packs that somebody made for `image`. `first`: it is the session's first image.
+    /// Looks for packs that somebody made for `image`. `first`: it is the session's first image.
     fn find(fill: &SessionFill, image: &OpenImage, first: bool) -> Result<Self, Cause> {
         let candidates = match (&fill.hot, first) {
             (Some(hot), true) => vec![PackCandidate::named(hot)?],
@@ -152,7 +151,7 @@ impl ImageFill {
         })
     }
 
-    /// Takes the pack that was learned, or has one learned, unless there is one of use that somebody made.
+    /// Uses the learned pack, or lets the session learn one, unless somebody made a usable pack.
     fn learn(
         &mut self,
         image: &OpenImage,
@@ -196,8 +195,8 @@ impl ImageFill {
         files.map(AsRawFd::as_raw_fd).chain(launch)
     }
 
-    /// Has `options` fill, and record, a mount of the image on `place`, with this `root`. Returns the launch
-    /// that is learned from.
+    /// Sets `options` so that a mount of the image on `place`, with this `root`, is filled and recorded.
+    /// Returns the launch to learn from.
     pub(super) fn apply(
         self,
         options: &mut ServeOptions,
@@ -208,7 +207,7 @@ impl ImageFill {
             .launch
             .as_ref()
             .filter(|launch| launch.recorded == Recorded::Missed);
-        // The learned pack is the last candidate, and the only one of use.
+        // The learned pack is the last candidate, and the only usable one.
         if let Some(learned) = self.candidates.last().filter(|_| missed.is_some())
             && let Err(e) = LearnedPacks::touch(learned.file())
         {
@@ -234,13 +233,13 @@ impl ImageFill {
     }
 }
 
-/// What launches must have in common to share what is learned: the images, where they are, and whether the
+/// What launches must have in common to share what is learned: the images, their places, and whether the
 /// first is the root directory. The number of the image that the pack is for is added to it.
 fn way(session: &Session, images: &[OpenImage]) -> Result<Key, Cause> {
     let mut way = Key::of_launches();
     way.add_number(session.root.into());
     for image in images {
-        // Tables do not tell contents apart that have the same length and the same time.
+        // The tables of an image do not distinguish files with the same length and time but other contents.
         way.add_image(&image.file, image.offset)
             .map_err(|e| Cause::io("identify the image", e))?;
         way.add_path(image.at.as_deref());

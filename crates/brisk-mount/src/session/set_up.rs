@@ -1,10 +1,9 @@
-//! Making a session.
+//! Makes a session.
 //!
-//! The order matters. `/dev/fuse` is opened in the new user namespace: before, the mount would be
-//! refused. Descriptors of places are got before anything is mounted, so that looking for a place
-//! never asks a server that is not there yet. The channel to the kernel is held by the guardian
-//! alone before anything in the mount is touched: a process that has both cannot end while a
-//! request is unanswered.
+//! The order matters. `/dev/fuse` must be opened in the new user namespace: if it is opened before, the
+//! kernel refuses the mount. Descriptors of places are opened before anything is mounted, so that finding a
+//! place never asks a server that does not exist yet. Only the guardian holds the channel to the kernel when
+//! something in the mount is touched: a process that does both could not end while a request is unanswered.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -39,12 +38,12 @@ struct MountedImage {
     place: PathBuf,
     channel: OwnedFd,
     root: OwnedFd,
-    /// As `/proc/PID/mountinfo` writes it.
+    /// In the form of `/proc/PID/mountinfo`.
     device: String,
     fill: Option<ImageFill>,
 }
 
-/// Makes the session `key`, whose `lock` is held, and enters it.
+/// Makes the session `key`, while the caller holds its `lock`, and enters it.
 pub(super) fn set_up(
     session: &Session,
     images: Vec<OpenImage>,
@@ -102,12 +101,12 @@ fn build(
     )
     .map_err(|e| Cause::io("make sockets", e))?;
 
-    // Before anything is mounted where they are.
+    // Before anything is mounted over them.
     let fills = ImageFill::of_session(session, &images)?;
 
-    // This is the one place that decides how an image gets into view. Where user namespaces are
-    // refused, `Cause::NoUserNamespaces` comes out of here before anything has changed but the
-    // files of the session, which the caller removes.
+    // Only this function decides how an image becomes visible. If the system refuses user namespaces, it
+    // returns `Cause::NoUserNamespaces` before it has changed anything except the files of the session, which
+    // the caller removes.
     let entry = enter_session(geteuid(), getegid())?;
     let owners = match entry {
         NamespaceKind::Privileged => Owners::AsStored,
@@ -150,12 +149,12 @@ fn build(
             )
         }
     };
-    // The copies of the channels in this process go away with `guard`.
+    // This process's copies of the channels are dropped with `guard`.
     start_detached(&kept, log.as_fd(), guard).map_err(failed("start the session's guardian"))?;
 
-    // From here on somebody answers for the images, and this process holds no channel.
+    // From here on the images have servers, and this process holds no channel.
     layout.finish(entry).map_err(|cause| match failure(&ours) {
-        // Without it there is nothing to be seen.
+        // Without it the program would see nothing.
         Some(said) => Cause::GuardianFailed { said },
         None => cause,
     })?;
@@ -168,7 +167,7 @@ fn build(
     })
 }
 
-/// What the guardian's process does.
+/// The work of the guardian's process.
 #[expect(clippy::too_many_arguments, reason = "all that a process starts with")]
 fn guard(
     directory: Directory,
@@ -180,7 +179,7 @@ fn guard(
     linger: Duration,
     first: OwnedFd,
 ) -> i32 {
-    // The name is for people; a failure changes nothing else.
+    // The name is only for people, so a failure does not matter.
     rustix::thread::set_name(c"brisk-guardian").ok();
     let devices = mounted.iter().map(|image| image.device.clone()).collect();
     let begin = || -> Result<Guardian, String> {
@@ -240,7 +239,7 @@ impl MountedImage {
     }
 }
 
-/// Mounts `image`, which belongs to `place`, on the directory `on`.
+/// Mounts `image`, whose place is `place`, on the directory `on`.
 fn mount_image(
     image: OpenImage,
     fill: Option<ImageFill>,
@@ -248,7 +247,7 @@ fn mount_image(
     on: &Path,
 ) -> Result<MountedImage, Cause> {
     let channel = mount_channel(&image.path, on)?;
-    // As a path only: that asks the server nothing, and closing it does not either.
+    // As a path only. So neither opening nor closing it asks the server.
     let root = open_directory(on)?;
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(&root, "", how, StatxFlags::empty())

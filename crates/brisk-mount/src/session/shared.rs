@@ -1,8 +1,8 @@
-//! A mount that all programs see, kept by a guardian of its own.
+//! A mount that all programs see. It has a guardian of its own.
 //!
-//! Root mounts by itself, others by `fusermount3`. The guardian holds the connection as that of a session
-//! does, but no namespace ends with the programs, so the mount stays until it is unmounted. Where namespaces
-//! are refused, runs use such a mount, and it is unmounted some time after the last of them.
+//! Root mounts itself, other users with `fusermount3`. The guardian holds the connection like that of a
+//! session. But no namespace ends with the programs, so the mount stays until it is unmounted. If the system
+//! refuses namespaces, runs use such a mount, and it is unmounted some time after the last of them.
 
 use std::fs;
 use std::io;
@@ -38,7 +38,7 @@ use crate::mount_table::mounted_on;
 use crate::namespace::is_privileged;
 use crate::syscalls::start_detached;
 
-/// An image to be mounted for all programs, of the calling user or of everybody.
+/// An image to mount for all programs, of the calling user or of everybody.
 ///
 /// An ordinary user needs `fusermount3` (package fuse3) and a directory that it may write to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,31 +47,31 @@ pub struct SharedMount {
     pub image: PathBuf,
     /// The byte at which the image starts in it.
     pub offset: u64,
-    /// The directory to mount it on; what it holds is covered.
+    /// The directory to mount the image on. The mount hides its contents.
     pub target: PathBuf,
-    /// Lets other users in. Root's mounts are for everybody; for others the system must allow it,
-    /// with `user_allow_other` in `/etc/fuse.conf`.
+    /// Lets other users in. Root's mounts always do. For other users the system must allow it, with
+    /// `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
 }
 
 impl SharedMount {
-    /// Mounts the image, and returns the directory by the name that the kernel knows. It stays
-    /// until [`unmount`](crate::unmount) or [`end_session`](crate::end_session) ends it, also when
-    /// this process has ended.
+    /// Mounts the image, and returns the canonical path of the directory. The image stays mounted until
+    /// [`unmount`](crate::unmount) or [`end_session`](crate::end_session) ends it, also after this process
+    /// has ended.
     ///
     /// # Errors
     ///
-    /// `Place` if the directory cannot be used, `Busy` if an image is mounted there already,
-    /// `Unsupported` without `/dev/fuse` or `fusermount3`, `NotPermitted` if `fusermount3` refuses,
-    /// and `State` if the process has more than one thread.
+    /// `Place` if the directory cannot be used. `Busy` if an image is mounted there already. `Unsupported`
+    /// without `/dev/fuse` or `fusermount3`. `NotPermitted` if `fusermount3` refuses. `State` if the process
+    /// has more than one thread.
     pub fn mount(&self) -> Result<PathBuf> {
         self.start(MountEnd::Unmounted)
             .map(|(target, _)| target)
             .map_err(|cause| self.error(cause))
     }
 
-    /// Mounts the image, calls `mounted` with the directory, and returns when it was unmounted. If
-    /// this process ends before, however it does, the image is unmounted, lazily.
+    /// Mounts the image, calls `mounted` with the directory, and returns when the image was unmounted. If
+    /// this process ends before, in any way, the image is unmounted lazily.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl SharedMount {
         mounted(&target);
         let mut fds = [PollFd::new(&guardian, PollFlags::IN)];
         loop {
-            // It says nothing: what comes is its end.
+            // It sends nothing, so this is its end.
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
@@ -139,8 +139,8 @@ impl SharedMount {
     }
 }
 
-/// Enters what a session is where namespaces are refused with `refused`: a mount by `fusermount3`
-/// that runs of the same image share.
+/// Makes or joins a mount by `fusermount3` that runs of the same image share. It replaces a session if the
+/// system has `refused` namespaces.
 pub(super) fn enter(session: &Session, refused: io::Error) -> Result<EnteredSession, Cause> {
     let needs_namespace = [
         ("--root", session.root),
@@ -162,7 +162,7 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<EnteredSess
     let failed = |e| Cause::io("look for a session", e);
     let mut tries = 0;
     let lock = loop {
-        // The run that has the lock is about to mount, or to unmount.
+        // A run that holds the lock is about to mount or to unmount.
         let lock = directory.lock(&key).map_err(failed)?;
         let Some(socket) = directory.connect(&key).map_err(failed)? else {
             break lock;
@@ -228,7 +228,7 @@ struct SessionFiles {
 }
 
 impl SessionFiles {
-    /// Does `make`, and removes them again if it fails.
+    /// Runs `make`, and removes the files if that fails.
     fn begin<T>(self, make: impl FnOnce(&Self) -> Result<T, Cause>) -> Result<T, Cause> {
         match make(&self) {
             Ok(made) => {
@@ -246,12 +246,12 @@ impl SessionFiles {
     }
 }
 
-/// An image that is to be mounted for all programs.
+/// An image to mount for all programs.
 struct PendingMount {
     path: PathBuf,
     image: fs::File,
     offset: u64,
-    /// Canonical, and a directory.
+    /// A canonical path of a directory.
     target: PathBuf,
     allow_other: bool,
     until: MountEnd,
@@ -260,7 +260,7 @@ struct PendingMount {
 }
 
 impl PendingMount {
-    /// Mounts, and starts the guardian. Returns the connection to it.
+    /// Mounts the image, and starts the guardian. Returns the connection to the guardian.
     fn start(self, files: &SessionFiles) -> Result<OwnedFd, Cause> {
         let failed = |step: &'static str| move |e: io::Error| Cause::io(step, e);
         let directory = files
@@ -295,12 +295,12 @@ impl PendingMount {
             let place = place.clone();
             move || self.guard(place, channel, directory, key, listener, theirs)
         };
-        // The copies of the channel in this process go away with `guard`.
+        // This process's copies of the channel are dropped with `guard`.
         if let Err(e) = start_detached(&kept, log.as_fd(), guard) {
             place.detach();
             return Err(Cause::io("start the mount's guardian", e));
         }
-        // Mounted is what somebody serves.
+        // The image counts as mounted when it is served.
         let said = receive(&ours).map_err(|e| Cause::io("hear from the mount's guardian", e))?;
         match said {
             Some(message) if message.verb() == b"serving" => Ok(ours),
@@ -321,7 +321,7 @@ impl PendingMount {
         Image::from_source(image, &how).map_err(|e| e.to_string())
     }
 
-    /// Mounts, and returns the channel. Nobody answers yet, so nothing in it may be looked at.
+    /// Mounts, and returns the channel. Nobody answers requests yet, so nothing in the mount may be touched.
     fn mount(&self) -> Result<OwnedFd, Cause> {
         if !is_privileged() {
             let options = fusermount::options(&self.path, self.allow_other);
@@ -333,7 +333,7 @@ impl PendingMount {
         })
     }
 
-    /// What the guardian's process does.
+    /// The work of the guardian's process.
     fn guard(
         self,
         place: SharedMountPoint,
@@ -343,7 +343,7 @@ impl PendingMount {
         listener: OwnedFd,
         first: OwnedFd,
     ) -> i32 {
-        // The name is for people; a failure changes nothing else.
+        // The name is only for people, so a failure does not matter.
         rustix::thread::set_name(c"brisk-guardian").ok();
         let root = FillRoot::At(self.target.clone());
         let mut options = ServeOptions {
@@ -365,7 +365,7 @@ impl PendingMount {
             (Err(e), _) | (_, Err(e)) => {
                 say(&format!("the guardian could not start: {e}"));
                 place.detach();
-                // Nobody listens when the first run hears of it, so that it can remove the files.
+                // Closed before the first run hears of the failure, so that the run can remove the files.
                 drop(listener);
                 send_now(&first, &[FAILED, e.as_bytes()], &[]).ok();
                 return 1;

@@ -1,4 +1,4 @@
-//! Where an image is mounted for all programs.
+//! The place of an image that is mounted for all programs.
 
 use std::fs;
 use std::io;
@@ -14,14 +14,14 @@ use crate::fusermount;
 use crate::mount_table::{MountEntry, mounted_on};
 use crate::namespace::is_privileged;
 
-/// Where an image is mounted for all programs.
+/// The place of an image that is mounted for all programs.
 #[derive(Debug, Clone)]
 pub(super) struct SharedMountPoint {
     pub(super) target: PathBuf,
-    /// The mount's device, as `/proc/PID/mountinfo` writes it. It tells the mount from another on top of it
-    /// or in its place. None if the system did not tell.
+    /// The mount's device, in the form of `/proc/PID/mountinfo`. Another mount on top of it or in its place
+    /// has another device. None if the system did not say.
     device: Option<String>,
-    /// Whether this process mounts and unmounts by itself.
+    /// Whether this process mounts and unmounts without `fusermount3`.
     pub(super) privileged: bool,
 }
 
@@ -50,17 +50,17 @@ impl SharedMountPoint {
         Ok(mounted_on(&self.target)?.filter(is_ours))
     }
 
-    /// Unmounts, unless something in it is open.
+    /// Unmounts, unless something in the mount is open.
     pub(super) fn unmount(&self) -> Result<(), Cause> {
         self.unmount_by(UnmountFlags::empty(), false)
     }
 
-    /// Takes the mount out of the tree of directories, even if it is in use.
+    /// Hides the mount at once, even if it is in use.
     pub(super) fn take_out(&self) -> Result<(), Cause> {
         self.unmount_by(UnmountFlags::DETACH, true)
     }
 
-    /// The same. An error goes to the log.
+    /// Like [`SharedMountPoint::take_out`]. An error goes to the log.
     pub(super) fn detach(&self) {
         if let Err(cause) = self.take_out() {
             say(&format!(
@@ -71,7 +71,7 @@ impl SharedMountPoint {
     }
 
     fn unmount_by(&self, flags: UnmountFlags, lazy: bool) -> Result<(), Cause> {
-        // Somebody may have unmounted it before, and what it covered is not ours.
+        // Somebody may have unmounted it before, and what it covered is not ours to unmount.
         match self.mounted() {
             Ok(Some(_)) => {}
             Ok(None) => return Ok(()),
@@ -86,15 +86,15 @@ impl SharedMountPoint {
         })
     }
 
-    /// Aborts the connection. Without root that takes the control files of FUSE, which belong to the mounting
-    /// user; where they are missing, the connection ends with the last process that has it.
+    /// Aborts the connection. Without root this uses FUSE's control files, which belong to the user who
+    /// mounted. If they are missing, the connection ends with the last process that has it.
     pub(super) fn abort(&self) {
         if self.privileged {
             match self.unmount_by(UnmountFlags::FORCE, false) {
                 Ok(()) | Err(Cause::MountBusy) => {}
                 Err(cause) => say(&format!("a connection cannot be aborted: {cause}")),
             }
-            // A mount in use stays after that.
+            // The abort leaves a mount that is in use.
             return self.detach();
         }
         let entry = self.mounted().ok().flatten();

@@ -1,15 +1,15 @@
 /*!
-Recording what a launch asks for. Without root, its trees and its image are served to it alone through
-FUSE, and the server records the requests. With root, the kernel's own events tell of the whole system
-instead ([`system`]).
+Records what a launch asks for.
 
-Three kinds of processes take part. The caller stays where it is, outside of any namespace, so that
-what it does next sees the real trees. The *tracer* ([`tracer`]) enters namespaces, mounts, serves
-and watches. The *program* ([`program`]) is started by it, and may become many: all of them are the
-tracer's descendants, and end before it.
+Without root, brisk serves the launch's trees and its image through FUSE, to the launch alone, and the server
+records the requests. With root, brisk can use the kernel's own events for the whole system instead ([`system`]).
 
-A mount that was just made has nothing cached, so each recording is one from cold, as far as it
-goes: the disk may have been read before, but the program's requests all arrive.
+Three kinds of processes take part. The caller stays outside of any namespace, so that it sees the real trees
+afterwards. The *tracer* ([`tracer`]) enters namespaces, mounts, serves and watches. It starts the *program*
+([`program`]), which may start others. All of them are the tracer's descendants, and end before it.
+
+A new mount has nothing in the page cache, so each recording sees every request of the program. The disk itself may
+have been read before.
 */
 
 mod mounts;
@@ -46,46 +46,45 @@ use crate::session::{Bind, OpenImage, SessionImage, mount_directory};
 use crate::syscalls::start_child;
 use crate::working_directory::WorkingDirectory;
 
-/// A launch to be recorded, without root: its trees and its image are served through FUSE, to it and its
-/// descendants alone, and the server records the requests. A mount that was just made has nothing in
-/// memory, so each recording is one from cold.
+/// A launch to record, without root. Its trees and its image are served through FUSE, only to it and its
+/// descendants, and the server records the requests. A new mount has nothing in memory, so each recording
+/// starts cold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// An image, which the program sees at its place.
     pub image: Option<SessionImage>,
-    /// Directories, which the program sees where they are. None is in another, or in the image's
+    /// Directories, which the program sees where they are. None is inside of another, or in the image's
     /// place.
     pub trees: Vec<PathBuf>,
-    /// More images, each with a place of its own.
+    /// More images, each with its own place.
     pub with: Vec<SessionImage>,
     /// Makes the image, or else the first tree, the program's root directory, as
     /// [`Session::root`](crate::Session::root) does. The others have their places in it.
     pub root: bool,
-    /// What the program sees elsewhere too.
+    /// Files and directories that the program also sees elsewhere.
     pub binds: Vec<Bind>,
-    /// Lets the program write to the trees and the image's place. What it writes is kept in memory,
-    /// and lost when it ends.
+    /// Lets the program write to the trees and the image's place. What it writes stays in memory, and is lost
+    /// when it ends.
     pub writable: bool,
     /// When to cut the recording.
     pub ready: Readiness,
-    /// Cuts the recording after this time at the latest, and lets the program and all that it has
-    /// started go on until they end by themselves.
+    /// Cuts the recording after this time at the latest. The program and everything that it has started then
+    /// go on until they end by themselves.
     pub at_most: Option<Duration>,
-    /// The program and its arguments. An absolute program is taken as it is, a bare name from
-    /// `PATH`, and one with a slash from the root of the image or of the program, or from the
-    /// working directory if there is neither.
+    /// The program and its arguments. An absolute path is taken as it is, and a bare name is looked up in
+    /// `PATH`. A name with a slash is a path in the image or in the program's root directory, or if there is
+    /// neither, in the working directory.
     pub command: Vec<OsString>,
 }
 
-/// A launch to be recorded over the whole system, by the kernel's events of the page cache. This needs
-/// root.
+/// A launch to record on the whole system, with the kernel's events of the page cache. This needs root.
 ///
-/// The page cache is emptied first, and the disks' read-ahead is lowered meanwhile: other programs are
-/// slower for that time. What of files is mapped or in use by others stays in memory, and is not
-/// recorded. Names that are looked up are not recorded either.
+/// The page cache is emptied first, and the disks' read-ahead is lowered during the recording, so other
+/// programs are slower for that time. Files that other programs have mapped or in use stay in memory, and are
+/// not recorded. Look-ups of names are not recorded either.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SystemTrace {
-    /// Leaves the page cache as it is: what is in it is not recorded.
+    /// Leaves the page cache as it is. What is in it is not recorded.
     pub keep_cache: bool,
     /// When to cut the recording.
     pub ready: Readiness,
@@ -93,25 +92,25 @@ pub struct SystemTrace {
     pub command: Vec<OsString>,
 }
 
-/// What came of a [`Trace`] or [`SystemTrace`].
+/// The result of a [`Trace`] or [`SystemTrace`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Traced {
-    /// What the launch asked for, of one run, without digests.
+    /// What the launch asked for, in one run, without digests.
     pub profile: Profile,
-    /// Where the files of each of the profile's roots are.
+    /// Where the files of each root of the profile are.
     pub sources: Vec<TraceSource>,
     /// False if the program ended before it was ready.
     pub was_ready: bool,
-    /// How the program ended, if it did so by itself.
+    /// How the program ended, if it ended by itself.
     pub status: Option<ExitStatus>,
-    /// Processes that the program left behind, which were ended, if it was ready when it exited.
+    /// If the program was ready when it exited: how many processes it left behind. They were ended.
     pub left: u64,
-    /// Requests that could not be given a name.
+    /// How many requests have no name.
     pub unnamed: u64,
-    /// Requests for which the recording had no room.
+    /// How many requests the recording had no room for.
     pub dropped: u64,
-    /// Files that are left out, as they were written while the whole system was traced.
+    /// How many files are left out, because they were written while the whole system was traced.
     pub written: u64,
 }
 
@@ -129,9 +128,9 @@ pub enum TraceSource {
     },
 }
 
-/// What a tracer serves: all that can be said before anything is mounted.
+/// What a tracer serves, as far as it is known before anything is mounted.
 struct TracePlan {
-    /// The image, the trees and the other images; none of these if the whole system is traced.
+    /// The image, the trees and the other images. Empty if the whole system is traced.
     served: Vec<Planned>,
     system: Option<WholeSystem>,
     /// Whether the first of them is the program's root directory.
@@ -141,7 +140,7 @@ struct TracePlan {
     ready: Readiness,
     at_most: Option<Duration>,
     command: Vec<OsString>,
-    /// The command as it was asked for.
+    /// The command as the caller gave it.
     asked: Vec<OsString>,
     cwd: WorkingDirectory,
 }
@@ -152,25 +151,25 @@ struct WholeSystem {
 
 struct Planned {
     what: PlannedSource,
-    /// Where the program sees it: canonical, or in a root directory that is not there yet.
+    /// Where the program sees it: a canonical path, or one in a root directory that does not exist yet.
     at: PathBuf,
 }
 
 enum PlannedSource {
     Image(OpenImage),
-    /// Canonical.
+    /// A canonical path.
     Tree(PathBuf),
 }
 
 impl Trace {
-    /// Starts the program, records until it is ready, and ends it then; a program that is ready
-    /// when it exits ends by itself, as does one with [`Trace::at_most`]. Nothing of it is left.
+    /// Starts the program, records until it is ready, and then ends it. A program that is ready when it exits
+    /// ends by itself, and so does one with [`Trace::at_most`]. Nothing of it stays behind.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where the system refuses user namespaces or has no FUSE, or where a window is waited
-    /// for without the feature `window`; `Place` if something cannot be mounted where it should be or the
-    /// display cannot be reached; `State` if the process has more than one thread; `CommandNotFound` and
+    /// `Unsupported` if the system refuses user namespaces or has no FUSE, or if it should wait for a window
+    /// without the feature `window`. `Place` if something cannot be mounted at its place, or the display
+    /// cannot be reached. `State` if the process has more than one thread. `CommandNotFound` and
     /// `CommandNotExecutable`.
     pub fn record(&self) -> Result<Traced> {
         let path = match (&self.image, &*self.trees) {
@@ -219,7 +218,7 @@ impl Trace {
         } else if let (None, true, Some(cwd)) =
             (&self.image, program.as_bytes().contains(&b'/'), cwd.path())
         {
-            // An absolute program stays what it is.
+            // An absolute path stays as it is.
             *program = cwd.join(&*program).into();
         }
         // In a root directory, all other places are below that of the first.
@@ -240,13 +239,13 @@ impl Trace {
 }
 
 impl SystemTrace {
-    /// As [`Trace::record`]. What was changed in the system is as it was when this returns, and soon
-    /// after this process has ended in another way.
+    /// Like [`Trace::record`]. All changes to the system are undone when this returns, or soon after this
+    /// process has ended in another way.
     ///
     /// # Errors
     ///
-    /// `State` without root, `Unsupported` where the kernel lacks what it takes or hides it from a
-    /// container, `Busy` if another such trace runs, and as [`Trace::record`].
+    /// `State` without root. `Unsupported` if the kernel lacks a needed feature, or hides it from a
+    /// container. `Busy` if another such trace runs. Otherwise as [`Trace::record`].
     pub fn record(&self) -> Result<Traced> {
         let trace = || {
             if !is_privileged() {
@@ -272,7 +271,8 @@ impl SystemTrace {
 }
 
 impl Planned {
-    /// `in_root`: its place is in a root directory. `taken`: the places of others, where a default one is not.
+    /// `in_root`: its place is in a root directory. `taken`: places of others, which a default place must not
+    /// be.
     fn image(image: &SessionImage, in_root: bool, taken: &[&Path]) -> Result<Self, Cause> {
         let image = OpenImage::open(image, in_root)?;
         let at = match &image.at {
@@ -303,7 +303,7 @@ impl TracePlan {
             .collect()
     }
 
-    /// What `BRISK_TREE` says.
+    /// The value of `BRISK_TREE`.
     fn tree(&self) -> Option<&Path> {
         self.served.first().map(|planned| &*planned.at)
     }
@@ -315,14 +315,14 @@ impl TracePlan {
         }
     }
 
-    /// Goes to the working directory that the program is to have, when all is mounted.
+    /// Enters the program's working directory, after everything is mounted.
     fn enter_working_directory(&self) -> Result<(), Cause> {
         self.cwd.restore(false, &self.places(), self.root)
     }
 }
 
-/// Checks that nothing is mounted on or in another: of those, one would hide the other, or be
-/// looked for in it before anybody answers for it.
+/// Checks that no place is on or in another one. Otherwise one would hide the other, or would be looked up in
+/// it before it is served.
 fn apart(planned: &[Planned]) -> Result<(), Cause> {
     for (i, this) in planned.iter().enumerate() {
         let place = &this.at;
@@ -338,7 +338,7 @@ fn apart(planned: &[Planned]) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Has a tracer do it.
+/// Lets a tracer do the work.
 fn run(plan: &TracePlan) -> Result<Traced, Cause> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| Cause::io("make a pipe", e))?;
     let (mut ours, mut theirs) = (Some(ours), Some(theirs));
@@ -347,7 +347,7 @@ fn run(plan: &TracePlan) -> Result<Traced, Cause> {
         theirs.take().map_or(1, |report| tracer::run(plan, report))
     })
     .map_err(|e| match Errno::from_io_error(&e) {
-        // The number is counted for the message alone.
+        // The number is only for the message.
         Some(Errno::DEADLK) => Cause::Threads {
             count: std::fs::read_dir("/proc/self/task").map_or(2, Iterator::count),
         },
@@ -362,7 +362,7 @@ fn run(plan: &TracePlan) -> Result<Traced, Cause> {
     loop {
         match waitpid(Some(tracer), WaitOptions::empty()) {
             Err(Errno::INTR) => {}
-            // Children leave no status if the process that started this one chose so.
+            // The process that started this one may have chosen that children leave no status.
             Ok(_) | Err(Errno::CHILD) => break,
             Err(e) => return Err(Cause::io("wait for the process that records", e)),
         }

@@ -18,8 +18,8 @@ use crate::fuse::server::serve_directory;
 use crate::session::{Layout, mount_channel};
 use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, serve};
 
-/// Something that is mounted, and waits for its server. The descriptors in here must be nowhere
-/// else when anything in the mount is looked at.
+/// A mount that waits for its server. When anything in the mount is touched, no other process may have the
+/// descriptors in here.
 pub(super) struct TracedMount {
     at: PathBuf,
     channel: OwnedFd,
@@ -31,14 +31,14 @@ enum MountSource {
     Tree { root: OwnedFd },
 }
 
-/// Mounts all that is planned, and says what is left to be done when it is served.
+/// Mounts everything that is planned, and returns what is left to do when it is served.
 pub(super) fn mount_all(plan: &TracePlan) -> Result<(Vec<TracedMount>, Layout), Cause> {
-    // The trees are opened before anything covers them.
+    // The trees are opened before anything hides them.
     let mut sources = Vec::new();
     for planned in &plan.served {
         sources.push(match &planned.what {
             PlannedSource::Tree(tree) => {
-                // With what is mounted in it, and whatever becomes of the root directory.
+                // A copy with all mounts in it, which works whatever happens to the root directory.
                 let flags = OpenTreeFlags::OPEN_TREE_CLONE
                     | OpenTreeFlags::OPEN_TREE_CLOEXEC
                     | OpenTreeFlags::AT_RECURSIVE;
@@ -90,7 +90,7 @@ impl TracedMount {
                 let how = OpenOptions::new().offset(offset);
                 let image = Image::from_source(file, &how)
                     .map_err(|e| failed(Cause::io("read the image", std::io::Error::other(e))))?;
-                // With the thread the connection ends, and so does every wait for an answer.
+                // The connection ends with the thread, and so does every wait for an answer.
                 Box::new(move || tell(serve(&connection, &image, &options)))
             }
             MountSource::Tree { root } => {
@@ -106,8 +106,7 @@ impl TracedMount {
     }
 }
 
-/// A server that fails leaves the program with errors, which are the program's to report; this says
-/// where they are from.
+/// If a server fails, the program gets errors and reports those. This says where they come from.
 fn tell(result: Result<(), Error>) {
     if let Err(e) = result {
         eprintln!("brisk: {e}");

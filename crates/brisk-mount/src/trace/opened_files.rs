@@ -1,4 +1,4 @@
-//! The names of files by their inodes: of all that are opened while somebody looks.
+//! Learns the names of files by their inodes, from all files that are opened while it watches.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -14,29 +14,28 @@ use crate::error::Cause;
 use crate::mount_table::{MountEntry, mounts};
 use crate::syscalls::{opened_files, watch_file_system, watch_opens};
 
-/// File systems without a disk of their own whose files are in the page cache by inode, as the
-/// kernel's events say them.
+/// File systems without a disk whose files are in the page cache by inode, as the kernel's events say.
 const DISKLESS: [&str; 7] = [
     "btrfs", "bcachefs", "nfs", "nfs4", "cifs", "ceph", "virtiofs",
 ];
 
-/// Files whose names are kept: some 200 MB.
+/// How many names are kept: about 200 MB.
 const MAX_NAMES: usize = 1 << 20;
 
 pub(super) struct OpenedFiles {
     group: OwnedFd,
-    /// By device and inode, as `stat` tells them.
+    /// By device and inode, as `stat` shows them.
     names: HashMap<(u64, u64), PathBuf>,
 }
 
-/// Whether files of this mount are looked for.
+/// Whether files of this mount are watched.
 pub(super) fn is_watched(mount: &MountEntry) -> bool {
     DISKLESS.contains(&&*mount.fs_type)
         || mount.device_numbers().is_some_and(|(major, _)| major != 0)
 }
 
 impl OpenedFiles {
-    /// Looks at all file systems on disks from now on.
+    /// Watches all file systems on disks from now on.
     pub(super) fn watch() -> Result<Self, Cause> {
         let lacks = |what: &str| Cause::TracingLacks {
             what: what.to_owned(),
@@ -59,7 +58,7 @@ impl OpenedFiles {
                 Err(Errno::INVAL) => {
                     return Err(lacks("fanotify for whole file systems (Linux 4.20)"));
                 }
-                // Covered by another mount, or of a kind without identity: its files have no names.
+                // It is hidden by another mount, or its kind has no identity. Its files have no names then.
                 Err(_) => {}
             }
         }
@@ -69,7 +68,7 @@ impl OpenedFiles {
         })
     }
 
-    /// Records what was opened. False if nothing was.
+    /// Records which files were opened. False if there were none.
     pub(super) fn read(&mut self) -> rustix::io::Result<bool> {
         let files = opened_files(self.group.as_fd())?;
         let some = !files.is_empty();

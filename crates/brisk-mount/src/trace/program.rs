@@ -1,4 +1,4 @@
-//! The program that is traced: starting it, and ending all that became of it.
+//! Starts the traced program, and ends all its processes.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -17,15 +17,15 @@ use crate::syscalls::start_child;
 /// A program that was started.
 pub(super) struct Program {
     pub(super) pid: Pid,
-    /// What it writes to, if that was asked for: standard output and standard error.
+    /// The pipes of its standard output and standard error, if they were requested.
     pub(super) output: Option<[OwnedFd; 2]>,
-    /// Its end without a byte means that the program is there, and a [`Failure`] that it is not.
+    /// Closes without data when the program has started. Has a [`Failure`] if it could not be started.
     pub(super) started: OwnedFd,
 }
 
 impl Program {
-    /// Starts it. `let_go` drops, in the new process, what it must not hold: channels. `prepare` is
-    /// done there too, when what is mounted is served.
+    /// Starts it. In the new process, `let_go` closes what it must not hold, such as channels. Then `prepare`
+    /// runs, after the mounts are served.
     pub(super) fn start(
         plan: &TracePlan,
         piped: bool,
@@ -56,10 +56,10 @@ impl Program {
         })
     }
 
-    /// Waits until the program is there, for which its files have to be served.
+    /// Waits until the program has started. Its files must be served for that.
     pub(super) fn wait_for_start(started: OwnedFd) -> Result<(), Failure> {
         let mut bytes = Vec::new();
-        // An error here is an end: the program's own will be seen.
+        // An error means the same as the end: how the program ended will be seen.
         File::from(started).read_to_end(&mut bytes).ok();
         Failure::from_bytes(&bytes).map_or(Ok(()), Err)
     }
@@ -72,7 +72,7 @@ fn become_it(
     prepare: impl FnOnce() -> Result<(), Cause>,
 ) -> Error {
     let failed = |cause| Error::new(Action::Run, cause);
-    // Nobody answers for its files once the tracer is gone.
+    // When the tracer is gone, nobody answers for its files.
     if let Err(e) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return failed(Cause::io("bind the program to the process that records", e));
     }
@@ -102,7 +102,7 @@ pub(super) fn descendants() -> io::Result<Vec<(Pid, Pid)>> {
             .to_str()
             .and_then(|name| name.parse().ok())
             .and_then(Pid::from_raw);
-        // One that has ended meanwhile is no descendant.
+        // A process that has ended meanwhile does not count.
         if let Some(pid) = pid
             && let Ok(stat) = fs::read_to_string(Path::new("/proc").join(&name).join("stat"))
             && let Some(parent) = parent_of(&stat)
@@ -123,8 +123,8 @@ pub(super) fn descendants() -> io::Result<Vec<(Pid, Pid)>> {
     Ok(descendants)
 }
 
-/// The parent in the text of `/proc/PID/stat`, in which only the program's name holds brackets.
-/// None for a process that has ended.
+/// The parent in the text of `/proc/PID/stat`, in which only the program's name contains brackets. None for a
+/// process that has ended.
 fn parent_of(stat: &str) -> Option<Pid> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
@@ -134,9 +134,9 @@ fn parent_of(stat: &str) -> Option<Pid> {
     }
 }
 
-/// Sends `signal` to a process, which may have ended.
+/// Sends `signal` to a process, which may have ended already.
 pub(super) fn send(pid: Pid, signal: Signal) {
-    // Of another user, as a program with a set-user-ID bit outside of the trees is: it ends by
+    // It belongs to another user, for example a set-user-ID program from outside of the trees. It ends by
     // itself, or stays.
     kill_process(pid, signal).ok();
 }

@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use super::x_display::XDisplay;
 
-/// How often a file or socket is looked for.
+/// How often to look for a file or socket.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// When a program counts as ready, so that the recording is cut.
+/// When a program counts as ready. The recording is cut then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// It has exited.
+    /// When it has exited.
     Exit,
-    /// So much time has passed since it was started.
+    /// When this much time has passed since it started.
     After(Duration),
-    /// There is something at this path.
+    /// When something exists at this path.
     File(PathBuf),
-    /// A Unix socket at this path accepts a connection.
+    /// When a Unix socket at this path accepts a connection.
     Socket(PathBuf),
-    /// It shows a window on the X display that `DISPLAY` names, with this in its title or class. This takes
-    /// the feature `window`.
+    /// When it shows a window on the X display that `DISPLAY` names, with this in its title or class. This
+    /// needs the feature `window`.
     Window(Option<OsString>),
-    /// It has written this to its standard output or standard error, in one line. Both are pipes
-    /// then, and passed on.
+    /// When it has written this to its standard output or standard error, in one line. Both are pipes then,
+    /// and are passed on.
     Line(OsString),
 }
 
@@ -45,13 +45,13 @@ impl Readiness {
         }
     }
 
-    /// Whether it is seen from outside, by looking again and again.
+    /// Whether it is found from outside, by looking again and again.
     pub(super) fn is_looked_for(&self) -> bool {
         matches!(self, Self::File(_) | Self::Socket(_) | Self::Window(_))
     }
 
-    /// Looks until it is there. For a process that does nothing else, and does not serve: the path
-    /// may lead into what is served. `display` is there if a window is looked for.
+    /// Looks until it is there. Only for a process that does nothing else and does not serve, because the
+    /// path may lead into what is served. `display` is needed to look for a window.
     pub(super) fn look(&self, display: Option<&mut XDisplay>) {
         if let (Self::Window(text), Some(display)) = (self, display) {
             return display.wait_for_window(text.as_deref());
@@ -73,7 +73,7 @@ impl Readiness {
 /// Looks for a text in a stream.
 pub(super) struct Search {
     text: Vec<u8>,
-    /// The last bytes of what was looked at, with which the text may start.
+    /// The last bytes of what was searched. The text may start in them.
     end: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ impl Search {
         }
     }
 
-    /// Whether the text ends in `bytes`, which follow what was looked at before.
+    /// Whether the text ends in `bytes`, which follow what was searched before.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         self.end.extend_from_slice(bytes);
         let len = self.text.len();

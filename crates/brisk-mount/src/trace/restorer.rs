@@ -1,4 +1,4 @@
-//! A process that puts back what a trace changes in the system, however the trace ends.
+//! A process that restores what a trace changes in the system, however the trace ends.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,16 +13,16 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::syscalls::{ignore_requests_to_end, start_detached};
 
-/// How long something may be in use that is to be put back.
+/// How long to wait if something that must be restored is in use.
 const WAIT: Duration = Duration::from_secs(5);
 
 const AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// Something that is put back.
+/// A change that must be undone.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
-    /// A file in which `was` stands until `becomes` is written there. What others have written
-    /// since then stays.
+    /// A file whose text is `was` until `becomes` is written to it. If others have written something else
+    /// since then, that stays.
     File {
         path: PathBuf,
         was: String,
@@ -30,19 +30,19 @@ pub(super) enum Change {
     },
     /// A directory that is made.
     Directory(PathBuf),
-    /// A place that something is mounted on, in which the lock may be.
+    /// A mount point with a mount. The lock may be in it.
     Mount(PathBuf),
 }
 
-/// The process. It puts all back when this is dropped, or this process ends.
+/// The process. It undoes all changes when this is dropped, or when this process ends.
 pub(super) struct Restorer {
     alive: Option<OwnedFd>,
     done: File,
 }
 
 impl Restorer {
-    /// Starts it, for changes that are about to be made. It holds `lock` until all but mounts are put
-    /// back.
+    /// Starts it, for changes that will be made soon. It holds `lock` until everything but mounts is
+    /// restored.
     pub(super) fn start(changes: Vec<Change>, lock: OwnedFd) -> io::Result<Self> {
         let (waits, alive) = pipe_with(PipeFlags::CLOEXEC)?;
         let (done, does) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -50,9 +50,9 @@ impl Restorer {
         let kept = [waits.as_raw_fd(), does.as_raw_fd(), lock.as_raw_fd()];
         start_detached(&kept, stdio.as_fd(), move || {
             ignore_requests_to_end();
-            // The name is for people; a failure changes nothing else.
+            // The name is only for people, so a failure does not matter.
             rustix::thread::set_name(c"brisk-restorer").ok();
-            // Nobody writes: what comes is the end.
+            // Nobody writes to it, so this returns at its end.
             File::from(waits).read_to_end(&mut Vec::new()).ok();
             let (mounts, others): (Vec<_>, Vec<_>) = changes
                 .into_iter()
@@ -73,13 +73,13 @@ impl Restorer {
 impl Drop for Restorer {
     fn drop(&mut self) {
         self.alive = None;
-        // Its end is all that comes.
+        // Only its end comes.
         self.done.read_to_end(&mut Vec::new()).ok();
     }
 }
 
 impl Change {
-    /// Nobody can be told if it fails.
+    /// If this fails, there is no place to say so.
     fn put_back(&self) {
         match self {
             Self::File { path, was, becomes } => {
@@ -94,7 +94,7 @@ impl Change {
     }
 }
 
-/// Does `undo`, and again while what it is for is in use.
+/// Runs `undo`, and repeats it while its object is in use.
 fn until_free(undo: impl Fn() -> io::Result<()>) {
     let started = Instant::now();
     while let Err(e) = undo()

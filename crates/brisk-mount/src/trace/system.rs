@@ -1,13 +1,13 @@
 /*!
-Recording what a launch reads of the whole system, for root: each page that the kernel brings into the
-page cache for the program's processes.
+Records what a launch reads of the whole system: each page that the kernel brings into the page cache for the
+program's processes. This needs root.
 
-The page cache is emptied first, as what is in it brings no event, and devices read no page ahead, as
-pages that nobody asked for would bring some. The kernel's events say inodes ([`tracefs`]); names come
-from watching what is opened ([`opened_files`]). A process of its own puts everything back
-([`restorer`]).
+The page cache is emptied first, because pages that are in it cause no event. Read-ahead of the devices is lowered to
+a page, because pages that the kernel reads ahead would cause events too. The kernel's events contain inodes
+([`tracefs`]); the names come from watching which files are opened ([`opened_files`]). A separate process restores
+everything ([`restorer`]).
 
-Look-ups of names bring no event, so the profile has none.
+Looking up a name causes no event, so the profile has no look-ups.
 */
 
 use std::collections::HashMap;
@@ -31,27 +31,27 @@ use super::tracefs::{CachedPages, Instance, Tracefs};
 use crate::error::Cause;
 use crate::mount_table::{MountEntry, mounts};
 
-/// Where devices' read-ahead is set.
+/// The directory where the read-ahead of devices is set.
 const DEVICES: &str = "/sys/class/bdi";
 
-/// Events that are kept: 100 MB.
+/// How many events are kept: 100 MB.
 const MAX_EVENTS: usize = 2 << 20;
 
-/// How long nothing may come before the reader sees whether the recording was cut.
+/// How long the reader waits for events before it checks whether the recording was cut.
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
 
-/// The number of the first namespace of processes, as the kernel has it (`PROC_PID_INIT_INO`).
+/// The number of the first PID namespace in the kernel (`PROC_PID_INIT_INO`).
 const FIRST_PROCESSES: &str = "pid:[4026531836]";
 
 /// The system, prepared for a launch.
 pub(super) struct System {
-    /// When the program can start, by the clock of the events.
+    /// When the program may start, on the clock of the events.
     started: Duration,
     reader: Reader,
-    /// Dropped after the reader: what is in use cannot be put back.
+    /// Dropped after the reader, because what is in use cannot be restored.
     _tracefs: Tracefs,
     _restorer: Restorer,
 }
@@ -67,14 +67,14 @@ struct Running {
     thread: JoinHandle<io::Result<Collected>>,
 }
 
-/// What was read.
+/// The result of reading.
 struct Collected {
     events: Vec<CachedPages>,
     lost: u64,
     names: HashMap<(u64, u64), PathBuf>,
 }
 
-/// A file that pages were read of.
+/// A file of which pages were read.
 struct ReadFile {
     /// The number of its mount.
     mount: usize,
@@ -84,7 +84,7 @@ struct ReadFile {
 }
 
 impl System {
-    /// Changes of the system what has to be changed.
+    /// Changes the system as the recording needs it.
     pub(super) fn prepare(keep_cache: bool) -> Result<Self, Cause> {
         let processes = fs::read_link("/proc/self/ns/pid");
         if processes.is_ok_and(|name| name != Path::new(FIRST_PROCESSES)) {
@@ -102,7 +102,7 @@ impl System {
         let opened = OpenedFiles::watch()?;
         for change in &slow {
             if let Change::File { path, becomes, .. } = change {
-                // A device that has gone meanwhile has nothing to be read from.
+                // If a device has disappeared meanwhile, nothing is read from it.
                 fs::write(path, becomes).ok();
             }
         }
@@ -119,7 +119,7 @@ impl System {
         })
     }
 
-    /// Where [`Instance::follow`] is to be told the program's process.
+    /// The directory that [`Instance::follow`] needs in the program's process.
     pub(super) fn directory(&self) -> PathBuf {
         match &self.reader {
             Reader::Ready(instance, _) => instance.directory().to_owned(),
@@ -143,8 +143,8 @@ impl System {
         Ok(())
     }
 
-    /// Cuts the recording, and makes a profile of it. Gives the number of files too that are left out,
-    /// as they were written meanwhile.
+    /// Cuts the recording, and makes a profile from it. Also returns how many files are left out because they
+    /// were written meanwhile.
     pub(super) fn cut(
         &mut self,
         command: Vec<OsString>,
@@ -165,20 +165,20 @@ impl System {
 impl Drop for System {
     fn drop(&mut self) {
         if let Reader::Running(running) = std::mem::replace(&mut self.reader, Reader::Done) {
-            // What it has open cannot be put back. Whatever it has read, nobody asks for it.
+            // What the reader has open cannot be restored, so it must end. Nobody needs what it has read.
             running.is_cut.store(true, Ordering::Release);
             running.thread.join().ok();
         }
     }
 }
 
-/// What lowers the read-ahead of disks to a page.
+/// The changes that lower the read-ahead of disks to a page.
 fn read_aheads() -> io::Result<Vec<Change>> {
     let page = rustix::param::page_size() >> 10;
     let mut changes = Vec::new();
     for entry in fs::read_dir(DEVICES)? {
         let entry = entry?;
-        // Not those of the kernel's own file systems, of networks and of other sessions.
+        // Not the kernel's own file systems, those on networks, or those of other sessions.
         if entry.file_name().as_encoded_bytes().starts_with(b"0:") {
             continue;
         }
@@ -197,7 +197,7 @@ fn read_aheads() -> io::Result<Vec<Change>> {
     Ok(changes)
 }
 
-/// Reads until the recording is cut, and then what is there still.
+/// Reads until the recording is cut, and then everything that is left.
 fn collect(
     mut instance: Instance,
     mut opened: OpenedFiles,
@@ -211,7 +211,7 @@ fn collect(
             instance.stop()?;
         }
         loop {
-            // Names first: the events of a file come after it was opened.
+            // Names first, because the events of a file come after it was opened.
             let some_opened = opened.read()?;
             let some_read = instance.read(|event| match events.len() < MAX_EVENTS {
                 true => events.push(event),
@@ -234,7 +234,7 @@ fn collect(
             PollFd::new(&opened, PollFlags::IN),
             PollFd::new(&instance, PollFlags::IN),
         ];
-        // In error after a signal: all is looked at again.
+        // A signal makes this fail. Everything is checked again.
         poll(&mut fds, Some(&LOOK_EVERY)).ok();
     }
 }
@@ -299,8 +299,7 @@ impl Collected {
     }
 }
 
-/// The files that still have the names by which they were opened, by the file system's numbers and
-/// the inode.
+/// The files that still have the names by which they were opened, by the file system's numbers and the inode.
 fn files(
     names: &HashMap<(u64, u64), PathBuf>,
     mounts: &[MountEntry],
@@ -319,10 +318,10 @@ fn files(
             mount,
             path: path.clone(),
             len: metadata.len(),
-            // The time of contents can be set to what it was before; this one cannot.
+            // The modification time can be set to its old value, but this time cannot.
             written: time(metadata.ctime(), metadata.ctime_nsec()) >= began,
         };
-        // Subvolumes have the same numbers again, and an event does not tell them apart.
+        // Subvolumes use the same numbers again, and an event does not distinguish them.
         files
             .entry((numbers, *inode))
             .and_modify(|known| *known = None)
@@ -334,9 +333,9 @@ fn files(
     known.collect()
 }
 
-/// The number and the device of the mount that `path` is in, if it is watched.
+/// The number and the device of the mount of `path`, if it is watched.
 fn mount_of(path: &Path, mounts: &[MountEntry]) -> Option<(usize, (u32, u32))> {
-    // The last of those on the same place covers the others.
+    // The last mount on a place hides the others.
     let (number, mount) = mounts
         .iter()
         .enumerate()
@@ -345,22 +344,22 @@ fn mount_of(path: &Path, mounts: &[MountEntry]) -> Option<(usize, (u32, u32))> {
     is_watched(mount).then(|| Some((number, mount.device_numbers()?)))?
 }
 
-/// The file of this program, which runs until it becomes the other.
+/// The file of this program, which runs until it becomes the other one.
 fn own_file(mounts: &[MountEntry]) -> Option<((u32, u32), u64)> {
     let path = fs::read_link("/proc/self/exe").ok()?;
     let inode = path.metadata().ok()?.ino();
     Some((mount_of(&path, mounts)?.1, inode))
 }
 
-/// Whether the pages are of a device itself, as a file system reads them for its own tables: the
-/// inode has the number of the device then.
+/// Whether the pages belong to a device itself: a file system reads its own tables in this way. Then the
+/// inode has the number of the device.
 fn is_metadata(event: &CachedPages, mounts: &[MountEntry]) -> bool {
     event.device.0 == 0
         && mounts
             .iter()
             .filter_map(MountEntry::device_numbers)
             .any(|(major, minor)| {
-                // `MKDEV` of the kernel.
+                // The kernel's `MKDEV`.
                 major != 0 && event.inode == (u64::from(major) << 20) | u64::from(minor)
             })
 }
@@ -370,13 +369,13 @@ fn now() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// The clock that files have their times from.
+/// The clock of the times of files.
 fn wall_clock() -> Duration {
     let now = clock_gettime(ClockId::Realtime);
     time(now.tv_sec, now.tv_nsec)
 }
 
-/// 1970 for all that was before.
+/// 1970 for everything before that.
 fn time(seconds: i64, nanoseconds: i64) -> Duration {
     let seconds = u64::try_from(seconds).unwrap_or(0);
     Duration::new(seconds, u32::try_from(nanoseconds).unwrap_or(0))

@@ -19,36 +19,36 @@ use crate::error::Cause;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// In `TRACEFS`: there is one at a time, as there is one lock.
+/// Below `TRACEFS`. Only one exists at a time, because there is one lock.
 const INSTANCE: &str = "instances/brisk";
 
 /// The one event, since Linux 3.9.
 const EVENT: &str = "events/filemap/mm_filemap_add_to_page_cache";
 const EVENT_NAME: &str = ": mm_filemap_add_to_page_cache: ";
 
-/// KiB of memory for events that are not read yet, on all processors together: some 400 000.
+/// Memory for events that were not read yet, in KiB, for all processors together: about 400 000 events.
 const BUFFER_KIB: usize = 32 << 10;
 
-/// Bytes of text that are read at once: the kernel gives a page of it.
+/// Bytes of text to read at once. The kernel returns a page of it.
 const TEXT: usize = 16 << 10;
 
-/// A page, or several, that came into the page cache.
+/// One page or several that entered the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CachedPages {
-    /// Of the clock that counts from the start of the system.
+    /// Time since the start of the system.
     pub(super) at: Duration,
     /// The file system: major and minor number.
     pub(super) device: (u32, u32),
     pub(super) inode: u64,
-    /// Bytes.
+    /// Offset in bytes.
     pub(super) offset: u64,
-    /// 2 to the power of this pages.
+    /// The number of pages is 2 to the power of this.
     pub(super) order: u32,
 }
 
-/// tracefs, with what is needed here.
+/// tracefs, with what brisk needs of it.
 pub(super) struct Tracefs {
-    /// Held by one trace of the whole system at a time.
+    /// Only one trace of the whole system holds it at a time.
     pub(super) lock: OwnedFd,
     mounted: bool,
 }
@@ -62,7 +62,7 @@ pub(super) struct Instance {
 }
 
 impl Tracefs {
-    /// Finds it, or mounts it, and checks what it has.
+    /// Finds tracefs, or mounts it, and checks its contents.
     pub(super) fn open() -> Result<Self, Cause> {
         let root = Path::new(TRACEFS);
         let lacks = |what: &str| Cause::TracingLacks {
@@ -81,7 +81,7 @@ impl Tracefs {
         }
         let opened = Self::open_mounted(root, mounted);
         if opened.is_err() && mounted {
-            // Nobody else does. Where it is in use by now it stays.
+            // Nobody else does this. If it is in use by now, it stays.
             unmount(root, UnmountFlags::empty()).ok();
         }
         opened
@@ -116,19 +116,19 @@ impl Tracefs {
         Ok(Self { lock, mounted })
     }
 
-    /// What [`Tracefs::open`] and [`Tracefs::instance`] change.
+    /// The changes that [`Tracefs::open`] and [`Tracefs::instance`] make.
     pub(super) fn changes(&self) -> Vec<Change> {
         let mount = self.mounted.then(|| Change::Mount(TRACEFS.into()));
         let instance = Change::Directory(Path::new(TRACEFS).join(INSTANCE));
         mount.into_iter().chain([instance]).collect()
     }
 
-    /// Makes the instance, which traces nothing yet.
+    /// Makes the instance. It does not trace anything yet.
     pub(super) fn instance(&self) -> Result<Instance, Cause> {
         let directory = Path::new(TRACEFS).join(INSTANCE);
         let failed = |step: &'static str| move |e: io::Error| Cause::io(step, e);
         if directory.exists() {
-            // Of a trace that was killed, and all its processes with it.
+            // It comes from a trace that was killed with all its processes.
             fs::remove_dir(&directory).map_err(failed("remove an old instance of tracefs"))?;
         }
         fs::create_dir(&directory).map_err(failed("make an instance of tracefs"))?;
@@ -167,7 +167,7 @@ fn thread_count() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
-/// The first of the fields that have to be there that is not.
+/// The first required field that is missing.
 fn missing_field(format: &str) -> Option<&'static str> {
     ["i_ino", "index", "s_dev"].into_iter().find(|field| {
         let end = format!(" {field};");
@@ -176,9 +176,9 @@ fn missing_field(format: &str) -> Option<&'static str> {
 }
 
 impl Instance {
-    /// What writes the events of this process from now on, and of what becomes of it.
+    /// Makes the instance write the events of this process and its descendants from now on.
     pub(super) fn follow(directory: &Path) -> io::Result<()> {
-        // Without any process in the list, the events are those of all.
+        // If the list had no process, the events would be those of all processes.
         let pid = std::process::id().to_string();
         fs::write(directory.join("set_event_pid"), pid)?;
         fs::write(directory.join(EVENT).join("enable"), "1")
@@ -192,7 +192,7 @@ impl Instance {
         fs::write(self.directory.join("tracing_on"), "0")
     }
 
-    /// Reads events for which there is text. False if there is none for the moment.
+    /// Reads the events for which there is text. False if there is none at the moment.
     pub(super) fn read(&mut self, mut each: impl FnMut(CachedPages)) -> io::Result<bool> {
         let mut text = [0; TEXT];
         let len = match self.pipe.read(&mut text) {
@@ -217,7 +217,7 @@ impl Instance {
         Ok(len > 0)
     }
 
-    /// Events for which there was no room, of all processors.
+    /// How many events had no room, for all processors.
     pub(super) fn lost(&self) -> io::Result<u64> {
         let mut lost = 0u64;
         for entry in fs::read_dir(self.directory.join("per_cpu"))? {
@@ -238,9 +238,9 @@ impl AsFd for Instance {
     }
 }
 
-/// A line such as `name-12 [001] ..... 3.000004: mm_filemap_add_to_page_cache: dev 254:0 ino 2e pfn=0x1
-/// ofs=4096 order=0`. Programs choose their names, so what counts is behind the last name of the
-/// event; orders other than 0 are shown since Linux 6.8.
+/// Parses a line such as `name-12 [001] ..... 3.000004: mm_filemap_add_to_page_cache: dev 254:0 ino 2e
+/// pfn=0x1 ofs=4096 order=0`. Programs choose their own names, so only what follows the last name of the
+/// event counts. Orders other than 0 are shown since Linux 6.8.
 fn parse(line: &str) -> Option<CachedPages> {
     let (front, fields) = line.trim_end().rsplit_once(EVENT_NAME)?;
     let (seconds, micros) = front.rsplit(' ').next()?.split_once('.')?;
@@ -287,7 +287,7 @@ mod tests {
                 "  cat-7  [001] .....    12.000034: mm_filemap_add_to_page_cache: dev 254:1 ino 2e pfn=0x1c4 ofs=8192 order=2\n",
                 Some(event(2)),
             ),
-            // Linux 5.4, and a program that is called like an event.
+            // Linux 5.4, and a program whose name looks like an event.
             (
                 " x: mm_filemap_add_to_page_cache: dev 1:1 ino 1 ofs=0-7 [001] .... 12.000034: mm_filemap_add_to_page_cache: dev 254:1 ino 2e page=000000004d3 pfn=1234 ofs=8192\n",
                 Some(event(0)),

@@ -30,21 +30,21 @@ use crate::namespace::{NamespaceKind, enter_session};
 use crate::syscalls::start_child;
 use crate::{Owners, Recording};
 
-/// How long the program may take to end when it is asked to, and when it is killed.
+/// How long the program may take to end after a request, and after it was killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often ended processes are looked for while the program is ended.
+/// How often to look for ended processes while the program is being ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How often it is seen whether a program that has exited has left others that live.
+/// How often to check whether a program that has exited has left living processes.
 const LEFT_EVERY: Duration = Duration::from_millis(50);
 
-/// Bytes of output that are passed on at once.
+/// Bytes of output to pass on at once.
 const OUTPUT: usize = 64 << 10;
 
 struct Tracer<'a> {
     plan: &'a TracePlan,
-    /// Where the report goes; in error if nobody waits for it any more.
+    /// Where the report goes. It becomes an error when nobody waits for it any more.
     report: &'a OwnedFd,
     program: Pid,
     program_fd: OwnedFd,
@@ -52,9 +52,9 @@ struct Tracer<'a> {
     status: Option<ExitStatus>,
     /// The process that looks for a file, socket or window, and its descriptor.
     lookout: Option<(Pid, OwnedFd)>,
-    /// What the program writes, and where that is passed on to.
+    /// The program's output, and where it is passed on to.
     output: Vec<Output>,
-    /// Whether the text that is waited for was written.
+    /// Whether the expected text was written.
     line_seen: bool,
 }
 
@@ -62,18 +62,18 @@ struct Output {
     from: File,
     to: Box<dyn Write>,
     search: Search,
-    /// Nobody reads it any more.
+    /// Whether nobody reads it any more.
     closed: bool,
 }
 
 /// Why a recording is cut.
 enum Cut {
     Ready,
-    /// All processes have ended before.
+    /// All processes have ended before it was ready.
     Ended,
 }
 
-/// Does all, and reports. Returns the exit status.
+/// Does everything, and reports. Returns the exit status.
 pub(super) fn run(plan: &TracePlan, report: OwnedFd) -> i32 {
     let result = Tracer::trace(plan, &report).map_err(|e| Failure::new(&e));
     let result = result.and_then(|result| result);
@@ -85,23 +85,24 @@ pub(super) fn run(plan: &TracePlan, report: OwnedFd) -> i32 {
 }
 
 impl<'a> Tracer<'a> {
-    /// The inner result is that of starting the program.
+    /// The inner error says that the program could not be started.
     fn trace(plan: &'a TracePlan, report: &'a OwnedFd) -> Result<Result<Traced, Failure>, Error> {
         let action = plan.action();
         let failed = |cause| Error::new(action, cause);
         let io = |step: &'static str| move |e: io::Error| Error::new(action, Cause::io(step, e));
-        // Where the display is told by names of the system.
+        // While the display's name still has its meaning on the system.
         let mut display = match plan.ready {
             Readiness::Window(_) => Some(XDisplay::open(None).map_err(failed)?),
             _ => None,
         };
-        // Before this process adopts others: the one that puts the system back is not the program's.
+        // Started before this process adopts others, because the process that restores the system does not
+        // belong to the program.
         let mut system = match &plan.system {
             Some(system) => Some(System::prepare(system.keep_cache).map_err(failed)?),
             None => None,
         };
         let entry = match system {
-            // The program sees all mounts that come and go.
+            // The program must see all mounts that come and go.
             Some(_) => NamespaceKind::Privileged,
             None => enter_session(geteuid(), getegid()).map_err(failed)?,
         };
@@ -112,12 +113,12 @@ impl<'a> Tracer<'a> {
                 gid: getegid().as_raw(),
             },
         };
-        // Daemons become this process's children, so that none is missed at the end.
+        // Daemons become children of this process, so that none is missed at the end.
         set_child_subreaper(Some(getpid()))
             .map_err(|e| failed(Cause::io("adopt what the program leaves", e)))?;
         let (mut mounted, layout) = mount_all(plan).map_err(failed)?;
         let recording = Recording::start();
-        // Open until the program is there.
+        // Open until the program has started.
         let (starts, started) =
             pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(Cause::io("make a pipe", e)))?;
         let mut started = Some(started);
@@ -147,9 +148,9 @@ impl<'a> Tracer<'a> {
         let program = Program::start(plan, line.is_some(), || mounted.clear(), prepare)
             .map_err(io("start the program"))?;
         drop((started, display));
-        // What the terminal sends reaches the program and the process that waits for the report. This
-        // one outlives both, and ends what is left. The program could not leave a group and come
-        // back: where that of a container's programs is from outside, it has no number inside.
+        // What the terminal sends reaches the program and the process that waits for the report. This process
+        // outlives both and ends what is left. The program itself could not leave its group and come back: in
+        // a container, a group from outside has no number inside.
         setpgid(None, None).map_err(|e| failed(Cause::io("leave the process group", e)))?;
         let program_fd = pidfd_open(program.pid, PidfdFlags::empty())
             .map_err(|e| failed(Cause::io("watch the program", e)))?;
@@ -167,7 +168,7 @@ impl<'a> Tracer<'a> {
             tracer.pass_on(out, Box::new(io::stdout()), Search::new(text));
             tracer.pass_on(err, Box::new(io::stderr()), Search::new(text));
         }
-        // No process is made from here on: this one has threads.
+        // No process may be started from here on, because this one has threads.
         let served = mounted
             .into_iter()
             .try_for_each(|mounted| mounted.serve(&recording, owners))
@@ -198,10 +199,10 @@ impl<'a> Tracer<'a> {
             },
         };
         let left = match (plan.at_most, &cut) {
-            // What nobody waits for any more is ended.
+            // If nobody waits any more, the program is ended.
             (Some(_), Cut::Ready) if tracer.outlast() => 0,
             _ => {
-                // Whether the program failed is seen before it is made to end.
+                // Looked at before the program is ended, so that a failure of its own is seen.
                 let status = tracer.status;
                 let left = tracer.end(Signal::TERM);
                 tracer.status = status;
@@ -240,7 +241,7 @@ impl<'a> Tracer<'a> {
         });
     }
 
-    /// Returns when the recording is to be cut.
+    /// Returns when the recording must be cut.
     fn watch(&mut self) -> Cut {
         let started = Instant::now();
         loop {
@@ -264,7 +265,7 @@ impl<'a> Tracer<'a> {
                 timeout = Some(timeout.map_or(left, |timeout| timeout.min(left)));
             }
             if self.status.is_some() {
-                // Nothing tells that the last of its descendants ends.
+                // There is no event for the end of the last descendant.
                 timeout = Some(timeout.map_or(LEFT_EVERY, |timeout| timeout.min(LEFT_EVERY)));
             }
             match self.wait(timeout) {
@@ -272,7 +273,7 @@ impl<'a> Tracer<'a> {
                 Event::Abandoned => return Cut::Ended,
                 Event::Other => {}
             }
-            // What it wrote before it ended was read by now.
+            // What it wrote before its end has been read by now.
             if !alive && self.output.is_empty() && !self.line_seen {
                 return Cut::Ended;
             }
@@ -282,7 +283,7 @@ impl<'a> Tracer<'a> {
     /// Waits until all processes have ended by themselves. False if nobody waits for them any more.
     fn outlast(&mut self) -> bool {
         while self.reap() {
-            // Nothing tells that the last of its descendants ends.
+            // There is no event for the end of the last descendant.
             let timeout = self.status.is_some().then_some(LEFT_EVERY);
             if let Event::Abandoned = self.wait(timeout) {
                 return false;
@@ -291,7 +292,7 @@ impl<'a> Tracer<'a> {
         true
     }
 
-    /// Waits until something happens, and passes output on.
+    /// Waits for the next event, and passes output on.
     fn wait(&mut self, timeout: Option<Duration>) -> Event {
         let mut fds = vec![PollFd::new(self.report, PollFlags::empty())];
         for output in &self.output {
@@ -306,13 +307,13 @@ impl<'a> Tracer<'a> {
             fds.push(PollFd::new(&self.program_fd, PollFlags::IN));
         }
         let timeout = timeout.map(|timeout| Timespec {
-            // Seconds of a time that somebody waits for.
+            // Seconds of a time that the caller chose.
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
-            // A signal, or too little memory for a moment: the caller looks at all again.
+            // A signal, or a short lack of memory: the caller checks everything again.
             Err(_) => return Event::Other,
         }
         let happened: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -331,7 +332,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Takes the statuses of ended processes. False if no process is left but the lookout.
+    /// Collects the statuses of ended processes. False if no process is left except the lookout.
     fn reap(&mut self) -> bool {
         loop {
             if !self.take_statuses().0 {
@@ -340,19 +341,19 @@ impl<'a> Tracer<'a> {
             let Some((lookout, _)) = &self.lookout else {
                 return true;
             };
-            // Other processes show only by looking for them.
+            // Other processes can only be found by looking for them.
             if descendants().map_or(true, |all| all.iter().any(|(pid, _)| pid != lookout)) {
                 return true;
             }
-            // A process that was started after its parent was looked at, which ended then, was
-            // missed. So one of this process's children has ended meanwhile, or nobody was.
+            // A process is missed if it starts after its parent was looked at, and the parent then ends. In that
+            // case a child of this process has ended meanwhile. So if none has, nothing was missed.
             if self.take_statuses().1 == 0 {
                 return false;
             }
         }
     }
 
-    /// Whether there are children, and how many statuses were taken.
+    /// Whether there are children, and how many statuses were collected.
     fn take_statuses(&mut self) -> (bool, u64) {
         let mut taken = 0;
         loop {
@@ -387,7 +388,7 @@ impl<'a> Tracer<'a> {
                 if waited > ENDS_WITHIN {
                     send(pid, Signal::KILL);
                 } else if parent == getpid() && asked.insert(pid) {
-                    // Those that these have started are theirs to end, or come here.
+                    // Processes that these have started are theirs to end, or become children of this one.
                     send(pid, signal);
                 }
             }
@@ -396,9 +397,9 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// What has happened.
+/// An event.
 enum Event {
-    /// The lookout has seen what it looks for.
+    /// The lookout has found what it looks for.
     Ready,
     /// Nobody waits for the report any more.
     Abandoned,
@@ -406,7 +407,7 @@ enum Event {
 }
 
 impl Output {
-    /// Passes on what is there. Whether the text was in it.
+    /// Passes on the output that is there. Returns whether the text was in it.
     fn pass_on(&mut self) -> bool {
         let mut bytes = vec![0; OUTPUT];
         match self.from.read(&mut bytes) {
@@ -428,9 +429,9 @@ impl Output {
     }
 }
 
-/// Starts the process that looks for a file, socket or window, as the program would see it, and ends when it
-/// is there. `starts` ends when the program is there; `let_go` drops what the process must not hold:
-/// channels, and the other end of `starts`.
+/// Starts the lookout: a process that looks for a file, socket or window, as the program would see it, and
+/// ends when it finds that. `starts` closes when the program has started. `let_go` closes what the process
+/// must not hold: channels, and the other end of `starts`.
 fn start_lookout(
     plan: &TracePlan,
     display: Option<&mut XDisplay>,
@@ -440,11 +441,11 @@ fn start_lookout(
     let pid = start_child(|| {
         let_go();
         let bound = set_parent_process_death_signal(Some(Signal::KILL));
-        // It looks on though the terminal interrupts the program.
+        // It goes on looking when the terminal interrupts the program.
         if bound.and_then(|()| setpgid(None, None)).is_err() {
             return 1;
         }
-        // A program that cannot be started, or not there, says so itself.
+        // If the program cannot be started, that is reported elsewhere.
         File::from(starts).read_to_end(&mut Vec::new()).ok();
         plan.enter_working_directory().ok();
         plan.ready.look(display);

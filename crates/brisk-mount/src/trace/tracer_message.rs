@@ -1,5 +1,5 @@
-//! What a tracer tells the process that started it, through a pipe: one line, and then the text of
-//! the profile or of the failure.
+//! What a tracer reports to the process that started it, through a pipe: one line, and then the text of the
+//! profile or of the failure.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -13,17 +13,17 @@ use brisk_image::profile::Profile;
 use super::Traced;
 use crate::error::{Cause, Error, ErrorKind};
 
-/// How the line starts.
+/// The start of the line.
 const TRACED: &str = "traced";
 const FAILED: &str = "failed";
 
-/// In the place of a status that there is none of.
+/// Stands for a missing status.
 const NONE: &str = "-";
 
 /// The pipe.
 pub(super) struct TracerMessage;
 
-/// What a failed tracer tells.
+/// The report of a failed tracer.
 pub(super) struct Failure {
     pub(super) kind: ErrorKind,
     pub(super) text: String,
@@ -44,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// As bytes, for a pipe.
+    /// The failure as bytes, for a pipe.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![self.kind.to_wire()];
         bytes.extend_from_slice(self.text.as_bytes());

@@ -1,4 +1,4 @@
-//! What peers are answered.
+//! Answers to peers, the processes that are connected to a guardian.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,11 +16,11 @@ use crate::session::members::name_of;
 use crate::session::message::{FAILED, Message, receive, send_now};
 use crate::session::shared_mount_point::SharedMountPoint;
 
-/// Programs that are named, at most: an answer is one packet.
+/// How many programs an answer names. An answer is one packet.
 const MOST_LISTED: usize = 256;
 
 impl State {
-    /// Tells the process that made a mount for all programs that it is served, or any that it is not.
+    /// Tells the process that made a mount for all programs that the mount is served, or why not.
     pub(super) fn tell_maker(&self, failed: Option<&io::Error>) {
         let Some(maker) = self.peers.first() else {
             return;
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// Deals with what a peer says. False if it has gone, or is to go.
+    /// Handles a message of a peer. False if the peer has disconnected, or must.
     pub(super) fn hear(&mut self, index: usize, now: Instant) -> bool {
         let Some(peer) = self.peers.get(index) else {
             return true;
@@ -107,7 +107,7 @@ impl State {
         sent.is_ok()
     }
 
-    /// The session in words: fields of the form `name=value`.
+    /// Describes the session, in fields of the form `name=value`.
     fn describe(&mut self, now: Instant) -> io::Result<Vec<Vec<u8>>> {
         let since = self.since.duration_since(UNIX_EPOCH);
         let since = since.map_or(0, |since| since.as_secs());
@@ -147,7 +147,7 @@ impl State {
         Ok(fields)
     }
 
-    /// The counters of a server; none if it does not answer soon.
+    /// The counters of a server. Empty if it does not answer soon.
     fn counts(&mut self, index: usize) -> Vec<Vec<u8>> {
         match self.images.get(index).map(GuardedImage::count) {
             Some(Counted::Counts(counts)) => counts,
@@ -159,7 +159,7 @@ impl State {
         }
     }
 
-    /// Ends the session as it is asked to, or says which programs use it.
+    /// Ends the session as requested, or says which programs use it.
     fn ask_to_end(&mut self, lazy: bool) -> io::Result<Vec<Vec<u8>>> {
         let programs = self.members.list()?;
         let in_use = !programs.is_empty() || self.is_starting();
@@ -181,7 +181,7 @@ impl State {
             Some(Err(cause)) => {
                 return Ok(vec![b"refused".to_vec(), cause.to_string().into_bytes()]);
             }
-            // What is left of the mount is for the programs in it.
+            // Only the programs that use the mount keep it now.
             Some(Ok(())) => self.listener.unlist(),
             None => {}
         }
@@ -189,7 +189,7 @@ impl State {
     }
 }
 
-/// The programs that use a session, in words.
+/// Describes the programs that use a session.
 fn busy(programs: &[Pid]) -> Vec<Vec<u8>> {
     let mut fields = vec![b"busy".to_vec()];
     for pid in programs.iter().take(MOST_LISTED) {

@@ -1,4 +1,4 @@
-//! Ending a session.
+//! Ends a session.
 
 use std::io;
 use std::mem;
@@ -15,11 +15,11 @@ use super::state::State;
 use crate::session::log::say;
 use crate::session::shared_mount_point::SharedMountPoint;
 
-/// How long servers may take to notice that their connection has ended, before they are killed.
+/// How long servers may take to notice that their connection has ended. Then they are killed.
 const SERVERS_END: Duration = Duration::from_secs(2);
 
 impl State {
-    /// Finds out whether programs are left, and ends the session if it is time. False if it ended.
+    /// Checks whether programs are left, and ends the session if it is time. False if it has ended.
     pub(super) fn settle(&mut self, now: Instant) -> io::Result<bool> {
         loop {
             let mut images = self.images.iter();
@@ -52,9 +52,9 @@ impl State {
         }
     }
 
-    /// Ends the session, unless something is in the way.
+    /// Ends the session, unless there is an obstacle.
     fn close(&mut self, now: Instant) -> io::Result<Option<Obstacle>> {
-        // A program may have entered the namespaces by other ways.
+        // A program may have entered the namespaces in another way.
         match self.members.any() {
             Ok(None) => {}
             Ok(program) => {
@@ -97,23 +97,24 @@ impl State {
         Ok(obstacle)
     }
 
-    /// Ends what is left: nobody waits for an answer after this.
+    /// Ends everything else. Nobody waits for an answer after this.
     pub(super) fn end(&mut self) {
-        // The watchdog is to abort nothing that ends from here on.
+        // The watchdog must not abort connections that end normally.
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.dismiss();
         }
-        // The files of a mount for all programs stay until here, though no run finds it any more.
+        // The files of a mount for all programs stay until now, though no run finds it any more.
         let has_files = self.listener.stop() || self.shared.is_some();
         for image in &self.images {
-            // A mount whose connection has ended may have been unmounted, and its place be another's.
+            // If its connection has ended, the mount may have been unmounted, and something else may be
+            // mounted there.
             if !image.servers.supervisor.has_ended() {
                 image.handle.abort();
             }
         }
         let deadline = Instant::now() + SERVERS_END;
         let mut killed = false;
-        // Learners go on by themselves.
+        // Learners go on alone.
         while self.await_servers() {
             if Instant::now() > deadline && !mem::replace(&mut killed, true) {
                 self.images.iter().for_each(GuardedImage::kill);
@@ -129,11 +130,11 @@ impl State {
         }
     }
 
-    /// Deals with what servers say at the end. False if none is left.
+    /// Handles the last messages of servers. False if no server is left.
     fn await_servers(&mut self) -> bool {
         let mut left = false;
         for index in 0..self.images.len() {
-            // What a server said before it ended has arrived when its end is seen.
+            // A message that a server sent before its end has arrived when its end is seen.
             let gone = self.images[index].has_gone();
             while let Some(message) = self.images[index].heard() {
                 self.note(index, message);

@@ -1,4 +1,4 @@
-//! What the guardian waits for.
+//! The event loop of the guardian.
 
 use std::io;
 use std::thread;
@@ -14,8 +14,8 @@ use super::request::{Loss, Role};
 use super::shortage::{SOON, is_shortage};
 use super::state::{Peer, State};
 
-/// What became readable. The numbers are indices of peers and images. A server is named by its
-/// process too: the first of several signs of its death lets another take its place.
+/// What became readable. The numbers are indices of peers and images. For a server the process is given too:
+/// its death has several signs, and after the first one another server may have replaced it.
 #[derive(Clone, Copy)]
 enum Readable {
     Listener,
@@ -33,7 +33,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits for the next thing that happens, and deals with it. False if the session has ended.
+    /// Waits for the next event, and handles it. False if the session has ended.
     fn step(&mut self) -> io::Result<bool> {
         let readable = self.wait()?;
         let now = Instant::now();
@@ -57,7 +57,7 @@ impl State {
                 Readable::WatchdogDeath => self.bury_watchdog(now),
             }
         }
-        // From the last, so that the other numbers stay right.
+        // From the last one, so that the other indices stay right.
         for index in closed.into_iter().rev() {
             let peer = self.peers.swap_remove(index);
             match (self.joinable().without(peer.role), &self.shared) {
@@ -77,7 +77,7 @@ impl State {
         self.settle(now)
     }
 
-    /// What is readable, within the time until the next thing is due.
+    /// What is readable. Waits no longer than until the next thing is due.
     fn wait(&self) -> io::Result<Vec<Readable>> {
         let mut watched = Vec::new();
         if let Some(listener) = self.listener.socket()
@@ -139,7 +139,7 @@ impl State {
             .chain(dying.then(|| now + SOON))
             .chain(self.shortage.until())
             .min()?;
-        // A poll counts in milliseconds, and must not end before the time.
+        // `poll` counts in milliseconds, and must not return before the time.
         Some(next.saturating_duration_since(now) + Duration::from_millis(1))
     }
 

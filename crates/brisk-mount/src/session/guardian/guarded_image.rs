@@ -16,7 +16,7 @@ use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::Server;
 use crate::{FuseConnection, ServeOptions};
 
-/// How long a server may take to say what it has counted.
+/// How long a server may take to send its counters.
 const COUNTS_WITHIN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,
@@ -29,7 +29,7 @@ pub(in crate::session) struct GuardedImage {
     pub(in crate::session) image: Image,
     pub(in crate::session) connection: FuseConnection,
     pub(in crate::session) options: ServeOptions,
-    /// What is learned from the launch.
+    /// The recording of the launch, if a pack is learned from it.
     pub(in crate::session) launch: Option<RecordedLaunch>,
     pub(in crate::session) handle: MountHandle,
     pub(in crate::session) servers: Servers,
@@ -38,20 +38,20 @@ pub(in crate::session) struct GuardedImage {
 /// The servers of an image, one after the other.
 #[derive(Default)]
 pub(in crate::session) struct Servers {
-    /// The one that answers now.
+    /// The server that answers now.
     pub(super) current: Option<Server>,
     pub(super) supervisor: Supervisor,
-    /// Those that are dead, but whose threads may still hang.
+    /// Servers that are dead, but whose threads may still hang.
     dying: Vec<Pid>,
 }
 
-/// What a server says when it is asked for its counters.
+/// The answer of a server that is asked for its counters.
 pub(super) enum Counted {
     /// `count.name=number` and `operation=name number times`.
     Counts(Vec<Vec<u8>>),
-    /// Something that it had to say by itself.
+    /// Another message, which the server sent at the same time.
     Other(Message),
-    /// Nothing soon enough.
+    /// No answer in time.
     Nothing,
 }
 
@@ -60,12 +60,12 @@ impl Servers {
         Some(self.current.as_ref()?.pid)
     }
 
-    /// The server that answers now, if it is this process.
+    /// The current server, if it is this process.
     pub(super) fn current_if(&self, pid: Pid) -> Option<&Server> {
         self.current.as_ref().filter(|server| server.pid == pid)
     }
 
-    /// Records that the server of this process is dead. None if another has taken its place already.
+    /// Records that the server with this process is dead. None if another server has replaced it already.
     pub(super) fn died(&mut self, pid: Pid, can_resend: bool, now: Instant) -> Option<Remedy> {
         self.current.take_if(|server| server.pid == pid)?;
         self.dying.push(pid);
@@ -76,12 +76,12 @@ impl Servers {
         !self.dying.is_empty()
     }
 
-    /// Whether nothing is left of the mount: its connection has ended, and its server with it.
+    /// Whether nothing is left of the mount: its connection and its server have ended.
     pub(super) fn is_unmounted(&self) -> bool {
         self.supervisor.has_ended() && self.current.is_none()
     }
 
-    /// Collects the status of dead servers that are gone.
+    /// Collects the status of dead servers whose threads are gone.
     pub(super) fn reap(&mut self, now: Instant) -> Remedy {
         let mut remedy = Remedy::Nothing;
         let supervisor = &mut self.supervisor;
@@ -103,7 +103,7 @@ impl Servers {
 }
 
 impl GuardedImage {
-    /// Aborts the connection, so that programs get errors and none waits.
+    /// Aborts the connection, so that programs get errors and none waits forever.
     pub(super) fn give_up(&self, why: Reason, error: Option<&io::Error>) {
         let error = error.map_or_else(String::new, |e| format!(": {e}"));
         say(&format!(
@@ -114,7 +114,7 @@ impl GuardedImage {
         self.handle.abort();
     }
 
-    /// Has unanswered requests sent again, if it is time.
+    /// Asks the kernel to send unanswered requests again, if it is time.
     pub(super) fn resend(&mut self, now: Instant) {
         if self.servers.supervisor.resends(now)
             && let Err(e) = self.connection.resend()
@@ -136,12 +136,12 @@ impl GuardedImage {
                 Counted::Counts(message.fields.into_iter().skip(1).collect())
             }
             Some(message) => Counted::Other(message),
-            // The next poll finds out what became of it.
+            // The next poll finds out what happened to the server.
             None => Counted::Nothing,
         }
     }
 
-    /// What the server has said by now, if anything.
+    /// The next message of the server, if there is one.
     pub(super) fn heard(&self) -> Option<Message> {
         hear(self.servers.current.as_ref()?, &Timespec::default())
     }
@@ -156,7 +156,7 @@ impl GuardedImage {
         }
     }
 
-    /// Whether the current server has ended. Its status is collected then.
+    /// Whether the current server has ended. This collects its status.
     pub(super) fn has_gone(&self) -> bool {
         self.servers.pid().is_some_and(has_ended)
     }

@@ -1,4 +1,4 @@
-//! The processes that make hot packs of what servers have recorded.
+//! Learners: processes that make hot packs from what servers have recorded.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,15 +6,15 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 
-/// Learners that a guardian has started.
+/// The learners that a guardian has started.
 #[derive(Default)]
 pub(super) struct Learners {
-    /// Each with what is readable when it has ended.
+    /// Each learner, with a descriptor that becomes readable when it ends.
     running: Vec<(Pid, OwnedFd)>,
 }
 
 impl Learners {
-    /// Watches one that was started.
+    /// Watches a learner that was started.
     pub(super) fn add(&mut self, pid: Pid) -> io::Result<()> {
         self.running
             .push((pid, pidfd_open(pid, PidfdFlags::empty())?));
@@ -25,7 +25,7 @@ impl Learners {
         self.running.iter().map(|(pid, process)| (process, *pid))
     }
 
-    /// Collects the status of one that has ended.
+    /// Collects the status of a learner that has ended.
     pub(super) fn bury(&mut self, pid: Pid) {
         match waitpid(Some(pid), WaitOptions::NOHANG) {
             Ok(None) | Err(Errno::INTR) => {}
@@ -33,7 +33,7 @@ impl Learners {
         }
     }
 
-    /// In another process than the guardian: drops what only the guardian should have.
+    /// Called in a new process: closes what only the guardian needs.
     pub(super) fn leave(&mut self) {
         self.running.clear();
     }

@@ -1,58 +1,58 @@
-//! When a session ends.
+//! Decides when a session ends.
 
 use std::time::{Duration, Instant};
 
-/// How soon the end is tried again when something was in the way.
+/// How soon to try the end again after an obstacle.
 const SOON: Duration = Duration::from_millis(20);
 
-/// How long after a failed unmount the mount counts as idle again, at the earliest.
+/// After a failed unmount, the mount counts as idle again after this time at the earliest.
 const STILL_OPEN: Duration = Duration::from_secs(1);
 
-/// What the guardian does about the end of its session.
+/// What the guardian does next about the end of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The session goes on.
+    /// Nothing: the session goes on.
     Stay,
-    /// The guardian looks for programs, which may have come or gone: [`Lifetime::looked`].
+    /// It looks for programs, because some may have come or gone: [`Lifetime::looked`].
     Look,
-    /// The session ends unless there is an [`Obstacle`].
+    /// It ends the session, unless there is an [`Obstacle`].
     Close,
     /// The session has ended.
     End,
 }
 
-/// What a session is used for at the moment.
+/// What currently uses a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Use {
-    /// The images were mounted for all programs, and all of them were unmounted.
+    /// Whether the images were mounted for all programs, and all of them have been unmounted.
     pub(super) unmounted: bool,
-    /// A program of the session is known to live, or is about to start.
+    /// Whether a program of the session is known to live, or is about to start.
     pub(super) in_use: bool,
 }
 
 /// What keeps a session whose time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// A program is in it, which may have entered the namespaces by other ways.
+    /// A program that entered the namespaces in another way.
     Program,
-    /// Another run holds the lock: it is about to join.
+    /// A run that holds the lock, and is about to join.
     Lock,
-    /// Somebody has connected, or said something.
+    /// A process that has connected, or sent a message.
     Peer,
     /// Something in the mount is open, in a program that a run has left behind.
     OpenMount,
-    /// Descriptors, processes or memory are short.
+    /// There are too few descriptors or processes, or too little memory.
     Shortage,
 }
 
 /// How long a session lives.
 #[derive(Debug)]
 pub(super) struct Lifetime {
-    /// How long it stays after its last program. None: until its images are unmounted.
+    /// How long it stays after its last program. None if it stays until its images are unmounted.
     linger: Option<Duration>,
-    /// Since when it has no programs.
+    /// Since when it has had no programs.
     idle_since: Option<Instant>,
-    /// Whether programs may have come or gone since the guardian last looked for them.
+    /// Whether programs may have come or gone since the guardian last looked.
     stale: bool,
 }
 
@@ -69,13 +69,13 @@ impl Lifetime {
         self.linger
     }
 
-    /// | the session | what is done |
+    /// | the session | what the guardian does |
     /// |---|---|
-    /// | was unmounted by somebody | ends |
-    /// | is used | stays |
-    /// | may have other programs than before | is looked at |
-    /// | has had no program for as long as it lingers | ends, unless there is an [`Obstacle`] |
-    /// | anything else | stays |
+    /// | has been unmounted | ends it |
+    /// | is in use | lets it stay |
+    /// | may have other programs than before | looks for programs |
+    /// | has had no program for its linger time | ends it, unless there is an [`Obstacle`] |
+    /// | anything else | lets it stay |
     pub(super) fn next(&mut self, used: Use, now: Instant) -> Next {
         if used.unmounted {
             return Next::End;
@@ -98,7 +98,7 @@ impl Lifetime {
         self.stale = true;
     }
 
-    /// The guardian has looked for programs, and `found` one.
+    /// The guardian has looked for programs. `found`: there is one.
     pub(super) fn looked(&mut self, found: bool, now: Instant) {
         self.stale = false;
         match found {
@@ -107,8 +107,8 @@ impl Lifetime {
         }
     }
 
-    /// A run joins, and names how long the session is to linger after it. A session that stays until it
-    /// is unmounted does so whatever a run says.
+    /// A run joins, and says how long the session should linger after it. A session that stays until it is
+    /// unmounted ignores that.
     pub(super) fn joined(&mut self, linger: Option<Duration>) {
         if let (Some(linger), Some(own)) = (linger, &mut self.linger) {
             *own = linger;
@@ -116,7 +116,7 @@ impl Lifetime {
         self.idle_since = None;
     }
 
-    /// Somebody asks for the end: the session is not to linger.
+    /// Somebody asks for the end: the session must not linger.
     pub(super) fn asked_to_end(&mut self) {
         self.linger = Some(Duration::ZERO);
         self.stale = true;
@@ -127,18 +127,18 @@ impl Lifetime {
         match obstacle {
             Obstacle::Program => self.idle_since = None,
             Obstacle::OpenMount => self.idle_since = Some(now + STILL_OPEN),
-            // It is tried again soon: see `due`.
+            // Tried again soon: see `due`.
             Obstacle::Lock | Obstacle::Peer | Obstacle::Shortage => {}
         }
     }
 
-    /// When the session ends or tries to again, if nothing happens before.
+    /// When the session ends or tries to, if nothing happens before.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         let (since, linger) = self.idle_since.zip(self.linger)?;
         Some((since + linger).max(now + SOON))
     }
 
-    /// How long the session stays if nobody joins it; none while it has programs.
+    /// How much longer the session stays if no run joins. None while it has programs.
     pub(super) fn left(&self, now: Instant) -> Option<Duration> {
         let (since, linger) = self.idle_since.zip(self.linger)?;
         Some((since + linger).saturating_duration_since(now))
@@ -165,7 +165,7 @@ mod tests {
     const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
     const NONE: Option<Duration> = Some(Duration::ZERO);
 
-    /// What happens in a session, or what is asked of its lifetime with the answer.
+    /// An event of a session, or a question about its lifetime with the expected answer.
     #[derive(Debug, Clone, Copy)]
     enum Event {
         ProgramsChange,

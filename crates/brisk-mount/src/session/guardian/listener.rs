@@ -1,4 +1,4 @@
-//! Where later runs find the session.
+//! The socket on which later runs find the session.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,18 +14,18 @@ use crate::session::log::say;
 pub(super) struct Listener {
     directory: Directory,
     key: String,
-    /// None once nobody can join any more.
+    /// None once no run can join any more.
     socket: Option<OwnedFd>,
-    /// Tells the socket's file from one that is made later.
+    /// Identifies the socket's file: one that is made later has another identity.
     id: Option<(u64, u64)>,
 }
 
-/// What came of waiting for a run.
+/// The result of accepting a run.
 pub(super) enum Accepted {
     Peer(OwnedFd),
-    /// It has gone meanwhile, or nobody listens.
+    /// The run has disconnected meanwhile, or this process does not listen any more.
     Nobody,
-    /// Descriptors or memory are short.
+    /// There are too few descriptors, or too little memory.
     Shortage,
 }
 
@@ -39,7 +39,7 @@ impl Listener {
         }
     }
 
-    /// The socket, as long as runs can join.
+    /// The socket, while runs can join.
     pub(super) fn socket(&self) -> Option<&OwnedFd> {
         self.socket.as_ref()
     }
@@ -56,10 +56,10 @@ impl Listener {
         }
     }
 
-    /// Lets no run find the session any more.
+    /// Removes the socket's file, so that no run finds the session any more.
     pub(super) fn unlist(&mut self) {
-        // While this listens, no run makes another socket of this name. A mount at the same place does,
-        // once somebody else has unmounted this one.
+        // While this process listens, no run makes another socket of this name. But a new mount at the same
+        // place does, after somebody has unmounted this one.
         if self.socket.is_some()
             && self.directory.socket_id(&self.key) == self.id
             && let Err(e) = self.directory.unlist(&self.key)
@@ -69,12 +69,12 @@ impl Listener {
         self.stop();
     }
 
-    /// Refuses runs that would join from now on. False if none could join before.
+    /// Refuses all later runs. False if none could join before.
     pub(super) fn stop(&mut self) -> bool {
         let Some(socket) = self.socket.take() else {
             return false;
         };
-        // A learner that was just started may still have a copy.
+        // A learner that has just started may still have a copy.
         if let Err(e) = shutdown(&socket, Shutdown::Both) {
             say(&format!("the session's socket cannot be closed: {e}"));
         }
@@ -86,7 +86,7 @@ impl Listener {
         self.socket = None;
     }
 
-    /// The lock of the session's files; none if a run has it, which is about to connect, or to make a
+    /// The lock of the session's files. None if a run holds it: that run is about to connect, or to make a
     /// session of its own if it cannot.
     pub(super) fn try_lock(&self) -> io::Result<Option<Lock>> {
         self.directory.try_lock(&self.key)
@@ -97,7 +97,7 @@ impl Listener {
         self.directory.clear(&self.key, lock)
     }
 
-    /// The same; waits for the lock.
+    /// Like [`Listener::clear`], but waits for the lock.
     pub(super) fn lock_and_clear(&self) -> io::Result<()> {
         let lock = self.directory.lock(&self.key)?;
         self.clear(lock)

@@ -1,13 +1,15 @@
-//! The process that keeps a session: it holds the connections to the kernel, so that a server can
-//! die and another go on, lets later runs in, and ends the session.
+//! The guardian: the process that keeps a session.
 //!
-//! It has one thread, opens nothing in the images, and waits for nothing but the `poll` of its
-//! [`event_loop`], so that nothing which happens to a server or a program holds it up.
+//! It holds the connections to the kernel, so that another server can go on when one dies. It lets later runs
+//! join, and it ends the session.
 //!
-//! Three files decide, by plain values: [`supervisor`] when a server is restarted or its connection
-//! aborted, [`lifetime`] when the session ends, and [`request`] what peers are answered. The others do it,
-//! with the guardian's [`state`]: [`processes`] starts and buries servers, learners and the watchdog,
-//! [`answers`] talks with peers, and [`ending`] ends the session.
+//! It has one thread, opens nothing in the images, and waits only in the `poll` of its [`event_loop`]. So it
+//! goes on whatever happens to a server or a program.
+//!
+//! Three files decide, by plain values: [`supervisor`] when a server is restarted or its connection aborted,
+//! [`lifetime`] when the session ends, and [`request`] what peers are answered. The others act, on the
+//! guardian's [`state`]: [`processes`] starts and buries servers, learners and the watchdog, [`answers`]
+//! talks with peers, and [`ending`] ends the session.
 
 mod answers;
 mod ending;
@@ -42,24 +44,24 @@ use super::members::Members;
 use super::shared_mount_point::SharedMountPoint;
 use crate::syscalls::keep_children;
 
-/// What a guardian begins with.
+/// What a guardian starts with.
 pub(super) struct Guardian {
     pub(super) directory: Directory,
     pub(super) key: String,
     pub(super) listener: OwnedFd,
     pub(super) images: Vec<GuardedImage>,
-    /// The tree that programs are told of.
+    /// The place of the first image, which is `BRISK_TREE` for programs.
     pub(super) place: PathBuf,
     /// None to stay until the images are unmounted.
     pub(super) linger: Option<Duration>,
     pub(super) members: Members,
-    /// Where the image is mounted for all programs, if it is.
+    /// The place of the image, if it is mounted for all programs.
     pub(super) shared: Option<SharedMountPoint>,
 }
 
 impl Guardian {
-    /// Keeps the session until it ends. `first` is the connection of the process that made it;
-    /// `owns` if the mount is to end with that. Returns the exit status.
+    /// Keeps the session until it ends, and returns the exit status. `first` is the connection of the process
+    /// that made the session. With `owns`, the mount ends when that connection closes.
     pub(super) fn run(mut self, first: OwnedFd, owns: bool) -> i32 {
         // The process that started the first run may have chosen that children leave no status.
         keep_children();
@@ -89,7 +91,7 @@ impl Guardian {
         let started = (0..state.images.len()).try_for_each(|index| state.start_server(index));
         state.tell_maker(started.as_ref().err());
         let result = started.and_then(|()| {
-            // After the servers, for which the launch waits.
+            // After the servers, because the launch waits for them.
             state.start_watchdog();
             state.keep()
         });

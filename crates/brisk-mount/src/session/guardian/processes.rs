@@ -31,7 +31,7 @@ impl State {
         }
     }
 
-    /// Deals with what the server of an image says by itself.
+    /// Handles a message that the server of an image sends unasked.
     pub(super) fn note(&mut self, index: usize, mut message: Message) {
         let recorded = message.descriptors.pop();
         let (verb, field) = (message.verb(), message.field(1));
@@ -59,7 +59,7 @@ impl State {
         Ok(())
     }
 
-    /// In a new process: keeps nothing of the guardian but one image.
+    /// In a new process: keeps only one image of what the guardian has.
     fn leave_for(&mut self, index: usize) -> GuardedImage {
         self.leave_post();
         let image = self.images.swap_remove(index);
@@ -67,8 +67,8 @@ impl State {
         image
     }
 
-    /// In a new process: drops what the guardian alone should have, so that others notice when it is
-    /// gone.
+    /// In a new process: closes what only the guardian should have, so that others notice when the guardian
+    /// is gone.
     fn leave_post(&mut self) {
         self.peers.clear();
         self.learners.leave();
@@ -82,13 +82,13 @@ impl State {
     fn become_server(&mut self, index: usize, socket: OwnedFd) -> i32 {
         let image = self.leave_for(index);
         let (mut options, mut launch) = (image.options, image.launch);
-        // The pages that the server before has filled are still there. What it has recorded is lost, and
-        // the launch is under way.
+        // The pages that the previous server has filled are still there. Its recording is lost, and the
+        // launch is in progress.
         if image.servers.supervisor.restarts() > 0 {
             (options.fill, options.recorder, launch) = (None, None, None);
         }
         drop(image.servers);
-        // The name is for people; a failure changes nothing else.
+        // The name is only for people, so a failure does not matter.
         rustix::thread::set_name(c"brisk-server").ok();
         let task = ServerTask {
             socket,
@@ -102,7 +102,7 @@ impl State {
         task.run()
     }
 
-    /// Starts the process that makes a hot pack of what a server has recorded.
+    /// Starts a learner, which makes a hot pack from what a server has recorded.
     fn start_learner(&mut self, index: usize, recorded: OwnedFd) {
         let mut recorded = Some(recorded);
         let started = start_child(|| {
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// Gives each connection a pipe to hold. The watchdog sees by it whether any process still has the
+    /// Gives each connection a pipe to hold. The pipe tells the watchdog whether any process still has the
     /// connection.
     pub(super) fn hold_lifelines(&mut self) {
         for image in &mut self.images {
@@ -142,7 +142,7 @@ impl State {
             let lifelines = mem::take(&mut self.lifelines);
             let images = mem::take(&mut self.images).into_iter();
             self.leave_post();
-            // The connections are dropped with the rest of the images.
+            // The rest of the images is dropped, and the connections with it.
             let handles = images.map(|image| image.handle);
             watchdog::run(lifelines.into_iter().zip(handles).collect())
         });
@@ -162,7 +162,7 @@ impl State {
         }
     }
 
-    /// A server is dead, though threads of it may still hang.
+    /// Records that a server is dead. Threads of it may still hang.
     pub(super) fn bury_server(&mut self, index: usize, pid: Pid, now: Instant) {
         let Some(image) = self.images.get_mut(index) else {
             return;
@@ -215,7 +215,7 @@ impl State {
         }
     }
 
-    /// Collects the status of servers that are gone.
+    /// Collects the status of dead servers whose threads are gone.
     pub(super) fn reap(&mut self, now: Instant) {
         for index in 0..self.images.len() {
             let remedy = self.images[index].servers.reap(now);

@@ -1,23 +1,23 @@
-//! What a guardian answers to runs that join and to requests to end, and what it means that a peer is
-//! gone.
+//! Decides what a guardian answers to runs that join and to requests to end, and what it means when a peer
+//! disconnects.
 
-/// What a peer is connected for.
+/// Why a peer is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// It asks questions.
     Asks,
-    /// It is about to start a program in the session, and closes the connection by doing so.
+    /// It will start a program in the session. That closes the connection.
     Starts,
-    /// The mount belongs to it: it ends with the connection.
+    /// It owns the mount: the mount ends with the connection.
     Owns,
 }
 
-/// What is to be joined.
+/// What runs join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Joinable {
     /// A mount that all programs see.
     Mount {
-        /// Somebody has unmounted it, and its place may be another's.
+        /// Whether somebody has unmounted it. Something else may be mounted there now.
         gone: bool,
     },
     /// Namespaces, once the first run has built them.
@@ -27,13 +27,13 @@ pub(super) enum Joinable {
 /// The answer to a run that joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JoinAnswer {
-    /// Where the mount is.
+    /// The place of the mount.
     Mount,
     /// Descriptors of the namespaces.
     Namespaces,
-    /// None: the connection is closed, and the run makes a session of its own.
+    /// No answer: the guardian closes the connection, and the run makes a session of its own.
     Refuse,
-    /// The same, for all runs from now on.
+    /// The same, for all later runs too.
     RefuseAll,
 }
 
@@ -47,13 +47,13 @@ impl Joinable {
         }
     }
 
-    /// Whether runs that connect are heard. Before the first run is done there is nothing to join, so
-    /// that they wait.
+    /// Whether the guardian reads requests of new runs. Until the first run has built the session there is
+    /// nothing to join, so they wait.
     pub(super) fn is_open(self) -> bool {
         self != Self::Namespaces { built: false }
     }
 
-    /// What is to be done when a peer of this role is gone.
+    /// What it means when a peer with this role disconnects.
     pub(super) fn without(self, role: Role) -> Loss {
         match (role, self) {
             (Role::Asks, _) => Loss::Nothing,
@@ -68,32 +68,32 @@ impl Joinable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
     Nothing,
-    /// It has become its program, or failed: programs are to be looked for.
+    /// It has become its program, or has failed: the guardian must look for programs.
     Starter,
-    /// The mount belonged to it: it is unmounted.
+    /// The mount, which the peer owned: the guardian unmounts it.
     Mount,
-    /// The first run failed before there was anything to join: the session ends.
+    /// The session: the first run failed before there was anything to join.
     Session,
 }
 
-/// What is done about a request to end.
+/// The answer to a request to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndAnswer {
-    /// Nothing: programs run, and are named.
+    /// The session goes on: programs run, and the answer names them.
     Busy,
-    /// The mount is unmounted, if nothing in it is open.
+    /// The guardian unmounts, if nothing in the mount is open.
     Unmount,
-    /// The mount is taken out of the tree of directories, and ends when nothing in it is open.
+    /// The guardian hides the mount at once. It ends when nothing in it is open.
     TakeOut,
     /// The session ends now.
     EndNow,
-    /// The session ends with its last program, and nobody joins it any more.
+    /// The session ends with its last program, and no run can join any more.
     EndWithLast,
 }
 
 impl EndAnswer {
-    /// `in_use`: programs run or are about to. `lazy`: the request is not about now. `for_all`: the
-    /// images are mounted for all programs.
+    /// `in_use`: programs run or are about to start. `lazy`: the end may come later. `for_all`: the images
+    /// are mounted for all programs.
     pub(super) fn to(in_use: bool, lazy: bool, for_all: bool) -> Self {
         match (in_use, lazy, for_all) {
             (true, false, _) => Self::Busy,

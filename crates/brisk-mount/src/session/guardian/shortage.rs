@@ -1,14 +1,15 @@
-//! What the system is short of for a moment.
+//! Shortages of the system that may soon be over.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-/// How soon something is tried again that could not be done now.
+/// How soon to try something again that is not possible now.
 pub(super) const SOON: Duration = Duration::from_millis(20);
 
-/// Whether this says that descriptors, processes or memory are short: there may be enough later.
+/// Whether this error means too few descriptors or processes, or too little memory. There may be enough
+/// later.
 pub(super) fn is_shortage(e: Errno) -> bool {
     matches!(
         e,
@@ -16,12 +17,12 @@ pub(super) fn is_shortage(e: Errno) -> bool {
     )
 }
 
-/// The same for an error of the standard library.
+/// Like [`is_shortage`], for an error of the standard library.
 pub(super) fn of_shortage(e: &io::Error) -> bool {
     Errno::from_io_error(e).is_some_and(is_shortage)
 }
 
-/// A time during which nothing is tried that needs what is short.
+/// A time in which nothing is tried that needs what is short.
 #[derive(Debug, Default)]
 pub(super) struct Shortage {
     until: Option<Instant>,
@@ -36,7 +37,7 @@ impl Shortage {
         self.until.take_if(|until| *until <= now);
     }
 
-    /// When it ends; none if there is none.
+    /// When it ends. None if there is no shortage.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }

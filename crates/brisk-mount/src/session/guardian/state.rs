@@ -1,4 +1,4 @@
-//! All that a guardian has.
+//! The state of a guardian.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -25,14 +25,14 @@ pub(super) struct State {
     pub(super) members: Members,
     pub(super) shared: Option<SharedMountPoint>,
     pub(super) peers: Vec<Peer>,
-    /// None while the first run still builds what its program shall see.
+    /// None while the first run builds what its program will see.
     pub(super) namespaces: Option<NamespaceHandles>,
-    /// A program of the session: while it lives, nobody needs to look for others.
+    /// A program of the session. While it lives, the guardian need not look for others.
     pub(super) program: Option<OwnedFd>,
     pub(super) shortage: Shortage,
     pub(super) since: SystemTime,
     pub(super) learners: Learners,
-    /// The reading ends of the lifelines that the images' connections hold.
+    /// The reading ends of the lifelines. The connections of the images hold the other ends.
     pub(super) lifelines: Vec<OwnedFd>,
     pub(super) watchdog: Option<Watchdog>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Peer {
     pub(super) role: Role,
 }
 
-/// What later runs get to enter the session.
+/// Descriptors that later runs need to enter the session.
 pub(super) struct NamespaceHandles {
     pub(super) user: OwnedFd,
     pub(super) mounts: OwnedFd,
@@ -62,7 +62,7 @@ impl NamespaceHandles {
 }
 
 impl State {
-    /// What runs join, as far as it is known without a look at the mounts.
+    /// What runs join, as far as the guardian knows without looking at the mounts.
     pub(super) fn joinable(&self) -> Joinable {
         match self.shared {
             Some(_) => Joinable::Mount { gone: false },

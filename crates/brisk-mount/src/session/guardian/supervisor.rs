@@ -1,15 +1,15 @@
-//! When a server is restarted, and when its connection is aborted instead.
+//! Decides when a server is restarted, and when its connection is aborted instead.
 //!
-//! A server that dies leaves requests unanswered, for which programs wait. Another server takes its
-//! place and gets those requests again. If that cannot help, the connection is aborted: programs get
-//! errors, but none waits for ever.
+//! A server that dies leaves requests unanswered, and programs wait for them. Another server replaces it and
+//! gets those requests again. If that cannot help, the connection is aborted: programs get errors, but none
+//! waits forever.
 
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-/// When the kernel is asked to send unanswered requests again, after a server was restarted. The
-/// dying server may still take requests at the moment of the first time, and lose them.
+/// When to ask the kernel, after a restart, to send unanswered requests again. At the first time the dying
+/// server may still read requests, and lose them, so there are later times.
 const RESEND_AFTER: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_millis(100),
@@ -20,25 +20,25 @@ const RESEND_AFTER: [Duration; 4] = [
 /// How long a death counts.
 const DEATHS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Servers that may fail by themselves within [`DEATHS_WITHIN`].
+/// How many servers may fail by themselves within [`DEATHS_WITHIN`].
 const FAILURES: usize = 5;
 
-/// Servers that may die within [`DEATHS_WITHIN`], of whatever cause.
+/// How many servers may die within [`DEATHS_WITHIN`] for any reason.
 const DEATHS: usize = 1000;
 
-/// How often the guardian tries to start a server while processes or memory are short. It tries every
-/// 20 ms, so for 20 s.
+/// How often the guardian tries to start a server while processes or memory are short. It tries every 20 ms,
+/// so for 20 s.
 const MOST_TRIES: u32 = 1000;
 
-/// What is done about a server that died or did not start.
+/// What to do about a server that died or did not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Remedy {
     Nothing,
-    /// Another server is started, now.
+    /// Start another server now.
     Restart,
-    /// Another server is started as soon as there may be room for it.
+    /// Start another server as soon as there may be room for it.
     TryAgain,
-    /// The connection is aborted.
+    /// Abort the connection.
     GiveUp(Reason),
 }
 
@@ -62,17 +62,17 @@ impl Reason {
     }
 }
 
-/// What has happened to the servers of one image.
+/// The history of the servers of one image.
 #[derive(Debug, Default)]
 pub(super) struct Supervisor {
-    /// How often a server took the place of another.
+    /// How often a server replaced another.
     restarts: u32,
     /// The deaths that count.
     deaths: Vec<Death>,
     resend_at: Vec<Instant>,
     /// How often in a row a server could not be started.
     tries: u32,
-    /// The connection has ended, or was aborted: there is nothing to serve.
+    /// Whether the connection has ended or was aborted. Then there is nothing to serve.
     ended: bool,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Supervisor {
 struct Death {
     at: Instant,
     pid: Pid,
-    /// The server failed by itself: it was not killed from outside.
+    /// Whether the server failed by itself, and was not killed from outside.
     failed: bool,
 }
 
@@ -98,8 +98,8 @@ impl Supervisor {
         self.tries > 0
     }
 
-    /// The server `pid` is dead, though threads of it may still hang. `can_resend` says whether the
-    /// kernel can send its requests to another one.
+    /// The server `pid` is dead. Threads of it may still hang. `can_resend`: the kernel can send its requests
+    /// to another server.
     pub(super) fn died(&mut self, pid: Pid, can_resend: bool, now: Instant) -> Remedy {
         if self.ended {
             return Remedy::Nothing;
@@ -121,7 +121,7 @@ impl Supervisor {
         Remedy::Restart
     }
 
-    /// The system has told how the server `pid` ended, which died before.
+    /// The system has said how the server `pid` ended, whose death was noticed before.
     pub(super) fn told_status(&mut self, pid: Pid, failed: bool, now: Instant) -> Remedy {
         for death in self.deaths.iter_mut().filter(|death| death.pid == pid) {
             death.failed = failed;
@@ -138,8 +138,8 @@ impl Supervisor {
         self.tries = 0;
     }
 
-    /// A server could not be started. `shortage`: processes, descriptors or memory were short, and there
-    /// may be enough later.
+    /// A server could not be started. `shortage`: there were too few processes or descriptors, or too little
+    /// memory, and there may be enough later.
     pub(super) fn could_not_start(&mut self, shortage: bool) -> Remedy {
         if shortage && self.tries < MOST_TRIES {
             self.tries += 1;
@@ -152,7 +152,7 @@ impl Supervisor {
     /// The kernel has ended the connection.
     pub(super) fn connection_ended(&mut self) {
         self.ended = true;
-        // Nothing is left to be sent, or for a server to answer.
+        // There is nothing to send again, and nothing for a server to answer.
         self.resend_at.clear();
         self.tries = 0;
     }
@@ -162,14 +162,14 @@ impl Supervisor {
         Remedy::GiveUp(reason)
     }
 
-    /// Whether the kernel is to be asked now to send unanswered requests again.
+    /// Whether to ask the kernel now to send unanswered requests again.
     pub(super) fn resends(&mut self, now: Instant) -> bool {
         let before = self.resend_at.len();
         self.resend_at.retain(|at| *at > now);
         self.resend_at.len() < before
     }
 
-    /// When it is to be asked next.
+    /// When to ask next.
     pub(super) fn next_resend(&self) -> Option<Instant> {
         self.resend_at.iter().copied().min()
     }
@@ -183,7 +183,7 @@ mod tests {
         Pid::from_raw(number).expect("not zero")
     }
 
-    /// What happens to a server, with the numbers of processes.
+    /// An event of a server. The numbers are those of processes.
     #[derive(Debug, Clone, Copy)]
     enum Event {
         Dies(i32),
@@ -329,7 +329,7 @@ mod tests {
                 if let (GiveUp(_), _) | (_, ConnectionEnds) = (found, *event) {
                     assert!(supervisor.has_ended(), "{what}");
                 }
-                // Nobody asks for anything over a connection that has ended.
+                // Nothing is due on a connection that has ended.
                 let over = !supervisor.wants_server() && supervisor.next_resend().is_none();
                 assert!(over || !supervisor.has_ended(), "{what}");
                 assert!(supervisor.wants_server() || found != TryAgain, "{what}");
@@ -382,7 +382,7 @@ mod tests {
             (0, true, Some(100)),
             (0, false, Some(100)),
             (99, false, Some(100)),
-            // Two that are due at once are one.
+            // Two that are due at the same time count as one.
             (1000, true, Some(10_000)),
             (10_000, true, None),
             (20_000, false, None),

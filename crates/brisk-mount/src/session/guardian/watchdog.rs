@@ -1,9 +1,9 @@
-//! The process that aborts connections for which nobody can answer any more.
+//! The watchdog: the process that aborts connections that nobody can answer any more.
 //!
-//! When guardian and server are killed at once, the kernel ends their connection together with the last
-//! channel that they had. But a thread of the server that stores a page waits, unkillably, for a request
-//! for that page, and by that keeps a channel open. If no server had read the request yet, none ever
-//! will. The watchdog has no channel, so its own death leaves nobody waiting.
+//! If guardian and server are killed together, the kernel ends their connection when their last channel
+//! closes. But a thread of the server that stores a page waits, unkillably, for the answer to a request for
+//! that page, and keeps a channel open while it waits. If no server has read that request, none ever will.
+//! The watchdog has no channel, so its own death makes nobody wait.
 
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -22,20 +22,20 @@ use crate::syscalls::ignore_requests_to_end;
 /// The name of the process. It does not begin with `brisk`, so that `pkill brisk` does not kill it.
 const NAME: &std::ffi::CStr = c"mount-watchdog";
 
-/// How long to wait where the system is too short of memory to wait for an event.
+/// How long to wait if the system has too little memory to wait for an event.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How long a watchdog lives at least, unless it fails by itself.
+/// A watchdog that ends sooner than this counts as failing by itself.
 const LIVES: Duration = Duration::from_millis(100);
 
-/// What is done about a watchdog that has ended.
+/// What to do about a watchdog that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterEnd {
-    /// It had nothing left to watch.
+    /// Nothing: it had nothing left to watch.
     Nothing,
-    /// Somebody killed it: another one is started.
+    /// Start another one: somebody killed it.
     Restart,
-    /// It seems to fail by itself, as another one would.
+    /// Give up: it seems to fail by itself, and another one would fail too.
     GiveUp,
 }
 
@@ -51,7 +51,7 @@ fn after_end(done: bool, lived: Duration) -> AfterEnd {
 /// A watchdog process, as its guardian sees it.
 pub(super) struct Watchdog {
     pid: Pid,
-    /// Readable when it has ended.
+    /// Readable when the process has ended.
     pub(super) process: OwnedFd,
     since: Instant,
 }
@@ -71,7 +71,7 @@ impl Watchdog {
             match waitpid(Some(self.pid), WaitOptions::empty()) {
                 Err(Errno::INTR) => {}
                 Ok(Some((_, status))) => break status.exit_status() == Some(0),
-                // Children leave no status if the process that started this one chose so.
+                // The process that started this one may have chosen that children leave no status.
                 Ok(None) | Err(_) => break false,
             }
         };
@@ -81,20 +81,20 @@ impl Watchdog {
     /// Ends it.
     pub(super) fn dismiss(self) {
         match pidfd_send_signal(&self.process, Signal::KILL) {
-            // It may have been killed before.
+            // It may have been killed already.
             Ok(()) | Err(Errno::SRCH) => _ = self.bury(Instant::now()),
             Err(e) => say(&format!("the watchdog cannot be ended: {e}")),
         }
     }
 }
 
-/// What the watchdog's process does: aborts the connection of each mount whose lifeline nobody holds any
-/// more, until no mount is left. `watched` are the reading ends of the lifelines, each with its mount.
-/// Returns the exit status.
+/// The work of the watchdog's process: aborts the connection of each mount whose lifeline no process holds
+/// any more, until no mount is left. `watched` has the reading end of each lifeline, with its mount. Returns
+/// the exit status.
 pub(super) fn run(mut watched: Vec<(OwnedFd, MountHandle)>) -> i32 {
-    // Without the name all works as well.
+    // A missing name does no harm.
     rustix::thread::set_name(NAME).ok();
-    // A service that is stopped asks all its processes to end at once. This one ends after the others.
+    // Stopping a service asks all its processes to end at once. This one must end after the others.
     ignore_requests_to_end();
     while !watched.is_empty() {
         let mut fds: Vec<_> = watched
@@ -108,7 +108,7 @@ pub(super) fn run(mut watched: Vec<(OwnedFd, MountHandle)>) -> i32 {
         let happened: Vec<_> = fds.iter().map(PollFd::revents).collect();
         let mut happened = happened.into_iter();
         watched.retain(|(_, handle)| match happened.next() {
-            // It was unmounted, and its place may be another's by now.
+            // It was unmounted, and something else may be mounted there now.
             Some(said) if said.contains(PollFlags::IN) => false,
             Some(ended) if !ended.is_empty() => {
                 handle.abort();

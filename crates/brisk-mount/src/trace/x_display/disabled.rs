@@ -1,12 +1,12 @@
-//! No X display.
+//! The stand-in for an X display, without the feature `window`.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
 
 use crate::error::{Action, Cause, Error, ErrorKind, Result};
 
-/// An X display on which a program is expected to show a window. There is none: this crate was built without
-/// its feature `window`.
+/// An X display, on which a program should show a window. None can exist, because this crate was built
+/// without its feature `window`.
 pub struct XDisplay(Infallible);
 
 impl XDisplay {

@@ -1,4 +1,4 @@
-//! An X display, by its protocol.
+//! An X display, through the X protocol.
 
 use std::collections::HashSet;
 use std::env;
@@ -20,24 +20,24 @@ use x11rb::rust_connection::RustConnection;
 
 use crate::error::{Action, Cause, Error, ErrorKind, Result};
 
-/// How long to wait for an event before all windows are looked at again: a window manager can show a
-/// window in a frame, and a program can name it, without an event that is seen here.
+/// How long to wait for an event before looking at all windows again. A window manager can show a window in a
+/// frame, and a program can name it, without an event that is seen here.
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// Four-byte units of a window's name that are read.
+/// How much of a window's name is read, in units of four bytes.
 const NAME: u32 = 1 << 10;
 
-/// An X display on which a program is expected to show a window: a connection, and the clients that had
-/// windows when it was made.
+/// An X display, on which a program should show a window: a connection, and the clients that had windows when
+/// it was made.
 pub struct XDisplay {
     connection: RustConnection,
     /// `_NET_WM_NAME`.
     name: Atom,
-    /// The clients that had windows before, by the part of a window's number that the display gives each. A
-    /// client whose windows are all gone is taken out: another may get its number.
+    /// The clients that had windows before, by the part of a window's number that the display assigns to a
+    /// client. A client without windows is removed, because another one may get its number.
     before: HashSet<u32>,
 }
 
@@ -45,12 +45,12 @@ pub struct XDisplay {
 #[derive(Default)]
 struct Seen {
     clients: HashSet<u32>,
-    /// Windows that programs show for themselves, not in others of theirs.
+    /// Top windows of programs, and not windows inside of them.
     shown: Vec<Window>,
 }
 
 impl XDisplay {
-    /// Connects to the display of this name, such as `:0`, and notes the windows that are there.
+    /// Connects to the display of this name, such as `:0`, and records the windows that exist.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl XDisplay {
         Self::open(Some(name)).map_err(|cause| Error::new(Action::Wait, cause))
     }
 
-    /// The same. Without a name, the environment names the display.
+    /// Like [`XDisplay::connect`]. Without a name, the environment names the display.
     pub(in crate::trace) fn open(name: Option<&str>) -> Result<Self, Cause> {
         let name = name.map_or_else(|| env::var("DISPLAY").unwrap_or_default(), str::to_owned);
         let unreachable = |source: io::Error| {
@@ -109,7 +109,7 @@ impl XDisplay {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(e) => {
-                    // From here on only the program's end is waited for, and it may go on.
+                    // From here on only the end of the program counts, and it may go on.
                     eprintln!("brisk: the display can no longer be asked for windows: {e}");
                     loop {
                         thread::sleep(Duration::from_secs(3600));
@@ -119,7 +119,7 @@ impl XDisplay {
         }
     }
 
-    /// Waits for something to happen, and looks.
+    /// Waits for an event, and looks.
     fn is_there(&mut self, text: Option<&OsStr>) -> Result<bool, ReplyError> {
         let seen = self.look(|client| self.before.contains(&client))?;
         self.before.retain(|client| seen.clients.contains(client));
@@ -132,7 +132,7 @@ impl XDisplay {
                 return Ok(true);
             }
         }
-        // Events may have come with the answers.
+        // Events may have arrived with the answers.
         let mut happened = false;
         while self.connection.poll_for_event()?.is_some() {
             happened = true;
@@ -140,7 +140,7 @@ impl XDisplay {
         if !happened {
             let stream = self.connection.stream();
             let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-            // A signal ends the wait with an error: all is looked at again.
+            // A signal ends the wait with an error. Everything is checked again.
             poll(&mut fds, Some(&LOOK_EVERY)).ok();
         }
         Ok(false)
@@ -155,12 +155,12 @@ impl XDisplay {
         window & !self.connection.setup().resource_id_mask
     }
 
-    /// Looks at the windows of all screens, and into those of clients that `is_known`: window managers put
-    /// the windows of others into their own.
+    /// Looks at the windows of all screens, and into those of clients for which `is_known` is true: window
+    /// managers put the windows of others into their own.
     fn look(&self, is_known: impl Fn(u32) -> bool) -> Result<Seen, ReplyError> {
         let mut seen = Seen::default();
         let mut within = self.roots();
-        // Roots, frames, and what some managers put in between.
+        // Roots, frames, and windows that some managers put in between.
         for _ in 0..4 {
             let mut queries = Vec::new();
             for window in &within {
@@ -219,7 +219,7 @@ impl XDisplay {
     }
 }
 
-/// None for a window that is gone by now.
+/// None for a window that has disappeared.
 fn gone<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError> {
     match reply {
         Ok(reply) => Ok(Some(reply)),

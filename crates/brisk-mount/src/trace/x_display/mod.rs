@@ -1,6 +1,6 @@
 //! Windows of an X display, for programs that are ready when they show one.
 //!
-//! This takes the cargo feature `window`. Without it, there is no display.
+//! This needs the cargo feature `window`. Without it, there is no display.
 
 #[cfg(not(feature = "window"))]
 mod disabled;
