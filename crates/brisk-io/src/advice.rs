@@ -1,4 +1,4 @@
-//! Telling the kernel what will be read.
+//! Tells the kernel what will be read.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -9,22 +9,22 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::{BlockDevice, ReadAt};
 
-/// Bytes that every file system reads for one advice.
+/// Every file system reads at least this many bytes for one advice.
 const LEAST: u64 = 128 << 10;
 
-/// A larger piece is one request, and its first page comes no sooner than its last.
+/// A larger piece becomes one request, whose first page arrives no sooner than its last.
 const MOST: u64 = 1 << 20;
 
-/// The most bytes of `file` that the kernel reads for one `POSIX_FADV_WILLNEED`: from 128 KiB to 1 MiB. It drops the
-/// rest of a larger advice without an error.
+/// How many bytes of `file` the kernel reads for one `POSIX_FADV_WILLNEED`, from 128 KiB to 1 MiB. It drops
+/// the rest of a larger advice without an error.
 ///
-/// It is the larger of the device's read-ahead and its largest request (`force_page_cache_ra` of the
-/// kernel, `mm/readahead.c`). Where no device is known, as on FUSE, NFS and Btrfs, it is 128 KiB.
+/// It is the larger of the device's read-ahead and its largest request (`force_page_cache_ra` of the kernel,
+/// `mm/readahead.c`). If no device is known, as on FUSE, NFS and Btrfs, it is 128 KiB.
 pub fn largest_advice(file: &File) -> u64 {
     largest_advice_on(BlockDevice::of_file(file).as_ref())
 }
 
-/// As [`largest_advice`], for files on this device. `None` is for files on no known device.
+/// Like [`largest_advice`], for files on this device. `None` is for files on no known device.
 pub fn largest_advice_on(device: Option<&BlockDevice>) -> u64 {
     let kib = |file| device.and_then(|device| device.number(file)).unwrap_or(0);
     let kib = kib("queue/read_ahead_kb").max(kib("queue/max_sectors_kb"));
@@ -36,18 +36,20 @@ pub fn largest_advice_on(device: Option<&BlockDevice>) -> u64 {
 ///
 /// # Errors
 ///
-/// Those of `posix_fadvise` and of asking for the file's length. A caller may ignore them: later reads work anyway.
+/// Those of `posix_fadvise` and of asking for the file's length. A caller may ignore them: later reads work
+/// anyway.
 pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
-    // Nothing behind the end of the file can be read.
+    // There is nothing to read after the end of the file.
     let bytes = bytes.start..bytes.end.min(ReadAt::size(file)?);
     advise(file, bytes, largest_advice(file))
 }
 
-/// As [`will_read`], for the whole file, without asking the system about the file's device.
+/// Like [`will_read`], for the whole file, without asking the system about the file's device.
 ///
-/// It asks twice, in large pieces and then in small ones, which bring what a device with small requests left out of the
-/// large ones. The kernel does not read pages again that are there. This is for a program that reads its own code:
-/// asking about the device would execute code that is not read yet.
+/// It asks twice, in large pieces and then in small ones: a device with small requests drops a part of each
+/// large piece, and the small ones fetch that. The kernel does not read pages again that are in memory. This
+/// is for a program that reads its own code: asking about the device would execute code that is not in memory
+/// yet.
 ///
 /// # Errors
 ///
@@ -87,8 +89,8 @@ mod tests {
         until_resident(&file, pages(3 << 20), || will_read_all(&file).unwrap());
     }
 
-    /// Has `ask` tell the kernel until so many pages are there. It may take some away again (DAMON), and what
-    /// one advice leaves out, the next one does, too.
+    /// Calls `ask`, which tells the kernel, until this many pages are in memory. The kernel may drop some
+    /// again (DAMON), and the next advice fetches what the last one left out.
     fn until_resident(file: &File, expected: u64, ask: impl Fn()) {
         evict_and_prove(file).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -122,7 +124,7 @@ mod tests {
             (LEAST..=MOST).contains(&most) && most.is_multiple_of(LEAST),
             "{most}"
         );
-        // Has no device.
+        // It has no device.
         assert_eq!(
             largest_advice(&File::open("/proc/self/stat").unwrap()),
             LEAST

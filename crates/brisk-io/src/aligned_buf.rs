@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 /// A zeroed buffer whose address is a multiple of a chosen power of two.
 ///
-/// Direct I/O needs one aligned to the block size of the device (512 or 4096 bytes).
+/// Direct I/O needs a buffer that is aligned to the block size of the device (512 or 4096 bytes).
 ///
 /// Invariants:
 /// 1. `ptr` was returned by the allocator for `layout`, and is freed only by `drop`.
@@ -18,11 +18,12 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// A buffer of `len` zero bytes at an address that `align` divides.
+    /// A buffer of `len` zero bytes, at an address that is a multiple of `align`.
     ///
     /// # Panics
     ///
-    /// If `align` is not a power of two, or `len` rounded up to it passes `isize::MAX`.
+    /// If `align` is not a power of two, or if `len` rounded up to a multiple of it is larger than
+    /// `isize::MAX`.
     pub fn zeroed(len: usize, align: usize) -> Self {
         let layout = Layout::from_size_align(len.max(1), align)
             .expect("alignment is a power of two and the size fits an isize");
@@ -34,7 +35,7 @@ impl AlignedBuf {
         Self { ptr, layout, len }
     }
 
-    /// What the address is a multiple of.
+    /// The alignment: the address is a multiple of it.
     pub fn align(&self) -> usize {
         self.layout.align()
     }

@@ -15,16 +15,17 @@ use crate::read_at::within_files;
 use crate::waiting_read::{LARGEST, WaitingRead};
 use crate::{Mapping, ReadAt};
 
-/// Reads small parts of a file in asynchronous programs, under any executor. A read that need not wait ends at once.
+/// Reads small parts of a file in asynchronous programs, under any executor. A read that does not have to
+/// wait completes at once.
 ///
 /// * A read of a [`Mapping`] is a copy.
-/// * A read of a [`File`] is first a system call that returns what is in memory and does not wait (`preadv2` with
-///   `RWF_NOWAIT`). Only for the rest does the file use `io_uring` (with the feature `io-uring`, where the system allows
-///   it) or another thread. Under [`block_on`](crate::block_on) the thread's own `io_uring` reads the rest, and the thread
-///   waits for it.
+/// * A read of a [`File`] is first a system call that returns what is in memory and does not wait (`preadv2`
+///   with `RWF_NOWAIT`). Only for the rest does the file use `io_uring` (with the feature `io-uring`, where
+///   the system allows it) or another thread. Under [`block_on`](crate::block_on) the thread's own `io_uring`
+///   reads the rest, and the thread waits for it.
 ///
-/// A read that ends at once allocates nothing and wakes no thread. Synchronous code reads the same file through
-/// [`ReadAt`].
+/// A read that ends at once allocates nothing and wakes no thread. Synchronous code reads the same file
+/// through [`ReadAt`].
 ///
 /// # Example
 ///
@@ -46,11 +47,11 @@ use crate::{Mapping, ReadAt};
 ///
 /// # What it does not do
 ///
-/// * Keep pages of a mapping in memory. If the kernel has taken a page away, the copy reads it from the disk, and the
-///   executor's thread waits. [`AsyncCounts::major_faults`] counts such faults.
+/// * Keep pages of a mapping in memory. If the kernel has dropped a page, the copy reads it from the disk,
+///   and the executor's thread waits. [`AsyncCounts::major_faults`] counts such faults.
 /// * Work in a forked child that has not executed a program: the threads that read belong to the parent.
-/// * Run slow wakers beside each other. One thread wakes every task whose read has ended, so a waker must not wait for
-///   another read.
+/// * Run slow wakers in parallel. One thread wakes every task whose read has ended, so a waker must not wait
+///   for another read.
 pub struct AsyncFile {
     source: Source,
     inline: AtomicU64,
@@ -60,14 +61,14 @@ pub struct AsyncFile {
     progress: Option<Box<Progress>>,
 }
 
-/// Called with the number of bytes that have come.
+/// Called with the number of bytes that have arrived.
 type Progress = dyn Fn(usize) + Send + Sync;
 
 enum Source {
     Mapping(Mapping),
     File {
         file: Arc<File>,
-        /// Whether to try first without waiting.
+        /// Whether to try a read without waiting first.
         inline: AtomicBool,
     },
 }
@@ -76,14 +77,14 @@ enum Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AsyncCounts {
-    /// Reads of a file that ended at once. Reads of a mapping always do, and are not counted.
+    /// Reads of a file that completed at once. Reads of a mapping always do, and are not counted.
     pub inline: u64,
     /// Reads that had to wait, for `io_uring` or for a thread. A large read counts once for each of its parts.
     pub waited: u64,
-    /// How often the system refused to read without waiting. After the first refusal the file does not try again, so
-    /// only reads that were under way at the same time add to it.
+    /// How often the system refused to read without waiting. After the first refusal the file does not try
+    /// again, so only reads that were in progress at the same time add to it.
     pub refused: u64,
-    /// Major page faults of the whole process since the file was opened, whatever caused them.
+    /// Major page faults of the whole process since the file was opened, for any reason.
     pub major_faults: u64,
 }
 
@@ -112,7 +113,7 @@ impl AsyncFile {
         }
     }
 
-    /// Never reads inline, so that tests can rely on what others read.
+    /// Never reads inline, so that tests can rely on others doing the reads.
     #[cfg(test)]
     pub(crate) fn always_wait(self) -> Self {
         if let Source::File { inline, .. } = &self.source {
@@ -121,19 +122,20 @@ impl AsyncFile {
         self
     }
 
-    /// Calls `progress` with the number of bytes whenever some have come, several times for a large read.
+    /// Calls `progress` with the number of bytes whenever some have arrived. A large read calls it several
+    /// times.
     pub fn on_progress(mut self, progress: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
 
-    /// Reads up to `buf.len()` bytes at `offset`, and returns how many: fewer only where the file ends.
+    /// Reads up to `buf.len()` bytes at `offset`, and returns how many: fewer only at the end of the file.
     ///
     /// Dropping the future cancels the read; `buf` then has some of the bytes, or none.
     ///
     /// # Errors
     ///
-    /// What the system says, and as [`Mapping::check`].
+    /// Those of the system, and those of [`Mapping::check`].
     #[inline]
     pub fn read_at<'a>(&'a self, offset: u64, buf: &'a mut [u8]) -> ReadAtFuture<'a> {
         ReadAtFuture {
@@ -173,7 +175,7 @@ impl fmt::Debug for AsyncFile {
     }
 }
 
-/// Reads synchronously: the caller waits where it has to.
+/// Reads synchronously: the caller waits if necessary.
 impl ReadAt for AsyncFile {
     fn size(&self) -> io::Result<u64> {
         match &self.source {
@@ -192,20 +194,21 @@ impl ReadAt for AsyncFile {
 }
 
 /// A read of an [`AsyncFile`].
-// A read that ends at once makes and drops one of these, so it is small, and what only others need is apart. With
-// a second caller the compiler no longer inlines what is polled and dropped, down to the copy: it then takes 2.1 of
-// a plain read of a mapping, in place of 1.4.
+// A read that completes at once creates and drops one of these. So it is small, and what only other reads
+// need is in `Unfinished`. Keep a single caller: with a second one, the compiler no longer inlines `poll` and
+// `drop` down to the copy, and the read takes 2.1 times as long as a plain read of a mapping, instead of 1.4
+// times.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct ReadAtFuture<'a> {
     file: &'a AsyncFile,
     offset: u64,
     buf: &'a mut [u8],
-    /// Dropped by hand, since the code for it, as the compiler makes it, would be called for every read.
+    /// Dropped by hand, because the drop code that the compiler makes would be called for every read.
     unfinished: ManuallyDrop<Option<Box<Unfinished>>>,
 }
 
-/// A read that did not end at once, and how far it came.
+/// A read that did not complete at once, and how far it got.
 #[derive(Debug, Default)]
 struct Unfinished {
     done: usize,
@@ -235,7 +238,8 @@ impl Future for ReadAtFuture<'_> {
     }
 }
 
-// Apart, as what reads a file is: with either in it, a read of a mapping that tells nobody takes a tenth longer.
+// Separate functions for the kind of source and for progress: with either one inline, a read of a mapping
+// without progress takes a tenth longer.
 #[inline(never)]
 fn read_and_tell(
     mapping: &Mapping,
@@ -290,7 +294,7 @@ impl AsyncFile {
         self.poll_unfinished(file, offset, buf, unfinished, context)
     }
 
-    /// Reads what is in memory, and counts and tells that.
+    /// Reads what is in memory, counts it, and reports progress.
     fn read_inline(
         &self,
         file: &File,
@@ -357,14 +361,14 @@ impl AsyncFile {
 
 /// How much could be read without waiting.
 enum Resident {
-    /// All that there is.
+    /// Everything that was requested, or everything up to the end of the file.
     All(usize),
-    /// So many bytes, and no more for now.
+    /// This many bytes, and no more for now.
     Start(usize),
 }
 
-/// Reads what is in memory. That the kernel gives less is taken for the end of the file only if that is
-/// there: Linux 5.9 and 5.10 also say so of pages that are not in memory.
+/// Reads what is in memory. If the kernel returns less, that counts as the end of the file only if the file
+/// really ends there: Linux 5.9 and 5.10 also return less for pages that are not in memory.
 fn read_resident(file: &File, offset: u64, buf: &mut [u8]) -> rustix::io::Result<Resident> {
     let wanted = buf.len();
     let n = match preadv2(
@@ -382,7 +386,7 @@ fn read_resident(file: &File, offset: u64, buf: &mut [u8]) -> rustix::io::Result
     }
     let len = rustix::fs::fstat(file)?.st_size;
     let ends = u64::try_from(len).is_ok_and(|len| offset.saturating_add(n as u64) >= len);
-    // A device has no length here.
+    // `metadata` gives no length for a device.
     Ok(if ends && len > 0 {
         Resident::All(n)
     } else {
@@ -390,7 +394,7 @@ fn read_resident(file: &File, offset: u64, buf: &mut [u8]) -> rustix::io::Result
     })
 }
 
-/// Of this process, so far.
+/// Major faults of this process so far.
 fn major_faults() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the call writes a whole `rusage` to memory of its size.
@@ -436,14 +440,14 @@ mod tests {
         (0..len).map(|n| (n % 251) as u8).collect()
     }
 
-    /// On a disk: pages of a file in memory cannot be evicted.
+    /// A file on a disk, because pages of a file in memory cannot be evicted.
     fn file_of(bytes: &[u8]) -> File {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all_at(bytes, 0).unwrap();
         file
     }
 
-    /// Reads all over the file, in pieces of all kinds of lengths, and past its end.
+    /// Reads pieces of many lengths all over the file, and past its end.
     fn compare(file: &AsyncFile, bytes: &[u8]) {
         for (at, len) in [
             (0, 1),
@@ -476,7 +480,7 @@ mod tests {
         compare(&AsyncFile::new(file.try_clone().unwrap()), &bytes);
         let waiting_file = AsyncFile::new(file).always_wait();
         compare(&waiting_file, &bytes);
-        // The one of 3 MiB is done in pieces.
+        // The read of 3 MiB is done in pieces.
         assert_eq!(
             (waiting_file.counts().inline, waiting_file.counts().waited),
             (0, 8)
@@ -487,7 +491,7 @@ mod tests {
     fn what_is_in_memory_is_read_inline() {
         let bytes = bytes(16 * page_size());
         let file = AsyncFile::new(file_of(&bytes));
-        // The system takes pages away at any time, but not always.
+        // The system may drop pages at any time, but it does not do so always.
         for _ in 0..100 {
             let mut buf = [0; 100];
             assert_eq!(block_on(file.read_at(5000, &mut buf)).unwrap(), 100);

@@ -1,4 +1,4 @@
-//! What the kernel tells about disks.
+//! What the kernel says about disks.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ pub struct BlockDevice {
 impl BlockDevice {
     /// The disk with this number (`st_dev` of a file on it), or the disk of the partition with this number.
     ///
-    /// None for filesystems in memory, on the network, or on several disks, and where `/sys` is not mounted.
+    /// None for filesystems in memory, on the network, or on several disks, and if `/sys` is not mounted.
     pub fn of(device: u64) -> Option<Self> {
         let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
         let own = fs::canonicalize(link).ok()?;
@@ -27,7 +27,7 @@ impl BlockDevice {
         })
     }
 
-    /// The disk that the file is on; none where [`BlockDevice::of`] has none.
+    /// The disk of the file. None as for [`BlockDevice::of`].
     pub fn of_file(file: &File) -> Option<Self> {
         file.metadata().ok().and_then(|m| Self::of(m.dev()))
     }
@@ -66,7 +66,7 @@ mod tests {
             let number = entry.file_name().into_string().unwrap();
             let (major, minor) = number.split_once(':').unwrap();
             let device = rustix::fs::makedev(major.parse().unwrap(), minor.parse().unwrap());
-            // Loop devices come and go beside this.
+            // Other tests make and remove loop devices at the same time.
             let Some(disk) = BlockDevice::of(device) else {
                 assert!(!entry.path().join("queue").is_dir(), "{number}");
                 continue;

@@ -1,4 +1,4 @@
-//! Which [`Strategy`] suits a need: the decision table of docs/design.md.
+//! Chooses the [`Strategy`] for a need, by the decision table of docs/design.md.
 
 use std::fmt;
 use std::io;
@@ -10,10 +10,10 @@ use crate::load_source::LoadSource;
 use crate::page_cache::is_cached;
 use crate::{Form, Need, Strategy, Touch};
 
-/// Below this, one read costs less than making and ending a mapping.
+/// For fewer bytes, one read costs less than making and ending a mapping.
 const SMALL: u64 = 64 << 10;
 
-/// Why a [`Strategy`] was taken.
+/// Why a [`Strategy`] was chosen.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Reason {
@@ -32,31 +32,31 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Ways to try, the best first, and why that.
+/// Strategies to try, the best first, and the reason.
 pub(crate) struct Choice {
     pub(crate) ways: Vec<Strategy>,
     pub(crate) reason: Reason,
 }
 
-/// What the decision follows from.
+/// The facts from which the decision follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Facts {
-    /// Nobody changes the file, so that it can be mapped.
+    /// Whether nobody changes the file, so that it can be mapped.
     immutable: bool,
-    /// Other machines may change the files.
+    /// Whether other machines may change the file.
     remote: bool,
-    /// Bytes that are wanted.
+    /// How many bytes are wanted.
     len: u64,
-    /// All of them are in memory.
+    /// Whether all of them are in memory.
     resident: bool,
     need: Need,
 }
 
-/// Finds out what the decision follows from, and decides.
+/// Finds the facts, and decides.
 pub(crate) fn choose(source: LoadSource<'_>, bytes: &Range<u64>, need: Need) -> io::Result<Choice> {
     let file = source.file();
     let len = bytes.end.saturating_sub(bytes.start);
-    // Numbers of linux/magic.h; those of SMB are its own.
+    // The numbers are in linux/magic.h. SMB's are its own.
     const REMOTE: [u32; 6] = [
         0x6969,
         0x517B,
@@ -66,15 +66,14 @@ pub(crate) fn choose(source: LoadSource<'_>, bytes: &Range<u64>, need: Need) -> 
         0x00C3_6400,
     ];
     const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58F6];
-    // Types of file systems are of 32 bits, however wide the field is.
+    // Types of file systems have 32 bits, however wide the field is.
     let kind = fstatfs(file)?.f_type as u32;
     let in_memory = IN_MEMORY.contains(&kind);
     let facts = Facts {
         immutable: source.is_immutable(),
         remote: REMOTE.contains(&kind),
         len,
-        // Where the kernel does not tell, the page cache is the likelier place: what many programs load
-        // was loaded before.
+        // If the kernel does not say, assume that it is in memory: what many programs load was loaded before.
         resident: in_memory || is_cached(file, bytes.start, len).unwrap_or(true),
         need,
     };
@@ -95,48 +94,48 @@ fn decide(facts: Facts) -> Choice {
     if facts.remote {
         return by_rule(
             Strategy::Read,
-            "the file is on a network, where a mapping ends in SIGBUS as the connection fails",
+            "the file is on a network, where a failing connection ends a mapping with SIGBUS",
         );
     }
     if facts.len < SMALL {
         return by_rule(
             Strategy::Read,
-            "so few bytes are copied faster than they are mapped",
+            "copying so few bytes is faster than mapping them",
         );
     }
     let (strategy, rule) = rule(facts.resident, facts.need);
     by_rule(strategy, rule)
 }
 
-/// The table: what most machines do best with many bytes of a local file.
+/// The decision table: what most machines do best with many bytes of a local file.
 fn rule(resident: bool, need: Need) -> (Strategy, &'static str) {
     match (need.form, need.touch) {
         (Form::Patched, Touch::All) => (
             Strategy::Read,
-            "every page is copied at any rate, and a large copy costs less than many small ones",
+            "every page is copied anyway, and one large copy costs less than many small ones",
         ),
         (Form::Patched, Touch::Random) => (
             Strategy::Read,
-            "a page is copied for each touch, and a large copy costs less than many small ones",
+            "each touch would copy a page, and one large copy costs less than many small ones",
         ),
         (Form::Patched, Touch::Part) if resident && need.processes == 1 => (
             Strategy::Read,
-            "from about an eighth on, a large copy costs less than one of a page for each touch",
+            "from about an eighth of the pages on, one large copy costs less than copying a page for each touch",
         ),
         (Form::Patched, _) => (
             Strategy::PrivateMap,
-            "only pages that are patched are copied",
+            "this copies only the pages that are patched",
         ),
         (Form::Shared | Form::Copied, Touch::Random) if !resident => (
             Strategy::PopulatedMap,
-            "all is read in order, which touches in no order would not be",
+            "this reads everything in order, and scattered touches would not",
         ),
         (Form::Shared | Form::Copied, Touch::All | Touch::Random) => (
             Strategy::SharedMap,
-            "nothing is copied, and a touch brings as much as a large read",
+            "this copies nothing, and a touch reads as much as a large read",
         ),
         (Form::Shared | Form::Copied, Touch::Part | Touch::Few) => {
-            (Strategy::SharedMap, "only what is touched is brought")
+            (Strategy::SharedMap, "this reads only what is touched")
         }
     }
 }
@@ -147,7 +146,7 @@ fn can_be(strategy: Strategy, facts: Facts) -> bool {
     (facts.immutable || !mapped) && !(patched && strategy == Strategy::SharedMap)
 }
 
-/// `first`, and what else does if it is refused.
+/// `first`, and then the strategies that can replace it if it is refused.
 fn then_others(first: Strategy, facts: Facts) -> Vec<Strategy> {
     let others = [
         Strategy::PopulatedMap,
@@ -188,7 +187,7 @@ mod tests {
         let first = |len, form| ways(len, form)[0];
         assert_eq!(first(SMALL - 1, Form::Shared), Strategy::Read);
         assert_eq!(first(SMALL, Form::Shared), Strategy::SharedMap);
-        // What is patched is never mapped shared, whatever is refused.
+        // A file to patch is never mapped shared, whatever is refused.
         assert_eq!(
             ways(SMALL, Form::Patched),
             [Strategy::Read, Strategy::PopulatedMap, Strategy::PrivateMap]

@@ -1,11 +1,11 @@
 use std::sync::OnceLock;
 
-/// The processor's architecture and the extensions that the kernel has enabled, such as `x86_64 adx aes avx avx2`. Generated
-/// code that uses only these runs on every machine with the same text.
+/// The processor's architecture and the extensions that the kernel has enabled, such as `x86_64 adx aes avx
+/// avx2`. Generated code that uses only these runs on every machine with the same text.
 ///
-/// On x86-64 the text names extensions up to AVX-512 with BF16. A generator that uses younger ones (AVX-VNNI, AVX512-FP16,
-/// AVX10, AMX, APX) has to name them in the key itself. On other architectures the text is what the kernel gives each
-/// program (`AT_HWCAP`, `AT_HWCAP2`), in hexadecimal.
+/// On x86-64 the text names extensions up to AVX-512 with BF16. A generator that uses newer ones (AVX-VNNI,
+/// AVX512-FP16, AVX10, AMX, APX) must name them in the key itself. On other architectures the text is what
+/// the kernel gives each program (`AT_HWCAP`, `AT_HWCAP2`), in hexadecimal.
 pub fn cpu_features() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
@@ -27,7 +27,7 @@ fn extensions() -> Vec<String> {
             )*
         };
     }
-    // All that Rust 1.88 knows without a doubt.
+    // All that Rust 1.88 detects reliably.
     detect! {
         "adx" "aes" "avx" "avx2" "avx512bf16" "avx512bitalg" "avx512bw" "avx512cd" "avx512dq" "avx512f"
         "avx512ifma" "avx512vbmi" "avx512vbmi2" "avx512vl" "avx512vnni" "avx512vp2intersect"

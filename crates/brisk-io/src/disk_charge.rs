@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::transfer::open_direct;
 use crate::{AlignedBuf, Charge, ReadAt};
 
-/// Reads under way at once, in each of the two measurements.
+/// Reads in progress at once, in each of the two measurements.
 const LARGE_AT_ONCE: u64 = 4;
 const SMALL_AT_ONCE: u64 = 8;
 
@@ -18,15 +18,16 @@ const SMALL_AT_ONCE: u64 = 8;
 const LARGE: usize = 1 << 20;
 const SMALL: usize = 4096;
 
-/// [`measure_charge`] reads only files of at least this many bytes: smaller ones tell little.
+/// [`measure_charge`] reads only files of at least this many bytes, because smaller ones say little.
 pub const MEASURED_LEN: u64 = 4 << 20;
 
-/// Measures a disk: reads `files`, which are all on it, past the page cache for `time`, half of the time in large pieces
-/// and half in small ones.
+/// Measures a disk: reads `files`, which must all be on it, directly and past the page cache, for `time`.
+/// Half of the time it reads large pieces, and half small ones.
 ///
 /// # Errors
 ///
-/// `InvalidInput` if no file has 4 MiB, and those of the system: `EINVAL` where the filesystem has no direct reads.
+/// `InvalidInput` if no file has 4 MiB. Otherwise those of the system, such as `EINVAL` if the filesystem has
+/// no direct reads.
 pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
     let mut direct = Vec::new();
     for file in files {
@@ -38,7 +39,7 @@ pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
     if direct.is_empty() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "no file has the 4 MiB that it takes to measure",
+            "no file has 4 MiB, which a measurement needs",
         ));
     }
     let large = reads_per_second(&direct, LARGE, LARGE_AT_ONCE, time / 2)?;
@@ -50,7 +51,7 @@ pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
     })
 }
 
-/// Reads of `size` bytes a second, at scattered places.
+/// How many reads of `size` bytes, at scattered places, the disk does in a second.
 fn reads_per_second(
     files: &[(File, u64)],
     size: usize,
@@ -109,11 +110,11 @@ mod tests {
         let e = measure_charge(&[&file], Duration::from_millis(2)).unwrap_err();
         assert_eq!(
             e.to_string(),
-            "no file has the 4 MiB that it takes to measure"
+            "no file has 4 MiB, which a measurement needs"
         );
         file.write_all(&vec![1; 5 << 20]).unwrap();
         file.sync_all().unwrap();
-        // A file system that does not read past the page cache says so.
+        // A file system without direct reads says so.
         match measure_charge(&[&file], Duration::from_millis(100)) {
             Ok(charge) => assert!(charge.bytes_per_second.get() > 4096, "{charge:?}"),
             Err(e) => assert_eq!(e.kind(), io::ErrorKind::InvalidInput, "{e}"),

@@ -1,9 +1,9 @@
 /*!
-An executor of one thread, which waits for the disk itself.
+An executor for one thread that waits for the disk itself.
 
-Under another executor, a thread of the pool waits for reads that are not in memory: each read wakes that thread, which
-wakes the executor. Here the thread that runs the future has an `io_uring` of its own. It hands over all reads that have
-come together, and sleeps until one of them has ended or a waker calls.
+Under another executor, a thread of the pool waits for data that is not in memory: each read wakes that thread, which
+wakes the executor. Here the thread that runs the future has its own `io_uring`. It gives the kernel all reads that have
+collected, and sleeps until one of them completes or a waker calls.
 */
 
 use std::cell::{Cell, RefCell};
@@ -20,23 +20,27 @@ use crate::read_pool::{submit, submit_again};
 use crate::uring::{Alarm, RingReads};
 use crate::waiting_read::{WaitingRead, wake_all};
 
-/// Runs a future to its end in this thread, and waits here for reads of an [`AsyncFile`] that are not in memory.
+/// Runs a future to its end in this thread, and waits here for reads of an [`AsyncFile`] that are not in
+/// memory.
 ///
-/// Such a read costs less than under another executor, where a second thread waits for it. This takes the feature
-/// `io-uring` and a system that lets the process use it. Elsewhere other threads read, and the future sees no difference.
+/// Such a read costs less than under another executor, where a second thread waits for it. This needs the
+/// feature `io-uring` and a system that lets the process use it. Otherwise other threads read, and the future
+/// sees no difference.
 ///
 /// For many reads at once, join futures, for example with `FuturesUnordered` of the crate `futures`.
 ///
 /// # What it does not do
 ///
-/// * Read while the future holds the thread. It hands reads to the kernel, and notices their ends, when the future is
-///   pending. So the future must not block until a read ends that it began here: not by another executor that it runs
-///   inside, and not by joining a thread that waits for that read. A `block_on` inside a `block_on` is allowed.
-/// * Wait for reads that the future leaves behind. When the outermost `block_on` ends, other threads begin a read again if
-///   something still waits for it. The files of other reads stay open until the kernel is done and this thread runs
-///   another future or ends.
-/// * Give back its two descriptors (the ring's, and that of its alarm) before the thread ends.
-/// * Go on in a forked child with a future that ran when the process was forked. New futures in the child get a new ring.
+/// * Read while the future holds the thread. It gives reads to the kernel, and notices their completion, when
+///   the future is pending. So the future must not block until a read completes that it started here: not by
+///   another executor that it runs inside, and not by joining a thread that waits for that read. A `block_on`
+///   inside a `block_on` is allowed.
+/// * Wait for reads that the future leaves behind. When the outermost `block_on` ends, other threads start a
+///   read again if something still waits for it. The files of other reads stay open until the kernel is done
+///   and this thread runs another future or ends.
+/// * Close its two descriptors (of the ring and of its alarm) before the thread ends.
+/// * Go on in a forked child with a future that ran when the process was forked. New futures in the child get
+///   a new ring.
 ///
 /// # Example
 ///
@@ -64,11 +68,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     OWN.with(|own| own.run(future))
 }
 
-/// Begins a read: in this thread, if it runs a future of [`block_on`], else in another one.
+/// Starts a read: in this thread, if it runs a future of [`block_on`], or else in another one.
 ///
 /// # Errors
 ///
-/// If no other thread can be started and none is there.
+/// If there is no other thread and none can be started.
 pub(crate) fn start(read: &Arc<WaitingRead>) -> io::Result<()> {
     match take(read) {
         true => Ok(()),
@@ -76,7 +80,7 @@ pub(crate) fn start(read: &Arc<WaitingRead>) -> io::Result<()> {
     }
 }
 
-/// Takes the read if this thread runs a future of [`block_on`], and so can wait for it.
+/// Takes the read if this thread runs a future of [`block_on`] and so can wait for it.
 fn take(read: &Arc<WaitingRead>) -> bool {
     let taken = OWN.try_with(|own| {
         let takes = own.futures.get() > 0 && !matches!(*own.ring.borrow(), Ring::Refused);
@@ -92,20 +96,20 @@ thread_local! {
     static OWN: Own = const { Own::new(Ring::Untried) };
 }
 
-/// What a thread reads for itself. Nothing of it is borrowed while a future is polled, or somebody woken.
+/// The reads of this thread. Nothing of this is borrowed while a future is polled or a task is woken.
 struct Own {
-    /// How many are run, one in the other.
+    /// How many futures run, one inside of the other.
     futures: Cell<usize>,
-    /// Reads that have to be begun.
+    /// Reads that must be started.
     queue: RefCell<VecDeque<Arc<WaitingRead>>>,
     ring: RefCell<Ring>,
 }
 
 enum Ring {
-    /// It is made for the first read.
+    /// The ring is made for the first read.
     Untried,
     Reads(Box<RingReads>),
-    /// Others read.
+    /// Other threads read.
     Refused,
 }
 
@@ -126,7 +130,7 @@ impl Own {
         self.forget_of_parent();
         self.futures.set(self.futures.get() + 1);
         let _running = Running(self);
-        // Dropped before what it leaves is looked at.
+        // Dropped before the reads that it leaves are looked at.
         let mut future = pin!(future);
         let alert = Arc::new(Alert {
             woken: AtomicBool::new(true),
@@ -148,22 +152,23 @@ impl Own {
         }
     }
 
-    /// A child that was forked has the parent's ring, whose memory is not there.
+    /// A forked child has the parent's ring, but not its memory.
     fn forget_of_parent(&self) {
         let mut ring = self.ring.borrow_mut();
         if let Ring::Reads(reads) = &*ring
             && !reads.is_own()
         {
-            // To drop it would unmap what may be something else here.
+            // Dropping it would unmap addresses that may hold something else here.
             std::mem::forget(std::mem::replace(&mut *ring, Ring::Untried));
         }
     }
 
-    /// Begins what is in the queue, waits unless the future was woken, and wakes those whose reads have ended.
+    /// Starts the reads in the queue, waits unless the future was woken, and wakes the tasks whose reads have
+    /// completed.
     ///
     /// # Errors
     ///
-    /// Where no ring can be had, or the kernel takes nothing any more.
+    /// If no ring can be made, or the kernel accepts nothing any more.
     fn turn(&self, alert: &Alert) -> io::Result<()> {
         let mut ring = self.ring.borrow_mut();
         let mut queue = self.queue.borrow_mut();
@@ -192,11 +197,11 @@ impl Own {
         Ok(())
     }
 
-    /// Has others begin what has not ended, since there is no ring, or it reads no more.
+    /// Leaves unfinished reads to other threads, because there is no ring, or it reads no more.
     fn leave_to_others(&self, e: &io::Error) {
         let mut left: Vec<_> = self.queue.take().into();
         let mut ring = self.ring.borrow_mut();
-        // Descriptors or memory may be had later.
+        // There may be enough descriptors or memory later.
         let then = match (&*ring, e.kind()) {
             (Ring::Untried, kind) if kind != io::ErrorKind::Unsupported => Ring::Untried,
             _ => Ring::Refused,
@@ -209,11 +214,11 @@ impl Own {
     }
 }
 
-/// A future is run.
+/// While this lives, a future runs.
 struct Running<'a>(&'a Own);
 
 impl Drop for Running<'_> {
-    /// What the outermost one leaves, others read.
+    /// Other threads do the reads that the outermost future leaves.
     fn drop(&mut self) {
         let Self(own) = self;
         own.futures.set(own.futures.get() - 1);
@@ -232,13 +237,13 @@ impl Drop for Running<'_> {
 struct Alert {
     woken: AtomicBool,
     sleeps: AtomicBool,
-    /// Where it waits for its ring. Else it is parked.
+    /// Rings where the thread waits for its ring. Without it, the thread is parked.
     alarm: OnceLock<Alarm>,
     thread: Thread,
 }
 
 impl Alert {
-    /// Whether the thread may wait: what wakes it from here on rings.
+    /// Whether the thread may wait. From here on, a wake-up rings the alarm.
     fn fall_asleep(&self) -> bool {
         self.sleeps.store(true, SeqCst);
         !self.woken.load(SeqCst)
@@ -289,13 +294,13 @@ mod tests {
         AsyncFile::new(file).always_wait()
     }
 
-    /// Whether this thread reads for itself. Where others do, a read may have ended whenever it is looked at.
+    /// Whether this thread reads for itself. If others do, a read may have completed at any time.
     fn has_ring() -> bool {
         // Without the feature there is nothing to test.
         cfg!(feature = "io-uring") && crate::machine::has("io_uring", RingReads::new().map(drop))
     }
 
-    /// What of them has not ended is polled whenever one of them is woken.
+    /// Every read that has not completed is polled whenever one of them is woken.
     async fn all(reads: Vec<ReadAtFuture<'_>>) {
         let mut reads: Vec<_> = reads.into_iter().map(Box::pin).collect();
         poll_fn(|context| {
@@ -314,7 +319,7 @@ mod tests {
         .await;
     }
 
-    /// Reads at places that are not near each other, so many at once.
+    /// Starts many reads at once, at places that are not near each other.
     async fn read_all(file: &AsyncFile, number: usize) {
         let mut bufs = vec![[0; 100]; number];
         let reads = bufs.iter_mut().enumerate();
@@ -325,12 +330,12 @@ mod tests {
         }
     }
 
-    /// Polls once, and tells whether it has ended.
+    /// Polls once, and returns whether it has completed.
     async fn begin(read: &mut Pin<Box<ReadAtFuture<'_>>>) -> bool {
         poll_fn(|context| Poll::Ready(read.as_mut().poll(context).is_ready())).await
     }
 
-    /// Ends the second time that it is polled.
+    /// Completes when it is polled for the second time.
     async fn once_more() {
         let mut polled = false;
         poll_fn(|context| match std::mem::replace(&mut polled, true) {
@@ -346,7 +351,7 @@ mod tests {
     #[test]
     fn more_reads_than_there_is_room_for_all_end() {
         let file = waiting_file();
-        // Twice: the ring is kept.
+        // Twice, because the ring is kept.
         for _ in 0..2 {
             block_on(read_all(&file, 140));
         }
@@ -413,7 +418,7 @@ mod tests {
         block_on(async {
             let mut read = Box::pin(file.read_at(9, &mut buf));
             assert!(!begin(&mut read).await);
-            // That one ends what was begun out here.
+            // The inner one completes what was started outside.
             let n = block_on(async {
                 read_all(&file, 3).await;
                 read.await
@@ -438,7 +443,7 @@ mod tests {
             .map(|(buf, at)| Box::pin(file.read_at(at, buf)))
             .collect();
         block_on(async {
-            // One is handed to the kernel, one is in the queue, and nobody wants the third.
+            // One read is in the kernel, one is in the queue, and nobody wants the third.
             assert!(!begin(&mut reads[0]).await);
             once_more().await;
             assert!(!begin(&mut reads[1]).await);
@@ -482,7 +487,7 @@ mod tests {
 
         impl Wake for Runs {
             fn wake(self: Arc<Self>) {
-                // It is one of those that the future outside runs.
+                // It is one of the reads of the outer future.
                 let mut buf = [0; 100];
                 let mut read = Box::pin(self.0.read_at(40, &mut buf));
                 let mut context = Context::from_waker(Waker::noop());
@@ -514,7 +519,7 @@ mod tests {
         assert_eq!(buf, bytes()[3..103]);
     }
 
-    /// Reads that nobody wants any more take no memory for ever.
+    /// Reads that nobody wants any more must not take memory forever.
     #[test]
     fn a_future_that_leaves_reads_keeps_the_ring() {
         if !has_ring() {
@@ -532,7 +537,7 @@ mod tests {
                 once_more().await;
             });
         }
-        // Other tests run beside this one.
+        // Other tests run at the same time.
         assert!(descriptors() < before + 100);
         OWN.with(|own| assert!(matches!(*own.ring.borrow(), Ring::Reads(_))));
         block_on(read_all(&file, 100));

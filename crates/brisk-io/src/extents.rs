@@ -1,12 +1,13 @@
-//! Plans which pieces of files to ask the kernel for, so that a list of ranges is in memory soon.
+//! Plans in which pieces to ask the kernel for a list of ranges, so that they are in memory soon.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// A range joins an extent only if it is wanted within this time of it, counted in the disk's own time. The time is
-/// long, because a disk that is bound by operations gains more from fewer of them than from their order: at 2000
-/// operations a second, a launch of Chromium has 3832 extents with 50 ms, and 560 with a second.
+/// A range joins an extent only if it is wanted within this time of it, counted in the disk's own time. The
+/// time is long, because a disk with few operations a second gains more from fewer operations than from their
+/// order. At 2000 operations a second, a launch of Chromium has 3832 extents with 50 ms, and 560 with a
+/// second.
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// What a disk charges for a read.
@@ -36,13 +37,14 @@ impl Charge {
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// The largest gap between two ranges that is worth reading: it takes no longer than a second operation would.
+    /// The largest gap between two ranges that is worth reading: reading it takes no longer than another
+    /// operation.
     pub fn bridged(&self) -> u64 {
         self.bytes_per_second.get() / self.operations_per_second
     }
 }
 
-/// How files on one disk are read.
+/// How to read files on one disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskReads {
@@ -79,11 +81,12 @@ impl Extent {
 
 /// Plans extents that cover `ranges`, in the order of the ranges.
 ///
-/// A range joins an extent of the same file if reading the gap between them takes no longer than another operation, if
-/// both fit into one call, and if the range is wanted soon after the extent. Bytes that two ranges share are read once.
+/// A range joins an extent of the same file if reading the gap between them takes no longer than another
+/// operation, if both fit into one call, and if the range is wanted soon after the extent. Bytes that two
+/// ranges share are read once.
 ///
 /// 1. Each byte of a range is in exactly one extent.
-/// 2. An extent begins and ends with bytes of ranges, and has at most [`DiskReads::largest`].
+/// 2. An extent begins and ends with bytes of ranges, and has at most [`DiskReads::largest`] bytes.
 pub fn plan_extents(
     ranges: impl IntoIterator<Item = Extent>,
     disk_of: impl Fn(u32) -> DiskReads,
@@ -98,7 +101,8 @@ pub fn plan_extents(
 
 #[derive(Default)]
 struct Plan {
-    /// Each with the time, on the disk's clock, at which its read begins. An extent that joined another is empty.
+    /// Each extent, with the time on the disk's clock at which its read begins. An extent that joined another
+    /// is empty.
     extents: Vec<(Extent, Duration)>,
     /// The extents that are not empty, by file and first byte.
     places: BTreeMap<(u32, u64), usize>,
@@ -125,14 +129,14 @@ impl Plan {
             let after = after
                 .map(|(_, &number)| number)
                 .filter(|&number| self.extents[number].0.file == range.file);
-            // No extent reads the range up to here.
+            // Up to this byte, no extent reads the range.
             let free = after.map_or(u64::MAX, |number| self.extents[number].0.offset);
             let stop = range.end().min(free);
             let reach = |number: usize| self.extents[number].0.offset.saturating_add(largest);
             if let Some(number) = before
                 && self.is_near(number, at - self.extents[number].0.end(), disk)
                 && reach(number) > at
-                // Joining a part of the range saves no operation.
+                // Joining only a part of the range saves no operation.
                 && (stop <= reach(number) || at == self.extents[number].0.end())
             {
                 let end = stop.min(reach(number));
@@ -167,7 +171,7 @@ impl Plan {
         }
     }
 
-    /// Whether a range that comes now may join this extent across a gap of so many bytes.
+    /// Whether a range that comes now may join this extent across a gap of this many bytes.
     fn is_near(&self, number: usize, gap: u64, disk: DiskReads) -> bool {
         gap <= disk.charge.bridged() && self.time.saturating_sub(self.extents[number].1) <= WINDOW
     }
@@ -179,7 +183,7 @@ impl Plan {
         self.time += disk.charge.of(more) - disk.charge.of(0);
     }
 
-    /// Joins an extent and the one behind it, if that saves an operation.
+    /// Joins an extent and the one after it, if that saves an operation.
     fn join(&mut self, number: usize, after: Option<usize>, disk: DiskReads) {
         let Some(after) = after else { return };
         let (one, other) = (self.extents[number].0, self.extents[after].0);
@@ -230,7 +234,7 @@ mod tests {
     #[test]
     fn a_gap_is_read_where_operations_are_dear() {
         let ranges = [(0, 0, 10), (1, 5, 5), (0, 100, 10)];
-        // A gap of 90 bytes: an operation costs as much as 100 here, and as 50 there.
+        // The gap has 90 bytes. Here an operation costs as much as 100 bytes, and there as much as 50.
         let dear = disk(100_000, 1000, 500);
         assert_eq!(plan(&ranges, dear), [(0, 0, 110), (1, 5, 5)]);
         let cheap = disk(50_000, 1000, 500);
@@ -241,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_is_wanted_much_later_waits() {
-        // 10000 bytes are a second.
+        // 10000 bytes take a second.
         let disk = disk(10_000, 1_000_000, 10_000);
         assert_eq!(
             plan(&[(0, 0, 10), (1, 0, 6000), (0, 10, 10)], disk),
@@ -295,7 +299,7 @@ mod tests {
                 prop_assert!((1..=largest).contains(&len));
                 prop_assert!(wanted.contains(&(file, offset)));
                 prop_assert!(wanted.contains(&(file, offset + len - 1)));
-                // No gap is larger than what an operation costs.
+                // No gap is larger than the cost of an operation.
                 let mut gap = 0;
                 for at in offset..offset + len {
                     gap = if wanted.contains(&(file, at)) { 0 } else { gap + 1 };

@@ -1,7 +1,7 @@
 //! Which of the system calls that make reading faster this process may use.
 //!
-//! The release of Linux does not tell: a container's seccomp filter refuses single calls, and filesystems differ. So these
-//! functions try each call once, in a way that changes nothing.
+//! The release of Linux does not say: a container's seccomp filter refuses single calls, and filesystems
+//! differ. So these functions try each call once, in a way that changes nothing.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -15,12 +15,13 @@ use crate::page_cache::cached_pages;
 /// `struct io_uring_params`, which has 120 bytes since Linux 5.1, as numbers of 32 bits.
 type RingParams = [u32; 30];
 
-/// Tries whether a read of `file`, which must not be empty, can fail instead of waiting (`RWF_NOWAIT`, Linux 4.14).
+/// Tries whether a read of `file`, which must not be empty, can fail instead of waiting (`RWF_NOWAIT`, Linux
+/// 4.14).
 ///
 /// # Errors
 ///
-/// Those of the kernel: `Unsupported` where the filesystem cannot, and `UnexpectedEof` where the kernel reads nothing from a
-/// file that is not empty (a fault of Linux 5.9 and 5.10).
+/// Those of the kernel: `Unsupported` if the filesystem cannot do this, and `UnexpectedEof` if the kernel
+/// reads nothing from a file that is not empty (a fault of Linux 5.9 and 5.10).
 pub fn try_nowait(file: &File) -> io::Result<()> {
     let mut byte = [0];
     match preadv2(
@@ -30,18 +31,18 @@ pub fn try_nowait(file: &File) -> io::Result<()> {
         ReadWriteFlags::NOWAIT,
     ) {
         Ok(0) if ReadAt::size(file)? > 0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        // "Not in memory" is an answer, too.
+        // "Not in memory" also means that the call works.
         Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),
     }
 }
 
-/// Tries whether the kernel tells how much of `file` is in memory (`cachestat`, Linux 6.5). Since Linux 6.14 it tells only a
-/// caller that owns the file or may write it.
+/// Tries whether the kernel says how much of `file` is in memory (`cachestat`, Linux 6.5). Since Linux 6.14
+/// it says so only to a caller that owns the file or may write it.
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// Those of the kernel.
 pub fn try_cachestat(file: &File) -> io::Result<()> {
     cached_pages(file, 0, 1).map(drop)
 }
@@ -50,7 +51,7 @@ pub fn try_cachestat(file: &File) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// What the kernel says: `PermissionDenied` where a setting of the system or a filter refuses it.
+/// Those of the kernel: `PermissionDenied` if a setting of the system or a filter refuses it.
 pub fn try_io_uring() -> io::Result<()> {
     let mut params: RingParams = [0; 30];
     // SAFETY: the call reads and writes 120 bytes at `params`, which has as many, and which lives through
@@ -92,7 +93,7 @@ mod tests {
                 );
             }
         }
-        // Other tests of this process may open files meanwhile, but not a hundred.
+        // Other tests of this process may open files at the same time, but not a hundred.
         for _ in 0..100 {
             try_io_uring().ok();
         }

@@ -1,18 +1,17 @@
 /*!
-Brings bytes from disk into memory.
+Reads files into memory in the fastest way that the machine offers, and says what is in memory already.
 
-The central trait is [`ReadAt`]: positioned reads from anything that has bytes at offsets, such as a file, a
-[`Mapping`], a slice, or a [`Window`] of another source.
+Which way is fastest depends on how much a program needs, whether it is in the page cache, and what it does with the
+bytes. This crate has all ways behind a few calls, and chooses between them:
 
-* [`load`] brings a large part of a file into memory. It chooses the way by what the program [needs](Need), and says
-  which [`Strategy`] it took and why.
-* [`AsyncFile`] gives small parts of a file to asynchronous programs, at once if they are in memory. [`block_on`] runs
-  such a program on a thread that waits for the disk itself.
-* [`CodeCache`] keeps generated code, for the next run to map.
-* [`Prefetch`] has the kernel read parts of files ahead. [`plan_extents`] decides in which pieces, by what the disk
-  [charges](Charge), and [`measure_charge`] finds that out.
-* [`evict`] removes a file from the page cache, and [`residency`] says how much of it is there. With them, a measurement
-  proves "cold" and "warm".
+| you want | begin with |
+|---|---|
+| a large part of a file, as one slice | [`load`]: chooses the way by what the program [needs](Need), and says which [`Strategy`] it used and why |
+| positioned reads from a file, a [`Mapping`], a slice or a [`Window`] of another source | the trait [`ReadAt`] |
+| many small parts of a file, in an asynchronous program | [`AsyncFile`]: answers at once what is in memory. [`block_on`] runs such a program on a thread that waits for the disk itself |
+| generated code that the next run can map | [`CodeCache`] |
+| the kernel to read parts of files ahead | [`Prefetch`]. [`plan_extents`] decides in which pieces, by what the disk [charges](Charge), and [`measure_charge`] measures that |
+| to know what is in the page cache, or to empty it of a file | [`residency`] and [`evict`]. With them, a measurement can prove "cold" and "warm" |
 
 # Example
 
@@ -36,18 +35,18 @@ loaded.check()?;
 
 # Trust
 
-This crate interprets no file, except for the entries of a [`CodeCache`], and it checks every byte of those. Two things
-can still happen to a mapped file:
+This crate interprets no file, except the entries of a [`CodeCache`], and it checks every byte of those. Two things can
+still happen to a mapped file:
 
-* Somebody writes to it. Copying reads ([`ReadAt`]) then give older or newer bytes, and nothing else. Borrowing needs a
-  promise that nobody writes: see [`ImmutableFile`].
-* Somebody cuts it, or its disk fails. Touching a lost page ends the process, or is an error after
+* Somebody writes to it. Reads that copy ([`ReadAt`]) then return older or newer bytes, and nothing else. Borrowing needs
+  a promise that nobody writes: see [`ImmutableFile`].
+* Somebody truncates it, or its disk fails. Touching a lost page ends the process, or is an error after
   [`guard_mappings`].
 
 # Features
 
-* `io-uring`: `io_uring` loads files, and reads for an [`AsyncFile`] what is not in memory. Without it,
-  [`Strategy::Uring`] and [`Strategy::UringDirect`] are refused, and threads read.
+* `io-uring`: `io_uring` loads files, and an [`AsyncFile`] uses it for what is not in memory. Without the feature,
+  [`Strategy::Uring`] and [`Strategy::UringDirect`] are refused, and threads read instead.
 
 # What this crate does not do
 
@@ -116,9 +115,9 @@ pub use sigbus::guard_mappings;
 pub use strategy::{Strategy, UnknownStrategy};
 pub use transfer::{DIRECT_ALIGNMENT, open_direct, read_at_least};
 
-/// Aids for those who measure: caches that are proven cold or warm, and what the kernel allows.
+/// Aids for measurements: they prove that a cache is cold or warm, and try what the kernel allows.
 ///
-/// Programs that read files need none of it.
+/// Programs that only read files do not need them.
 pub mod measure {
     pub use crate::disk_charge::MEASURED_LEN;
     pub use crate::kernel_calls::{try_cachestat, try_io_uring, try_nowait};

@@ -11,18 +11,18 @@ use crate::region::{Region, len_within};
 use crate::transfer::{DIRECT_ALIGNMENT, Transfer, copying_threads, open_direct};
 use crate::{BlockDevice, Form, Need, ReadAt, Strategy, Touch, uring};
 
-/// Reads past the page cache that are under way at once.
+/// How many direct reads are in progress at once.
 const DIRECT_READS: usize = 8;
 
-/// What the kernel reads ahead on a disk that nobody has set up.
+/// The default read-ahead of the kernel for a disk.
 const USUAL_READ_AHEAD_KIB: u64 = 128;
 
-/// Bytes of a file in memory, and how they came there.
+/// Bytes of a file in memory, and how they got there.
 ///
 /// They are this process's own copy, or a mapping of an [`ImmutableFile`](crate::ImmutableFile);
-/// [`Strategy::copies`] tells which.
+/// [`Strategy::copies`] says which.
 ///
-/// 1. `region` is memory of the process's own, or maps a file that keeps the promise of `ImmutableFile`.
+/// 1. `region` is memory of this process, or maps a file that keeps the promise of `ImmutableFile`.
 #[derive(Debug)]
 pub struct Loaded {
     region: Region,
@@ -31,15 +31,15 @@ pub struct Loaded {
     refused: Vec<(Strategy, io::Error)>,
 }
 
-/// How [`Loaded`] memory is given back.
+/// How to give back the memory of [`Loaded`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Release {
-    /// At once, by this thread, as dropping it does.
+    /// At once, in this thread, like dropping it.
     Unmap,
-    /// Never: the process ends soon, and the kernel takes it then.
+    /// Never, because the process ends soon and the kernel then frees it.
     SkipAtExit,
-    /// At once, the pages by so many threads first.
+    /// At once. This many threads first give back the pages.
     InParallel(usize),
 }
 
@@ -51,33 +51,33 @@ impl Loaded {
         unsafe { self.region.as_slice() }
     }
 
-    /// The bytes, to be patched: there if [`Form::Patched`] was asked for, or if they were copied.
+    /// The bytes, to patch. Available if [`Form::Patched`] was asked for, or if they were copied.
     #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         // SAFETY: invariant 1.
         unsafe { self.region.as_mut_slice() }
     }
 
-    /// The way that was taken.
+    /// The strategy that was used.
     pub fn strategy(&self) -> Strategy {
         self.strategy
     }
 
-    /// Why that way, or the first of those that were refused, was to be taken.
+    /// Why this strategy was chosen, or the first of those that were refused.
     pub fn reason(&self) -> &Reason {
         &self.reason
     }
 
-    /// The ways that were tried before, and what the system said to each.
+    /// The strategies that were tried before, and the error of each.
     pub fn refused(&self) -> &[(Strategy, io::Error)] {
         &self.refused
     }
 
-    /// As [`Mapping::check`](crate::Mapping::check); nothing can be wrong with what was copied.
+    /// Like [`Mapping::check`](crate::Mapping::check). Copied bytes are always right.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`Mapping::check`](crate::Mapping::check).
     #[inline]
     pub fn check(&self) -> io::Result<()> {
         self.region.check()
@@ -108,15 +108,16 @@ impl ReadAt for Loaded {
 /// Brings `bytes` of `file` into memory in the way that suits `need`, by a table of what most machines do
 /// best.
 ///
-/// A [`File`] is copied, for other processes may write to it. An [`ImmutableFile`](crate::ImmutableFile) is mapped
-/// where that is faster.
+/// A [`File`] is copied, because other processes may write to it. An [`ImmutableFile`](crate::ImmutableFile)
+/// is mapped if that is faster.
 ///
-/// If the system or the filesystem refuses a way, `load` takes the next best one, and [`Loaded::refused`] tells.
+/// If the system or the filesystem refuses a strategy, `load` uses the next best one, and [`Loaded::refused`]
+/// says so.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::UnexpectedEof`] if the file has not all of the bytes, and what the system says of a disk
-/// that fails or of memory that it has not.
+/// [`io::ErrorKind::UnexpectedEof`] if the file does not have all of the bytes. Otherwise those of the
+/// system, for example if a disk fails or there is too little memory.
 pub fn load<'a>(
     file: impl Into<LoadSource<'a>>,
     bytes: Range<u64>,
@@ -143,12 +144,12 @@ pub fn load<'a>(
     Err(told.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
 }
 
-/// Brings `bytes` of `file` into memory in this way, and in no other.
+/// Brings `bytes` of `file` into memory with this strategy, and no other.
 ///
 /// # Errors
 ///
-/// As [`load`], and [`io::ErrorKind::InvalidInput`], [`io::ErrorKind::Unsupported`] and others where the
-/// system, the filesystem or this build refuses that way. A [`Strategy::SharedMap`] cannot be
+/// As [`load`]. Also [`io::ErrorKind::InvalidInput`], [`io::ErrorKind::Unsupported`] and others if the
+/// system, the filesystem or this build refuses the strategy. A [`Strategy::SharedMap`] cannot be
 /// [`Form::Patched`], and only an [`ImmutableFile`](crate::ImmutableFile) can be mapped.
 pub fn load_as<'a>(
     strategy: Strategy,
@@ -164,7 +165,7 @@ pub fn load_as<'a>(
     })
 }
 
-/// Whether another way may do what this one could not.
+/// Whether another strategy may work where this one failed.
 fn is_refusal(e: &io::Error) -> bool {
     matches!(
         e.raw_os_error(),
@@ -181,7 +182,7 @@ fn is_refusal(e: &io::Error) -> bool {
     ) || e.kind() == io::ErrorKind::Unsupported
 }
 
-/// Memory of the process's own, or a mapping, if the source is immutable.
+/// Memory of this process, or a mapping if the source is immutable.
 fn bring(
     strategy: Strategy,
     source: LoadSource<'_>,
@@ -202,7 +203,7 @@ fn bring(
         }
         Strategy::SharedMap if patched => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "what is patched cannot be mapped shared; map it private, or copy it",
+            "a shared mapping cannot be patched; map it private, or copy it",
         )),
         Strategy::SharedMap => map(file, bytes, need, false),
         Strategy::PrivateMap => map(file, bytes, need, true),
@@ -210,7 +211,7 @@ fn bring(
         Strategy::Read => copied(file, bytes, 1, |buf, needed| {
             let threads = copying_threads();
             let missing = is_cached(file, bytes.start, bytes.end - bytes.start) != Some(true);
-            // A filesystem that has no mappings is read in its own way.
+            // A filesystem without mappings reads in its own way.
             let ahead = missing.then(|| populated_later(file, bytes).ok()).flatten();
             let transfer = Transfer { threads, ahead };
             transfer.run(file, bytes.start, buf, needed)
@@ -248,7 +249,7 @@ fn populated_later(file: &File, bytes: &Range<u64>) -> io::Result<Region> {
 
 fn map(file: &File, bytes: &Range<u64>, need: Need, private: bool) -> io::Result<Region> {
     let region = Region::map(file, bytes, private)?;
-    // Advice only.
+    // This is only advice.
     match need.touch {
         Touch::All | Touch::Random => region.advise_large().ok(),
         Touch::Few => region.advise(Advice::Random).ok(),
@@ -258,9 +259,10 @@ fn map(file: &File, bytes: &Range<u64>, need: Need, private: bool) -> io::Result
     Ok(region)
 }
 
-/// Whether a touch of `bytes` is to wait for more than the kernel's usual read-ahead: without advice it reads as
-/// much around each page that is missing as is set up for the disk, and the touch waits for all of it. Told of
-/// large pages, it waits for one of those and reads the next meanwhile.
+/// Whether a touch of `bytes` may wait for more than the kernel's usual read-ahead. Without advice, the
+/// kernel reads the whole read-ahead of the disk around each missing page, and the touch waits for all of it.
+/// If the kernel is told to use large pages, the touch waits for one of those, and the kernel reads the next
+/// one meanwhile.
 fn waits_for_much(file: &File, bytes: &Range<u64>) -> bool {
     if is_cached(file, bytes.start, bytes.end - bytes.start) == Some(true) {
         return false;
@@ -272,13 +274,13 @@ fn waits_for_much(file: &File, bytes: &Range<u64>) -> bool {
 
 fn populated(file: &File, bytes: &Range<u64>, private: bool) -> io::Result<Region> {
     let region = Region::map(file, bytes, private)?;
-    // Without it the kernel reads page by page here, past any read-ahead. Advice only.
+    // Without this the kernel reads page by page, beyond any read-ahead. This is only advice.
     region.advise_large().ok();
     region.populate(0..region.len())?;
     Ok(region)
 }
 
-/// Own memory that `transfer` fills; of the file's bytes it gets those from a multiple of `alignment` on,
+/// Memory of this process that `transfer` fills. It gets the file's bytes from a multiple of `alignment` on,
 /// and room up to such a multiple.
 fn copied(
     file: &File,
@@ -295,7 +297,7 @@ fn copied(
     }
     let room = (skip + len).next_multiple_of(alignment as usize);
     let skip = region.skip();
-    // SAFETY: the region is memory of the process's own.
+    // SAFETY: the region is memory of this process.
     let pages = unsafe { region.pages_mut() }.ok_or(io::ErrorKind::Unsupported)?;
     transfer(&mut pages[..room], skip + len)?;
     Ok(region)

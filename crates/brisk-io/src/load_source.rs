@@ -14,11 +14,11 @@ pub struct LoadSource<'a> {
 }
 
 impl<'a> LoadSource<'a> {
-    /// An immutable file, as [`ImmutableFile`] is one.
+    /// An immutable file, like an [`ImmutableFile`].
     ///
     /// # Safety
     ///
-    /// As [`ImmutableFile::new`], for all that is loaded from this.
+    /// As [`ImmutableFile::new`], for everything that is loaded from this.
     pub(crate) unsafe fn immutable(file: &'a File) -> Self {
         Self {
             file,

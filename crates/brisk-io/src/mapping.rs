@@ -9,22 +9,23 @@ use crate::{ImmutableFile, ReadAt};
 
 /// A shared, read-only mapping of a file, or of a part of it, from which bytes are copied.
 ///
-/// A read costs a copy and no system call. If another process writes to the file, a read gives older or newer bytes,
-/// or some of each, as a `read` of the file would. If it is cut, or its disk fails, touching a page that is gone ends
-/// the process by SIGBUS, unless [`guard_mappings`](crate::guard_mappings) was called: then that read is an error, and
-/// all later ones are. Where neither will do (network filesystems, removable media), read the [`File`] instead.
+/// A read costs a copy and no system call. If another process writes to the file, a read gives older or newer
+/// bytes, or some of each, as a `read` of the file would. If the file is truncated, or its disk fails,
+/// touching a lost page ends the process with SIGBUS. After [`guard_mappings`](crate::guard_mappings), that
+/// read is an error instead, and so are all later ones. If neither will do (network filesystems, removable
+/// media), read the [`File`] instead.
 ///
-/// To borrow bytes in place of copying them, see [`ImmutableMapping`].
+/// To borrow bytes instead of copying them, see [`ImmutableMapping`].
 #[derive(Debug)]
 pub struct Mapping(Region);
 
 impl Mapping {
-    /// Maps all of `file` as it is long now.
+    /// Maps all of `file`, at its present length.
     ///
     /// # Errors
     ///
-    /// What `mmap` says: `ENODEV` where the filesystem cannot map (some of FUSE, 9p), `ENOMEM`
-    /// where the address space is full.
+    /// Those of `mmap`: `ENODEV` if the filesystem cannot map (some FUSE filesystems, 9p), `ENOMEM` if the
+    /// address space is full.
     pub fn shared(file: &File) -> io::Result<Self> {
         Self::of(file, 0..ReadAt::size(file)?)
     }
@@ -33,37 +34,38 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::UnexpectedEof`] if the file has not all of them, and as [`Mapping::shared`].
+    /// [`io::ErrorKind::UnexpectedEof`] if the file does not have all of them. Otherwise as
+    /// [`Mapping::shared`].
     pub fn of(file: &File, bytes: Range<u64>) -> io::Result<Self> {
         Region::map(file, &bytes, false).map(Self)
     }
 
-    /// Whether every page that was read so far could be had: of use after
+    /// Whether every page that was touched so far could be read. Only useful after
     /// [`guard_mappings`](crate::guard_mappings).
     ///
-    /// [`read_at`](ReadAt::read_at) asks this by itself. After the last use of a borrowed slice of an
-    /// [`ImmutableMapping`], the borrower asks.
+    /// [`read_at`](ReadAt::read_at) calls this itself. A caller that borrows a slice from an
+    /// [`ImmutableMapping`] calls it after the last use of the slice.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::UnexpectedEof`] if a page could not be had, and zeros were read.
+    /// [`io::ErrorKind::UnexpectedEof`] if a page could not be read, and zeros were used instead.
     #[inline]
     pub fn check(&self) -> io::Result<()> {
         self.0.check()
     }
 
-    /// Puts all pages into the page table, so that no touch of them faults, until the kernel takes some
-    /// of them away again.
+    /// Puts all pages into the page table, so that touching them does not fault, until the kernel removes
+    /// some of them again.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::UnexpectedEof`] where a touch would be SIGBUS, and
-    /// [`io::ErrorKind::InvalidInput`] before Linux 5.14.
+    /// [`io::ErrorKind::UnexpectedEof`] if a touch would raise SIGBUS, and [`io::ErrorKind::InvalidInput`]
+    /// before Linux 5.14.
     pub fn populate(&self) -> io::Result<()> {
         self.0.populate(0..self.0.len())
     }
 
-    /// Tells the kernel that reads will be scattered: no read-ahead around a fault.
+    /// Tells the kernel that reads will be scattered, so that it reads nothing ahead around a fault.
     pub fn advise_random(&self) -> io::Result<()> {
         self.0.advise(Advice::Random)
     }
@@ -88,7 +90,7 @@ impl ReadAt for Mapping {
 
 /// A shared, read-only mapping of an [`ImmutableFile`], or of a part of it, from which bytes are borrowed.
 ///
-/// All that a [`Mapping`] does, this does too.
+/// It also does everything that a [`Mapping`] does.
 #[derive(Debug)]
 pub struct ImmutableMapping(Mapping);
 
@@ -114,8 +116,8 @@ impl ImmutableMapping {
     /// The mapped bytes.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: this is made of an `ImmutableFile` alone, whose maker promised that nobody changes the file as long as
-        // what was made of it lives.
+        // SAFETY: this can be made only from an `ImmutableFile`, whose maker promised that nobody changes the
+        // file as long as anything made from it lives.
         unsafe { self.0.0.as_slice() }
     }
 }
@@ -146,9 +148,9 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Of a file that only the test that made it knows.
+    /// Maps a file that only its test knows.
     fn immutable(file: &File, bytes: Range<u64>) -> io::Result<ImmutableMapping> {
-        // SAFETY: the file has no name, and its test writes to it no more.
+        // SAFETY: the file has no name, and its test does not write to it any more.
         let file = unsafe { ImmutableFile::new(file.try_clone().unwrap()) };
         ImmutableMapping::of(&file, bytes)
     }
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(
             e.to_string(),
-            "bytes 40000 to 40002 of a file of 40001 cannot be had"
+            "a file of 40001 bytes does not have bytes 40000 to 40002"
         );
     }
 }

@@ -1,14 +1,14 @@
-/// How bytes that are loaded will be used.
+/// How the loaded bytes will be used.
 ///
-/// The default is the plainest: this process alone reads all of them soon.
+/// The default is the simplest use: only this process needs them, and it reads all of them soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Need {
-    /// Which of them will be touched.
+    /// Which bytes will be touched.
     pub touch: Touch,
-    /// In which form.
+    /// The form in which they are needed.
     pub form: Form,
-    /// Processes of this machine that load the same bytes at about the same time, this one among them.
+    /// How many processes of this machine load the same bytes at about the same time, including this one.
     pub processes: usize,
 }
 
@@ -23,21 +23,22 @@ pub enum Touch {
     Part,
     /// Many of them, here and there, in no order.
     Random,
-    /// A few bytes here and there: fewer than about one page of twenty.
+    /// A few bytes here and there: less than about one page in twenty.
     Few,
 }
 
-/// What form the loaded bytes are needed in.
+/// The form in which the loaded bytes are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Form {
     /// As they are in the file.
     #[default]
     Shared,
-    /// Writable: to be relocated or patched. The file does not change. What is patched takes memory of the process's
-    /// own, and mostly all that is loaded does: but for [`Touch::Few`], a copy of all is often the fastest way.
+    /// Writable, to relocate or patch. The file does not change. Patched pages take memory of this process.
+    /// Mostly everything that is loaded does, because a copy of everything is often fastest, except with
+    /// [`Touch::Few`].
     Patched,
-    /// Read once, to be copied, decoded or sent somewhere else.
+    /// Read once, to copy, decode or send them somewhere else.
     Copied,
 }
 

@@ -23,9 +23,10 @@ pub enum Residency {
         /// Pages of the file.
         total: u64,
     },
-    /// The kernel does not tell this caller.
+    /// The kernel does not say it to this caller.
     ///
-    /// Since Linux 5.2, `mincore(2)` says "resident" of every page of a file that the caller neither owns nor may write.
+    /// Since Linux 5.2, `mincore(2)` says "resident" for every page of a file that the caller neither owns
+    /// nor may write.
     Unknown,
 }
 
@@ -40,7 +41,7 @@ pub fn page_size() -> usize {
 ///
 /// # Errors
 ///
-/// What `mmap` and `mincore` say, such as `ENODEV` for a file that cannot be mapped.
+/// Those of `mmap` and `mincore`, such as `ENODEV` for a file that cannot be mapped.
 pub fn residency(file: &File) -> io::Result<Residency> {
     let len = ReadAt::size(file)?;
     let total = len.div_ceil(page_size() as u64);
@@ -50,7 +51,7 @@ pub fn residency(file: &File) -> io::Result<Residency> {
     if !kernel_tells_the_truth(file)? {
         return Ok(Residency::Unknown);
     }
-    // 1 GiB at a time: the answer for that takes 256 KiB.
+    // 1 GiB at a time, for which the answer takes 256 KiB.
     const CHUNK: u64 = 1 << 30;
     let mut resident = 0;
     let mut at = 0;
@@ -107,20 +108,22 @@ struct CacheStat {
     recently_evicted: u64,
 }
 
-/// The number is the same on all architectures of Linux but Alpha.
+/// The number is the same on all architectures of Linux except Alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Whether all of `len` bytes at `offset` are in the page cache or being read into it. It maps and reads nothing.
+/// Whether all of `len` bytes at `offset` are in the page cache or being read into it. This maps and reads
+/// nothing.
 ///
-/// None where the kernel does not tell: before Linux 6.5, and, since 6.14, for a file that the caller neither owns nor
-/// may write.
+/// None if the kernel does not say: before Linux 6.5, and since 6.14 for a file that the caller neither owns
+/// nor may write.
 pub(crate) fn is_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
     let page = page_size() as u64;
     let pages = offset.checked_add(len)?.div_ceil(page) - offset / page;
     Some(cached_pages(file, offset, len).ok()? >= pages)
 }
 
-/// How many pages of `len` bytes at `offset` are in the page cache or being read into it. It maps and reads nothing.
+/// How many pages of `len` bytes at `offset` are in the page cache or being read into it. This maps and reads
+/// nothing.
 ///
 /// # Errors
 ///
@@ -128,8 +131,8 @@ pub(crate) fn is_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
 pub fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     let range = CacheRange { offset, len };
     let mut stat = CacheStat::default();
-    // SAFETY: the call reads `range` and writes `stat`, which have the layout that it is declared with
-    // and live through it; the descriptor is borrowed as long.
+    // SAFETY: the call reads `range` and writes `stat`. Both have the layout that the call expects and live
+    // through it. The descriptor is borrowed as long.
     let answer = unsafe {
         libc::syscall(
             SYS_CACHESTAT,
@@ -145,8 +148,8 @@ pub fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     }
 }
 
-/// True if `mincore` tells this process the truth (`can_do_mincore` in the kernel): it owns the file, may write it, or has
-/// `CAP_FOWNER` over it.
+/// Whether `mincore` gives this process true answers (`can_do_mincore` in the kernel): the process owns the
+/// file, may write it, or has `CAP_FOWNER` over it.
 fn kernel_tells_the_truth(file: &File) -> io::Result<bool> {
     let owner = file.metadata()?.uid();
     let uid = rustix::process::geteuid();
@@ -162,7 +165,8 @@ fn kernel_tells_the_truth(file: &File) -> io::Result<bool> {
     }
 }
 
-/// A path to the open `file`. `/proc/thread-self`, because a thread can have a table of descriptors of its own.
+/// A path to the open `file`. It uses `/proc/thread-self`, because a thread can have its own table of
+/// descriptors.
 pub(crate) fn descriptor_path(file: &File) -> String {
     let fd = std::os::fd::AsRawFd::as_raw_fd(file);
     format!("/proc/thread-self/fd/{fd}")
@@ -174,7 +178,7 @@ fn acts_as_owner() -> bool {
     own.is_ok_and(|own| own.effective.contains(CapabilitySet::FOWNER))
 }
 
-/// The user that owns a file here if this namespace does not map its owner.
+/// The user that a file seems to belong to if this namespace does not map its owner.
 static NOBODY: LazyLock<u32> = LazyLock::new(|| {
     let told = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
     // The kernel's default.
@@ -184,8 +188,8 @@ static NOBODY: LazyLock<u32> = LazyLock::new(|| {
 
 /// Lets the kernel start to write `len` bytes of `file` at `offset` to the disk, without waiting.
 ///
-/// A writer of large files calls this on the way, so that its final `fsync` has less to wait for. It promises nothing about
-/// the data; a filesystem without the call writes when it likes.
+/// A writer of large files calls this while it writes, so that its final `fsync` has less to wait for. It
+/// promises nothing about the data. On a filesystem without the call, nothing happens earlier.
 pub fn start_writeback(file: &File, offset: u64, len: u64) {
     let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
         return;
@@ -199,7 +203,7 @@ pub fn start_writeback(file: &File, offset: u64, len: u64) {
             libc::SYNC_FILE_RANGE_WRITE,
         )
     };
-    // Only a hint: `fsync` reports errors.
+    // This is only a hint: `fsync` reports errors.
     debug_assert!(answer == 0 || answer == -1);
 }
 
@@ -216,12 +220,12 @@ pub fn evict(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Evicts `file` and checks that no page of it is left.
+/// Evicts `file`, and checks that no page of it is left.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::ResourceBusy`] if pages stay, with their number; and
-/// [`io::ErrorKind::PermissionDenied`] where the kernel does not tell (see [`Residency::Unknown`]).
+/// [`io::ErrorKind::ResourceBusy`] with the number of pages if some stay. [`io::ErrorKind::PermissionDenied`]
+/// if the kernel does not say (see [`Residency::Unknown`]).
 pub fn evict_and_prove(file: &File) -> io::Result<()> {
     evict(file)?;
     match residency(file)? {
@@ -229,7 +233,7 @@ pub fn evict_and_prove(file: &File) -> io::Result<()> {
         Residency::Pages { resident, total } => Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
             format!(
-                "{resident} of {total} pages stay in the page cache; is the file mapped or being written?"
+                "{resident} of {total} pages stay in the page cache; end the programs that have the file mapped or write it"
             ),
         )),
         Residency::Unknown => Err(unknown()),
@@ -238,13 +242,13 @@ pub fn evict_and_prove(file: &File) -> io::Result<()> {
 
 /// Checks that every page of `file` is in the page cache.
 ///
-/// Some systems page out by themselves, so a "warm" figure needs this as much as a cold one needs
+/// Some systems page out by themselves. So a "warm" figure needs this as much as a "cold" one needs
 /// [`evict_and_prove`].
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::NotFound`] if pages are missing, with their number; and
-/// [`io::ErrorKind::PermissionDenied`] where the kernel does not tell.
+/// [`io::ErrorKind::NotFound`] with the number of pages if some are missing.
+/// [`io::ErrorKind::PermissionDenied`] if the kernel does not say.
 pub fn prove_warm(file: &File) -> io::Result<()> {
     match residency(file)? {
         Residency::Pages { resident, total } if resident == total => Ok(()),
@@ -262,7 +266,7 @@ pub fn prove_warm(file: &File) -> io::Result<()> {
 fn unknown() -> io::Error {
     io::Error::new(
         io::ErrorKind::PermissionDenied,
-        "the kernel tells residency only to who owns the file or may write it",
+        "the kernel says which pages are in memory only to the owner of the file, or to a user who may write it",
     )
 }
 
@@ -271,7 +275,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A file on a real disk: tmpfs keeps its pages whatever one asks.
+    /// A file on a real disk, because tmpfs always keeps its pages.
     fn file_of(pages: usize) -> File {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&vec![1; pages * page_size()]).unwrap();
@@ -302,7 +306,7 @@ mod tests {
         assert_eq!(e.kind(), io::ErrorKind::ResourceBusy);
         assert_eq!(
             e.to_string(),
-            "4 of 4 pages stay in the page cache; is the file mapped or being written?"
+            "4 of 4 pages stay in the page cache; end the programs that have the file mapped or write it"
         );
     }
 
@@ -315,7 +319,7 @@ mod tests {
         file.read_exact_at(8 * page, &mut vec![0; 8 * page_size()])
             .unwrap();
         let told = |first: u64, pages: u64| is_cached(&file, first * page, pages * page);
-        // Before Linux 6.5 it tells nothing.
+        // Before Linux 6.5 the kernel does not say.
         if told(0, 1).is_some() {
             assert_eq!(told(8, 8), Some(true));
             assert_eq!(told(7, 8), Some(false));

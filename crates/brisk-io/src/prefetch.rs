@@ -1,9 +1,10 @@
 /*!
 Asks the kernel to read parts of files before a program needs them.
 
-`POSIX_FADV_WILLNEED` starts a read and usually returns at once. It waits where the disk's queue is full, and where the
-filesystem has to read the places of the file's blocks. So several threads ask. A thread that has asked for more than the
-disk reads in [`IN_FLIGHT`] waits for its oldest extent. Other readers of the disk then wait behind no more than that.
+`POSIX_FADV_WILLNEED` starts a read and usually returns at once. It waits if the disk's queue is full, or if the
+filesystem must first read where the file's blocks are. So several threads ask. A thread that has asked for more than the
+disk reads in [`IN_FLIGHT`] waits for its oldest extent, so that other readers of the disk never wait behind more than
+that.
 */
 
 use std::collections::VecDeque;
@@ -20,17 +21,17 @@ use rustix::fs::{Advice, fadvise};
 use crate::page_cache::is_cached;
 use crate::{Charge, Extent, ReadAt};
 
-/// How much may be under way, in the disk's own time. At 2000 operations a second, a launch of Python, which also reads
-/// much metadata, took 0.96 of the plain launch with 25 ms, and 0.89 with 8 ms.
+/// How much may be in progress, in the disk's own time. At 2000 operations a second, a launch of Python,
+/// which also reads much metadata, took 0.96 of the plain launch with 25 ms, and 0.89 with 8 ms.
 const IN_FLIGHT: Duration = Duration::from_millis(8);
 
-/// The most extents that a thread has under way. Each may hold a file open.
+/// The most extents that a thread has in progress. Each may hold a file open.
 const MOST_IN_FLIGHT: usize = 64;
 
-/// How often a paused thread looks whether the pause is over.
+/// How often a paused thread checks whether the pause is over.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// If this many extents, spread over all, are resident, nothing needs to be read.
+/// If this many extents, spread over the whole list, are resident, nothing has to be read.
 const SAMPLES: usize = 16;
 
 /// After this many resident extents in a row, the prefetch is late and skips some.
@@ -40,12 +41,12 @@ const LATE: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrefetchOptions {
-    /// Threads that ask; 0 counts as 1.
+    /// Threads that ask. 0 counts as 1.
     pub threads: usize,
     /// The most bytes to ask for.
     pub budget: u64,
-    /// Skips extents that come too late, and gives up if everything is in memory. This is for a prefetch that runs
-    /// while the program does.
+    /// Skips extents for which it is too late, and gives up if everything is in memory. For a prefetch that
+    /// runs while the program does.
     pub race: bool,
 }
 
@@ -80,13 +81,13 @@ impl PrefetchOptions {
 pub struct PrefetchCounts {
     /// Bytes that the kernel was asked for.
     pub asked: u64,
-    /// The extents of those bytes.
+    /// How many extents those bytes are.
     pub extents: u64,
     /// Bytes that were in memory, or being read, already.
     pub resident: u64,
-    /// Bytes that were skipped, because many before them were resident.
+    /// Bytes that were skipped, because many extents before them were resident.
     pub passed: u64,
-    /// Bytes of files that [`PrefetchFiles::open`] did not give.
+    /// Bytes of files that [`PrefetchFiles::open`] did not return.
     pub missing: u64,
     /// Bytes that were over the budget.
     pub over_budget: u64,
@@ -124,15 +125,15 @@ struct Shared {
     course: Mutex<Course>,
 }
 
-/// How far a prefetch has come.
+/// The progress of a prefetch.
 #[derive(Debug)]
 struct Course {
     next: usize,
-    /// Resident extents in a row.
+    /// How many extents in a row were resident.
     run: usize,
     /// How many extents to skip next.
     leap: usize,
-    /// No thread has looked yet whether everything is resident.
+    /// Whether no thread has checked yet if everything is resident.
     unseen: bool,
     counts: PrefetchCounts,
 }
@@ -154,7 +155,7 @@ impl Prefetch {
         Self::begin(extents, options, files, false)
     }
 
-    /// As [`Prefetch::start`], but paused: [`Prefetch::pause`] lets it go on.
+    /// Like [`Prefetch::start`], but paused: [`Prefetch::pause`] lets it go on.
     ///
     /// # Errors
     ///
@@ -174,7 +175,7 @@ impl Prefetch {
         paused: bool,
     ) -> io::Result<Self> {
         let leap = 1;
-        // The kernel takes a length of 0 for everything up to the end of the file.
+        // For the kernel, a length of 0 means everything up to the end of the file.
         let extents = extents
             .into_iter()
             .filter(|extent| extent.len > 0)
@@ -229,7 +230,7 @@ impl Prefetch {
     /// Waits until everything that was asked for is in memory, and returns what was done.
     pub fn wait(mut self) -> PrefetchCounts {
         for thread in self.threads.drain(..) {
-            // The counts of a thread that panicked are right so far.
+            // The counts of a thread that panicked are right up to there.
             thread.join().ok();
         }
         self.counts()
@@ -310,14 +311,14 @@ impl Shared {
         }
     }
 
-    /// Whether all extents seem to be resident. The search ends at the first that is not, so it costs little where there
-    /// is work to do.
+    /// Whether all extents seem to be resident. The search ends at the first one that is not, so it costs
+    /// little if there is work to do.
     fn all_resident(&self, files: &impl PrefetchFiles) -> bool {
         let count = self.extents.len();
         let samples = SAMPLES.min(count);
         let mut known = 0;
         for sample in 0..samples {
-            // The middle first: the first extents are those that the program itself was loaded from.
+            // The middle first, because the program itself was loaded from the first extents.
             let at = (count / 2 + sample * count / samples) % count;
             let Some(extent) = self.extents.get(at) else {
                 continue;
@@ -368,7 +369,7 @@ impl Course {
     }
 }
 
-/// What a thread has asked for and has not seen arrive.
+/// What a thread has asked for and has not yet seen arrive.
 struct Flight {
     extents: VecDeque<(Arc<File>, Extent, Duration)>,
     // The disk's time for all of it.
@@ -392,7 +393,8 @@ impl Flight {
         self.extents.push_back((file, extent, time));
     }
 
-    /// Waits until no more than the limit is under way, or nothing at all. Returns the bytes that could not be read.
+    /// Waits until at most the limit is in progress, or with `all` nothing. Returns how many bytes could not
+    /// be read.
     fn land(&mut self, all: bool, cancelled: &AtomicBool) -> u64 {
         let mut failed = 0;
         while (all
@@ -405,7 +407,7 @@ impl Flight {
             };
             self.time = self.time.saturating_sub(time);
             let last = extent.offset.saturating_add(extent.len - 1);
-            // The file may have been cut meanwhile.
+            // The file may have been truncated meanwhile.
             if ReadAt::read_at(&*file, last, &mut [0]).is_err() {
                 failed += extent.len;
             }
@@ -422,7 +424,7 @@ mod tests {
     use std::io::Write;
     use std::sync::Condvar;
 
-    /// A file on a real disk: tmpfs keeps its pages whatever one asks.
+    /// A file on a real disk, because tmpfs always keeps its pages.
     fn file_of(pages: usize) -> Arc<File> {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&vec![1; pages * page_size()]).unwrap();
@@ -444,7 +446,7 @@ mod tests {
         }
     }
 
-    /// The file with the number 0, on a disk that charges next to nothing.
+    /// The file with the number 0, on a disk that charges almost nothing.
     struct One {
         file: Arc<File>,
         asked: Arc<Mutex<Vec<u64>>>,
@@ -493,7 +495,8 @@ mod tests {
         }
     }
 
-    /// Whether the kernel tells of the first page, which is resident: before Linux 6.5 it does not.
+    /// Whether the kernel says that the first page, which is resident, is in memory. Before Linux 6.5 it does
+    /// not.
     fn tells(file: &File) -> bool {
         let told = is_cached(file, 0, page_size() as u64);
         crate::machine::has(
@@ -540,7 +543,7 @@ mod tests {
         let page = page_size() as u64;
         let counts = prefetch(&file, all.clone(), OPTIONS);
         assert_eq!(counts.asked, 0);
-        // Another thread may have looked at some before it was known.
+        // Another thread may have looked at some before this was known.
         assert_eq!(counts.passed + counts.resident, 64 * page);
         assert!(counts.passed > 0, "{counts:?}");
         let patient = PrefetchOptions {
@@ -554,7 +557,7 @@ mod tests {
     #[test]
     fn who_comes_late_passes_over_what_is_resident() {
         let file = file_of(256);
-        // Somebody has read the first 200 pages, and nothing ahead of them.
+        // Another program has read the first 200 pages, without read-ahead.
         fadvise(&*file, 0, None, Advice::Random).unwrap();
         file.read_exact_at(0, &mut vec![0; 200 * page_size()])
             .unwrap();
@@ -568,7 +571,7 @@ mod tests {
             ..OPTIONS
         };
         let counts = prefetch(&file, (0..256).map(page).collect(), one);
-        // 8 were looked at, then 1 of 2, of 3, of 5, ...: the last leap ends behind the 200th.
+        // It looked at 8, then at 1 of 2, of 3, of 5, ...: the last leap ends after the 200th.
         let looked = counts.resident / page_size() as u64;
         assert!((8..30).contains(&looked), "{counts:?}");
         assert!(counts.passed > 0, "{counts:?}");
@@ -588,7 +591,7 @@ mod tests {
         assert_eq!(resident(&file), 10);
     }
 
-    /// Files that can be opened only once a test has said so.
+    /// Files that can be opened only when a test allows it.
     struct Gated {
         one: One,
         gate: Arc<(Mutex<bool>, Condvar)>,
@@ -620,7 +623,7 @@ mod tests {
             ..OPTIONS
         };
         let prefetch = Prefetch::start(vec![page(0); 1000], options, files).unwrap();
-        // Each thread has taken one extent, or will find that it is cancelled.
+        // Each thread has taken one extent, or will see that the prefetch is cancelled.
         prefetch.cancel();
         *gate.0.lock().unwrap() = true;
         gate.1.notify_all();

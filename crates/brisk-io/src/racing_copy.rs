@@ -1,13 +1,13 @@
 /*!
 Copies bytes that another process may be writing at the same time.
 
-Rust's memory model has no name for such a copy: a plain read that races with a write is undefined, and an
+Rust's memory model does not have such a copy: a plain read that races with a write is undefined behaviour, and an
 optimiser may read the source twice and get two answers. So each load here is one machine instruction that the
-compiler does not look into, or, on processors without such code below, a relaxed atomic load of one byte. What the
-destination then holds is a mix of older and newer bytes, and it is read from memory that nobody else writes.
+compiler does not look into. On processors without such code below, it is a relaxed atomic load of one byte. Then the
+destination holds a mix of older and newer bytes, and the program reads it from memory that nobody else writes.
 */
 
-/// Bytes that one turn of the loop copies.
+/// How many bytes one turn of the loop copies.
 const STEP: usize = 64;
 
 /// Copies `len` bytes. A byte that is written meanwhile is copied as it was at some time during the call.
@@ -26,7 +26,7 @@ pub(crate) unsafe fn racing_copy(from: *const u8, to: *mut u8, len: usize) {
         done += STEP;
     }
     let left = len - done;
-    // The last part is copied as two pieces of one size, which overlap where it is no multiple of that.
+    // The last part is copied as two pieces of one size. They overlap unless the part is twice that size.
     macro_rules! twice {
         ($copy:path, $size:literal) => {{
             // SAFETY: `left >= size`, so the first `size` bytes left are inside the ranges of requirements 1 and 2.
@@ -52,14 +52,14 @@ pub(crate) unsafe fn racing_copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Makes functions that copy so many bytes by these instructions.
+/// Makes functions that copy a fixed number of bytes with these instructions.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! copies {
     ($($name:ident: $class:ident $($register:ident)+ => $($line:literal),+;)+) => {
         $(
             /// # Safety
             ///
-            /// As [`racing_copy`](super::racing_copy), of the number of bytes in the name.
+            /// As [`racing_copy`](super::racing_copy), for the number of bytes in the name.
             #[inline(always)]
             pub(super) unsafe fn $name(from: *const u8, to: *mut u8) {
                 // SAFETY: the instructions load that many bytes from `from`, at any alignment, and store them to
@@ -116,14 +116,14 @@ mod machine {
     }
 }
 
-/// One byte after the other: right everywhere, and slow.
+/// One byte after the other: right everywhere, but slow.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod machine {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
     /// # Safety
     ///
-    /// As [`racing_copy`](super::racing_copy), of one byte.
+    /// As [`racing_copy`](super::racing_copy), for one byte.
     pub(super) unsafe fn copy_1(from: *const u8, to: *mut u8) {
         // SAFETY: the byte is readable, an `AtomicU8` has no alignment, and this process only loads it. A relaxed load
         // of one byte is allowed of memory that is read-only.
@@ -137,7 +137,7 @@ mod machine {
             $(
                 /// # Safety
                 ///
-                /// As [`racing_copy`](super::racing_copy), of the number of bytes in the name.
+                /// As [`racing_copy`](super::racing_copy), for the number of bytes in the name.
                 pub(super) unsafe fn $name(from: *const u8, to: *mut u8) {
                     for at in 0..$len {
                         // SAFETY: `at` is less than the number of bytes that the caller allows.

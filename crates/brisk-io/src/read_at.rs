@@ -8,10 +8,10 @@ use crate::will_read;
 
 /// Bytes at offsets, readable from many threads at once.
 ///
-/// Nothing here has a cursor, so a value can be shared without a lock.
+/// Nothing here has a cursor, so threads can share a value without a lock.
 ///
-/// No method has the name of one of a slice or a vector, so that the trait in scope changes the
-/// meaning of none of their calls.
+/// No method has the same name as one of a slice or a vector. So importing this trait changes the meaning of
+/// none of their calls.
 pub trait ReadAt: Send + Sync {
     /// Length in bytes at the time of the call.
     fn size(&self) -> io::Result<u64>;
@@ -21,8 +21,8 @@ pub trait ReadAt: Send + Sync {
     /// Zero means that `offset` is at or after the end, or that `buf` is empty.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Says that `bytes` will be read soon, so that they may be fetched meanwhile. Nobody waits for
-    /// that, and it may be left undone.
+    /// Says that `bytes` will be read soon, so that they can be fetched meanwhile. Does not wait, and may do
+    /// nothing.
     fn will_read(&self, bytes: Range<u64>) {
         let _ = bytes;
     }
@@ -51,13 +51,13 @@ pub trait ReadAt: Send + Sync {
 }
 
 impl ReadAt for File {
-    /// The length that `fstat` tells, or the end that a block device seeks to.
+    /// The length from `fstat`. For a block device, the position of its end.
     fn size(&self) -> io::Result<u64> {
         use std::io::Seek;
         use std::os::unix::fs::FileTypeExt;
         let metadata = self.metadata()?;
         if metadata.file_type().is_block_device() {
-            // A device has no length of its own. Positioned reads ignore the cursor this moves.
+            // `fstat` has no length for a device. Positioned reads ignore the cursor that this moves.
             return (&*self).seek(io::SeekFrom::End(0));
         }
         Ok(metadata.len())
@@ -71,13 +71,13 @@ impl ReadAt for File {
     }
 
     fn will_read(&self, bytes: Range<u64>) {
-        // Advice only.
+        // This is only advice.
         will_read(self, bytes).ok();
     }
 }
 
-/// What of `buf` a file can have at `offset`; none behind the end of the longest file. There the kernel would
-/// refuse the read, or take `u64::MAX` for the file's cursor.
+/// The part of `buf` that a file can fill at `offset`. None past the end of the longest possible file: there
+/// the kernel would refuse the read, or treat `u64::MAX` as the file's cursor.
 pub(crate) fn within_files(offset: u64, buf: &mut [u8]) -> Option<&mut [u8]> {
     let room = i64::MAX.unsigned_abs().checked_sub(offset)?;
     let len = usize::try_from(room).map_or(buf.len(), |room| buf.len().min(room));
@@ -109,7 +109,7 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// What points to bytes has the bytes.
+/// A pointer to a source is a source.
 macro_rules! impl_by_pointer {
     ($($pointer:ty),*) => {$(
         impl<T: ReadAt + ?Sized> ReadAt for $pointer {
@@ -130,7 +130,7 @@ macro_rules! impl_by_pointer {
 
 impl_by_pointer!(&T, Box<T>, Arc<T>);
 
-/// `len` bytes of another source from `start`, seen as a source of their own.
+/// `len` bytes of another source from `start`, as a source of their own.
 #[derive(Debug, Clone)]
 pub struct Window<S> {
     source: S,
@@ -141,7 +141,7 @@ pub struct Window<S> {
 impl<S: ReadAt> Window<S> {
     /// The bytes of `source` from `start`, at most `len` of them.
     pub fn new(source: S, start: u64, len: u64) -> Self {
-        // `start + len` cannot overflow, so no read below has to ask again.
+        // `start + len` cannot overflow, so the reads below need no check.
         let len = len.min(u64::MAX - start);
         Self { source, start, len }
     }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
     }
 
-    /// Fails with `Interrupted` at every other call, and gives one byte at a time.
+    /// Fails with `Interrupted` on every other call, and returns one byte at a time.
     struct Stutter(std::sync::atomic::AtomicU32);
 
     impl ReadAt for Stutter {

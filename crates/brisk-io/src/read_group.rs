@@ -1,4 +1,4 @@
-//! Reads that are near each other in one file, done as one.
+//! Combines reads that are near each other in one file.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,24 +10,24 @@ use std::task::Waker;
 use crate::ReadAt;
 use crate::waiting_read::{LARGEST, WaitingRead, wake_all};
 
-/// Two waiting reads with at most this many bytes between them are done as one: to read those bytes too costs less
+/// Two waiting reads with at most this many bytes between them become one. Reading those bytes too costs less
 /// than another operation of the disk.
 const GAP: u64 = 16 << 10;
 
-/// How many waiting reads a search for near ones looks at. Without a bound, ten thousand reads that are not near each
-/// other would each be looked at ten thousand times.
+/// How many waiting reads a search for near ones looks at. Without this limit, ten thousand reads that are
+/// not near each other would each be looked at ten thousand times.
 const LOOKED_AT: usize = 256;
 
-/// Reads of one file that are near each other, and done as one.
+/// Reads of one file that are near each other, and are done as one.
 pub(crate) struct ReadGroup {
     /// 1. There is at least one, and all are of the same file.
     reads: Vec<Arc<WaitingRead>>,
-    /// From the first byte of any to the last one, at most [`LARGEST`].
+    /// From the first byte of all to the last, at most [`LARGEST`] bytes.
     bytes: Range<u64>,
 }
 
 impl ReadGroup {
-    /// Takes the first read that somebody wants, and all that are near it.
+    /// Takes the first read that is still wanted, and all that are near it.
     pub(crate) fn take(reads: &mut VecDeque<Arc<WaitingRead>>) -> Option<Self> {
         let first = loop {
             match reads.pop_front()? {
@@ -36,7 +36,7 @@ impl ReadGroup {
             }
         };
         let mut group = Self::of(first);
-        // What joins may bring others near.
+        // A read that joins may bring others near.
         loop {
             let mut next = reads.iter().take(LOOKED_AT);
             let near = next.position(|read| group.is_near(read));
@@ -50,13 +50,13 @@ impl ReadGroup {
         }
     }
 
-    /// Takes as many as there are, and at most `most`.
+    /// Takes as many groups as there are, but at most `most`.
     pub(crate) fn take_some(reads: &mut VecDeque<Arc<WaitingRead>>, most: usize) -> Vec<Self> {
         let groups = std::iter::from_fn(|| Self::take(reads));
         groups.take(most).collect()
     }
 
-    /// The reads that it is of.
+    /// Its reads.
     pub(crate) fn into_reads(self) -> Vec<Arc<WaitingRead>> {
         self.reads
     }
@@ -85,18 +85,18 @@ impl ReadGroup {
         &self.reads[0].file
     }
 
-    /// Where it starts in the file.
+    /// Its first byte in the file.
     pub(crate) fn start(&self) -> u64 {
         self.bytes.start
     }
 
-    /// Bytes, if the file does not end before.
+    /// Its length, if the file does not end before.
     pub(crate) fn len(&self) -> usize {
         // At most `LARGEST`.
         (self.bytes.end - self.bytes.start) as usize
     }
 
-    /// Reads it, in this thread.
+    /// Does the read, in this thread.
     pub(crate) fn read(self) {
         let mut woken = Vec::new();
         let bytes = read(self.file(), self.start(), self.len());
@@ -107,9 +107,9 @@ impl ReadGroup {
         wake_all(woken);
     }
 
-    /// Gives each read its part of the bytes, and adds the wakers to call to `woken`. There are fewer bytes where the
-    /// file ends. Returns what has to be read again alone: if several reads were done as one and that failed, one of
-    /// them may be at fault and the others not.
+    /// Gives each read its part of the bytes, and adds the wakers to call to `woken`. There are fewer bytes
+    /// at the end of the file. If several reads were done as one and that failed, only one of them may be at
+    /// fault. So this returns them, to read each one alone.
     pub(crate) fn finish(self, bytes: io::Result<Vec<u8>>, woken: &mut Vec<Waker>) -> Vec<Self> {
         match (bytes, self.reads.as_slice()) {
             (bytes, [read]) => woken.extend(read.finish(bytes)),
@@ -129,7 +129,7 @@ impl ReadGroup {
 
 #[cfg(feature = "io-uring")]
 impl ReadGroup {
-    /// Whether somebody waits for one of its reads.
+    /// Whether anybody waits for one of its reads.
     pub(crate) fn is_wanted(&self) -> bool {
         self.reads.iter().any(|read| read.is_wanted())
     }
@@ -139,7 +139,7 @@ impl ReadGroup {
     }
 }
 
-/// The bytes; fewer where the file ends.
+/// The bytes. Fewer at the end of the file.
 fn read(file: &File, start: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut buf = vec![0; len];
     let mut done = 0;
@@ -186,7 +186,7 @@ mod tests {
         gone.cancel();
         let [first, second, third, far] = near.clone();
         let mut queue = VecDeque::from([first, foreign, second, gone, third, far]);
-        // 30000 is near only when 15000 has joined, and 99990 never is.
+        // 30000 is near only after 15000 has joined, and 99990 never is.
         let together = ReadGroup::take(&mut queue).unwrap();
         assert_eq!(together.reads.len(), 3);
         together.read();
@@ -198,7 +198,7 @@ mod tests {
         while let Some(group) = ReadGroup::take(&mut queue) {
             group.read();
         }
-        // Where the file ends, there is less.
+        // There is less at the end of the file.
         assert_eq!(taken(&near[3]), bytes[99_990..]);
     }
 

@@ -1,8 +1,8 @@
 /*!
-The threads of the process that do reads which have to wait for a disk.
+The threads of the process that do the reads that have to wait for a disk.
 
-Where the system allows it, one thread hands all reads to the kernel by `io_uring`. Elsewhere a read that finds all
-threads busy starts another one, up to [`MOST_THREADS`]. A thread ends when it had nothing to do for [`IDLE`].
+If the system allows it, one thread gives all reads to the kernel with `io_uring`. Otherwise, a read that finds all
+threads busy starts another thread, up to [`MOST_THREADS`]. A thread ends when it has had nothing to do for [`IDLE`].
 */
 
 use std::collections::VecDeque;
@@ -15,21 +15,21 @@ use crate::read_group::ReadGroup;
 use crate::uring::{Alarm, RingReads};
 use crate::waiting_read::{WaitingRead, wake_all};
 
-/// Reads that a disk gets at once. Disks of servers take more, but few programs have more to give.
+/// How many reads a disk gets at once. Disks of servers could do more, but few programs have more to read.
 const MOST_THREADS: usize = 64;
 
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Has a thread do the read.
+/// Gives the read to a thread.
 ///
 /// # Errors
 ///
-/// If no thread can be started and none is there.
+/// If there is no thread and none can be started.
 pub(crate) fn submit(read: Arc<WaitingRead>) -> io::Result<()> {
     POOL.submit(read)
 }
 
-/// Has a thread do a read that another one began and left. If no thread can be had, the read fails.
+/// Gives a thread a read that another thread has started and left. If there is no thread, the read fails.
 pub(crate) fn submit_again(read: Arc<WaitingRead>) {
     if read.is_wanted()
         && let Err(e) = POOL.submit(Arc::clone(&read))
@@ -57,21 +57,21 @@ struct Queue {
     reads: VecDeque<Arc<WaitingRead>>,
     ring: Ring,
     threads: usize,
-    /// Threads that wait for work, or were woken for some and have not taken it yet.
+    /// Threads that wait for work, or that were woken for some and have not taken it yet.
     idle: usize,
 }
 
-/// The thread that reads by `io_uring`.
+/// The thread that reads with `io_uring`.
 enum Ring {
     Untried,
-    /// It was started, and looks at the queue when the kernel lets it.
+    /// It was started. It looks at the queue when the kernel allows it to make a ring.
     Starting,
-    /// It reads, and has to be woken to look at the queue if it sleeps.
+    /// It reads. If it sleeps, it must be woken to look at the queue.
     Reads {
         alarm: Alarm,
         sleeps: bool,
     },
-    /// Threads read.
+    /// Threads read instead.
     Refused,
 }
 
@@ -111,11 +111,11 @@ impl Pool {
         }
     }
 
-    /// Has a thread look at the queue: one more, if there are too few.
+    /// Makes sure that a thread looks at the queue. Starts one more if there are too few.
     ///
     /// # Errors
     ///
-    /// If none can be started, and there is none.
+    /// If there is none, and none can be started.
     fn start_thread(&'static self, queue: &mut Queue) -> io::Result<()> {
         if queue.reads.len() > queue.idle && queue.threads < MOST_THREADS {
             let started = thread::Builder::new()
@@ -123,7 +123,7 @@ impl Pool {
                 .spawn(move || self.run());
             match started {
                 Ok(_) => queue.threads += 1,
-                // The others come to it.
+                // The other threads will take the read.
                 Err(_) if queue.threads > 0 => {}
                 Err(e) => return Err(e),
             }
@@ -132,12 +132,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Reads by `io_uring`; where that is refused, as one of the threads.
+    /// Reads with `io_uring`, or like the other threads if that is refused.
     fn run_ring(&'static self) {
         let Ok(mut reads) = RingReads::new() else {
             return self.run_without_ring(Vec::new());
         };
-        // Everybody would wait for ever for what this thread does not read.
+        // Without this thread, everybody would wait forever.
         let guard = NeverUnwinds;
         self.queue().ring = Ring::Reads {
             alarm: reads.alarm(),
@@ -154,29 +154,30 @@ impl Pool {
         self.run_without_ring(reads.give_up());
     }
 
-    /// What the thread that reads by `io_uring` reads next: at most `room` groups.
+    /// What the thread with `io_uring` reads next: at most `room` groups.
     fn take(&self, room: usize) -> Vec<ReadGroup> {
         let mut queue = self.queue();
         let groups = ReadGroup::take_some(&mut queue.reads, room);
         let all = queue.reads.is_empty();
         if let Ring::Reads { sleeps, .. } = &mut queue.ring {
-            // With reads in the queue for which there is no room, it looks again when others end.
+            // If the queue still has reads for which there is no room, it looks again when others complete.
             *sleeps = all;
         }
         groups
     }
 
-    /// Reads as one of the threads, which read from here on. `left` was taken from the queue and not read.
+    /// Reads like the other threads, which also read from here on. `left` was taken from the queue but not
+    /// read.
     fn run_without_ring(&'static self, left: Vec<ReadGroup>) {
         let mut queue = self.queue();
         queue.ring = Ring::Refused;
         queue
             .reads
             .extend(left.into_iter().flat_map(ReadGroup::into_reads));
-        // What came meanwhile has threads, as if it came now.
+        // Starts threads for what has arrived meanwhile, as if it arrived now.
         queue.threads += 1;
         for _ in 1..queue.reads.len() {
-            // This one is there.
+            // This thread is one already, so an error does no harm.
             self.start_thread(&mut queue).ok();
         }
         drop(queue);
@@ -207,7 +208,7 @@ impl Pool {
     }
 }
 
-/// Ends the process where a thread unwinds.
+/// Ends the process if a thread unwinds.
 struct NeverUnwinds;
 
 impl Drop for NeverUnwinds {

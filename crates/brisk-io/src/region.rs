@@ -9,13 +9,14 @@ use crate::racing_copy::racing_copy;
 use crate::sigbus::Watch;
 use crate::{ReadAt, page_size};
 
-/// Pages that `mmap` put into memory, of a file or of nothing, of which some bytes are wanted.
+/// Pages that `mmap` put into memory, of a file or anonymous, with some wanted bytes in them.
 ///
-/// 1. If `mapped > 0`, `base` is the page-aligned start of `mapped` bytes that one `mmap` made, readable,
-///    and writable if `writable`; only `drop` unmaps them.
+/// 1. If `mapped > 0`, `base` is the page-aligned start of `mapped` bytes that one `mmap` made. They are
+///    readable, and writable if `writable`. Only `drop` unmaps them.
 /// 2. If `mapped == 0`, nothing is mapped and `base` dangles.
 /// 3. `skip + len <= mapped <= isize::MAX`.
-/// 4. `watch` covers all of `mapped` that are a file's from before the first access until after the last.
+/// 4. `watch` covers all of `mapped` that belongs to a file, from before the first access until after the
+///    last.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
@@ -26,14 +27,14 @@ pub(crate) struct Region {
     watch: Option<Watch>,
 }
 
-/// From here on large pages are asked for: those of most machines have 2 MiB.
+/// From this size on, ask for large pages. On most machines they have 2 MiB.
 const LARGE: usize = 2 << 20;
 
 impl Region {
-    /// Maps `bytes` of `file`, which has them.
+    /// Maps `bytes` of `file`, which must have them.
     pub(crate) fn map(file: &File, bytes: &Range<u64>, private: bool) -> io::Result<Self> {
         let len = len_within(file, bytes)?;
-        // The page's own length divides the offset that is mapped.
+        // The mapped offset must be a multiple of the page size.
         let skip = bytes.start % page_size() as u64;
         let mapped = usize::try_from(len + skip)
             .ok()
@@ -71,8 +72,8 @@ impl Region {
         })
     }
 
-    /// Zeroed memory for `len` bytes behind `skip` others, straight from the kernel: nobody writes the
-    /// zeros before they are needed, and large pages are used where there are some.
+    /// Zeroed memory for `len` bytes after `skip` others, directly from the kernel. The zeros are not written
+    /// before they are needed, and large pages are used if possible.
     pub(crate) fn own(skip: usize, len: usize) -> io::Result<Self> {
         let mapped = skip
             .checked_add(len)
@@ -97,7 +98,7 @@ impl Region {
         this.base = NonNull::new(raw.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         this.mapped = mapped;
         if mapped >= LARGE {
-            // A kernel without large pages refuses it, which is as good.
+            // A kernel without large pages refuses this, which does no harm.
             this.advise_large().ok();
         }
         Ok(this)
@@ -107,7 +108,7 @@ impl Region {
         self.len
     }
 
-    /// Where in the pages the wanted bytes begin.
+    /// The position of the wanted bytes in the pages.
     pub(crate) fn skip(&self) -> usize {
         self.skip
     }
@@ -116,8 +117,8 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// As long as the result lives, no process changes the file that is mapped, nor cuts it. Memory of the process's
-    /// own ([`Region::own`]) asks for nothing.
+    /// As long as the result lives, no process changes or truncates the mapped file. Memory of this process
+    /// ([`Region::own`]) needs no promise.
     #[inline]
     pub(crate) unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY: by invariant 3 the result is in the mapping, or dangles with `skip` 0.
@@ -128,12 +129,12 @@ impl Region {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len) }
     }
 
-    /// The wanted bytes, to be written; none if they are not writable.
+    /// The wanted bytes, for writing. None if they are not writable.
     ///
     /// # Safety
     ///
-    /// As [`Region::as_slice`]: pages of a private mapping show what others write to the file until they are written
-    /// here.
+    /// As [`Region::as_slice`]: pages of a private mapping show what others write to the file, until they are
+    /// written here.
     #[inline]
     pub(crate) unsafe fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let wanted = self.skip..self.skip + self.len;
@@ -142,7 +143,7 @@ impl Region {
         pages.map(|pages| &mut pages[wanted])
     }
 
-    /// All bytes of the pages, to be written; none if they are not writable.
+    /// All bytes of the pages, for writing. None if they are not writable.
     ///
     /// # Safety
     ///
@@ -162,11 +163,11 @@ impl Region {
         self.watch.as_ref().is_some_and(Watch::is_torn)
     }
 
-    /// Copies from `offset` of the wanted bytes, and tells whether all of them could be had.
+    /// Copies from `offset` of the wanted bytes, and fails if some of them could not be read.
     #[inline(always)]
     pub(crate) fn copy(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        // Each page that the guard puts into a torn mapping takes the process a mapping of its own, of which
-        // the kernel allows some ten thousand.
+        // Each page that the guard puts into a torn mapping takes a mapping of the process, and the kernel
+        // allows only some ten thousand. So this does not copy again.
         self.check()?;
         let at = usize::try_from(offset).ok();
         let Some((at, rest)) = at.and_then(|at| Some((at, self.len.checked_sub(at)?))) else {
@@ -201,14 +202,14 @@ impl Region {
         Ok(())
     }
 
-    /// Has the kernel read in large pages, where the filesystem has them: fewer to make, to find, to map
-    /// and to unmap. Elsewhere it still reads as much at once.
+    /// Asks the kernel to read in large pages, if the filesystem has them. There are fewer of them to make,
+    /// find, map and unmap. Otherwise the kernel still reads as much at once.
     pub(crate) fn advise_large(&self) -> io::Result<()> {
         self.advise(Advice::LinuxHugepage)
     }
 
-    /// Has the kernel put the pages of some of the wanted bytes into the page table, reading what is
-    /// not in memory. None are left out but by an error.
+    /// Makes the kernel put the pages of some of the wanted bytes into the page table, and read what is not
+    /// in memory. Without an error, none are left out.
     pub(crate) fn populate(&self, part: Range<usize>) -> io::Result<()> {
         let page = page_size();
         let start = (self.skip + part.start) / page * page;
@@ -226,14 +227,14 @@ impl Region {
             return match answer {
                 Ok(()) => Ok(()),
                 Err(rustix::io::Errno::INTR) => continue,
-                // What a touch would raise SIGBUS for.
+                // A touch would raise SIGBUS.
                 Err(rustix::io::Errno::FAULT) => Err(torn()),
                 Err(e) => Err(e.into()),
             };
         }
     }
 
-    /// Takes all pages out of the page table, from several threads; what was patched is lost.
+    /// Removes all pages from the page table, in several threads. Patches are lost.
     pub(crate) fn release_in_parallel(self, threads: usize) {
         let page = page_size();
         let piece = self.mapped.div_ceil(threads.max(1)).next_multiple_of(page);
@@ -249,7 +250,7 @@ impl Region {
                     // If it fails, `drop` unmaps them all the same.
                     unsafe { madvise(at.as_ptr().cast(), len, Advice::LinuxDontNeed) }.ok();
                 };
-                // Where none can be started, `drop` does it.
+                // If no thread can be started, `drop` does it.
                 std::thread::Builder::new()
                     .spawn_scoped(scope, release)
                     .ok();
@@ -263,7 +264,7 @@ impl Drop for Region {
         if self.mapped == 0 {
             return;
         }
-        // Before somebody else can be given the addresses.
+        // Before the addresses can be given to another mapping.
         self.watch = None;
         // SAFETY: invariant 1, and no slice outlives `self`, for each borrows it.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
@@ -276,14 +277,14 @@ unsafe impl Send for Region {}
 // SAFETY: through `&Region` this process only reads it.
 unsafe impl Sync for Region {}
 
-/// How many `bytes` are, all of which `file` has to have.
+/// The number of `bytes`. `file` must have all of them.
 pub(crate) fn len_within(file: &File, bytes: &Range<u64>) -> io::Result<u64> {
     let file_len = ReadAt::size(file)?;
     if bytes.start > bytes.end || bytes.end > file_len {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
             format!(
-                "bytes {} to {} of a file of {file_len} cannot be had",
+                "a file of {file_len} bytes does not have bytes {} to {}",
                 bytes.start, bytes.end
             ),
         ));
@@ -291,11 +292,11 @@ pub(crate) fn len_within(file: &File, bytes: &Range<u64>) -> io::Result<u64> {
     Ok(bytes.end - bytes.start)
 }
 
-/// A page of a mapping that could not be had.
+/// The error for a page of a mapping that could not be read.
 fn torn() -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
-        "a page of the mapped file cannot be had: the file was cut after it was mapped, or its disk failed; \
+        "a page of the mapped file cannot be read: the file was truncated after it was mapped, or its disk failed; \
          open it again",
     )
 }

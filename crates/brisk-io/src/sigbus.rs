@@ -1,10 +1,10 @@
 /*!
 Handles pages of a mapped file that cannot be read.
 
-The kernel raises SIGBUS where the file was cut before the page, or where its disk or the server of its filesystem failed.
+The kernel raises SIGBUS if the file was truncated before the page, or if its disk or the server of its filesystem failed.
 The guard puts a page of zeros there and marks the mapping as torn. A copying read looks at the mark *after* the copy, and
-returns an error instead of zeros. Faults anywhere else go to the handler that was installed before: a virtual machine's,
-or the default, which ends the process.
+returns an error instead of zeros. Faults anywhere else go to the handler that was installed before: that of a virtual
+machine, or the default, which ends the process.
 */
 
 use std::ffi::c_void;
@@ -29,12 +29,12 @@ struct Slot {
     end: AtomicUsize,
     writable: AtomicBool,
     torn: AtomicBool,
-    /// A thread's handler puts a page into this mapping.
+    /// Set while a thread's handler puts a page into this mapping.
     busy: AtomicBool,
     next: AtomicPtr<Slot>,
 }
 
-/// How often a handler looks whether another one has finished its two system calls: for about a second.
+/// How often a handler checks whether another one has finished its two system calls: for about a second.
 const SPINS: u32 = 1 << 24;
 
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
@@ -51,7 +51,7 @@ impl Slot {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// If `address` is in this mapping: whether the mapping is writable.
+    /// None if `address` is not in this mapping. Otherwise whether the mapping is writable.
     fn covers(&self, address: usize) -> Option<bool> {
         let before = self.generation.load(Ordering::Acquire);
         let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
@@ -61,8 +61,8 @@ impl Slot {
         (same && range.contains(&address)).then_some(writable)
     }
 
-    /// Does something in one handler at a time; or in two, where another signal's handler interrupts this one
-    /// and faults itself.
+    /// Runs `cure` in one handler at a time. Two run at once only if the handler of another signal interrupts
+    /// this one and also faults.
     fn alone(&self, cure: impl FnOnce() -> bool) -> bool {
         let mut spins = 0;
         while self.busy.swap(true, Ordering::Acquire) && spins < SPINS {
@@ -75,7 +75,7 @@ impl Slot {
     }
 }
 
-/// Puts a mapping under the guard as long as this lives.
+/// Keeps a mapping under the guard as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Watch(&'static Slot);
 
@@ -100,7 +100,7 @@ impl Watch {
         }
     }
 
-    /// Whether any touched page of the mapping could not be read so far.
+    /// Whether a touched page of the mapping could not be read so far.
     #[inline]
     pub(crate) fn is_torn(&self) -> bool {
         // Copies before this call happen before the mark is read.
@@ -117,23 +117,24 @@ impl Drop for Watch {
     }
 }
 
-/// The handler that was there before ours.
+/// The handler that was installed before ours.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Turns a page that cannot be read into an error, where it would end the process: in every [`Mapping`] and in all that was
-/// [loaded](crate::Loaded), for the rest of the process's life.
+/// Makes an unreadable page an error, where it would end the process: in every [`Mapping`] and in everything
+/// that was [loaded](crate::Loaded), for the rest of the process's life.
 ///
-/// It covers mappings that were made before, too. Calling it again does nothing.
+/// It also covers mappings that were made before. Calling it again does nothing.
 ///
 /// # What it does not do
 ///
-/// * A borrowed slice reads zeros where a page is missing; [`Mapping::check`](crate::Mapping::check) tells afterwards.
+/// * A borrowed slice reads zeros where a page is missing; [`Mapping::check`](crate::Mapping::check) says so
+///   afterwards.
 /// * A system call that gets a slice with such a page fails with `EFAULT`.
 /// * A handler of SIGBUS that is installed later has to call this one for faults that are not its own.
 /// * SIGBUS ends the process if the thread that faults blocks the signal.
-/// * Each missing page that a borrowed slice touches costs one or two mappings until the file's mapping is dropped. A
-///   process may have 65,530 (`vm.max_map_count`); at the next one the kernel ends it. Copying reads stop at the first
-///   missing page.
+/// * Each missing page that a borrowed slice touches costs one or two mappings until the file's mapping is
+///   dropped. A process may have 65,530 (`vm.max_map_count`); at the next one the kernel ends it. Copying
+///   reads stop at the first missing page.
 ///
 /// # Errors
 ///
@@ -154,11 +155,11 @@ pub fn guard_mappings() -> io::Result<()> {
     }
     // SAFETY: the call above has written it, and all bytes were zero before, which is valid too.
     let before = unsafe { before.assume_init() };
-    // Our handler may be called at once, and has to know which one to call next.
+    // Our handler may be called at once, and must know which one to call next.
     BEFORE.get_or_init(|| before);
     let mut ours = before;
     ours.sa_sigaction = on_sigbus as *const () as usize;
-    // On a thread without an alternative stack the handler runs on the thread's own.
+    // On a thread without an alternative stack, the handler runs on the thread's own stack.
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: `ours` is a whole action: the one that was there, with a handler of the type that
     // SA_SIGINFO asks for. The handler only makes calls that a signal allows.
@@ -194,13 +195,13 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     chain(signal, info, context);
 }
 
-/// If `address` is in one of our mappings, marks that as torn and puts a page of zeros there.
+/// If `address` is in one of our mappings, marks the mapping as torn and puts a page of zeros there.
 fn put_zeros(address: usize) -> bool {
     let mut slot = FIRST.load(Ordering::Acquire);
     // SAFETY: invariant 1: what `FIRST` and `next` point to is never freed.
     while let Some(known) = unsafe { slot.as_ref() } {
         if let Some(writable) = known.covers(address) {
-            // The mark comes before the zeros can be read.
+            // The mark is set before anybody can read the zeros.
             known.torn.store(true, Ordering::SeqCst);
             return match writable {
                 true => known.alone(|| is_there(address) || put_page(address, writable)),
@@ -212,7 +213,7 @@ fn put_zeros(address: usize) -> bool {
     false
 }
 
-/// Whether the page at `address` can be read now. Before Linux 5.14 the kernel does not tell.
+/// Whether the page at `address` can be read now. Before Linux 5.14 the kernel does not say.
 ///
 /// Another thread may have faulted on the page too, got the page of zeros, and written to it.
 fn is_there(address: usize) -> bool {
@@ -229,9 +230,9 @@ fn put_page(address: usize, writable: bool) -> bool {
     if writable {
         protection |= libc::PROT_WRITE;
     }
-    // SAFETY: MAP_FIXED replaces what is mapped there: a page of a mapping of this crate (invariant 2), which
-    // cannot be unmapped meanwhile, as the thread that has faulted borrows it. That memory stays readable, and
-    // writable if it was. What a page had that is not to be had is lost before; one that is only read may be
+    // SAFETY: MAP_FIXED replaces what is mapped there: a page of a mapping of this crate (invariant 2). It cannot
+    // be unmapped meanwhile, because the thread that has faulted borrows it. That memory stays readable, and
+    // writable if it was. The contents of an unreadable page are lost already. A page that is only read may be
     // replaced twice, by the same zeros.
     let mapped = unsafe {
         libc::mmap(

@@ -1,29 +1,29 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A way for bytes to get from a file into memory.
+/// A way to bring bytes of a file into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// The page cache's own pages, read-only; each is put into the page table as it is touched.
+    /// The page cache's own pages, read-only. Each is put into the page table when it is touched.
     SharedMap,
-    /// The same, writable; a page that is written is copied for this process.
+    /// The same, but writable. A page that is written is copied for this process.
     PrivateMap,
-    /// A mapping, shared or private as it is needed, with all pages put into the page table at once
-    /// (`MADV_POPULATE_READ`). Nothing faults later, and what cannot be read is an error now.
+    /// A mapping, shared or private as needed, with all pages put into the page table at once
+    /// (`MADV_POPULATE_READ`). Later nothing faults, and an unreadable page is an error now.
     PopulatedMap,
-    /// Copied out of the page cache by `pread`, a large file by several threads.
+    /// Copied from the page cache by `pread`. Several threads copy a large file.
     Read,
-    /// Past the page cache (`O_DIRECT`), several reads at once.
+    /// Read directly, past the page cache (`O_DIRECT`), several reads at once.
     Direct,
-    /// Copied out of the page cache by `io_uring`, many reads at once.
+    /// Copied from the page cache by `io_uring`, many reads at once.
     Uring,
-    /// Past the page cache by `io_uring`, many reads at once.
+    /// Read directly, past the page cache, by `io_uring`, many reads at once.
     UringDirect,
 }
 
 impl Strategy {
-    /// All of them, whatever this system and this build can do.
+    /// All strategies, whatever this system and this build support.
     pub const ALL: [Self; 7] = [
         Self::SharedMap,
         Self::PrivateMap,
@@ -34,7 +34,7 @@ impl Strategy {
         Self::UringDirect,
     ];
 
-    /// What people call it, such as `populated-map`.
+    /// Its name for people, such as `populated-map`.
     pub fn name(self) -> &'static str {
         match self {
             Self::SharedMap => "shared-map",
@@ -47,7 +47,7 @@ impl Strategy {
         }
     }
 
-    /// Whether the bytes become this process's own, and no other process can share their memory.
+    /// Whether the bytes become this process's own, so that no other process can share their memory.
     pub fn copies(self) -> bool {
         matches!(
             self,
@@ -62,7 +62,7 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// A name that no [`Strategy`] has.
+/// A name that is not the name of a [`Strategy`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownStrategy(String);
 

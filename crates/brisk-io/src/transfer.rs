@@ -15,25 +15,26 @@ use crate::region::Region;
 /// Bytes of one read.
 pub(crate) const PIECE: usize = 1 << 20;
 
-/// The alignment of reads past the page cache ([`open_direct`]): of their offset, length and buffer. It is a multiple of
+/// The alignment of direct reads ([`open_direct`]): of their offset, length and buffer. It is a multiple of
 /// every disk's block.
 pub const DIRECT_ALIGNMENT: u64 = 4096;
 
 /// How to copy.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    /// Reads under way at once.
+    /// Reads in progress at once.
     pub(crate) threads: usize,
-    /// A mapping that brings the file into the page cache before it is copied. Through a mapping the kernel reads in
-    /// large pages of 2 MiB; for `read` and for advice it makes many small pages, which takes longer than the disk.
+    /// A mapping that brings the file into the page cache before it is copied. Through a mapping the kernel
+    /// reads in large pages of 2 MiB. For `read` and for advice it makes many small pages, which takes longer
+    /// than the disk.
     pub(crate) ahead: Option<Region>,
 }
 
 impl Transfer {
     /// Fills the first `needed` bytes of `buf`, or more, from `start` of `file`.
     ///
-    /// Reads are of [`PIECE`] bytes, at multiples of it behind `start`: an aligned start and buffer make
-    /// all of them aligned.
+    /// Reads have [`PIECE`] bytes, at multiples of it after `start`. So if start and buffer are aligned, all
+    /// reads are.
     pub(crate) fn run(
         &self,
         file: &File,
@@ -48,7 +49,7 @@ impl Transfer {
             while let Some((number, piece)) = next() {
                 let at = number * PIECE;
                 if let Some(ahead) = &self.ahead {
-                    // An error is reported by the read that follows.
+                    // The read that follows reports an error.
                     ahead.populate(at..at + piece.len()).ok();
                 }
                 let needed = needed.saturating_sub(at).min(piece.len());
@@ -72,24 +73,24 @@ impl Transfer {
                     .join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             });
-            // Waits for all, and returns the first error.
+            // Waits for all of them, and returns the first error.
             theirs.fold(own, Result::and)
         })
     }
 }
 
-/// Reads `file` from byte `at` until `buf` is full, or until the file ends and `needed` bytes were read.
+/// Reads `file` from byte `at` until `buf` is full, or until the file ends after at least `needed` bytes.
 ///
 /// # Errors
 ///
-/// `UnexpectedEof` if it ends before, and what `pread` says.
+/// `UnexpectedEof` if it ends before that, and those of `pread`.
 pub fn read_at_least(file: &File, at: u64, buf: &mut [u8], needed: usize) -> io::Result<()> {
     let mut done = 0;
     while done < buf.len() {
         match ReadAt::read_at(file, at + done as u64, &mut buf[done..]) {
             Ok(0) if done >= needed => return Ok(()),
             Ok(0) => return Err(ended_early(at + done as u64, at + needed as u64)),
-            // Does not read again behind the end: a direct read has to begin at a block.
+            // Does not read again after the end, because a direct read must begin at a block.
             Ok(n) if done + n >= needed => return Ok(()),
             Ok(n) => done += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -102,24 +103,24 @@ pub fn read_at_least(file: &File, at: u64, buf: &mut [u8], needed: usize) -> io:
 pub(crate) fn ended_early(at: u64, wanted: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
-        format!("the file ends at byte {at}, and was to be read up to {wanted}"),
+        format!("the file ends at byte {at}, but was expected to reach {wanted}"),
     )
 }
 
-/// Threads that copy from the page cache at once: as many as there are processors, and at most 8.
+/// How many threads copy from the page cache at once: as many as there are processors, but at most 8.
 pub(crate) fn copying_threads() -> usize {
     thread::available_parallelism()
         .map_or(1, NonZeroUsize::get)
         .min(8)
 }
 
-/// Opens `file` again, to read it past the page cache (`O_DIRECT`). Buffer, offset and length of each read have to be
-/// multiples of [`DIRECT_ALIGNMENT`].
+/// Opens `file` again for direct reads, past the page cache (`O_DIRECT`). Buffer, offset and length of each
+/// read must be multiples of [`DIRECT_ALIGNMENT`].
 ///
 /// # Errors
 ///
-/// Those of opening `/proc/thread-self/fd`, such as `EINVAL` where the filesystem has no direct reads. Some filesystems
-/// refuse only the reads.
+/// Those of opening `/proc/thread-self/fd`, such as `EINVAL` if the filesystem has no direct reads. Some
+/// filesystems refuse only the reads.
 pub fn open_direct(file: &File) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     Ok(File::from(open(

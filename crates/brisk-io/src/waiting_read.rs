@@ -1,4 +1,4 @@
-//! A read that has to wait for a disk, and that another thread does.
+//! A read that has to wait for a disk. Another thread does it.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Bytes of one read. What is longer is done one after the other.
+/// The most bytes of one read. Longer reads are done piece by piece.
 pub(crate) const LARGEST: usize = 1 << 20;
 
 /// A read that somebody waits for.
@@ -22,13 +22,13 @@ pub(crate) struct WaitingRead {
 enum State {
     Waiting(Option<Waker>),
     Done(io::Result<Vec<u8>>),
-    /// Nobody wants it any more, or somebody has taken what was read.
+    /// Nobody wants it any more, or its result was taken.
     Over,
 }
 
 impl WaitingRead {
-    /// A read of `len` bytes, at most [`LARGEST`], at `offset`, which nobody has begun. It gets fewer bytes only
-    /// where the file ends.
+    /// A read of `len` bytes, at most [`LARGEST`], at `offset`. Nobody has started it. It gets fewer bytes
+    /// only at the end of the file.
     pub(crate) fn new(file: &Arc<File>, offset: u64, len: usize) -> Arc<Self> {
         let len = len.min(LARGEST) as u64;
         Arc::new(Self {
@@ -38,7 +38,7 @@ impl WaitingRead {
         })
     }
 
-    /// What was read. It is returned once.
+    /// The result. It is returned once.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
         let mut state = self.state();
         match &mut *state {
@@ -56,7 +56,7 @@ impl WaitingRead {
         }
     }
 
-    /// Says that nobody waits for it any more. If it was not begun, it never is.
+    /// Says that nobody waits for it any more. If it was not started, it never will be.
     pub(crate) fn cancel(&self) {
         *self.state() = State::Over;
     }
@@ -65,7 +65,7 @@ impl WaitingRead {
         matches!(*self.state(), State::Waiting(_))
     }
 
-    /// Gives it what was read, and returns the waker to call.
+    /// Sets its result, and returns the waker to call.
     pub(crate) fn finish(&self, result: io::Result<Vec<u8>>) -> Option<Waker> {
         let mut state = self.state();
         let State::Waiting(waker) = &mut *state else {
@@ -81,8 +81,9 @@ impl WaitingRead {
     }
 }
 
-/// Calls wakers. Call it only when every read that has ended is finished: a waker may at once run a future that waits
-/// for another of these reads. A waker that panics does not stop this thread, as other reads wait for it.
+/// Calls wakers. Call this only when every completed read is finished, because a waker may at once run a
+/// future that waits for another of these reads. A waker that panics does not stop this thread, because other
+/// reads wait for it.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         catch_unwind(AssertUnwindSafe(|| waker.wake())).ok();

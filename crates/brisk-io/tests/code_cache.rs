@@ -434,9 +434,8 @@ fn a_directory_that_others_may_write_is_refused() {
         assert_eq!(
             e.to_string(),
             format!(
-                "code cache {}: its mode is {mode:o}, allowed is {allowed}, for who writes there decides what \
-                 this user executes; name another directory, or remove this one: what others have put there \
-                 stays",
+                "code cache {}: its mode is {mode:o}, allowed is {allowed}, because whoever writes there decides \
+                 what this user executes; name another directory, or remove this one with everything in it",
                 path.display()
             )
         );

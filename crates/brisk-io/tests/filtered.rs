@@ -48,8 +48,7 @@ fn io_uring_that_is_refused_is_told() {
                 assert_eq!(e.kind(), std::io::ErrorKind::Unsupported, "{strategy}");
                 assert_eq!(
                     e.to_string(),
-                    "this system lets nobody, or not this process, use io_uring: Operation not permitted \
-                     (os error 1)"
+                    "this system does not let this process use io_uring: Operation not permitted (os error 1)"
                 );
             }
         });

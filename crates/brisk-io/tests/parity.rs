@@ -141,7 +141,7 @@ fn what_the_file_has_not_is_an_error_with_its_place() {
             assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof, "{strategy}");
             let message = e.to_string();
             let place = format!(
-                "bytes {} to {} of a file of 10000 cannot be had",
+                "a file of 10000 bytes does not have bytes {} to {}",
                 range.start, range.end
             );
             assert_eq!(message, place, "{strategy}");
@@ -191,12 +191,12 @@ fn the_choice_explains_itself() {
     assert_eq!(strategy, Strategy::Read);
     assert_eq!(
         reason_of_few,
-        "so few bytes are copied faster than they are mapped"
+        "copying so few bytes is faster than mapping them"
     );
     let random = Need::new().touch(Touch::Few);
     let (strategy, reason_of_random) = reason(100_000, random);
     assert_eq!(strategy, Strategy::SharedMap);
-    assert_eq!(reason_of_random, "only what is touched is brought");
+    assert_eq!(reason_of_random, "this reads only what is touched");
     let copied = load(&file, 0..100_000, random).unwrap();
     assert_eq!(copied.strategy(), Strategy::Read);
     assert_eq!(

@@ -59,7 +59,7 @@ fn a_page_that_is_gone_is_an_error_to_who_copies_it() {
     assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
     assert_eq!(
         e.to_string(),
-        "a page of the mapped file cannot be had: the file was cut after it was mapped, or its disk failed; \
+        "a page of the mapped file cannot be read: the file was truncated after it was mapped, or its disk failed; \
          open it again"
     );
     // From then on nothing of it is trusted.

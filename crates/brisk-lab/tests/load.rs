@@ -135,7 +135,7 @@ fn every_way_is_measured_or_the_reason_said() {
         assert!(lost < asked / 4, "{lost} of {asked}");
         let left_out = raw["left_out"].as_array().unwrap();
         let refused = left_out.iter().filter(|left| {
-            left["reason"] == "what is patched cannot be mapped shared; map it private, or copy it"
+            left["reason"] == "a shared mapping cannot be patched; map it private, or copy it"
         });
         assert_eq!(refused.count(), 4, "{left_out:?}");
         for expected in [

@@ -10,7 +10,7 @@ use crate::Loaded;
 
 /// Code from a [`CodeCache`](crate::CodeCache), in memory.
 ///
-/// It stays valid as long as this lives, whatever becomes of the cache: its entry may be replaced, evicted or
+/// It stays valid as long as this value lives, even if its entry in the cache is replaced, evicted or
 /// removed.
 #[derive(Debug)]
 pub struct CachedCode {
@@ -20,11 +20,11 @@ pub struct CachedCode {
     unchecked: Option<Unchecked>,
 }
 
-/// What is left to be checked.
+/// What is still to be checked.
 #[derive(Debug)]
 struct Unchecked {
     entry: Entry,
-    /// A bit for each chunk that was checked.
+    /// One bit for each chunk that was checked.
     done: Vec<AtomicU64>,
     directory: Arc<Directory>,
     name: String,
@@ -40,7 +40,7 @@ impl CachedCode {
         }
     }
 
-    /// Has chunks checked as they are asked for.
+    /// Checks chunks when they are asked for.
     pub(super) fn checked_later(
         mut self,
         entry: Entry,
@@ -57,30 +57,30 @@ impl CachedCode {
         self
     }
 
-    /// The code. With [`Check::Touched`](crate::Check::Touched) nothing is known of it: see
+    /// The code. With [`Check::Touched`](crate::Check::Touched) it was not checked: see
     /// [`CachedCode::checked`].
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         self.loaded.as_slice()
     }
 
-    /// The code, to be patched or relocated: there if [`Form::Patched`](crate::Form::Patched) was asked for,
-    /// or if it was copied. The entry does not change.
+    /// The code, to patch or relocate. Available if [`Form::Patched`](crate::Form::Patched) was asked for, or
+    /// if the code was copied. The entry does not change.
     ///
-    /// With [`Check::Touched`](crate::Check::Touched), what is patched must have been
-    /// [checked](CachedCode::checked) before: it is damaged otherwise.
+    /// With [`Check::Touched`](crate::Check::Touched), [check](CachedCode::checked) a part before you patch
+    /// it. Otherwise it counts as damaged.
     #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         self.loaded.as_mut_slice()
     }
 
-    /// A part of the code, after each piece of 64 KiB that it touches was checked, once.
+    /// A part of the code. Each piece of 64 KiB that the part touches is checked once, before this returns.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidData`] with a [`Damage`], if a piece is not what was stored; the entry
-    /// is removed then. What [`Loaded::check`] says of a page that could not be had.
-    /// [`io::ErrorKind::InvalidInput`] if the code has no such part.
+    /// [`io::ErrorKind::InvalidData`] with a [`Damage`], if a piece is not what was stored. The entry is then
+    /// removed. Those of [`Loaded::check`] if a page cannot be read. [`io::ErrorKind::InvalidInput`] if the
+    /// code has no such part.
     pub fn checked(&self, part: Range<usize>) -> io::Result<&[u8]> {
         let code = self.loaded.as_slice();
         let wanted = code.get(part.clone()).ok_or_else(|| {
@@ -107,13 +107,13 @@ impl CachedCode {
             }
             let chunk = &code[number * CHUNK..code.len().min((number + 1) * CHUNK)];
             let right = unchecked.entry.check(number, chunk);
-            // Zeros that stand for a page that was not to be had are no damage of the entry.
+            // Zeros in place of an unreadable page are no damage of the entry.
             self.loaded.check()?;
             if let Err(damage) = right {
                 let Unchecked {
                     directory, name, ..
                 } = unchecked;
-                // Where that fails, who loads it next is told the same of it.
+                // If this fails, the next one who loads it finds the same damage.
                 directory.remove(name, Some(&self.file)).ok();
                 return Err(io::Error::new(io::ErrorKind::InvalidData, damage));
             }
@@ -139,13 +139,13 @@ impl CachedCode {
         &self.loaded
     }
 
-    /// As [`CachedCode::loaded`], to keep or to [release](Loaded::release).
+    /// Like [`CachedCode::loaded`], to keep or to [release](Loaded::release).
     pub fn into_loaded(self) -> Loaded {
         self.loaded
     }
 
-    /// The entry's file and where in it the code is, at a multiple of 64 KiB: for who maps it in a way of
-    /// his own. Nobody may write it.
+    /// The entry's file, and the range of the code in it, which starts at a multiple of 64 KiB. For a caller
+    /// that maps it in its own way. Nobody may write it.
     pub fn file(&self) -> (&File, Range<u64>) {
         (&self.file, self.content.clone())
     }

@@ -15,14 +15,14 @@ use rustix::io::Errno;
 
 use super::key::is_file_name;
 
-/// Names of entries that are being written begin so.
+/// The start of the names of unfinished entries.
 const UNFINISHED: &str = ".new-";
 
-/// A directory whose entries this user or root has written, and nobody else.
+/// A directory whose entries only this user or root has written.
 #[derive(Debug)]
 pub(super) struct Directory(OwnedFd);
 
-/// A file that has an entry, of whatever key.
+/// A file with an entry, for any key.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) name: String,
@@ -31,7 +31,7 @@ pub(super) struct Listed {
 }
 
 impl Directory {
-    /// Opens the directory, and makes it if there is none, open to this user alone.
+    /// Opens the directory. If it does not exist, makes it, for this user alone.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let told =
             |e: io::Error| io::Error::new(e.kind(), format!("code cache {}: {e}", path.display()));
@@ -54,28 +54,28 @@ impl Directory {
             }) => Err(told(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!(
-                    "{field} is {found}, allowed is {allowed}, for who writes there decides what this user \
-                     executes; name another directory, or remove this one: what others have put there stays"
+                    "{field} is {found}, allowed is {allowed}, because whoever writes there decides what this user \
+                     executes; name another directory, or remove this one with everything in it"
                 ),
             ))),
         }
     }
 
-    /// Opens an entry to be read; a name that leads elsewhere is not followed.
+    /// Opens an entry for reading. A symbolic link is not followed.
     pub(super) fn entry(&self, name: &str) -> io::Result<File> {
-        // A named pipe would have the open wait.
+        // Otherwise opening a named pipe would wait.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(openat(&self.0, name, flags, Mode::empty())?.into())
     }
 
-    /// Why an entry cannot be trusted, if it is so: in a directory that others could write once, files of
-    /// theirs can be.
+    /// Why an entry cannot be trusted, if that is so. A directory that others could write once may have files
+    /// of theirs.
     pub(super) fn distrust(metadata: &Metadata) -> Option<Distrust> {
         let user = rustix::process::geteuid().as_raw();
         others_may_write(metadata.uid(), metadata.mode(), user)
     }
 
-    /// Takes away the name of an entry; that of another file, if `only` is given, stays.
+    /// Removes the name of an entry. With `only`, the name stays if it belongs to another file.
     pub(super) fn remove(&self, name: &str, only: Option<&File>) -> io::Result<bool> {
         if let Some(file) = only {
             let metadata = file.metadata()?;
@@ -92,9 +92,9 @@ impl Directory {
         }
     }
 
-    /// Has `name` be a file of these bytes, or what it was before.
+    /// Makes `name` a file with these bytes, or leaves it as it was before.
     ///
-    /// With `synced`, the bytes are on the disk before.
+    /// With `synced`, the bytes are on the disk first.
     pub(super) fn write(&self, name: &str, parts: &[&[u8]], synced: bool) -> io::Result<()> {
         let mut unfinished = Unfinished::new(self)?;
         for part in parts {
@@ -106,7 +106,7 @@ impl Directory {
         unfinished.finish(name)
     }
 
-    /// All entries, after what killed writers have left is removed.
+    /// All entries. Removes what killed writers have left.
     pub(super) fn list(&self) -> io::Result<Vec<Listed>> {
         let mut entries = Vec::new();
         for entry in Dir::read_from(&self.0)? {
@@ -126,7 +126,7 @@ impl Directory {
                     len: u64::try_from(stat.st_size).unwrap_or(0),
                     last_use: (stat.st_mtime, stat.st_mtime_nsec),
                 }),
-                // Somebody else has removed it.
+                // Another process has removed it.
                 Err(Errno::NOENT) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -134,26 +134,26 @@ impl Directory {
         Ok(entries)
     }
 
-    /// Removes an unfinished file that nobody writes any more.
+    /// Removes an unfinished file if nobody writes it any more.
     fn remove_if_left(&self, name: &CStr) -> io::Result<()> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let open = |access: OFlags| openat(&self.0, name, access | flags, Mode::empty());
-        // One of root's may be only to read, which is enough but for networks' locks.
+        // A file of root may be read-only. That is enough, except for locks on networks.
         let opened = match open(OFlags::RDWR) {
             Err(Errno::ACCESS) => open(OFlags::RDONLY),
             opened => opened,
         };
         let file = match opened {
             Ok(file) => file,
-            // It is finished, or was removed by somebody else, or is not a file.
+            // It is finished, or another process has removed it, or it is not a file.
             Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Ok(()),
-            // It is root's, who removes it.
+            // It belongs to root, who will remove it.
             Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
             Err(e) => return Err(e.into()),
         };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            // It is being written, or cannot be known.
+            // It is being written, or the system does not say.
             Err(Errno::WOULDBLOCK | Errno::BADF) => return Ok(()),
             Err(e) => return Err(e.into()),
         }
@@ -164,7 +164,7 @@ impl Directory {
     }
 }
 
-/// What of a file or a directory lets somebody write there who is neither this user nor root.
+/// Why somebody else than this user and root may write to a file or a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Distrust {
     pub(super) field: &'static str,
@@ -172,7 +172,7 @@ pub(super) struct Distrust {
     pub(super) allowed: String,
 }
 
-/// None if nobody but `user` and root can write what has this owner and mode.
+/// None if only `user` and root can write a file with this owner and mode.
 fn others_may_write(owner: u32, mode: u32, user: u32) -> Option<Distrust> {
     if owner != user && owner != 0 {
         return Some(Distrust {
@@ -191,8 +191,8 @@ fn others_may_write(owner: u32, mode: u32, user: u32) -> Option<Distrust> {
 
 /// A file that is being written.
 ///
-/// Its writer holds a lock on it. The kernel takes that back when the writer is killed, and who lists the
-/// directory knows by it that the file is nobody's.
+/// Its writer holds a lock on it. If the writer is killed, the kernel releases the lock. So whoever lists the
+/// directory sees that nobody writes the file any more.
 struct Unfinished<'a> {
     directory: &'a Directory,
     name: String,
@@ -203,9 +203,9 @@ struct Unfinished<'a> {
 impl<'a> Unfinished<'a> {
     fn new(directory: &'a Directory) -> io::Result<Self> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        // The directory says who may read.
+        // The mode of the directory says who may read.
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-        // Others may list the directory between the next two calls, but not forever.
+        // Others may list the directory between the next two calls and remove the file, but not forever.
         for _ in 0..64 {
             let name = format!(
                 "{UNFINISHED}{:016x}",
@@ -235,7 +235,7 @@ impl<'a> Unfinished<'a> {
         }
         Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
-            "64 files that were to be written were removed by others at once",
+            "others removed 64 new files before they could be written; try again",
         ))
     }
 
@@ -250,21 +250,21 @@ impl<'a> Unfinished<'a> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if self.named {
-            // If it fails, the next who lists the directory removes it.
+            // If this fails, the next one who lists the directory removes it.
             self.directory.remove(&self.name, None).ok();
         }
     }
 }
 
-/// Notes that `file` is used now, if the last note is a day old: a cache that is read must not become one
-/// that is written.
+/// Records that `file` is used now, if the last record is a day old: reading the cache must not write to it
+/// each time.
 ///
-/// Where that cannot be, as on a read-only or a full filesystem, what is used is taken for unused.
+/// If that is impossible, as on a read-only or full filesystem, the entry counts as unused.
 pub(super) fn note_use(file: &File) {
     const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
     let now = SystemTime::now();
     let noted = file.metadata().and_then(|metadata| metadata.modified());
-    // A time to come is a clock's mistake.
+    // A time in the future is a mistake of a clock.
     let is_new = noted.is_ok_and(|noted| now.duration_since(noted).is_ok_and(|age| age < A_DAY));
     if !is_new {
         file.set_modified(now).ok();

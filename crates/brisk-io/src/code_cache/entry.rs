@@ -15,13 +15,13 @@ const MAGIC: [u8; 8] = *b"briskcod";
 /// A multiple of every page size, so that the content can be mapped on every machine.
 pub(super) const ALIGNMENT: u64 = 64 << 10;
 
-/// Content is checked in pieces of so many bytes.
+/// The content is checked in pieces of this many bytes.
 pub(super) const CHUNK: usize = 64 << 10;
 
-/// The most bytes of content, which bounds the table of checksums to 8 MiB.
+/// The most bytes of content. It limits the table of checksums to 8 MiB.
 const MOST_CONTENT: u64 = 64 << 30;
 
-/// The content was on the disk before the entry had a name.
+/// Set if the content was on the disk before the entry had a name.
 const SYNCED: u32 = 1;
 
 const HEADER_LEN: usize = size_of::<Wire>();
@@ -40,7 +40,7 @@ struct Wire {
     header_checksum: [u8; 8],
 }
 
-/// What of an entry is not as it was written.
+/// What is wrong with an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     at: u64,
@@ -91,7 +91,7 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// Why an entry is of no use.
+/// Why an entry cannot be used.
 #[derive(Debug)]
 pub(super) enum Unusable {
     Damaged(Damage),
@@ -150,7 +150,7 @@ impl Header {
         if found != allowed {
             return Err(Damage::checksum(at, name, found, allowed));
         }
-        // From here on it is what somebody wrote, but not necessarily this program.
+        // From here on it may be an entry that another version of the program wrote.
         let (at, name, version) = field!(u32, version);
         expect((at, name, version.into()), VERSION.into())?;
         let (at, name, chunk_len) = field!(u32, chunk_len);
@@ -204,13 +204,13 @@ impl Header {
     }
 }
 
-/// Where content of this length begins behind a key of that. Content is bounded by [`MOST_CONTENT`].
+/// Where content of this length begins after a key of that length. [`MOST_CONTENT`] limits the content.
 fn start_of(key_len: u32, content_len: u64) -> u64 {
     let chunks = content_len.div_ceil(CHUNK as u64);
     (HEADER_LEN as u64 + u64::from(key_len) + chunks * 8).next_multiple_of(ALIGNMENT)
 }
 
-/// Where the content of an entry is, and what it has to be.
+/// The position of an entry's content, and its checksums.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) synced: bool,
@@ -220,9 +220,9 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What is in front of the content in a file of this key.
+    /// The bytes before the content, in a file with this key.
     pub(super) fn head_of(key: &[u8], content: &[u8], synced: bool) -> io::Result<Vec<u8>> {
-        // Slices have lengths that fit an i64, and keys are bounded.
+        // Lengths of slices fit an i64, and keys are limited.
         let (key_len, content_len) = (key.len() as u32, content.len() as u64);
         if content_len > MOST_CONTENT {
             return Err(io::Error::new(
@@ -247,7 +247,7 @@ impl Entry {
         Ok(head)
     }
 
-    /// Reads what is in front of the content of `file`, if it is the entry of this key.
+    /// Reads everything before the content of `file`, if it is the entry of this key.
     pub(super) fn read(file: &File, key: &[u8]) -> Result<Self, Unusable> {
         let file_len = ReadAt::size(file)?;
         let mut header = [0; HEADER_LEN];
@@ -261,7 +261,7 @@ impl Entry {
             return Err(Unusable::Foreign);
         }
         let chunks = header.content_len.div_ceil(CHUNK as u64) as usize;
-        // By invariant 1 the file has so many, and by `MOST_CONTENT` they are few.
+        // By invariant 1 the file has this many, and by `MOST_CONTENT` they are few.
         let mut table = vec![0; key.len() + chunks * 8];
         file.read_exact_at(HEADER_LEN as u64, &mut table)?;
         let found = XxHash3_64::oneshot(&table);
@@ -288,7 +288,7 @@ impl Entry {
         self.checksums.len()
     }
 
-    /// Compares a chunk with what it was when it was written.
+    /// Compares a chunk with its checksum from when it was written.
     pub(super) fn check(&self, number: usize, chunk: &[u8]) -> Result<(), Damage> {
         let found = XxHash3_64::oneshot(chunk);
         let allowed = self.checksums[number];
@@ -386,7 +386,7 @@ mod tests {
             assert_eq!(message(&wrong.encode(), len), format!("{expected}{again}"));
         }
 
-        // Fields that a writer cannot have wrong.
+        // Fields that a writer cannot get wrong.
         let with = |at: usize, byte: u8| {
             let mut header = right.encode();
             header[at] = byte;

@@ -4,30 +4,30 @@ use twox_hash::XxHash3_128;
 
 use super::entry::VERSION;
 
-/// The most bytes that a key may have, with the lengths of its fields.
+/// The most bytes of a key, including the lengths of its fields.
 const MOST: usize = 16 << 10;
 
-/// What generated code was made of and by whom: everything that has to be the same for the code to be of
-/// use.
+/// What generated code was made from, and by which program: everything that must be the same for the code to
+/// be usable.
 ///
-/// What is not in the key is not compared: whatever changes the code belongs into one of the fields.
+/// What is not in the key is not compared. So put everything that changes the code into one of the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CodeKey<'a> {
     /// The program or library that generates the code, such as `wasmtime`.
     pub producer: &'a str,
-    /// The producer's version; the commit, where versions do not tell its code apart.
+    /// The producer's version. If versions do not identify its code, the commit.
     pub version: &'a str,
-    /// What of the processor the code may use, such as [`cpu_features`](crate::cpu_features) tells.
+    /// The processor features that the code may use, for example from [`cpu_features`](crate::cpu_features).
     pub cpu_features: &'a str,
-    /// The options that it was generated with, such as `opt-level=2`, in a fixed order.
+    /// The options of the generator, such as `opt-level=2`, in a fixed order.
     pub flags: &'a str,
-    /// A digest of what it was generated from. Where that is somebody else's, one that nobody can find a
-    /// second source for, such as BLAKE3.
+    /// A digest of what it was generated from. If that comes from strangers, use a digest for which nobody
+    /// can find a second source, such as BLAKE3.
     pub source: &'a [u8],
 }
 
 impl CodeKey<'_> {
-    /// The fields in their order, each behind its length in 4 bytes: no two keys have the same bytes.
+    /// The fields in order, each after its length in 4 bytes. So no two keys have the same bytes.
     pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
         let fields = [
             self.producer.as_bytes(),
@@ -43,7 +43,7 @@ impl CodeKey<'_> {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!(
-                    "a key of {len} bytes, allowed are {MOST}; give a digest of the field that is long"
+                    "a key of {len} bytes, allowed are {MOST}; use a digest for the long field"
                 ),
             ));
         }
@@ -57,12 +57,13 @@ impl CodeKey<'_> {
     }
 }
 
-/// The name of the file that has the entry of this key. Two keys may share it, so the entry says whose it is.
+/// The name of the file for the entry of this key. Two keys may have the same name, so the entry also has the
+/// key.
 pub(super) fn file_name(encoded: &[u8]) -> String {
     format!("{:032x}.code{VERSION}", XxHash3_128::oneshot(encoded))
 }
 
-/// Whether an entry may have this name, of any version of the format.
+/// Whether an entry may have this name, in any version of the format.
 pub(super) fn is_file_name(name: &str) -> bool {
     name.split_once(".code").is_some_and(|(digest, version)| {
         digest.len() == 32
@@ -116,7 +117,7 @@ mod tests {
         };
         assert_eq!(
             more.encode().unwrap_err().to_string(),
-            "a key of 16385 bytes, allowed are 16384; give a digest of the field that is long"
+            "a key of 16385 bytes, allowed are 16384; use a digest for the long field"
         );
     }
 
@@ -147,7 +148,7 @@ mod tests {
             a in any::<(String, String, String, String, Vec<u8>)>(),
             cut in any::<proptest::sample::Index>(),
         ) {
-            // The same letters, divided among the fields in another way, are the likeliest to collide.
+            // The same letters, divided differently among the fields, are the most likely to collide.
             let all = format!("{}{}{}{}", a.0, a.1, a.2, a.3);
             let mut at = cut.index(all.len() + 1);
             while !all.is_char_boundary(at) {

@@ -22,24 +22,24 @@ use directory::{Directory, note_use};
 use entry::{Entry, Unusable};
 use key::file_name;
 
-/// Generated code on disk, found by what it was [made of](CodeKey), and mapped.
+/// Generated code on disk, found by what it was [made from](CodeKey), and mapped.
 ///
-/// For programs that generate code as they run, and would find it again the next time: virtual machines,
+/// For programs that generate code while they run and want to find it again the next time: virtual machines,
 /// engines of WebAssembly or SQL, shader compilers.
 ///
 /// # Promises
 ///
-/// 1. What [`CodeCache::load`] gives are the bytes that were [stored](CodeCache::store) under an equal key.
-///    An entry of another key or of another version of the format, one that is damaged or cut, and one
-///    whose writer was killed, is a [`Miss`]. With [`Check::Touched`] that holds for what was
-///    [checked](CachedCode::checked), with [`Check::Never`] as long as disks forget nothing.
-/// 2. Any number of threads and processes may load, store and evict at once. Who stores replaces; who has
-///    loaded keeps what it has.
-/// 3. Nobody but this user and root can have written what is loaded.
+/// 1. [`CodeCache::load`] returns exactly the bytes that were [stored](CodeCache::store) under an equal key.
+///    An entry of another key or of another version of the format is a [`Miss`]. So is one that is damaged or
+///    truncated, and one whose writer was killed. With [`Check::Touched`], this promise covers what was
+///    [checked](CachedCode::checked). With [`Check::Never`], it holds as long as disks lose nothing.
+/// 2. Any number of threads and processes may load, store and evict at once. Storing replaces an entry. Code
+///    that was loaded before stays valid.
+/// 3. Only this user and root can have written what is loaded.
 ///
-/// [`CodeCache::open`] copies code as it loads it; [`CodeCache::open_mapped`] maps it. A disk that fails under a mapping
-/// ends the process, also while the code is checked, unless [`guard_mappings`](crate::guard_mappings) was called: then
-/// it is an error.
+/// [`CodeCache::open`] copies code when it loads it; [`CodeCache::open_mapped`] maps it. If a disk fails
+/// under a mapping, that ends the process, also while the code is checked. After
+/// [`guard_mappings`](crate::guard_mappings) it is an error instead.
 ///
 /// # Example
 ///
@@ -64,32 +64,32 @@ use key::file_name;
 /// }
 /// let code = cache.load(&key, Need::default())?.hit().expect("it was stored");
 /// assert_eq!(code.as_slice(), b"answer: 42");
-/// println!("brought by {}: {}", code.loaded().strategy(), code.loaded().reason());
+/// println!("loaded by {}: {}", code.loaded().strategy(), code.loaded().reason());
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # What it does not do
 ///
-/// * Make memory executable: that is the generator's, as [`CachedCode::file`] and
-///   [`CachedCode::as_mut_slice`] allow.
-/// * Know whether code is good: a producer that generates other code from the same key has forgotten a part
-///   of the key.
+/// * Make memory executable: the generator does that, with [`CachedCode::file`] or
+///   [`CachedCode::as_mut_slice`].
+/// * Know whether code is right: if a producer generates different code from the same key, a part of the key
+///   is missing.
 #[derive(Debug)]
 pub struct CodeCache {
     directory: Arc<Directory>,
     options: CodeCacheOptions,
-    /// True only if whoever opened it promised that nobody changes its files.
+    /// True only if the caller who opened it promised that nobody changes its files.
     immutable: bool,
 }
 
-/// How a [`CodeCache`] is kept.
+/// Options of a [`CodeCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CodeCacheOptions {
-    /// The most bytes that all entries together have; what was not used for longest goes first.
+    /// The most bytes of all entries together. Entries that were not used for longest are removed first.
     pub limit: u64,
-    /// When the content of an entry is compared with what was stored.
+    /// When to compare the content of an entry with what was stored.
     pub check: Check,
 }
 
@@ -124,27 +124,27 @@ impl CodeCacheOptions {
     }
 }
 
-/// When the content of an entry is compared with what was stored. Its header and key always are.
+/// When to compare the content of an entry with what was stored. Its header and key are always checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Check {
-    /// All of it, before [`CodeCache::load`] returns, which brings all of it into memory. So it is loaded as
-    /// what the caller touches all of, whatever the need says of that.
+    /// All of it, before [`CodeCache::load`] returns. That brings all of it into memory, so it is loaded as
+    /// for a caller that touches everything, whatever the need says.
     #[default]
     AtOpen,
-    /// In pieces, as [`CachedCode::checked`] is asked for them.
+    /// Piece by piece, when [`CachedCode::checked`] asks for it.
     Touched,
-    /// Not at all: for a disk that is trusted to forget nothing. What is stored so is on the disk before
-    /// [`CodeCache::store`] returns, and what was not stored so is checked at open all the same.
+    /// Not at all, for a disk that loses nothing. [`CodeCache::store`] writes code to the disk before it
+    /// returns. Code that was stored with another setting is checked at open all the same.
     Never,
 }
 
-/// What [`CodeCache::load`] finds.
+/// The result of [`CodeCache::load`].
 #[derive(Debug)]
 pub enum Lookup {
     /// The code.
     Hit(CachedCode),
-    /// None that is of use.
+    /// No usable code.
     Miss(Miss),
 }
 
@@ -158,21 +158,21 @@ impl Lookup {
     }
 }
 
-/// Why there is no code. In each case it is to be generated and [stored](CodeCache::store).
+/// Why there is no code. In each case, generate it and [store](CodeCache::store) it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Miss {
     /// There is no entry.
     Absent,
-    /// The entry is that of another key, whose digest is the same.
+    /// The entry belongs to another key, with the same digest.
     Foreign,
-    /// The entry is not open to this user.
+    /// This user may not open the entry.
     Closed,
-    /// The entry is not as it was written, or could be written by others.
+    /// The entry is not as it was written, or others could have written it.
     Damaged {
-        /// What of it.
+        /// What is wrong.
         damage: Damage,
-        /// Why it is still there, if it could not be removed.
+        /// Why the entry is still there, if it could not be removed.
         kept: Option<io::Error>,
     },
 }
@@ -181,8 +181,8 @@ impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => f.write_str("no entry"),
-            Self::Foreign => f.write_str("the entry of another key with the same digest"),
-            Self::Closed => f.write_str("the entry is not open to this user"),
+            Self::Foreign => f.write_str("the entry belongs to another key with the same digest"),
+            Self::Closed => f.write_str("this user may not open the entry"),
             Self::Damaged { damage, kept: None } => damage.fmt(f),
             Self::Damaged {
                 damage,
@@ -196,20 +196,20 @@ impl fmt::Display for Miss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Evicted {
-    /// Entries.
+    /// How many entries.
     pub entries: usize,
-    /// Their bytes.
+    /// The size of all of them.
     pub bytes: u64,
 }
 
 impl CodeCache {
-    /// Opens the cache in this directory, and copies what is loaded from it. If there is no such directory, `open`
-    /// makes it, for this user alone.
+    /// Opens the cache in this directory. What is loaded from it is copied. If the directory does not exist,
+    /// `open` makes it, for this user alone.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::PermissionDenied`] if the directory is neither this user's nor root's, or if others
-    /// may write there; otherwise what the system says.
+    /// [`io::ErrorKind::PermissionDenied`] if the directory belongs to neither this user nor root, or if
+    /// others may write there. Otherwise those of the system.
     pub fn open(directory: &Path, options: CodeCacheOptions) -> io::Result<Self> {
         Ok(Self {
             directory: Arc::new(Directory::open(directory)?),
@@ -218,13 +218,14 @@ impl CodeCache {
         })
     }
 
-    /// As [`CodeCache::open`], but what is loaded is mapped where that is faster: processes then share its memory.
+    /// Like [`CodeCache::open`], but what is loaded is mapped if that is faster. Processes then share its
+    /// memory.
     ///
     /// # Safety
     ///
-    /// As long as anything that was loaded from the cache lives, no process changes or cuts a file in its directory. No
-    /// version of brisk does: a store writes a new file, and an eviction takes a name away. Only this user and root can
-    /// write there.
+    /// As long as anything that was loaded from the cache lives, no process changes or truncates a file in
+    /// its directory. No version of brisk does: a store writes a new file, and an eviction removes a name.
+    /// Only this user and root can write there.
     ///
     /// # Errors
     ///
@@ -236,28 +237,28 @@ impl CodeCache {
         })
     }
 
-    /// `$XDG_CACHE_HOME/brisk/code`, else `~/.cache/brisk/code`; none if neither variable is the path of a
-    /// directory. All programs of the user may share it: the producer is a part of the key.
+    /// `$XDG_CACHE_HOME/brisk/code`, else `~/.cache/brisk/code`. None if neither variable is the path of a
+    /// directory. All programs of the user may share it, because the producer is a part of the key.
     pub fn default_directory() -> Option<PathBuf> {
         Some(cache_home()?.join("brisk/code"))
     }
 
     /// Looks for the code of `key`, and brings it into memory in the way that suits `need`, as
-    /// [`load`](crate::load) does. [`Form::Patched`](crate::Form::Patched) gives it in memory that can be
-    /// written, without changing the entry.
+    /// [`load`](crate::load) does. With [`Form::Patched`](crate::Form::Patched) the memory is writable, and
+    /// the entry does not change.
     ///
     /// # Errors
     ///
-    /// What the system says: of a disk that fails, or of descriptors or memory that it has not. The state
-    /// of the entry is no error, but a [`Miss`]. [`io::ErrorKind::InvalidInput`] if the key has more than
-    /// 16 KiB.
+    /// Those of the system, for example if a disk fails or there are too few descriptors or too little
+    /// memory. A bad entry is not an error but a [`Miss`]. [`io::ErrorKind::InvalidInput`] if the key has
+    /// more than 16 KiB.
     pub fn load(&self, key: &CodeKey<'_>, need: Need) -> io::Result<Lookup> {
         let encoded = key.encode()?;
         let name = file_name(&encoded);
         let file = match self.directory.entry(&name) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Lookup::Miss(Miss::Absent)),
-            // A symbolic link, or a socket.
+            // It is a symbolic link or a socket.
             Err(e)
                 if matches!(
                     Errno::from_io_error(&e),
@@ -303,7 +304,7 @@ impl CodeCache {
             need
         };
         let source = match self.immutable {
-            // SAFETY: `immutable` is true only by `open_mapped`, whose caller promised this.
+            // SAFETY: `immutable` is true only after `open_mapped`, whose caller promised this.
             true => unsafe { LoadSource::immutable(&file) },
             false => LoadSource::from(&file),
         };
@@ -332,17 +333,17 @@ impl CodeCache {
         Lookup::Miss(Miss::Damaged { damage, kept })
     }
 
-    /// Stores the code of `key`, in the place of what was stored under it before, and keeps the cache
-    /// within its limit. Other processes find all of it or nothing of it.
+    /// Stores the code of `key`. It replaces what was stored under it before. Removes other entries if the
+    /// cache would pass its limit. Other processes find all of the code or nothing of it.
     ///
-    /// A loss of power soon after may lose it, or leave an entry that is a miss; with [`Check::Never`] it
-    /// is written to the disk first.
+    /// A power failure soon after may lose it, or leave an entry that is a miss. With [`Check::Never`] it is
+    /// written to the disk first.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] if the key has more than 16 KiB, or if the entry is larger than all
-    /// may be together; otherwise what the system says. The code is then not stored, and what was there is
-    /// as before; or it is, and what had to go for it could not be removed.
+    /// [`io::ErrorKind::InvalidInput`] if the key has more than 16 KiB, or if the entry is larger than the
+    /// limit of the cache. Otherwise those of the system. Then either the code is not stored and everything
+    /// is as before, or it is stored but old entries could not be removed.
     pub fn store(&self, key: &CodeKey<'_>, code: &[u8]) -> io::Result<Evicted> {
         let encoded = key.encode()?;
         let synced = self.options.check == Check::Never;
@@ -362,19 +363,19 @@ impl CodeCache {
         self.evict(Some(&name))
     }
 
-    /// Removes the code of `key`, and tells whether there was some: for who finds it of no use.
+    /// Removes the code of `key`, and returns whether there was any. For code that turns out to be unusable.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Those of the system.
     pub fn remove(&self, key: &CodeKey<'_>) -> io::Result<bool> {
         self.directory.remove(&file_name(&key.encode()?), None)
     }
 
-    /// Removes what was not used for longest, until all entries have no more bytes than the limit, but not
-    /// the one of this name; and what killed writers have left.
+    /// Removes entries that were not used for longest, until all entries together are within the limit,
+    /// except the entry with this name. Also removes what killed writers have left.
     ///
-    /// Several may do so at once: what another one has removed is gone as well.
+    /// Several processes may do this at once: what another one has removed counts as removed.
     fn evict(&self, but: Option<&str>) -> io::Result<Evicted> {
         let mut entries = self.directory.list()?;
         let mut total = entries

@@ -7,12 +7,12 @@ use std::task::Waker;
 use crate::read_group::ReadGroup;
 use crate::waiting_read::WaitingRead;
 
-/// Says that this build cannot.
+/// Fails, because this build has no io_uring.
 pub(crate) fn transfer(_: &File, _: u64, _: &mut [u8], _: usize) -> io::Result<()> {
     Err(unsupported())
 }
 
-/// There is none.
+/// No alarm exists.
 #[derive(Debug, Clone)]
 pub(crate) struct Alarm(Infallible);
 
@@ -22,7 +22,7 @@ impl Alarm {
     }
 }
 
-/// There are none.
+/// No ring exists.
 pub(crate) struct RingReads(Infallible);
 
 impl RingReads {

@@ -7,14 +7,14 @@ use io_uring::{IoUring, opcode, squeue, types};
 use super::ring;
 use crate::transfer::{PIECE, ended_early};
 
-/// Reads under way at once.
+/// Reads in progress at once.
 const DEPTH: u32 = 16;
 
-/// A part of the buffer that one read after the other fills.
+/// A part of the buffer. One read after the other fills it.
 struct Piece<'a> {
     at: u64,
     buf: &'a mut [u8],
-    /// Bytes that the file must have of it.
+    /// How many bytes of it the file must have.
     needed: usize,
     done: usize,
 }
@@ -30,7 +30,7 @@ impl Piece<'_> {
             .user_data(number as u64)
     }
 
-    /// Takes in what a read said, and tells whether the piece is whole.
+    /// Handles the result of a read, and returns whether the piece is complete.
     fn took(&mut self, result: i32) -> io::Result<bool> {
         let Ok(n) = usize::try_from(result) else {
             let error = io::Error::from_raw_os_error(-result);
@@ -50,7 +50,7 @@ impl Piece<'_> {
 ///
 /// # Errors
 ///
-/// `Unsupported` where the kernel, its settings, or a filter of system calls refuse `io_uring`.
+/// `Unsupported` if the kernel, its settings, or a filter of system calls refuse `io_uring`.
 pub(crate) fn transfer(file: &File, start: u64, buf: &mut [u8], needed: usize) -> io::Result<()> {
     let mut ring = ring::make(DEPTH)?;
     let mut pieces: Vec<_> = buf
@@ -66,8 +66,7 @@ pub(crate) fn transfer(file: &File, start: u64, buf: &mut [u8], needed: usize) -
     let mut waiting: Vec<usize> = (0..pieces.len()).rev().collect();
     let mut in_flight = 0;
     let mut outcome = Ok(());
-    // The kernel writes to the pieces until the last read has ended, so that is waited for, whatever
-    // happens.
+    // The kernel writes to the pieces until the last read has completed, so this always waits for that.
     while in_flight > 0 || (!waiting.is_empty() && outcome.is_ok()) {
         while outcome.is_ok() && in_flight < DEPTH as usize {
             let Some(number) = waiting.pop() else { break };
@@ -93,17 +92,17 @@ pub(crate) fn transfer(file: &File, start: u64, buf: &mut [u8], needed: usize) -
     outcome
 }
 
-/// Hands what is queued to the kernel, and waits until something has ended, or the kernel wants to be asked
-/// again.
+/// Submits what is queued to the kernel, and waits until a read has completed, or the kernel wants to be
+/// asked again.
 ///
-/// Ends the process if it cannot, though it could before: what was handed over cannot be taken back, and the
-/// kernel would write to memory that is somebody else's by then, if this returned, or unwound.
+/// Ends the process if that fails although it worked before. Submitted reads cannot be taken back, and if
+/// this returned or unwound, the kernel would write to memory that may belong to something else by then.
 fn hand_over_and_wait(ring: &IoUring) {
     if let Err(e) = ring::hand_over_and_wait(ring, 1) {
-        // There is nobody else to tell, and it may be that nobody listens.
+        // There is no other place to say so, and perhaps nobody listens.
         writeln!(
             io::stderr(),
-            "brisk-io: io_uring, which worked, is refused while the kernel reads into memory: {e}; ending"
+            "brisk-io: the system now refuses io_uring while the kernel reads into memory: {e}; ending the process"
         )
         .ok();
         std::process::abort();

@@ -1,4 +1,4 @@
-//! Reading by `io_uring`: a large part of a file into memory, and many small ones that others wait for.
+//! Reads with `io_uring`: a large part of a file into memory, and many small reads that others wait for.
 
 #[cfg(feature = "io-uring")]
 mod enabled;

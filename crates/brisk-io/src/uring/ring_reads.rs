@@ -10,10 +10,10 @@ use super::ring;
 use crate::read_group::ReadGroup;
 use crate::waiting_read::WaitingRead;
 
-/// Reads under way at once.
+/// Reads in progress at once.
 const DEPTH: usize = 64;
 
-/// The number of what waits for the alarm; those of reads are below [`DEPTH`].
+/// The number of the read that waits for the alarm. Those of other reads are below [`DEPTH`].
 const ALARM: usize = DEPTH;
 
 /// Wakes the thread that reads.
@@ -22,24 +22,25 @@ pub(crate) struct Alarm(Arc<OwnedFd>);
 
 impl Alarm {
     pub(crate) fn ring(&self) {
-        // It is refused only where nobody has heard it 2^64 times.
+        // This fails only if nobody has heard the alarm 2^64 times.
         rustix::io::write(&*self.0, &1u64.to_ne_bytes()).ok();
     }
 }
 
-/// Hands groups of reads to the kernel, several at once, and waits for them all: in one thread.
+/// Gives groups of reads to the kernel, several at once, and waits for all of them in one thread.
 pub(crate) struct RingReads {
     ring: IoUring,
     alarm: Alarm,
-    /// What the kernel writes to when the alarm rings. It is nobody's, ever: it may do so at any time.
+    /// Where the kernel writes when the alarm rings. Nothing else ever uses it, because the kernel may write
+    /// at any time.
     heard: *mut [u8; 8],
-    /// By number, which their completions carry.
+    /// By the numbers that their completions carry.
     reads: Vec<Option<Read>>,
-    /// Groups that have to be begun.
+    /// Groups that must be started.
     waiting: Vec<ReadGroup>,
     /// Why nothing can wake it any more.
     broken: Option<io::Error>,
-    /// The process that made it. A child that was forked shares nothing of it.
+    /// The process that made it. A forked child shares nothing of it.
     process: u32,
 }
 
@@ -52,10 +53,10 @@ struct Read {
 impl RingReads {
     /// # Errors
     ///
-    /// Where the kernel, its settings, or a filter of system calls refuse `io_uring`.
+    /// If the kernel, its settings, or a filter of system calls refuse `io_uring`.
     pub(crate) fn new() -> io::Result<Self> {
         let entries = u32::try_from(2 * DEPTH).unwrap_or(u32::MAX);
-        // One thread does all, and reads end only while it looks for that: Linux 6.1 and later.
+        // One thread does everything, and reads complete only while it looks for that: Linux 6.1 and later.
         let mut alone = IoUring::builder();
         alone
             .setup_single_issuer()
@@ -75,18 +76,18 @@ impl RingReads {
         Ok(reads)
     }
 
-    /// Rings in [`turn`](Self::turn), wherever it waits.
+    /// Wakes [`turn`](Self::turn) wherever it waits.
     pub(crate) fn alarm(&self) -> Alarm {
         self.alarm.clone()
     }
 
-    /// For how many groups there is room.
+    /// How many more groups it can take.
     pub(crate) fn room(&self) -> usize {
         let room = self.reads.iter().filter(|read| read.is_none()).count();
         room.saturating_sub(self.waiting.len())
     }
 
-    /// Hands groups to the kernel, at most as many as there is [`room`](Self::room) for.
+    /// Gives groups to the kernel, at most as many as there is [`room`](Self::room) for.
     pub(crate) fn begin(&mut self, groups: Vec<ReadGroup>) {
         self.waiting.extend(groups);
         while let Some(number) = self.reads.iter().position(Option::is_none)
@@ -102,12 +103,12 @@ impl RingReads {
         }
     }
 
-    /// Has the kernel begin what was handed over, and, if it is to `wait`, waits until something has ended or the
-    /// alarm rang. Nobody is told of an end yet.
+    /// Makes the kernel start the reads. With `wait`, also waits until a read has completed or the alarm
+    /// rang. This wakes nobody yet.
     ///
     /// # Errors
     ///
-    /// Where the kernel takes nothing any more.
+    /// If the kernel accepts nothing any more.
     pub(crate) fn enter(&mut self, wait: bool) -> io::Result<()> {
         if let Some(e) = self.broken.take() {
             return Err(e);
@@ -118,12 +119,12 @@ impl RingReads {
         }
     }
 
-    /// Whether nothing is read.
+    /// Whether nothing is being read.
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.reads.iter().all(Option::is_none)
     }
 
-    /// Finishes reads that have ended, and takes up again what has not ended by that. Returns whom to wake.
+    /// Finishes reads that have completed, and continues those that need more. Returns whom to wake.
     #[must_use]
     pub(crate) fn finish(&mut self) -> Vec<Waker> {
         let mut woken = Vec::new();
@@ -142,13 +143,13 @@ impl RingReads {
         woken
     }
 
-    /// Whether it is of this process, and not of one that this one was forked from.
+    /// Whether it belongs to this process, and not to the one from which this was forked.
     pub(crate) fn is_own(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The reads that somebody waits for and that have not ended, for others to read: whoever made them does not come
-    /// here again soon. What the kernel reads meanwhile goes nowhere.
+    /// The unfinished reads that somebody waits for, so that other threads do them: the thread that made them
+    /// will not come back soon. What the kernel reads meanwhile is dropped.
     pub(crate) fn leave(&mut self) -> Vec<Arc<WaitingRead>> {
         let waiting = std::mem::take(&mut self.waiting);
         let under_way = self.reads.iter().flatten().map(|read| &read.group);
@@ -156,15 +157,15 @@ impl RingReads {
         reads.filter(|read| read.is_wanted()).cloned().collect()
     }
 
-    /// All that is not read, where no more is to be read.
+    /// Everything that was not read, because nothing more can be read.
     pub(crate) fn give_up(mut self) -> Vec<ReadGroup> {
         let mut left = std::mem::take(&mut self.waiting);
         left.extend(self.abandon());
         left
     }
 
-    /// The groups of reads that have not ended. The kernel may still write to buffers that it was given, which
-    /// are nobody's from here on.
+    /// The groups of unfinished reads. The kernel may still write to the buffers that it has, so nothing else
+    /// uses them from here on.
     fn abandon(&mut self) -> Vec<ReadGroup> {
         let under_way = self.reads.iter_mut().filter_map(Option::take);
         let groups = under_way.map(|read| {
@@ -174,7 +175,7 @@ impl RingReads {
         groups.collect()
     }
 
-    /// Has the kernel wait for the alarm.
+    /// Makes the kernel wait for the alarm.
     fn listen(&mut self) {
         let alarm = opcode::Read::new(types::Fd(self.alarm.0.as_raw_fd()), self.heard.cast(), 8);
         let alarm = alarm.build().user_data(ALARM as u64);
@@ -184,7 +185,7 @@ impl RingReads {
         unsafe { self.push(&alarm) };
     }
 
-    /// Has the kernel read what is missing of a read.
+    /// Makes the kernel read the missing part of a read.
     fn go_on(&mut self, number: usize) {
         let Some(read) = self.reads[number].as_mut() else {
             return;
@@ -193,7 +194,7 @@ impl RingReads {
         let entry = opcode::Read::new(
             types::Fd(read.group.file().as_raw_fd()),
             rest.as_mut_ptr(),
-            // Groups are at most `LARGEST` long.
+            // Groups have at most `LARGEST` bytes.
             u32::try_from(rest.len()).unwrap_or(u32::MAX),
         )
         .offset(read.group.start() + read.done as u64)
@@ -233,7 +234,7 @@ impl RingReads {
             return;
         };
         read.buf.truncate(read.done);
-        // Of a group that failed, one read may be at fault and the others not.
+        // If a group failed, only one of its reads may be at fault.
         self.waiting
             .extend(read.group.finish(outcome.map(|()| read.buf), woken));
     }
