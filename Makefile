@@ -1,4 +1,4 @@
-# brisk: see README.md. Every target does its own set-up on Debian (lab/deps, as root).
+# brisk: see README.md. On Debian, every target installs what it needs (lab/deps, as root).
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -10,34 +10,35 @@ EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders
 
 .PHONY: all compiler smoke demo test bench figures launches fuzz torture sanitize install install-system deps clean
 
-# brisk itself is linked statically where there is a static C library: a launch from cold then reads no library and no
-# cache of the loader's. It asks the library for no names of users or hosts.
+# brisk itself is linked statically if there is a static C library. A cold launch then reads no library and no cache of
+# the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),-C target-feature=+crt-static)
 all: compiler
 	$(CARGO) build --release --locked -p brisk -p brisk-lab --bin brisk-tools --bin brisk-lab --bin brisk-reads
 	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC)
 
-# Starts programs with what was built.
+# Tests what was built: starts programs with it.
 smoke: all
 	lab/smoke $(BRISK) $(if $(STATIC),static,dynamic)
 
-# Traces a real program, packs it, starts it from the image, and measures what that gained.
+# Traces a real program, packs it, starts it from the image, and measures how much faster that is.
 demo: deps
 	lab/demo --check
 	$(MAKE) all
 	lab/demo $(BRISK)
 
-# All tests, with all decoders and encoders. Root mounts real images; the tests say what is missing if a tool is.
-# Programs that they start are sent signals, which a shell that runs this in the background has them ignore.
+# All tests, with all decoders and encoders. As root they mount real images. If a tool is missing, they name it.
+# Tests send signals to programs that they start. A shell that runs make in the background makes its children ignore some
+# of these signals, so env restores the default.
 test: deps
 	env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
 
-# What takes too long for every day: the full cross product, files over 4 GiB, memory bounds.
+# Tests that take too long for every day: all combinations, files over 4 GiB, memory limits.
 torture: deps
 	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release $(EVERYTHING) -- --ignored --skip regenerate
 
-# brisk beside squashfs-tools and the kernel, on the trees of lab/tree: `make bench TREES=DIR` to keep the trees.
+# Compares brisk with squashfs-tools and the kernel, on the trees of lab/tree. `make bench TREES=DIR` keeps the trees.
 TREES ?= target/trees
 RUNS ?= 7
 bench: deps all
@@ -50,39 +51,39 @@ bench: deps all
 		--brisk $(BRISK) --python $(TREES)/python --chromium $(TREES)/chromium \
 		--runs $(RUNS) --out target/bench/session
 
-# Two tables, in the README and in docs/benchmarks.md, and docs/launches.svg are made from these raw runs, and a test
-# compares them. The picture is of the first.
+# Makes the tables in the README and in docs/benchmarks.md, and docs/launches.svg, from these raw runs. A test checks
+# that they are up to date. The picture shows the first file.
 FIGURES = $(addprefix docs/runs/2026-11-2, 2-launches-chromium-amd.json 2-launches-python-amd.json \
 	2-launches-chromium-amd-2000iops.json 3-launches-chromium-amd-200m.json 2-launches-python-amd-2000iops.json)
 figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another
 figures: deps all
 	lab/figures $(BRISK) README.md docs/benchmarks.md docs/launches.svg $(FIGURES)
 
-# The launches of the README and docs/benchmarks.md, one experiment after the other: hours, on a machine with nothing
-# else to do. Raw runs go to OUT, and none is overwritten: `make launches RUNS=10 OUT=docs/runs`.
+# Measures the launches of the README and docs/benchmarks.md, one experiment after the other. This takes hours, on a
+# machine that does nothing else. Raw runs go to OUT, and none is overwritten: `make launches RUNS=10 OUT=docs/runs`.
 OUT ?= target/launches
 launches: deps all
 	lab/launches $(BRISK) $(TREES) $(OUT) $(RUNS)
 
-# Each fuzz target for SECONDS.
+# Runs each fuzz target for SECONDS.
 SECONDS ?= 1800
 fuzz: deps
 	fuzz/run read $(SECONDS)
 	fuzz/run launch $(SECONDS)
 	fuzz/run round_trip $(SECONDS)
 
-# The room with unsafe code, under AddressSanitizer. Needs a nightly toolchain, which rustup installs. Mappings
-# that handlers of signals look for live as long as the process.
+# Tests the crate with unsafe code under AddressSanitizer. Needs a nightly toolchain, which rustup installs. Leaks are not
+# looked for, because mappings that signal handlers use live as long as the process.
 TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 sanitize:
 	RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:use_sigaltstack=0 \
 		CARGO_TARGET_DIR=target/sanitize \
 		$(CARGO) +nightly test --locked -p brisk-io --features io-uring --tests --target $(TARGET)
 
-# What `make` has built: nothing is built here, as root may have no toolchain. brisk works without brisk-lab, which
-# measures: a package may leave it out.
+# Installs what `make` has built. Builds nothing, because root may have no toolchain. A package may leave out brisk-lab,
+# which only measures: brisk works without it.
 install:
-	@test -x $(BRISK) || { echo "there is no $(BRISK); run make first" >&2; exit 1; }
+	@test -x $(BRISK) || { echo "$(BRISK) does not exist; run make first" >&2; exit 1; }
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools $(BRISK)-lab
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
@@ -93,7 +94,7 @@ install:
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(BRISK) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
 
-# For all users of the system.
+# Installs services and the AppArmor profile, for all users of the system.
 install-system:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-warm.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-warm.service

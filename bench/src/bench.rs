@@ -1,4 +1,4 @@
-//! Running contenders against each other, and keeping what came out.
+//! Runs contenders against each other, and keeps the results.
 
 use std::fs;
 use std::io::Write;
@@ -16,21 +16,21 @@ use crate::{Ratio, Spread, table};
 pub struct Row {
     /// The figure: pack, size, extract, list or read.
     pub figure: &'static str,
-    /// What it is measured on: a tree, a codec.
+    /// What it is measured on: a tree and a codec.
     pub subject: String,
     /// What is in the page cache when the clock starts.
     pub state: &'static str,
     /// `s` or `bytes`.
     pub unit: &'static str,
-    /// Whom the contender is compared with.
+    /// The tool that the contender is compared with.
     pub peer: &'static str,
     /// The peer's values.
     pub theirs: Spread,
-    /// Who is compared.
+    /// The tool that is compared.
     pub contender: &'static str,
     /// The contender's values.
     pub ours: Spread,
-    /// `ours` over `theirs`.
+    /// The median of `ours` divided by the median of `theirs`.
     pub ratio: Ratio,
     /// The largest ratio that reaches the goal, if the row has one.
     pub goal: Option<f64>,
@@ -44,7 +44,7 @@ pub struct Run {
     contender: &'static str,
     /// From 0.
     repetition: usize,
-    /// Its place within the repetition, from 0.
+    /// Its position within the repetition, from 0.
     place: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
@@ -52,9 +52,10 @@ pub struct Run {
     bytes: Option<u64>,
 }
 
-/// Somebody who does the work of a row, once per call, and gives the time of the part that counts.
+/// A tool that does the work of a row. Each call does the work once and returns the time of the part that
+/// counts.
 ///
-/// A call also prepares the work before the clock and checks its result after it.
+/// A call also prepares the work before the clock starts, and checks its result after the clock stops.
 pub struct Timed<'a> {
     /// The name that runs and tables give it.
     pub name: &'static str,
@@ -67,14 +68,14 @@ pub struct Bench {
     out: PathBuf,
     runs_per_contender: usize,
     rng: fastrand::Rng,
-    /// What stands at the top of `raw.json`.
+    /// The head of `raw.json`.
     about: serde_json::Value,
     runs: Vec<Run>,
     rows: Vec<Row>,
 }
 
 impl Bench {
-    /// A bench that writes to the folder `out`; `seed` decides the orders.
+    /// A bench that writes to the folder `out`. `seed` decides the orders.
     pub fn new(out: &Path, runs: usize, seed: u64, about: serde_json::Value) -> Self {
         Self {
             out: out.to_owned(),
@@ -151,8 +152,8 @@ impl Bench {
         self.write()
     }
 
-    /// Compares numbers of bytes that do vary, in turns: `work` is called for the peer and for the contender,
-    /// by their names, in a new random order in each repetition.
+    /// Compares numbers of bytes that vary from run to run. Calls `work` with the names of the peer and the
+    /// contender, in turns, in a new random order in each repetition.
     pub fn compare_measured_bytes(
         &mut self,
         figure: &'static str,
@@ -220,7 +221,7 @@ impl Bench {
         table::markdown(&self.rows)
     }
 
-    /// Writes what there is after every comparison, so that a failure later loses no run.
+    /// Called after every comparison, so that a later failure loses no run.
     fn write(&self) -> Result<()> {
         let raw = serde_json::json!({
             "about": self.about,
@@ -240,7 +241,7 @@ impl Bench {
         let file = file
             .persist(&path)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        // A temporary file is its owner's alone; a result is for everybody to read.
+        // A temporary file is readable by its owner only, but everybody may read a result.
         file.set_permissions(fs::Permissions::from_mode(0o644))?;
         Ok(())
     }

@@ -1,14 +1,14 @@
 /*!
-Measures brisk against the tools it stands beside.
+Measures brisk against other tools that do the same work.
 
-A [`Bench`] runs contenders interleaved in random order, keeps every single run, and writes them
-with the [`Machine`] they ran on to `raw.json` and as medians to `table.md`. What is measured, and
-how each result is checked before its time counts, stands with each binary.
+A [`Bench`] runs contenders in turns, in random order. It keeps every single run, and writes them to `raw.json`, with a
+description of the [`Machine`], and their medians to `table.md`. The binaries in `src/bin` say what they measure, and how
+they check each result before its time counts. Begin with `src/bin/image/main.rs`.
 
 # What this crate does not do
 
 * Measure launches of any program: see `brisk lab`.
-* Decide: a goal that is missed is printed, and is no failure of the bench.
+* Decide: it prints a missed goal, but does not fail.
 */
 
 mod bench;
@@ -19,7 +19,7 @@ mod tool;
 mod tree;
 
 pub use bench::{Bench, Row, Run, Timed};
-// Those of `brisk lab`, so that a figure means the same in both.
+// The same as in `brisk lab`, so that a figure means the same in both.
 pub use brisk_lab::{Machine, Ratio, Spread};
 pub use processors::give_processors;
 pub use superblock::Superblock;

@@ -1,13 +1,13 @@
-//! Keeping what is measured to some processors.
+//! Limits what is measured to some processors.
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Keeps this process, and all it starts, to `wanted` processors (without: to those it may use),
-/// and says how many that are.
+/// Limits this process, and everything that it starts, to `wanted` processors (`None`: to those that it may
+/// use), and returns how many these are.
 ///
-/// A thread count as an option bounds only the threads that compress: `mksquashfs -processors 1`
-/// keeps two processors busy, as it reads and writes in threads of their own.
+/// A number of threads as an option limits only the threads that compress. `mksquashfs -processors 1` keeps
+/// two processors busy, because it reads and writes in other threads.
 pub fn give_processors(wanted: Option<usize>) -> Result<usize> {
     let allowed = sched_getaffinity(None).context("cannot ask for the processors")?;
     let Some(wanted) = wanted else {

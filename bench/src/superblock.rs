@@ -1,4 +1,4 @@
-//! What two images of one tree are compared by.
+//! The fields by which two images of one tree are compared.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use brisk_io::ReadAt;
 
-/// Fields of a SquashFS 4.0 superblock, read here and not by brisk: the bench trusts neither tool.
+/// Fields of a SquashFS 4.0 superblock. They are read here and not by brisk, because the bench trusts neither
+/// tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
     /// Bytes of a data block.
@@ -34,7 +35,7 @@ impl Superblock {
         let magic = u32_at(0);
         ensure!(
             magic == Self::MAGIC,
-            "{} is no image: its magic number is {magic:#010x}",
+            "{} is not an image: its magic number is {magic:#010x}",
             path.display()
         );
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Rows as people read them.
+//! Rows as a table for people.
 
 use crate::{Row, Spread};
 

@@ -1,4 +1,4 @@
-//! A program that is measured.
+//! A program to measure.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
-/// A program that is measured, with what identifies it.
+/// A program to measure, and what identifies it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tool {
-    /// The name that runs and tables give it.
+    /// Its name in runs and tables.
     pub name: &'static str,
-    /// The first line it says about its version.
+    /// The first line that it prints about its version.
     pub version: String,
-    /// Of the file that is run.
+    /// The digest of its file.
     pub blake3: String,
     #[serde(skip)]
     path: PathBuf,
@@ -25,10 +25,10 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// The program `name`, at `path` or else on `PATH`, which answers `version_flag`.
+    /// The program `name`, at `path` or else on `PATH`. It must answer `version_flag`.
     ///
-    /// It runs with `SOURCE_DATE_EPOCH`, so that a tool which writes the same image twice writes
-    /// the same bytes twice.
+    /// It runs with `SOURCE_DATE_EPOCH`. So a tool that can write the same image twice writes the same bytes
+    /// twice.
     pub fn find(
         name: &'static str,
         path: Option<&Path>,
@@ -45,7 +45,7 @@ impl Tool {
             .arg(version_flag)
             .output()
             .with_context(|| format!("cannot start {}", path.display()))?;
-        // The exit code of squashfs-tools' -version differs from release to release.
+        // Releases of squashfs-tools differ in the exit code of -version.
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.lines().next().unwrap_or("").trim().to_owned();
         ensure!(
@@ -63,11 +63,11 @@ impl Tool {
         })
     }
 
-    /// Runs the program with its standard output in `stdout`, and gives the time from before its
-    /// start to its end.
+    /// Runs the program with its standard output in `stdout`, and returns the time from before its start to
+    /// its end.
     ///
-    /// The output goes to a file and neither to a pipe, whose reader would cost a processor, nor
-    /// to `/dev/null`, which a program can tell and do less for.
+    /// The output goes to a file. The reader of a pipe would use a processor, and a program can recognise
+    /// `/dev/null` and do less for it.
     pub fn time<A: AsRef<OsStr>>(&self, args: &[A], stdout: &Path) -> Result<Duration> {
         let output =
             File::create(stdout).with_context(|| format!("cannot create {}", stdout.display()))?;

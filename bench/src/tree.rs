@@ -1,4 +1,4 @@
-//! A directory tree as its contents and attributes.
+//! A directory tree, with its contents and attributes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// A tree as it was when it was read: all that a SquashFS image keeps of it.
+/// A tree as it was when it was read: everything that a SquashFS image keeps of it.
 #[derive(Debug, Clone)]
 pub struct Tree {
     path: PathBuf,
@@ -21,7 +21,7 @@ struct Entry {
     mode: u32,
     uid: u32,
     gid: u32,
-    /// Whole seconds: the format has no more.
+    /// Whole seconds, because the format has no more.
     mtime: i64,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -31,7 +31,7 @@ enum Kind {
     File {
         len: u64,
         contents: blake3::Hash,
-        /// The first path of the same inode, if another came before.
+        /// An earlier path of the same inode, if there is one.
         same_as: Option<PathBuf>,
     },
     Directory,
@@ -82,7 +82,7 @@ impl Tree {
             .map(|(name, _)| name.as_path())
     }
 
-    /// Bytes of its regular files, one that has several names once.
+    /// The size of its regular files. A file with several names counts once.
     pub fn bytes(&self) -> u64 {
         let len = |entry: &Entry| match entry.kind {
             Kind::File {
@@ -97,21 +97,24 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// The first path, in order, that differs, with both sides.
+    /// Names the first path that differs, in order, with both sides.
     pub fn check_equal(&self, other: &Path) -> Result<()> {
         let other = Self::read(other)?;
         for (name, entry) in &self.entries {
             match other.entries.get(name) {
                 Some(found) if found == entry => {}
                 found => bail!(
-                    "{} differs from its source: {name:?} is {found:?} and must be {entry:?}",
+                    "{} differs from its source: {name:?} is {found:?}, but must be {entry:?}",
                     other.path.display()
                 ),
             }
         }
         let surplus = |name: &&PathBuf| !self.entries.contains_key(*name);
         if let Some(name) = other.entries.keys().find(surplus) {
-            bail!("{} has {name:?}, its source has not", other.path.display());
+            bail!(
+                "{} has {name:?}, but its source does not",
+                other.path.display()
+            );
         }
         Ok(())
     }
@@ -123,7 +126,7 @@ impl Tree {
     }
 }
 
-/// Reads the file at `path` unless all of it is in the page cache, and proves that it then is.
+/// Reads the file at `path`, unless all of it is in the page cache, and proves that all of it is there then.
 pub fn warm_file(path: &Path) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     if brisk_io::measure::prove_warm(&file).is_ok() {
@@ -180,7 +183,7 @@ impl Entry {
 }
 
 fn xattrs(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    // The largest list and the largest value that Linux has.
+    // The largest list and the largest value in Linux.
     let mut names = vec![0; 65536];
     let len = match rustix::fs::llistxattr(path, &mut names[..]) {
         Ok(0) | Err(rustix::io::Errno::OPNOTSUPP) => return Ok(BTreeMap::new()),

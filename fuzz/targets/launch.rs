@@ -1,5 +1,5 @@
-//! Any bytes are a profile or a hot pack, or an error: never a panic, never without an end, never
-//! more memory than the run allows, and never a page that is not one.
+//! Any bytes are either a profile or hot pack, or an error. They never cause a panic, an endless loop, more
+//! memory than the run allows, or a wrong page.
 #![no_main]
 
 use brisk_image::Limits;
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(merged.compare(&profile).files, []);
         }
     }
-    // The checksum of header and table keeps the fuzzer from all that is behind it.
+    // The checksum of header and table keeps the fuzzer from everything after it.
     hot_pack(bytes.to_vec(), &limits);
     if let Some(sealed) = sealed(bytes) {
         hot_pack(sealed, &limits);
@@ -45,7 +45,7 @@ fn hot_pack(bytes: Vec<u8>, limits: &Limits) {
     }
 }
 
-/// The same pack with a checksum that is right.
+/// The same pack, with a right checksum.
 fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
     let stored = u32::from_le_bytes(bytes.get(16..20)?.try_into().ok()?) as usize;
     let mut bytes = bytes.to_vec();

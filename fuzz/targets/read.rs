@@ -1,5 +1,5 @@
-//! Any bytes are an image without a fault, or an error: never a panic, never
-//! without an end, never more memory than the run allows.
+//! Any bytes are either an image without a fault, or an error. They never cause a panic, an endless loop, or
+//! more memory than the run allows.
 #![no_main]
 
 use brisk_image::{Limits, OpenOptions};

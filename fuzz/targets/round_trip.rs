@@ -1,8 +1,8 @@
-//! What is packed is what is read: a tree on disk, packed with any options, is the same in the
-//! image, and in an image that is packed from that image.
+//! What is packed is what is read. A tree on disk, packed with any options, is the same in the image, and in
+//! an image that is packed from that image.
 //!
-//! The tree stands in `/dev/shm`. Users, devices and `trusted.*` attributes are part of it for root
-//! only; anybody else packs what the system lets him make.
+//! The tree is in `/dev/shm`. Only for root, users, devices and `trusted.*` attributes are part of it. Other
+//! users pack what the system lets them make.
 #![no_main]
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ struct Case {
 
 #[derive(Arbitrary, Debug)]
 struct Node {
-    /// Which of the directories so far it is in.
+    /// Which of the earlier directories it is in.
     parent: u8,
     name: Name,
     kind: Kind,
@@ -48,17 +48,17 @@ struct Node {
 enum Name {
     Short(u8),
     Bytes(Vec<u8>),
-    /// As long as names can be.
+    /// A name of the greatest length.
     Long(u8),
 }
 
 #[derive(Arbitrary, Debug)]
 enum Kind {
     Directory,
-    /// So many empty files in a directory.
+    /// This many empty files in a directory.
     Crowd(u16),
     File(Vec<Piece>),
-    /// The same as another file holds.
+    /// The same contents as another file.
     Copy(u8),
     HardLink(u8),
     Symlink(Vec<u8>),
@@ -103,7 +103,7 @@ const PATTERNS: [&str; 8] = ["*", "a*", "/b", "*/", "!a", "**/c", "[d-z]*", "/a/
 impl Options {
     fn writer(&self) -> ImageWriter {
         let block_size = 1 << (12 + self.block_log % 9);
-        // The highest levels of xz and zstd are slow, and no other code here.
+        // The highest levels of xz and zstd are slow, and use no other code here.
         let compression = match self.codec % 6 {
             0 => Compression::None,
             1 => Compression::Gzip {
@@ -129,7 +129,7 @@ impl Options {
             },
         };
         let compression = match compression {
-            // A dictionary is at least 8 KiB, and at most a block.
+            // A dictionary has at least 8 KiB, and at most the size of a block.
             Compression::Xz {
                 preset,
                 extreme,
@@ -188,11 +188,11 @@ impl Name {
     }
 }
 
-/// Makes the tree, as far as the system lets us.
+/// Makes the tree, as far as the system allows.
 struct Maker {
     directories: Vec<PathBuf>,
     files: Vec<PathBuf>,
-    /// Bytes of files that may still be made.
+    /// How many bytes of files may still be made.
     left: usize,
 }
 
@@ -226,7 +226,7 @@ impl Maker {
             }
             Kind::Copy(n) => {
                 let from = self.file(*n)?;
-                // Else it would be the file itself.
+                // Otherwise it would be the file itself.
                 if fs::symlink_metadata(&path).is_ok() {
                     return None;
                 }
@@ -289,7 +289,7 @@ impl Maker {
     }
 }
 
-/// Gives `path` what the node says, as far as the system lets us.
+/// Gives `path` the attributes of the node, as far as the system allows.
 fn decorate(path: &Path, node: &Node) {
     if let Some((uid, gid)) = node.owner {
         let (uid, gid) = (
@@ -334,7 +334,7 @@ fuzz_target!(|case: Case| -> Corpus {
         left: 1 << 20,
     };
     let made: Vec<_> = case.nodes.iter().map(|node| maker.make(node)).collect();
-    // What is in a directory comes after it, and changes its time.
+    // The contents of a directory come after it, and change its time. So this goes backwards.
     for (path, node) in made.iter().zip(&case.nodes).rev() {
         if let Some(path) = path {
             decorate(path, node);
@@ -354,7 +354,7 @@ fuzz_target!(|case: Case| -> Corpus {
     let place = image.recorded_place().expect("it can be read");
     assert_eq!(place, case.first.place.then(|| "/opt/app".into()));
 
-    // At another number of threads it is the same bytes.
+    // With another number of threads the bytes must be the same.
     let again = directory.path().join("again.img");
     let threads = if case.first.threads { 1 } else { 3 };
     let writer = writer.threads(threads);
@@ -369,7 +369,7 @@ fuzz_target!(|case: Case| -> Corpus {
     Corpus::Keep
 });
 
-/// Compares the image at `path` to the directory `root`, each with the other.
+/// Compares the image at `path` with the directory `root`, in both directions.
 fn compare(path: &Path, root: &Path) -> Image {
     let image = Image::open_with(path, &OpenOptions::new()).expect("it can be opened");
     let mut faults = exercise::Faults::default();

@@ -1,6 +1,6 @@
-//! Compiled modules from bytes, by wasmtime.
+//! Makes compiled modules from bytes, with wasmtime.
 //!
-//! The one file of this workspace with unsafe code: wasmtime executes what it is given here.
+//! Only this file of the workspace has unsafe code, because wasmtime executes the bytes that it gets here.
 #![allow(unsafe_code)]
 
 use std::collections::hash_map::DefaultHasher;
@@ -20,7 +20,7 @@ use crate::one_entry::{OneEntry, OwnedKey};
 
 /// A compiled module, as a plain file and as an entry of a cache.
 ///
-/// 1. Both have what an engine of this program has serialized, and are in a folder of this process, which
+/// 1. Both contain what an engine of this program has serialized. They are in a folder of this process, which
 ///    writes them once.
 pub(crate) struct Kept {
     plain: PathBuf,
@@ -46,7 +46,7 @@ impl Kept {
         })
     }
 
-    /// Bytes of the code.
+    /// The size of the code.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -56,13 +56,13 @@ impl Kept {
     }
 }
 
-/// wasmtime twice: as everybody has it, and for code that somebody else has mapped.
+/// Two wasmtime engines: one with the usual settings, and one for code that somebody else has mapped.
 pub(crate) struct Engines {
     usual: Engine,
     mapped: Engine,
 }
 
-/// A module and the memory that its code is in. The module goes first.
+/// A module and the memory with its code. The module is dropped first.
 pub(crate) struct Loaded {
     engine: Engine,
     module: Module,
@@ -79,7 +79,7 @@ impl Engines {
         })
     }
 
-    /// What of wasmtime, its settings and this processor the code depends on.
+    /// The version, the settings and the processor features on which the code depends.
     fn flags(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.usual.precompile_compatibility_hash().hash(&mut hasher);
@@ -90,7 +90,7 @@ impl Engines {
         self.with_own_memory(wasm(Module::new(&self.usual, source))?)
     }
 
-    /// Reads the plain file, and has wasmtime copy the code.
+    /// Reads the plain file. wasmtime copies the code.
     pub(crate) fn read(&self, kept: &Kept) -> Result<Loaded> {
         let code = fs::read(&kept.plain)?;
         // SAFETY: the bytes must be what wasmtime has serialized: invariant 1 of `Kept`.
@@ -98,14 +98,14 @@ impl Engines {
         self.with_own_memory(wasm(module)?)
     }
 
-    /// Has wasmtime map the plain file.
+    /// wasmtime maps the plain file.
     pub(crate) fn map_plain(&self, kept: &Kept) -> Result<Loaded> {
         // SAFETY: the file must have what wasmtime has serialized, and must not change: invariant 1 of `Kept`.
         let module = unsafe { Module::deserialize_file(&self.usual, &kept.plain) };
         self.with_own_memory(wasm(module)?)
     }
 
-    /// Loads the entry to be copied, and has wasmtime copy the code.
+    /// Loads a copy of the entry. wasmtime copies the code again.
     pub(crate) fn copied(&self, kept: &Kept) -> Result<Loaded> {
         let need = Need::new().form(Form::Copied);
         let code = kept.entry.load(Check::AtOpen, need)?;
@@ -114,14 +114,14 @@ impl Engines {
         self.with_own_memory(wasm(module)?)
     }
 
-    /// Maps the entry, and has wasmtime use the code where it is.
+    /// Maps the entry. wasmtime uses the code in place.
     pub(crate) fn mapped(&self, kept: &Kept, check: Check) -> Result<Loaded> {
         let need = Need::new().form(Form::Patched).touch(Touch::Part);
         let mut code = kept.entry.load(check, need)?;
         let strategy = code.loaded().strategy();
         ensure!(
             strategy == Strategy::PrivateMap,
-            "the code came by {strategy}, which is not what is measured"
+            "the code was loaded by {strategy}, but this row measures another strategy"
         );
         let bytes = code.as_mut_slice().context("a private map is writable")?;
         let memory = NonNull::from(bytes);
@@ -154,7 +154,7 @@ impl Loaded {
     }
 }
 
-/// Its errors are not those of `anyhow`.
+/// wasmtime has errors of its own, which are not those of `anyhow`.
 fn wasm<T>(result: wasmtime::Result<T>) -> Result<T> {
     result.map_err(|e| anyhow::anyhow!("{e:?}"))
 }

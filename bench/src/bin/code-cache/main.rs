@@ -1,8 +1,8 @@
 /*!
-Measures what a cache of generated code saves: modules of WebAssembly that wasmtime compiles, or gets from a
-[`CodeCache`](brisk_io::CodeCache) and maps.
+Measures what a cache of generated code saves. wasmtime either compiles modules of WebAssembly, or gets them from a
+[`CodeCache`](brisk_io::CodeCache) and maps them.
 
-The program is generated, and each run calls it and compares its result with what it is to compute.
+The measured program is generated. Each run calls it and compares the result with the expected one.
 */
 
 mod engine;
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-/// What checking costs, beside touching each page of what was loaded.
+/// What a check costs, besides touching each page of what was loaded.
 fn measure_check(bench: &mut Bench, directory: &Path, len: usize) -> Result<()> {
     let mut code = vec![0; len];
     fastrand::Rng::with_seed(1).fill(&mut code);
@@ -150,7 +150,7 @@ fn measure_check(bench: &mut Bench, directory: &Path, len: usize) -> Result<()> 
     Ok(())
 }
 
-/// What to have a module by, and then to call it.
+/// A way to get a module and then call it.
 type Way<'a> = Box<dyn Fn() -> Result<Loaded> + 'a>;
 
 fn measure_modules(bench: &mut Bench, work: &Path, functions: usize) -> Result<()> {
@@ -195,7 +195,7 @@ fn measure_modules(bench: &mut Bench, work: &Path, functions: usize) -> Result<(
     Ok(())
 }
 
-/// A call, and what it gives.
+/// A call, and its expected result.
 struct Call<'a> {
     kept: &'a Kept,
     state: State,
@@ -204,7 +204,7 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// From having nothing to the result of the call.
+    /// The time from having nothing to the result of the call.
     fn timed(&'a self, name: &'static str, way: Way<'a>) -> Timed<'a> {
         let work = move || {
             for file in self.kept.files() {

@@ -13,7 +13,7 @@ pub(crate) struct OneEntry {
     file: PathBuf,
 }
 
-/// The key, with fields of its own.
+/// The key, with owned fields.
 pub(crate) struct OwnedKey {
     pub(crate) flags: String,
     pub(crate) source: [u8; 32],
@@ -23,7 +23,7 @@ impl OwnedKey {
     fn key(&self) -> CodeKey<'_> {
         CodeKey {
             producer: "wasmtime",
-            // The flags have the exact one.
+            // The flags have the exact version.
             version: "48",
             cpu_features: cpu_features(),
             flags: &self.flags,
@@ -33,7 +33,7 @@ impl OwnedKey {
 }
 
 impl OneEntry {
-    /// Stores `code`, on the disk, so that it may be loaded without being checked.
+    /// Stores `code`, also on the disk, so that it may be loaded without a check.
     pub(crate) fn new(directory: PathBuf, key: OwnedKey, code: &[u8]) -> Result<Self> {
         cache(&directory, Check::Never)?.store(&key.key(), code)?;
         let mut entries = fs::read_dir(&directory)?;
@@ -60,6 +60,7 @@ impl OneEntry {
 fn cache(directory: &Path, check: Check) -> Result<CodeCache> {
     let options = CodeCacheOptions::new().check(check);
     #[allow(unsafe_code)] // The promise that a mapped cache asks for.
-    // SAFETY: the directory is this benchmark's own, and nothing writes to an entry's file after it was stored.
+    // SAFETY: the directory belongs to this benchmark, and nothing writes to an entry's file after it was
+    // stored.
     Ok(unsafe { CodeCache::open_mapped(directory, options) }?)
 }

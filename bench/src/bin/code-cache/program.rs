@@ -1,22 +1,22 @@
-//! A program that is generated, in WebAssembly and as what it computes.
+//! Generates a program, both in WebAssembly and as a function that computes the expected result.
 
 use wasm_encoder::{
     BlockType, CodeSection, ExportKind, ExportSection, Function, FunctionSection, InstructionSink,
     Module, TypeSection, ValType,
 };
 
-/// Steps of each function: some 2 KB of machine code.
+/// Steps of each function. They become about 2 KB of machine code.
 const STEPS: usize = 150;
 
 /// Words that a function works on.
 const WORDS: usize = 4;
 
-/// Functions from a number to a number, and two that call them one after the other.
+/// Functions from number to number, and two exports that call them one after the other.
 pub(crate) struct Program {
     functions: Vec<Vec<Step>>,
 }
 
-/// Changes one word by another one.
+/// Changes one word with another one.
 struct Step {
     word: usize,
     by: usize,
@@ -30,11 +30,11 @@ enum What {
     Xor,
     Multiply,
     Rotate,
-    /// The constant, if the other word is odd.
+    /// Takes the constant if the other word is odd.
     Choose,
 }
 
-/// Which functions an export calls: each that is a multiple of this.
+/// Which functions an export calls: each one whose number is a multiple of this.
 #[derive(Clone, Copy)]
 pub(crate) struct Export {
     pub(crate) name: &'static str,
@@ -72,7 +72,7 @@ impl Program {
         }
     }
 
-    /// What the export gives for `x`.
+    /// The result of the export for `x`.
     pub(crate) fn result(&self, export: Export, x: i32) -> i32 {
         let called = self.functions.iter().step_by(export.every);
         called.fold(x, |x, steps| {

@@ -1,11 +1,11 @@
-//! The codecs with equal work for both tools, and the goals.
+//! The codecs, with settings that mean equal work for both tools, and the goals.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use clap::ValueEnum;
 
-/// A codec, at the level that both tools have as default.
+/// A codec, at the default level of both tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Codec {
     /// Level 15
@@ -34,7 +34,7 @@ impl Codec {
         }
     }
 
-    /// The level that both tools count alike and are given, where there is one.
+    /// The level for both tools, if their levels mean the same.
     fn level(self) -> Option<u8> {
         match self {
             Self::Zstd => Some(15),
@@ -43,7 +43,7 @@ impl Codec {
         }
     }
 
-    /// As a table names it.
+    /// The name in tables.
     pub(crate) fn label(self) -> String {
         match self.level() {
             Some(level) => format!("{} {level}", self.name()),

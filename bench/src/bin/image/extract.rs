@@ -1,4 +1,4 @@
-//! Unpacking everything.
+//! Unpacks everything.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(crate) fn measure(bench: &mut Bench, setup: &Setup, tree: &Tree, codec: Code
     clear(image)
 }
 
-/// One tool unpacking one image.
+/// A tool that unpacks an image.
 struct Unpacker<'a> {
     setup: &'a Setup,
     tree: &'a Tree,
@@ -59,7 +59,8 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// Unpacks with the image in the page cache and nothing in place, and compares with the tree.
+    /// Unpacks with the image in the page cache and no output in place, and compares the output with the
+    /// tree.
     fn unpack(&self) -> Result<Duration> {
         clear(self.dir)?;
         warm_file(self.image)?;

@@ -1,4 +1,4 @@
-//! Opening an image of 100,000 files and listing it.
+//! Opens an image of 100,000 files, and lists it.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -47,7 +47,7 @@ pub(crate) fn measure(bench: &mut Bench, setup: &Setup) -> Result<()> {
     clear(image)
 }
 
-/// One tool listing one image.
+/// A tool that lists an image.
 struct Lister<'a> {
     setup: &'a Setup,
     tool: &'a Tool,
@@ -78,15 +78,15 @@ impl<'a> Lister<'a> {
             .find(|name| !listed.contains(name.as_str()));
         ensure!(
             missing.is_none(),
-            "the listing names {} things, and misses {missing:?}",
+            "the listing has {} names, and lacks {missing:?}",
             listed.len()
         );
         Ok(elapsed)
     }
 }
 
-/// The last part of the path that ends each line of a long listing, whether it shows whole paths
-/// or groups names by directory.
+/// The last name of the path at the end of each line of a long listing. The listing may show whole paths, or
+/// names grouped by directory.
 fn names_in(listing: &str) -> HashSet<&str> {
     listing
         .lines()
@@ -94,7 +94,7 @@ fn names_in(listing: &str) -> HashSet<&str> {
         .collect()
 }
 
-/// Makes the tree, and gives the names of its files, each of which occurs once.
+/// Makes the tree, and returns the names of its files. Each name occurs once.
 fn make_tree(tree: &Path) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     for directory in 0..DIRECTORIES {

@@ -1,9 +1,9 @@
 /*!
-Measures `brisk` against squashfs-tools, side by side, on the trees it is given.
+Measures `brisk` against squashfs-tools, side by side, on the given trees.
 
-Every result is checked before its time counts: an image is read back by `unsquashfs` and compared
-with its source, an unpacked tree is compared with its source, a listing must name every file, and
-random reads must add up to the same sum.
+Every result is checked before its time counts. `unsquashfs` unpacks an image, and the output is compared with the
+source. An unpacked tree is compared with its source. A listing must name every file. Random reads must add up to the
+same sum.
 */
 
 mod codec;
@@ -45,7 +45,7 @@ struct Args {
     #[arg(long = "codec", value_name = "NAME")]
     codecs: Vec<Codec>,
 
-    /// Processors that both tools are kept to [default: all]
+    /// How many processors both tools may use [default: all]
     #[arg(long, value_name = "N")]
     processors: Option<usize>,
 
@@ -72,13 +72,13 @@ enum Figure {
     Read,
 }
 
-/// What every figure of this bench works with.
+/// What every figure of this bench needs.
 struct Setup {
     brisk: Tool,
     mksquashfs: Tool,
     unsquashfs: Tool,
     processors: usize,
-    /// An empty folder on the disk that outputs are measured on.
+    /// An empty folder on the disk where outputs are measured.
     work: PathBuf,
 }
 
@@ -157,7 +157,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Which of the figures that packing gives are wanted.
+/// Which of the figures of packing are wanted.
 #[derive(Clone, Copy)]
 struct Measured {
     pack: bool,
@@ -187,12 +187,12 @@ fn describe(tree: &Tree) -> serde_json::Value {
 }
 
 impl Setup {
-    /// Where standard output of the tools goes.
+    /// The file for the standard output of the tools.
     fn said(&self) -> PathBuf {
         self.work.join("said")
     }
 
-    /// Packs `tree` into `image` by mksquashfs, outside every clock.
+    /// Packs `tree` into `image` with mksquashfs, outside of every clock.
     fn reference_image(&self, tree: &Path, codec: Codec, image: &Path) -> Result<()> {
         let args = codec.mksquashfs_args(tree, image, self.processors);
         self.mksquashfs.time(&args, &self.said())?;
@@ -202,7 +202,7 @@ impl Setup {
 
 /// Removes the file or tree at `path`, if there is one, and waits until nothing is left to write.
 ///
-/// What one contender leaves to be written back must not cost the next one.
+/// Otherwise one contender's write-back would cost the next one time.
 fn clear(path: &Path) -> Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(stat) if stat.is_dir() => fs::remove_dir_all(path),

@@ -1,4 +1,4 @@
-//! Packing a tree, and the size of the image.
+//! Packs a tree, and compares the size of the image.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use brisk_bench::{Bench, Superblock, Timed, Tool, Tree};
 use crate::codec::{BLOCK_SIZE, Codec};
 use crate::{Measured, Setup, clear};
 
-/// One tool packing one tree.
+/// A tool that packs a tree.
 struct Packer<'a> {
     setup: &'a Setup,
     tree: &'a Tree,
@@ -35,10 +35,10 @@ impl Packer<'_> {
         Ok(elapsed)
     }
 
-    /// Checks that the image is what was asked for, and that `unsquashfs` gets the tree out of it.
+    /// Checks that the image has the requested options, and that `unsquashfs` unpacks the tree from it.
     ///
-    /// An image that was checked before is known by its bytes: neither tool makes others from the
-    /// same tree, and if one does, each is unpacked.
+    /// An image that was checked before is recognised by its bytes. Both tools make the same image from the
+    /// same tree each time. If one does not, each of its images is unpacked.
     fn check(&mut self) -> Result<()> {
         let superblock = Superblock::read(self.image)?;
         let (found, wanted) = (
@@ -47,7 +47,7 @@ impl Packer<'_> {
         );
         ensure!(
             found == wanted,
-            "compressor and block size of the image are {found:?}, and must be {wanted:?}"
+            "compressor and block size of the image are {found:?}, but must be {wanted:?}"
         );
         let mut hasher = blake3::Hasher::new();
         hasher
@@ -65,7 +65,7 @@ impl Packer<'_> {
     }
 }
 
-/// How `unsquashfs` unpacks `image` to `dir`.
+/// The arguments with which `unsquashfs` unpacks `image` to `dir`.
 pub(crate) fn unsquashfs_args(image: &Path, dir: &Path, processors: usize) -> Vec<OsString> {
     let mut args = vec![OsString::from("-d"), dir.into()];
     let flags = format!("-no-progress -quiet -processors {processors}");

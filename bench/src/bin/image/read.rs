@@ -16,13 +16,13 @@ const FILE_LEN: u64 = 256 << 20;
 const READ_LEN: usize = 4096;
 const READS: usize = 1_000_000;
 
-/// Where to read, at multiples of the length of a read, and what the reads must add up to.
+/// Where to read, in multiples of the length of a read, and the expected sum of the reads.
 struct Work {
     offsets: Vec<u64>,
     sum: u64,
 }
 
-/// What a read through brisk may cost, of a `pread`.
+/// The goal: a read through brisk may cost this share of a `pread`.
 const GOAL: f64 = 0.15;
 
 pub(crate) fn measure(bench: &mut Bench, setup: &Setup) -> Result<()> {
@@ -45,7 +45,7 @@ pub(crate) fn measure(bench: &mut Bench, setup: &Setup) -> Result<()> {
     let stored = File::open(&image).context("cannot open the image")?;
     brisk_io::measure::prove_warm(&stored).context("the image does not stay warm")?;
     #[allow(unsafe_code)] // The promise that a mapped image asks for.
-    // SAFETY: the benchmark has made the image in a directory of its own, and writes to it no more.
+    // SAFETY: the benchmark has made the image in its own directory, and does not write to it any more.
     let immutable = unsafe { ImmutableFile::new(stored) };
     let opened = Image::open_mapped(&image, &immutable, &OpenOptions::new())?;
     let inode = opened
@@ -108,7 +108,7 @@ impl Work {
         self.checked(sum, start.elapsed())
     }
 
-    /// The same without a copy: each read borrows its bytes from the mapping.
+    /// Like [`Work::time`], but without a copy: each read borrows its bytes from the mapping.
     fn time_borrowed(&self, reader: &FileReader) -> Result<Duration> {
         let mut sum = 0u64;
         let start = Instant::now();
@@ -126,15 +126,15 @@ impl Work {
     fn checked(&self, sum: u64, elapsed: Duration) -> Result<Duration> {
         ensure!(
             sum == self.sum,
-            "the reads add up to {sum:#x}, and must to {:#x}",
+            "the reads add up to {sum:#x}, but must to {:#x}",
             self.sum
         );
         Ok(elapsed)
     }
 }
 
-/// The first and the last 8 bytes as numbers, added: enough to tell a wrong or a short read, and
-/// little beside the read.
+/// The sum of the first and the last 8 bytes as numbers. It reveals a wrong or short read, and costs little
+/// compared with the read.
 fn ends_of(bytes: &[u8]) -> u64 {
     let number = |part: Option<&[u8; 8]>| part.map_or(0, |part| u64::from_le_bytes(*part));
     number(bytes.first_chunk()).wrapping_add(number(bytes.last_chunk()))

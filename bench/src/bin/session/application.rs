@@ -1,4 +1,4 @@
-//! A program that is launched, as a tree and as an image.
+//! A program to launch, as a tree and as an image.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use anyhow::{Context, Result};
 
 use crate::world::World;
 
-/// A program that is launched.
+/// A program to launch.
 pub(crate) struct Application {
     pub(crate) name: &'static str,
     pub(crate) tree: PathBuf,
-    /// Of the tree, zstd 15, 128 KiB blocks.
+    /// The image of the tree, with zstd 15 and blocks of 128 KiB.
     pub(crate) image: PathBuf,
-    /// With the tree as root directory.
+    /// The command, with the tree as root directory.
     pub(crate) command: Vec<&'static str>,
-    /// What a launch that worked prints somewhere.
+    /// A text that a launch prints if it worked.
     pub(crate) prints: &'static str,
-    /// The same program, which waits for its standard input to end once it is loaded.
+    /// A command that runs the same program. When it is loaded, it waits until its standard input ends.
     pub(crate) waiting: Option<Vec<&'static str>>,
 }
 

@@ -1,4 +1,4 @@
-//! `find` over 100,000 files, everything cached.
+//! Runs `find` over 100,000 files, with everything cached.
 
 use std::fs;
 use std::path::Path;
@@ -29,10 +29,10 @@ pub(crate) fn measure(bench: &mut Bench, world: &World) -> Result<()> {
         .arg(&image)
         .arg(&world.mount_point))?;
     let mut result = Ok(());
-    // Names alone need no attributes; -size needs those of every file.
+    // Names alone need no attributes, but -size needs those of every file.
     for (subject, test) in [("names", &[][..]), ("names and sizes", &["-size", "+0"])] {
         let find = |at: &Path| find(at, test);
-        // Once each before, so that names and attributes are cached.
+        // Runs each once first, so that names and attributes are cached.
         result = find(&tree)
             .and_then(|_| find(&world.mount_point))
             .and_then(|_| {

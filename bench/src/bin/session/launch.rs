@@ -16,10 +16,10 @@ const GOAL_USER: f64 = 1.03;
 const GOAL_COLD: f64 = 1.0;
 const GOAL_EIGHT: f64 = 1.05;
 
-/// How many launches at once.
+/// How many programs to launch at once.
 pub(crate) const AT_ONCE: usize = 8;
 
-/// Runs that join a session, beside the plain directory.
+/// Runs that join a session, compared with the plain directory.
 pub(crate) fn warm(bench: &mut Bench, world: &World, application: &Application) -> Result<()> {
     world.furnish(&application.tree)?;
     let directory = || world.chroot(As::Root, &application.tree, &application.command);
@@ -48,8 +48,9 @@ pub(crate) fn warm(bench: &mut Bench, world: &World, application: &Application) 
     result
 }
 
-/// Runs of an ordinary user beside runs of root, each joining a session of its own; and beside
-/// launches of the user from the plain directory, as a program may be slower as a user by itself.
+/// Runs of an ordinary user, compared with runs of root. Each joins a session of its own. They are also
+/// compared with launches by the user from the plain directory, because a program may be slower for a user
+/// anyway.
 pub(crate) fn user(bench: &mut Bench, world: &World, application: &Application) -> Result<()> {
     world.furnish(&application.tree)?;
     let launch = |who| {
@@ -119,8 +120,8 @@ fn user_and_root(
     )
 }
 
-/// First runs with nothing cached, beside the kernel's SquashFS, which is mounted before the clock
-/// starts, and the plain directory.
+/// First runs with nothing cached, compared with the kernel's SquashFS, which is mounted before the clock
+/// starts, and with the plain directory.
 pub(crate) fn cold(bench: &mut Bench, world: &World, application: &Application) -> Result<()> {
     let mount_point = &world.mount_point;
     let kernel = || -> Result<Duration> {
@@ -178,7 +179,7 @@ pub(crate) fn cold(bench: &mut Bench, world: &World, application: &Application) 
     result
 }
 
-/// Eight runs at once that join one session, beside eight from the plain directory.
+/// Eight runs at once that join one session, compared with eight from the plain directory.
 pub(crate) fn eight(bench: &mut Bench, world: &World, application: &Application) -> Result<()> {
     world.furnish(&application.tree)?;
     let directory = || world.chroot(As::Root, &application.tree, &application.command);

@@ -1,9 +1,9 @@
 /*!
 Measures `brisk run` and `brisk mount` against the plain directory and against the kernel's SquashFS.
 
-The launches are those of `lab/tree`'s applications. Each launch must print what the application
-prints; a walk must find every byte of the tree, and a listing every name. A private mount
-namespace of its own keeps what is mounted from the rest of the system.
+It launches the applications of `lab/tree`. Each launch must print the application's text, a walk must find every byte
+of the tree, and a listing every name. The benchmark has a private mount namespace, so the rest of the system does not
+see its mounts.
 */
 
 mod application;

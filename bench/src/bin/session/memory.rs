@@ -1,4 +1,4 @@
-//! What memory the machine has in use while eight programs are loaded.
+//! How much memory the machine uses while eight programs are loaded.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,8 +14,8 @@ use crate::world::{As, World};
 
 const GOAL: f64 = 1.15;
 
-/// Everything counts: the programs' own memory, the page cache of the files, of the image and of
-/// the mount, the server, and what the kernel keeps of inodes and entries.
+/// Counts everything: the programs' own memory, the page cache of the files, of the image and of the mount,
+/// the server, and what the kernel keeps of inodes and directory entries.
 pub(crate) fn measure(
     bench: &mut Bench,
     world: &World,
@@ -51,7 +51,7 @@ pub(crate) fn measure(
     result
 }
 
-/// Bytes of memory that eight programs, all loaded, keep from other uses.
+/// How many bytes of memory eight loaded programs keep from other uses.
 fn in_use(world: &World, command: &dyn Fn() -> Command) -> Result<u64> {
     world.clear_scratch(As::Root)?;
     page_cache::drop_all()?;
@@ -81,10 +81,11 @@ fn in_use(world: &World, command: &dyn Fn() -> Command) -> Result<u64> {
     Ok(after.saturating_sub(before))
 }
 
-/// What of `/proc/meminfo` is memory that somebody uses: programs, the page cache, and the kernel for both.
+/// The fields of `/proc/meminfo` for memory that is in use: by programs, by the page cache, and by the kernel
+/// for both.
 ///
-/// `MemFree` does not tell that: what was freed before is counted in it late, so that between two looks it
-/// fell by 470 MB where these rose by 750.
+/// `MemFree` does not show that. The kernel adds freed memory to it late: between two looks it fell by 470 MB
+/// while these fields rose by 750.
 const USES: [&str; 7] = [
     "AnonPages",
     "Cached",
@@ -95,7 +96,7 @@ const USES: [&str; 7] = [
     "Percpu",
 ];
 
-/// Bytes in use, a page that several programs map counted once.
+/// Bytes in use. A page that several programs map counts once.
 fn used() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let kib = |name: &&str| {

@@ -1,18 +1,18 @@
-//! Emptying the page cache, and how much the kernel reads ahead.
+//! Empties the page cache, and sets the read-ahead.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// Writes back what is dirty and empties the caches of pages, entries and inodes.
+/// Writes dirty pages back, and empties the caches of pages, directory entries and inodes.
 pub(crate) fn drop_all() -> Result<()> {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").context("cannot empty the page cache")
 }
 
-/// The read-ahead of every disk and loop device, set to that of users' machines. The old values
-/// come back when it is dropped.
+/// Sets the read-ahead of every disk and loop device to that of most machines. Restores the old values when
+/// it is dropped.
 pub(crate) struct ReadAhead {
     kib: u32,
     before: Vec<(PathBuf, String)>,
@@ -20,7 +20,7 @@ pub(crate) struct ReadAhead {
 
 impl ReadAhead {
     pub(crate) fn set(kib: u32) -> Result<Self> {
-        // Restored from here on, also if one of them cannot be set.
+        // From here on they are restored, even if one of them cannot be set.
         let mut all = Self {
             kib,
             before: Vec::new(),

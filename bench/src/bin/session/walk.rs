@@ -1,4 +1,4 @@
-//! Reading every file of a mounted image, with nothing cached.
+//! Reads every file of a mounted image, with nothing cached.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Where launches happen: directories to mount on, scratch space, and the command itself.
+//! The surroundings of launches: directories to mount on, scratch space, and the command itself.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-/// How long processes that a program leaves behind may take to end.
+/// How long to wait for processes that a program leaves behind.
 const STRAGGLERS: Duration = Duration::from_secs(10);
 
-/// The ordinary user of the figures; nobody has to know it.
+/// The ordinary user of the figures. The system need not know this number.
 const USER: u32 = 1000;
 
-/// Who launches.
+/// Who launches the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum As {
     Root,
@@ -26,7 +26,7 @@ pub(crate) enum As {
 
 pub(crate) struct World {
     brisk: PathBuf,
-    /// Emptied before each launch, and bound on `/tmp`.
+    /// Empty before each launch, and bound on `/tmp`.
     scratch: PathBuf,
     /// Where the kernel or brisk mounts an image.
     pub(crate) mount_point: PathBuf,
@@ -45,7 +45,7 @@ impl World {
         };
         fs::create_dir(&world.mount_point)?;
         fs::create_dir(&world.scratch)?;
-        // As on users' machines: /tmp is in memory, or its files never reach a disk in time.
+        // In memory: on users' machines /tmp is in memory, or its files are gone before they reach a disk.
         run(Command::new("mount")
             .args(["-t", "tmpfs", "none"])
             .arg(&world.scratch))?;
@@ -192,7 +192,7 @@ fn umount_all(place: &Path) -> Result<()> {
     run(Command::new("umount").arg("--recursive").arg(place))
 }
 
-/// Does `end` again for a while if it fails: helpers of a browser outlive it by a moment.
+/// Repeats `end` for a while if it fails. Helpers of a browser run a moment longer than the browser.
 fn until_free(end: impl Fn() -> Result<()>) -> Result<()> {
     let deadline = Instant::now() + STRAGGLERS;
     loop {
