@@ -1,5 +1,5 @@
-//! What can go to another thread, and be used from several at once, does so by its type: this
-//! program does not compile otherwise.
+//! Checks that types can be sent to another thread, or shared between threads. If one cannot, this program
+//! does not compile.
 
 use brisk_io::{
     AlignedBuf, AsyncFile, BlockDevice, CachedCode, Charge, CodeCache, CodeCacheOptions, CodeKey,

@@ -1,5 +1,5 @@
-//! A future whose thread reads for itself. It is alone in its process, whose threads are looked at, and which is
-//! forked.
+//! A future whose thread reads for itself. This test has a process of its own, because it looks at all
+//! threads of the process and forks it.
 
 #![cfg(feature = "io-uring")]
 

@@ -1,4 +1,4 @@
-//! A cache gives what was stored under the key, or nothing: whatever became of its files and its writers.
+//! A cache returns what was stored under the key, or nothing, whatever happened to its files and its writers.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -25,7 +25,7 @@ const KEY: CodeKey<'_> = CodeKey {
     source: b"source",
 };
 
-/// Bytes of which no two parts are alike.
+/// Bytes without repetitions.
 fn code(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     let next = || {
@@ -39,8 +39,8 @@ fn code(len: usize, seed: u64) -> Vec<u8> {
 
 fn cache(home: &TempDir, check: Check) -> CodeCache {
     let options = CodeCacheOptions::new().check(check);
-    // SAFETY: tests that write to an entry's file have dropped what they loaded of it, but for those that look how a
-    // page that is gone is told of.
+    // SAFETY: tests that write to an entry's file have dropped what they loaded from it, except those that
+    // check how a lost page is reported.
     unsafe { CodeCache::open_mapped(&home.path().join("code"), options) }.unwrap()
 }
 
@@ -145,7 +145,7 @@ fn an_entry_of_another_key_is_a_miss_and_stays() {
     let cache = cache(&home, Check::AtOpen);
     cache.store(&KEY, b"code").unwrap();
     let ours = only_file(&home);
-    // Of the same length, and of another.
+    // Of the same length, and of another one.
     for source in [b"sourcf".as_slice(), b"a longer source"] {
         let other = CodeKey { source, ..KEY };
         cache.store(&other, b"of another").unwrap();
@@ -175,7 +175,7 @@ fn a_changed_byte_is_a_miss_or_changes_nothing() {
     let fields = 56 + 5 * 4 + 4 + 1 + 11 + 4 + 6 + 8;
     assert!(whole[fields..CHUNK].iter().all(|&b| b == 0));
     for at in 0..whole.len() {
-        // What is between the checksums and the content is read by nobody: some of it will do.
+        // Nobody reads the bytes between the checksums and the content, so a few of them are enough.
         if (fields..CHUNK).contains(&at) && at % 61 != 0 {
             continue;
         }
@@ -351,7 +351,7 @@ fn set_last_use(path: &Path, ago: Duration) -> SystemTime {
 #[test]
 fn what_was_not_used_for_longest_is_evicted() {
     let home = tempfile::tempdir().unwrap();
-    // Entries of two units each, and room for three.
+    // Entries of two units each. There is room for three.
     let options = CodeCacheOptions::new().limit(7 * CHUNK as u64);
     let cache = CodeCache::open(&home.path().join("code"), options).unwrap();
     let sources: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
@@ -365,7 +365,7 @@ fn what_was_not_used_for_longest_is_evicted() {
         set_last_use(&home.path().join("code").join(name), days * day);
     }
     fs::write(home.path().join("code/remark"), code.repeat(9)).unwrap();
-    // The second is the oldest, but used now.
+    // The second entry is the oldest, but it is used now.
     let held = cache.load(&keys[1], Need::new().touch(Touch::Part));
     let held = held.unwrap().hit().unwrap();
     let evicted = cache.store(&keys[3], &code).unwrap();
@@ -376,7 +376,7 @@ fn what_was_not_used_for_longest_is_evicted() {
     assert!(!is_there(&keys[2]));
     assert!(is_there(&keys[3]));
 
-    // One that takes all the room stays, and what others have mapped does, too.
+    // One that needs all the room stays, and so does what others have mapped.
     let large = code.repeat(6);
     assert_eq!(cache.store(&keys[2], &large).unwrap().entries, 3);
     assert!(!is_there(&keys[1]));
@@ -470,7 +470,7 @@ fn an_entry_that_others_may_write_is_a_miss() {
 #[test]
 fn threads_that_store_load_and_evict_find_right_code_or_none() {
     let home = tempfile::tempdir().unwrap();
-    // Room for four of the six.
+    // There is room for four of the six.
     let options = CodeCacheOptions::new().limit(9 * CHUNK as u64);
     let sources: [&[u8]; 6] = [b"0", b"1", b"2", b"3", b"4", b"5"];
     std::thread::scope(|scope| {
@@ -505,7 +505,7 @@ fn threads_that_store_load_and_evict_find_right_code_or_none() {
     assert!(names.len() <= 4, "{names:?}");
 }
 
-/// What [`as_another_process`] is to do, and where.
+/// The task of [`as_another_process`], and its directory.
 const TASK: &str = "BRISK_TEST_CODE_CACHE";
 
 /// Seeds of the codes that another process stores.
@@ -518,7 +518,7 @@ fn key_of(seed: &[u8; 8]) -> CodeKey<'_> {
     }
 }
 
-/// Does nothing by itself: other tests start it as a process.
+/// Does nothing unless another test starts it as a process.
 #[test]
 fn as_another_process() {
     let Ok(task) = env::var(TASK) else { return };
@@ -548,7 +548,8 @@ fn as_another_process() {
     }
 }
 
-/// The kernel kills this process when it makes a file longer, or gives it an error if it ignores the signal.
+/// The kernel kills this process when it makes a file longer than this, or returns an error if the signal is
+/// ignored.
 fn limit_files(most: &str) {
     for (resource, most) in [
         (Resource::Core, 0),
@@ -563,7 +564,7 @@ fn limit_files(most: &str) {
 }
 
 fn another_process(task: &str, place: &Path) -> Command {
-    // A signal that is ignored stays so in the program that a shell becomes.
+    // A shell that ignores a signal passes that on to the program that it becomes.
     let ignored = if task.starts_with("fail") {
         "trap '' XFSZ;"
     } else {
@@ -618,7 +619,7 @@ fn a_writer_that_is_killed_at_any_length_leaves_nothing_that_is_read() {
                 (true, Some(code)) => assert_eq!(found.hit().unwrap().as_slice(), code),
                 (true, None) => assert!(is_absent(&found)),
             }
-            // Who stores next cleans up.
+            // The next one who stores cleans up.
             assert_eq!(
                 names(&home)
                     .iter()
@@ -652,7 +653,7 @@ fn a_store_that_fails_leaves_what_was_there() {
     }
 }
 
-/// What each version of the format has written; none is made again.
+/// Files that each version of the format has written. They are never made again.
 #[test]
 fn entries_of_released_versions_are_found() {
     let home = tempfile::tempdir().unwrap();
@@ -682,7 +683,7 @@ fn writers_that_are_killed_again_and_again_leave_right_code_or_none() {
             .collect();
         for writer in &mut writers {
             let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-            // At another place each time, and in the first round as early as may be.
+            // At another moment each time, and in the first round as early as possible.
             let stored = lines
                 .map(Result::unwrap)
                 .filter(|line| line.contains("stored"));

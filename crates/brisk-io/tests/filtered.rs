@@ -1,6 +1,7 @@
-//! System calls that a filter refuses, as container runtimes have them: another way is taken, and told.
+//! System calls that a filter refuses, as those of container runtimes do. Another strategy is used, and
+//! reported.
 //!
-//! A filter concerns the thread that installs it, so each test has one of its own.
+//! A filter applies to the thread that installs it, so each test has its own thread.
 
 mod refuse;
 
@@ -35,7 +36,7 @@ fn filtered(test: impl FnOnce() + Send + 'static) {
 #[cfg(feature = "io-uring")]
 #[test]
 fn io_uring_that_is_refused_is_told() {
-    // A filter may let a process make rings, and not use them.
+    // A filter may let a process make rings but not use them.
     for call in [
         libc::SYS_io_uring_setup,
         libc::SYS_io_uring_register,
@@ -103,7 +104,7 @@ fn a_mapping_that_is_refused_is_replaced_by_a_copy() {
 fn advice_that_is_refused_is_done_without() {
     filtered(|| {
         let file = immutable();
-        // Advice about large pages and populating go the same way.
+        // Advice about large pages and populating use the same call.
         refuse(&[always(libc::SYS_madvise)]);
         let loaded = brisk_io::load(&file, 0..300_000, Need::default()).unwrap();
         assert_eq!(loaded.strategy(), Strategy::SharedMap);
@@ -122,7 +123,7 @@ fn reads_that_may_not_wait_are_refused_once() {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         for _ in 0..3 {
             let mut buf = [0; 100];
-            // Who reads in its place does so by other calls.
+            // The thread that reads instead uses other calls.
             let mut read = std::pin::pin!(file.read_at(1000, &mut buf));
             let n = loop {
                 match read.as_mut().poll(&mut context) {
@@ -140,7 +141,7 @@ fn reads_that_may_not_wait_are_refused_once() {
 
 #[test]
 fn a_thread_whose_ring_is_taken_away_has_others_read() {
-    // A ring can be made and tried, and is refused when it is waited for (`IORING_ENTER_GETEVENTS`).
+    // A ring can be made and tried, but waiting for it is refused (`IORING_ENTER_GETEVENTS`).
     let wait = Refused {
         call: libc::SYS_io_uring_enter,
         bits: Some((3, 1)),

@@ -1,4 +1,4 @@
-//! All strategies give the same bytes, of any part of any file, or say why they do not.
+//! All strategies return the same bytes, for any part of any file, or say why they do not.
 
 use std::fs::File;
 use std::io;
@@ -9,20 +9,20 @@ use brisk_io::{
 };
 use proptest::prelude::*;
 
-/// On a disk.
+/// A file on a disk.
 fn file_of(bytes: &[u8]) -> File {
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.write_all_at(bytes, 0).unwrap();
     file
 }
 
-/// The same file, to be borrowed.
+/// The same file, whose bytes can be borrowed.
 fn immutable(file: &File) -> ImmutableFile {
-    // SAFETY: the file has no name, or is the kernel's, and its test writes to it no more.
+    // SAFETY: the file has no name, or belongs to the kernel, and its test does not write to it any more.
     unsafe { ImmutableFile::new(file.try_clone().unwrap()) }
 }
 
-/// Whether this build has what the strategy takes.
+/// Whether this build has what the strategy needs.
 fn is_built(strategy: Strategy) -> bool {
     cfg!(feature = "io-uring") || !matches!(strategy, Strategy::Uring | Strategy::UringDirect)
 }
@@ -99,7 +99,7 @@ proptest! {
             compare(&loaded, expected);
             prop_assert!(loaded.refused().is_empty());
         }
-        // Nothing that was patched is in the file.
+        // Patches do not reach the file.
         let mut now = vec![0; len];
         FileExt::read_exact_at(&file, &mut now, 0).unwrap();
         prop_assert!(now == bytes);
@@ -151,7 +151,7 @@ fn what_the_file_has_not_is_an_error_with_its_place() {
 
 #[test]
 fn a_strategy_that_is_refused_is_told_and_another_taken() {
-    // A file in memory that cannot be read past the page cache: procfs has neither that nor mappings.
+    // A file in memory without direct reads and without mappings: procfs has neither.
     let file = File::open("/proc/self/maps").unwrap();
     for strategy in [
         Strategy::SharedMap,
@@ -205,13 +205,13 @@ fn the_choice_explains_itself() {
     );
 }
 
-/// A `str` that changes after it was checked is read past its end by safe code.
+/// If a `str` changes after it was checked, safe code reads past its end.
 #[test]
 fn what_was_loaded_of_a_file_stays_when_others_write_to_it() {
     let file = file_of(&[b'a'; 1 << 20]);
     let loaded = load(&file, 0..1 << 20, Need::default()).unwrap();
     let text = std::str::from_utf8(loaded.as_slice()).unwrap();
-    // The first byte of a character of four.
+    // The first byte of a character with four.
     file.write_all_at(&[0xF0], (1 << 20) - 1).unwrap();
     assert_eq!(text.chars().count(), 1 << 20);
     assert!(std::str::from_utf8(loaded.as_slice()).is_ok());

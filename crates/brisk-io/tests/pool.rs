@@ -1,7 +1,7 @@
-//! Reads that have to wait where the system lets nobody use `io_uring`: threads do them. The pool of a process
-//! is made once, so this test has a process of its own.
+//! Reads that have to wait, on a system without `io_uring`: threads do them. A process makes its pool once,
+//! so this test has a process of its own.
 
-// The other functions are those of other tests.
+// Other tests use the other functions.
 #[allow(dead_code)]
 mod reads;
 #[allow(dead_code)]

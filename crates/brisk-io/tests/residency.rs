@@ -1,4 +1,4 @@
-//! What of a file is in memory, asked by those who are told nothing of it, or worse.
+//! Who is told which pages of a file are in memory: some users are told nothing, or something wrong.
 
 mod machine;
 
@@ -10,7 +10,7 @@ use brisk_io::{Residency, residency};
 
 const FILE: &str = "BRISK_RESIDENCY_FILE";
 
-/// A number that no namespace here has.
+/// A user number that no namespace here has.
 const STRANGER: u32 = 54321;
 
 #[test]
@@ -30,7 +30,7 @@ fn root_of_a_namespace_is_told_nothing_of_the_files_of_strangers() {
     chown(file.path(), Some(STRANGER), Some(STRANGER)).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     fs::set_permissions(file.path(), mode).unwrap();
-    // Root itself is told.
+    // Root is told.
     let Residency::Pages { total, .. } = residency(&File::open(file.path()).unwrap()).unwrap()
     else {
         panic!("root is told");

@@ -1,6 +1,6 @@
-//! Files that are cut while they are mapped, or as they are loaded: errors, and no process that ends.
+//! Files that are truncated while they are mapped or loaded: the result is an error, and the process goes on.
 //!
-//! What ends a process, and what happens to the handlers of others, is tried in processes of their own: this
+//! Cases that end a process, or that concern the handlers of others, run in processes of their own: this
 //! program, called again with the name of a case.
 
 use std::fs::File;
@@ -22,21 +22,23 @@ fn pages(count: usize) -> File {
     file
 }
 
-/// Copies a byte of page `page`. A copy that nobody looks at is none to an optimising compiler.
+/// Copies a byte of page `page`. The result must be used, because an optimising compiler removes a copy that
+/// nobody uses.
 fn copy_of(mapping: &Mapping, page: usize) -> io::Result<u8> {
     let mut byte = [0];
     mapping.read_at((page * page_size()) as u64, &mut byte)?;
     Ok(std::hint::black_box(byte)[0])
 }
 
-/// A file whose bytes are borrowed, though its test cuts it: what is touched behind the end is never checked, trusted
-/// or read twice.
+/// A file whose bytes are borrowed, though its test truncates it. Bytes past the new end are never checked,
+/// trusted or read twice.
 fn immutable(file: &File) -> ImmutableFile {
-    // SAFETY: the file has no name, and its test writes to it no more. It only cuts it, and then expects zeros.
+    // SAFETY: the file has no name, and its test does not write to it any more. It only truncates it, and
+    // then expects zeros.
     unsafe { ImmutableFile::new(file.try_clone().unwrap()) }
 }
 
-/// A mapping of 8 pages of which the file has lost all but the first 4.
+/// A mapping of 8 pages. The file has lost all but the first 4.
 fn cut() -> (File, Mapping) {
     let file = pages(8);
     let mapping = Mapping::shared(&file).unwrap();
@@ -62,10 +64,10 @@ fn a_page_that_is_gone_is_an_error_to_who_copies_it() {
         "a page of the mapped file cannot be read: the file was truncated after it was mapped, or its disk failed; \
          open it again"
     );
-    // From then on nothing of it is trusted.
+    // From then on, no read of it succeeds.
     mapping.read_at(0, &mut buf).unwrap_err();
     mapping.check().unwrap_err();
-    // Another mapping of the file is not concerned.
+    // Another mapping of the file still works.
     let other = Mapping::shared(&file).unwrap();
     other.read_exact_at(0, &mut buf).unwrap();
     other.check().unwrap();
@@ -143,7 +145,7 @@ fn a_file_that_is_cut_under_every_strategy_is_an_error_or_was_read_whole() {
             let e = read.unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof, "{strategy}");
         }
-        // To load it again is refused at once.
+        // Loading it again is refused at once.
         let e = load_as(
             strategy,
             &immutable(&file),
@@ -237,14 +239,14 @@ fn many_threads_that_fault_at_once_all_learn_it() {
     }
 }
 
-/// Runs this program again, for the test with this name, and tells how it ended.
+/// Runs this program again, for the test with this name, and returns how it ended.
 fn again(test: &str) -> ExitStatus {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new(program);
     command
         .args(["--exact", test, "--nocapture"])
         .env(CASE, test);
-    // A process that is ended by SIGBUS would leave a file.
+    // A process that SIGBUS ends would leave a core file.
     command.output().unwrap().status
 }
 
@@ -262,7 +264,7 @@ fn without_the_guard_the_process_ends() {
     assert_eq!(status.signal(), Some(libc::SIGBUS));
 }
 
-/// Touches a page that is gone of memory that brisk-io knows nothing of.
+/// Touches a lost page of memory that brisk-io does not know.
 fn touch_foreign() {
     let file = pages(1);
     let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
@@ -326,7 +328,7 @@ fn the_handler_of_a_virtual_machine_is_still_called() {
         // SAFETY: `theirs` is a whole action, with a handler of the type that SA_SIGINFO asks for.
         unsafe { libc::sigaction(libc::SIGBUS, &raw const theirs, std::ptr::null_mut()) };
         guard_mappings().unwrap();
-        // Ours is not theirs.
+        // Our fault does not go to their handler.
         let (_file, mapping) = cut();
         copy_of(&mapping, 5).unwrap_err();
         touch_foreign();

@@ -1,4 +1,5 @@
-//! The tables of the README and of docs/benchmarks.md, and the picture, are what `make figures` makes of the raw runs.
+//! The tables of the README and of docs/benchmarks.md, and the picture, are what `make figures` makes from
+//! the raw runs.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +26,7 @@ fn published_figures_are_made_of_raw_runs() {
         fs::copy(root.join(file), copy.path().join(file)).unwrap();
     }
     let output = Command::new("make")
-        // Not the program, which is the one under test.
+        // Not the program itself, which is the one under test.
         .args(["--old-file=all", "figures"])
         .arg(format!("BRISK={}", staging::built().display()))
         .current_dir(copy.path())

@@ -1,6 +1,6 @@
 //! The help of the lab is the text in `tests/help`, and the manual has it.
 //!
-//! After a change that is meant, write the texts anew and look at the difference:
+//! After an intended change, write the texts again and look at the difference:
 //!
 //! ```text
 //! BRISK_WRITE_HELP=1 cargo test -p brisk-lab --test help; git diff crates/brisk-lab/tests/help
@@ -14,7 +14,7 @@ use std::process::Command;
 #[path = "../../brisk/tests/staging/mod.rs"]
 mod staging;
 
-/// What `brisk` prints. It is started as users start it, and becomes the lab.
+/// The output of `brisk`. Tests start it as users do, and it becomes the lab.
 fn printed(arguments: &[&str]) -> String {
     let output = Command::new(staging::built())
         .args(arguments)

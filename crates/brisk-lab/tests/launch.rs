@@ -1,4 +1,4 @@
-//! `brisk lab launch`: what is measured, what is refused, and that nothing is left.
+//! `brisk lab launch`: what it measures and refuses, and that it leaves nothing behind.
 //!
 //! No test depends on a time. Only the files of the formats are evicted, not the system's caches.
 
@@ -31,18 +31,18 @@ use staging::{Stage, watched, watched_for};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{ConnectionExt as _, CreateWindowAux, WindowClass};
 
-/// Experiments set the read-ahead of the same disk.
+/// One test at a time, because experiments set the read-ahead of the same disk.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// How long a test may take: a whole experiment, on a slow machine that others use.
+/// How long a test may take: a whole experiment, on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// How long is waited for something that must happen.
+/// How long to wait for something that must happen.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Does `test` on a stage of root's.
+/// Runs `test` on a stage of root.
 fn as_root(test: impl FnOnce(&Stage) + Send + 'static) {
-    // Waiting for others is not hanging.
+    // Waiting for other tests does not count as hanging.
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     watched_for(LIMIT, move || {
         let stage = Stage::on_disk(0);
@@ -54,7 +54,7 @@ fn as_root(test: impl FnOnce(&Stage) + Send + 'static) {
     });
 }
 
-/// `brisk lab launch`, with what it makes in memory in the stage too.
+/// `brisk lab launch`. Its directory in memory is in the stage too.
 fn lab(stage: &Stage, arguments: &[&str]) -> Command {
     let mut command = stage.brisk(&["lab", "launch", "--cold", "files", "--out", "out"]);
     command.args(arguments).env("TMPDIR", stage.path("tmp"));
@@ -65,7 +65,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Measures, which must succeed, and reads the results.
+/// Runs a measurement, which must succeed, and reads its results.
 #[track_caller]
 fn measure(stage: &Stage, arguments: &[&str]) -> (Value, Output) {
     let output = lab(stage, arguments).output().unwrap();
@@ -75,7 +75,7 @@ fn measure(stage: &Stage, arguments: &[&str]) -> (Value, Output) {
     (serde_json::from_str(&raw).unwrap(), output)
 }
 
-/// Measures, which must fail, and gives the last line that it says.
+/// Runs a measurement, which must fail, and returns its last line.
 #[track_caller]
 fn refusal(stage: &Stage, arguments: &[&str]) -> String {
     let output = lab(stage, arguments).output().unwrap();
@@ -85,7 +85,7 @@ fn refusal(stage: &Stage, arguments: &[&str]) -> String {
     said.lines().last().unwrap_or_default().to_owned()
 }
 
-/// Neither images, nor what was mounted, nor a process of a session.
+/// Checks that no image, mount or process of a session is left.
 fn assert_nothing_left(stage: &Stage) {
     stage.assert_no_process(SOON);
     let names = |path: &str| -> Vec<PathBuf> {
@@ -106,7 +106,7 @@ fn spec(stage: &Stage, text: &str) {
     fs::write(stage.path("app.toml"), text).unwrap();
 }
 
-/// Seconds of each name and kind, after a check that all is there that belongs to a run.
+/// Seconds by name and kind, after checking that every run has all its fields.
 fn runs(app: &Value) -> BTreeMap<String, Vec<f64>> {
     let mut runs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut cold = 0;
@@ -118,7 +118,7 @@ fn runs(app: &Value) -> BTreeMap<String, Vec<f64>> {
             assert!(run["read_bytes"].is_null(), "{run}");
         } else {
             let read = run["read_bytes"].as_u64().unwrap();
-            // A warm launch follows its cold one, and may read a fiftieth of what that did.
+            // A warm launch follows its cold one, and may read a fiftieth of what that read.
             if kind == "cold" {
                 assert!(read > 256 << 10, "{run}");
                 cold = read;
@@ -180,8 +180,8 @@ fn every_format_is_measured_in_turns() {
             assert_eq!(runs.contains_key(&format!("{name} walk")), walks, "{name}");
             assert_eq!(row["walk"].is_object(), walks, "{name}");
         }
-        // Each byte counts once, of the reader or of the loop device. Files of the system may be read
-        // beside one of the launches.
+        // Each byte counts once, for the reader or for the loop device. One of the launches may also read
+        // files of the system.
         let cold = app["runs"].as_array().unwrap().iter();
         let cold = cold.filter(|run| run["name"] == "squashfs-zstd" && run["kind"] == "cold");
         let read = cold.map(|run| run["read_bytes"].as_u64().unwrap()).min();
@@ -190,7 +190,7 @@ fn every_format_is_measured_in_turns() {
         assert!(read.unwrap() * 10 < image * 13, "{read:?} of {image}");
         assert_eq!(of("squashfs-zstd")["bytes_to_squashfs_zstd"], 1.0);
         let bytes = |name| of(name)["bytes"].as_u64().unwrap();
-        // The noise is in the image, and once more in the pack of who asks for it.
+        // The noise is in the image, and again in the pack of a program that asks for it.
         assert!(bytes("brisk-speed") > bytes("brisk") + 2_900_000);
         assert!(bytes("brisk-speed, trained on another") < bytes("brisk") + 1_000_000);
         assert_eq!(app["tree_bytes"], of("directory")["bytes"]);
@@ -204,12 +204,12 @@ fn every_format_is_measured_in_turns() {
         assert_eq!(app["recorded"].as_array().unwrap().len(), 9);
         assert!(raw["machine"]["processors"].is_u64() && raw["mksquashfs"].is_string());
         assert_eq!(raw["settings"]["read_ahead_kib"], 128);
-        // They run again by now.
+        // They run again now.
         let running = Reclaimer::all().into_iter().flatten();
         let stopped = running.map(|found| found.name);
         assert_eq!(raw["stopped"], stopped.collect::<Value>());
 
-        // Of each contender but the directory itself, with an interval around it.
+        // Each contender has one, except the directory itself, and an interval around it.
         let share = |name: &str| of(name)["share_gone"].clone();
         assert!(share("directory").is_null());
         let share = share("squashfs-zstd");
@@ -245,14 +245,14 @@ fn every_format_is_measured_in_turns() {
     });
 }
 
-/// What each of a list is called.
+/// The name of each in a list.
 fn names(list: &Value) -> Vec<String> {
     let list = list.as_array().unwrap().iter();
     list.map(|of| of["name"].as_str().unwrap().to_owned())
         .collect()
 }
 
-/// Whether the kernel is why this format cannot run here, which is not for lab/deps to install.
+/// Whether this format cannot run here because of the kernel. lab/deps cannot install that.
 fn no_erofs(raw: &Value, name: &str) -> bool {
     let mut cannot = raw["cannot"].as_array().unwrap().iter();
     let found = cannot.find(|cannot| cannot["name"] == name);
@@ -289,7 +289,7 @@ fn every_rival_is_measured_or_the_reason_said() {
         let rows = names(&raw["apps"][0]["rows"]);
         let cannot = names(&raw["cannot"]);
         assert_eq!(rows.len() + cannot.len(), 12, "{rows:?} {cannot:?}");
-        // Those that need no more than what lab/deps installs.
+        // The formats that need only what lab/deps installs.
         for name in [
             "squashfs-none",
             "squashfs-lzo",
@@ -381,7 +381,7 @@ fn a_tree_is_the_root_directory_of_a_program() {
                 "{name}: {raw}"
             );
         }
-        // Cold, warm and walked; what has a hot pack of its own or is replayed is not walked.
+        // Cold, warm and walked, but contenders with a hot pack or a replay are not walked.
         assert_eq!(runs(app).len(), rows.len() * 3 - 2);
         for watched in ["filling", "replaying"] {
             assert!(app[watched].is_object(), "{watched}: {app}");
@@ -502,7 +502,7 @@ fn a_launch_is_over_when_it_says_so() {
     });
 }
 
-/// Shows a window on the display that `wanted` names, each time that it is there.
+/// Shows a window on the display that `wanted` names, each time that file appears.
 fn show_windows(wanted: &Path, over: &AtomicBool) {
     let mut shown = None;
     while !over.load(Ordering::Relaxed) {
@@ -532,7 +532,7 @@ fn show_windows(wanted: &Path, over: &AtomicBool) {
             )
             .unwrap();
         connection.map_window(window).unwrap().check().unwrap();
-        // That of the launch before goes after it, so that the two are told apart.
+        // The previous connection is dropped after this, so that the two are different.
         shown = Some(connection);
     }
     drop(shown);
@@ -572,7 +572,7 @@ fn a_launch_is_over_when_it_shows_a_window() {
         let raw = fs::read(stage.path("out/raw.json")).unwrap();
         let raw: Value = serde_json::from_slice(&raw).unwrap();
         assert_eq!(runs(&raw["apps"][0]).len(), 3 * 2 + 2);
-        // Nobody shows one.
+        // Nobody shows a window.
         spec(
             stage,
             "name = 'window'\ntree = 'tree'\ndisplay = true\nready = 'window:x'\n\
@@ -581,7 +581,7 @@ fn a_launch_is_over_when_it_shows_a_window() {
         let said = refusal(stage, &["--app", "app.toml", "--formats", "directory"]);
         let expected = "the launch ended before it was ready: it showed no such window";
         assert!(said.ends_with(expected), "{said}");
-        // Those that answer are others'.
+        // Those that answer belong to others.
         let mut left: Vec<_> = displays().difference(&before).cloned().collect();
         left.retain(|socket| UnixStream::connect(socket).is_err());
         assert!(left.is_empty(), "{left:?}");
@@ -628,7 +628,7 @@ fn a_failed_launch_is_no_time() {
     });
 }
 
-/// `brisk lab codecs`, once each, which must succeed: the app, and the tables.
+/// `brisk lab codecs` with one run of each, which must succeed. Returns the app and the tables.
 #[track_caller]
 fn codecs(stage: &Stage, tree: &str, arguments: &[&str]) -> (Value, String) {
     let mut command = stage.brisk(&["lab", "codecs", tree, "--cold", "files"]);
@@ -675,7 +675,7 @@ fn codecs_are_compared_and_questions_answered() {
 fn codecs_of_a_program_are_launched_too() {
     as_root(|stage| {
         let command = ["--", "bin/app", "sh", "-c", "cat $BRISK_TREE/noise | wc -c"];
-        // As there are many images, of little.
+        // A small tree, because there are many images.
         fs::create_dir_all(stage.path("small/bin")).unwrap();
         fs::copy(stage.path("tree/bin/app"), stage.path("small/bin/app")).unwrap();
         let noise = fs::read(stage.path("tree/noise")).unwrap();
@@ -694,7 +694,7 @@ fn the_page_is_made_again_from_raw_runs() {
         let formats = "directory,directory-replay,squashfs-lz4,brisk-speed";
         let mut all = reader(formats);
         all.pop();
-        // So that the replay is there first.
+        // Waits first, so that the replay is done before.
         all.push("sleep 0.2; cat $BRISK_TREE/noise > /dev/null");
         let (raw, _) = measure(stage, &all);
         let filling = &raw["apps"][0]["filling"];
@@ -704,7 +704,7 @@ fn the_page_is_made_again_from_raw_runs() {
             let counts = ranges.map(|range| range.as_str().unwrap().split(' ').nth(2).unwrap());
             counts.map(|count| count.parse::<u64>().unwrap()).sum()
         };
-        // The noise has 733 pages: each is filled, or waited for as the fill came late.
+        // The noise has 733 pages. Each is filled, or waited for if the fill was late.
         let all = pages(&filling["stored"]) + pages(&filling["waited"]);
         assert!(all >= 733, "{filling}");
         let replaying = &raw["apps"][0]["replaying"];
@@ -807,7 +807,7 @@ fn what_cannot_be_measured_is_named() {
         let expected =
             "brisk: app.toml, line 3, column 1: unknown field `commands`, expected one of";
         assert!(said.starts_with(expected), "{said}");
-        // What the tree has not, a script makes.
+        // A script makes what the tree lacks.
         spec(
             stage,
             "name = 'a'\ntree = 'made'\nbuild = ['false']\ncommand = ['bin/app', 'true']\n",
@@ -845,7 +845,7 @@ fn a_tree_is_built_where_it_is_looked_for() {
     });
 }
 
-/// The same where the system has no cgroup v1: the lab is in a group of its own meanwhile, if it may.
+/// The same on a system without cgroup v1: the lab is in a group of its own meanwhile, if that is allowed.
 fn bound_by_v2(stage: &Stage, arguments: &[&str]) {
     let output = lab(stage, arguments).output().unwrap();
     let said = text(&output.stderr);
@@ -871,7 +871,7 @@ fn bound_by_v2(stage: &Stage, arguments: &[&str]) {
     }
 }
 
-/// The group of cgroup v1 that this process is in, and with it the lab.
+/// The group of cgroup v1 in which this process is, and so the lab.
 fn group_of_v1() -> PathBuf {
     let all = PathBuf::from("/sys/fs/cgroup/blkio");
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -937,18 +937,18 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
             assert!(table.contains("MB/s, at most 1000 reads/s"), "{table}");
             let seen = fs::read_to_string(&seen).unwrap();
             let bound = |number: &str| seen.matches(number).count();
-            // Cold, and until one is warm, and not when it is tried.
+            // Cold launches and those until one is warm, but not the trial.
             let (bytes, operations) = (bound(" 16777216\n"), bound(" 1000\n"));
             assert_eq!(bytes, operations, "{seen}");
             assert!((2..=6).contains(&bytes), "{seen}");
         } else {
-            // Others read from the disk, and had a part of what it may give: no figure is taken.
+            // Others read from the disk, so the lab takes no figure.
             let expected =
                 "; the disk itself is slower, or other programs read from it; ask for less";
             assert!(said.trim_end().ends_with(expected), "{said}");
         }
         assert_eq!(knobs(), before);
-        // No disk gives that much: it is measured, and nothing else is.
+        // No disk is so fast. The lab measures the disk, and then nothing else.
         arguments[7] = "bps=1000G";
         let said = refusal(stage, &arguments);
         let expected = "brisk: tree: --disk does not hold: direct reads got ";
@@ -975,7 +975,7 @@ fn others_than_root_are_told() {
     });
 }
 
-/// A process that was started for the stage, by its arguments or its environment.
+/// A process that was started for the stage, found by its arguments or its environment.
 fn process_of(stage: &Stage) -> Option<String> {
     let ours = stage.path("").display().to_string();
     let ours = ours.trim_end_matches('/');
@@ -991,7 +991,7 @@ fn process_of(stage: &Stage) -> Option<String> {
 #[test]
 fn an_interrupted_experiment_leaves_nothing() {
     as_root(|stage| {
-        // Not by an interrupt, which what a script starts in the background ignores.
+        // Without SIGINT, because a script's background processes ignore it.
         for (signal, format) in [
             (Signal::TERM, "brisk"),
             (Signal::KILL, "brisk"),
@@ -1052,7 +1052,7 @@ fn what_is_changed_twice_gets_its_first_value_back() {
         let knob = stage.path("home/knob");
         let mut command = stage.brisk(&["lab", "restore"]);
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-        // Who ends a service asks all its processes to end.
+        // Ending a service asks all its processes to end.
         let ignored = || {
             let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
             let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -1069,7 +1069,7 @@ fn what_is_changed_twice_gets_its_first_value_back() {
             let step = serde_json::json!({ "Write": [knob, text] });
             writeln!(child.stdin.as_mut().unwrap(), "{step}").unwrap();
         }
-        // For each of two disks: a control group is gone after the first.
+        // Announced for each of two disks. The control group is already gone after the first.
         let [group, list] = ["home/group", "home/list"].map(|name| stage.path(name));
         fs::create_dir(&group).unwrap();
         for _ in 0..2 {

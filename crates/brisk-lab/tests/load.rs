@@ -1,4 +1,4 @@
-//! `brisk lab load`: what is measured, what is left out and refused, and that nothing is left.
+//! `brisk lab load`: what it measures, leaves out and refuses, and that it leaves nothing behind.
 //!
 //! No test depends on a time.
 
@@ -17,10 +17,10 @@ use serde_json::Value;
 use staging::documented::assert_documented;
 use staging::{Stage, watched_for};
 
-/// How long a test may take, on a slow machine that others use.
+/// How long a test may take, on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Does `test` for each user, in a place of their own.
+/// Runs `test` for each user, in a place of their own.
 fn for_each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
     for user in [0, 1000] {
         let test = test.clone();
@@ -57,7 +57,7 @@ fn measure(stage: &Stage, arguments: &[&str]) -> (Value, String) {
     (results(stage), text(&output.stdout))
 }
 
-/// The last line of what a refusal says.
+/// The last line of a refusal.
 #[track_caller]
 fn refusal(stage: &Stage, arguments: &[&str]) -> String {
     let output = lab(stage, arguments);
@@ -103,8 +103,8 @@ fn every_way_is_measured_or_the_reason_said() {
             ],
         );
         let cases: Vec<_> = raw["cases"].as_array().unwrap().iter().collect();
-        // The base, two processes, touched at random, by others, two threads; patched, both ways. Warm
-        // also given back in parallel.
+        // The base; two processes; touched at random; touched by others; two threads; patched, in both
+        // orders. Warm also: given back in parallel.
         assert_eq!(cases.len(), 7 + 8, "{cases:?}");
         let mut counts: BTreeMap<(u64, &str), Vec<u64>> = BTreeMap::new();
         for run in raw["runs"].as_array().unwrap() {
@@ -129,7 +129,7 @@ fn every_way_is_measured_or_the_reason_said() {
         }
         let lost = raw["lost"].as_u64().unwrap();
         let made: usize = counts.values().map(Vec::len).sum();
-        // What is patched is not mapped shared: two cases, cold and warm.
+        // Files to patch are not mapped shared: two cases, cold and warm.
         let asked = 2 * (15 * 6 - 4);
         assert_eq!(made as u64 + lost, asked);
         assert!(lost < asked / 4, "{lost} of {asked}");
@@ -150,14 +150,14 @@ fn every_way_is_measured_or_the_reason_said() {
         ] {
             assert!(table.contains(expected), "{expected}: {table}");
         }
-        // Memory is that of a process, and of both of two.
+        // There is memory for one process, and for both of two.
         let counted = raw["counted"].as_array().unwrap();
         assert!(
             counted
                 .iter()
                 .all(|row| row["memory"][0]["resident_kib"].as_u64().unwrap() > 100)
         );
-        // The files that were made are gone.
+        // The files that the lab made are gone.
         assert_eq!(names_in(&stage.path("out")), ["load.json", "report.html"]);
         let page = fs::read_to_string(stage.path("out/report.html")).unwrap();
         let again = stage.brisk(&["lab", "report", "out/load.json", "-o", "again.html"]);

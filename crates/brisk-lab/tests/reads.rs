@@ -1,4 +1,4 @@
-//! `brisk lab reads`: all ways find the same bytes, what is counted, and that nothing is left.
+//! `brisk lab reads`: all ways read the same bytes, the counts are right, and nothing is left behind.
 //!
 //! No test depends on a time.
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 use staging::documented::assert_documented;
 use staging::{Stage, watched_for};
 
-/// How long a test may take, on a slow machine that others use.
+/// How long a test may take, on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
 #[test]
@@ -44,7 +44,7 @@ fn every_reader_is_measured_and_counted() {
             let raw: Value = serde_json::from_str(&raw).unwrap();
             let list = |name: &str| raw[name].as_array().unwrap();
             let missing = raw["missing"].to_string();
-            // Of 15 ways warm and 13 cold, in order and at random; three mixed, three with several at once.
+            // 15 ways warm and 13 cold, each in order and at random; three mixed; three with several at once.
             let threads = list("rows")
                 .iter()
                 .map(|row| row["threads"].as_u64().unwrap());
@@ -67,7 +67,7 @@ fn every_reader_is_measured_and_counted() {
             ] {
                 assert_eq!(counted[reader]["allocations"], allocations, "{reader}");
                 match counted[reader]["system_calls"].as_f64() {
-                    // Threads and clocks may make one more.
+                    // Threads and clocks may add a call.
                     Some(found) => assert!((found - calls).abs() < 0.1, "{reader}: {found}"),
                     None => assert!(missing.contains("strace"), "{missing}"),
                 }

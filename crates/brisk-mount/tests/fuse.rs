@@ -1,6 +1,6 @@
-//! Images through the FUSE server: as root, and without it in a user namespace.
+//! Images through the FUSE server: as root, and without root in a user namespace.
 //!
-//! Everything here is undone within a minute: each mount has a watchdog that aborts it.
+//! Everything is undone within a minute, because each mount has a watchdog that aborts it.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -31,11 +31,10 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 mod fixture;
 use fixture::{Fixture, unmounted};
 
-/// How long a mount may be there.
+/// How long a mount may exist.
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// A mounted connection without a server, unmounted and aborted at the end or when it takes too
-/// long.
+/// A mounted connection without a server. It is unmounted and aborted at the end, or when it takes too long.
 struct Connected {
     dir: PathBuf,
     connection: Arc<FuseConnection>,
@@ -135,7 +134,7 @@ impl Drop for Mounted {
     }
 }
 
-/// The image of the fixture's tree, served.
+/// Serves the image of the fixture's tree.
 fn mounted(fixture: &Fixture, name: &str, mksquashfs: &[&str]) -> Mounted {
     let image = fixture.image(&format!("{name}.img"), mksquashfs);
     let image = Image::open(image).expect("mksquashfs made it");
@@ -173,7 +172,7 @@ fn nothing_is_asked_twice() {
     let first = mount.counts();
     visit();
     assert_eq!(mount.counts().requests, first.requests);
-    // One of each kind, to hear that none is needed.
+    // One of each kind. After that the kernel knows that it need not ask.
     assert_eq!(first.opens, 2);
 }
 
@@ -191,7 +190,7 @@ fn small_files_of_a_block_are_read_by_one_request() {
     let all: usize = (1..100).map(|n| text(n).len()).sum();
     let first = mount.path("many/7");
     assert_eq!(fs::read(first).expect("a file"), text(7).as_bytes());
-    // Those of other directories are in the block too.
+    // Files of other directories are in the block too.
     let others = (all - text(7).len()) as u64;
     let deadline = Instant::now() + Duration::from_secs(20);
     while mount.counts().bytes_stored < others {
@@ -233,9 +232,9 @@ fn readers_get_their_bytes_though_the_server_is_killed_twenty_times() {
     let connected = Connected::new(fixture.empty_dir("at"), &ServeOptions::default());
     assert!(connected.connection.can_resend(), "Linux 6.9 is needed");
     let mut child = server(&connected, &image);
-    // The first close of a file waits for an answer that no signal ends the wait for. A server is a
-    // fork of this process, and closes what the readers have open at that moment: so the first
-    // close must be behind us, as it must be for whoever starts servers beside open files.
+    // The first close of a file waits for an answer, and no signal ends that wait. A server is a fork of this
+    // process, and closes what the readers have open at that moment. So the first close must be over. This
+    // holds for every process that starts servers while it has files open.
     fixture.assert_same(&connected.dir);
     let end = AtomicBool::new(false);
     let read = thread::scope(|scope| {
@@ -246,13 +245,13 @@ fn readers_get_their_bytes_though_the_server_is_killed_twenty_times() {
             })
             .collect();
         for round in 0..20 {
-            // Now and then in the middle of its start.
+            // Sometimes in the middle of its start.
             thread::sleep(Duration::from_millis(round * 7 % 40));
             child.kill().expect("it is ours");
             let mut dead = std::mem::replace(&mut child, server(&connected, &image));
-            // The dead one can be waiting in a store for the answer to a read, and reads requests
-            // until it is gone. Each time is much later than the one before, as a request that is
-            // sent again while it is answered is not answered.
+            // The dead server may be waiting in a store for the answer to a read, and it reads requests until
+            // it is gone. Each wait is much longer than the one before, because a request that is sent again
+            // while it is answered stays unanswered.
             let mut later = Duration::from_millis(25);
             loop {
                 let gone = dead.try_wait().expect("it is ours").is_some();
@@ -276,8 +275,7 @@ fn readers_get_their_bytes_though_the_server_is_killed_twenty_times() {
     assert!(status.success(), "{status}");
 }
 
-/// Reads files that the kernel has forgotten again, and looks up names it never heard of, until
-/// `end`.
+/// Reads files that the kernel has forgotten, and looks up names that it does not know, until `end`.
 fn read_on(fixture: &Fixture, dir: &Path, reader: u64, end: &AtomicBool) -> u64 {
     let mut rounds = 0;
     while !end.load(Ordering::Relaxed) {
@@ -342,7 +340,7 @@ fn metadata_are_those_of_the_tree() {
     // And is read-only.
     let error = fs::write(mount.path("new"), "").expect_err("nothing can be written");
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    // ".." of a directory is the directory it is in.
+    // ".." of a directory is its parent.
     let numbers = |dir: &str| {
         let dir = fs::File::open(mount.path(dir)).expect("a directory");
         let entries = Dir::read_from(dir).expect("a directory");
@@ -484,7 +482,7 @@ fn mapped_files_hold_the_same_bytes() {
         let file = fs::File::open(mount.path(name)).expect("it is there");
         let mapping = Mapping::shared(&file).expect("it can be mapped");
         let wanted = fs::read(fixture.path("tree").join(name)).expect("it can be read");
-        // From the end, so that no read-ahead of the kernel has it.
+        // From the end, so that the kernel's read-ahead has none of it.
         for (number, wanted) in wanted.chunks(4096).enumerate().rev() {
             let mut found = vec![0; wanted.len()];
             let read = brisk_io::ReadAt::read_exact_at(&mapping, number as u64 * 4096, &mut found);
@@ -517,7 +515,7 @@ fn the_rest_of_a_decoded_block_is_there_before_it_is_asked_for() {
         }
         assert_eq!(mount.counts().bytes_stored, sum);
     }
-    // The last of the stores is counted when it has ended.
+    // The last store is counted when it has ended.
     let before = mount.counts();
     let wanted = fs::read(fixture.path("tree/text")).expect("it can be read");
     for range in [0..128 << 10, 256 << 10..300_000] {
@@ -530,7 +528,7 @@ fn the_rest_of_a_decoded_block_is_there_before_it_is_asked_for() {
     assert_eq!(file.metadata().expect("it is open").len(), 300_000);
 }
 
-/// As a mapping does that the kernel reads around a fault of.
+/// Like a mapping: the kernel reads around its fault.
 #[test]
 fn the_rest_of_each_block_of_a_read_is_there() {
     let fixture = Fixture::new();
@@ -542,7 +540,7 @@ fn the_rest_of_each_block_of_a_read_is_there() {
     file.read_exact_at(&mut pages, (128 << 10) - 4096)
         .expect("it can be read");
     let deadline = Instant::now() + Duration::from_secs(20);
-    // The read itself is counted when it has been followed up.
+    // The read itself is counted after its rest was stored.
     while mount.counts().bytes_stored < (256 << 10) - 8192 || mount.counts().bytes_read < 8192 {
         assert!(Instant::now() < deadline, "{:?}", mount.counts());
         thread::sleep(Duration::from_millis(1));
@@ -555,7 +553,7 @@ fn the_rest_of_each_block_of_a_read_is_there() {
     assert_eq!(mount.counts(), before);
 }
 
-/// A source that fails, or panics, while it is told to.
+/// A source that fails or panics on request.
 struct Failing {
     bytes: Vec<u8>,
     fails: Arc<AtomicBool>,
@@ -604,7 +602,7 @@ fn a_failing_disk_is_an_error_for_the_reader_until_it_works_again() {
     assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
     assert!(!told.lock().expect("sane").is_empty());
     fails.store(false, Ordering::Relaxed);
-    // A fault of the server's own is no worse.
+    // A fault of the server itself is no worse.
     panics.store(true, Ordering::Relaxed);
     let error = fs::read(mount.path("noise")).expect_err("the server panics");
     assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
@@ -646,7 +644,7 @@ fn a_damaged_block_is_an_error_for_its_readers_and_told_once() {
     let fixture = Fixture::new();
     let path = fixture.image("app.img", &["-no-fragments", "-comp", "zstd"]);
     let mut bytes = fs::read(path).expect("made");
-    // The first frame of zstd is a data block: they stand before everything else.
+    // The first zstd frame is a data block, because those come before everything else.
     let frame = bytes
         .windows(4)
         .position(|magic| magic == [0x28, 0xb5, 0x2f, 0xfd]);
@@ -673,7 +671,7 @@ fn a_damaged_block_is_an_error_for_its_readers_and_told_once() {
         .filter(|name| match fs::read(mount.path(name)) {
             Ok(found) => {
                 let wanted = fs::read(fixture.path("tree").join(name)).expect("ours");
-                // A block that is stored raw shows its damage to nobody.
+                // Damage in a block that is stored raw is invisible.
                 found != wanted
             }
             Err(e) => {
@@ -703,8 +701,8 @@ fn a_damaged_inode_harms_its_own_name_only() {
     let sound = Image::open(&path).expect("made");
     let inode = sound.lookup("plain").expect("sound").expect("it is there");
     let mut bytes = fs::read(path).expect("made");
-    // The inode table starts where bytes 64 to 72 say, with the header of a block that is stored
-    // as it is, and an inode with its type.
+    // Bytes 64 to 72 say where the inode table starts. There is the header of an uncompressed block, and then
+    // an inode with its type.
     let word = |at: usize| usize::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
     let at = word(64) + 2 + usize::try_from(inode.reference().to_word()).expect("one block");
     bytes[at] = 99;
@@ -769,7 +767,7 @@ fn an_unmount_and_an_abort_end_the_server() {
             drop(held);
             unmounted(|| unmount(mount.dir(), flags));
         } else {
-            // A detached mount lives as long as somebody holds it: the abort is what ends it.
+            // A detached mount lives as long as somebody holds it. Only the abort ends it.
             unmount(mount.dir(), flags).expect("it is mounted");
             let path = format!("/proc/self/fd/{}/none", held.as_raw_fd());
             let error = fs::read(path).expect_err("nobody answers");
@@ -793,7 +791,7 @@ fn an_ordinary_user_is_served_in_a_user_namespace() {
     for path in [&image, &program] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
     }
-    // As udev leaves it; in some containers it is root's alone.
+    // As udev leaves it. In some containers only root may open it.
     let device = fs::metadata("/dev/fuse").expect("these tests need /dev/fuse");
     if device.permissions().mode() & 0o006 != 0o006 {
         fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).expect("root may");

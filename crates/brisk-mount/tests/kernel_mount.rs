@@ -119,7 +119,7 @@ fn suid_and_dev_are_options() {
 fn an_image_inside_another_file_is_mounted() {
     let fixture = Fixture::new();
     let image = fs::read(fixture.image("app.img", &[])).expect("the image can be read");
-    // Neither offset is a multiple of a page; the first suits no disk's blocks.
+    // Neither offset is a multiple of a page. The first suits no disk's blocks.
     for (offset, tail) in [(1_000_001, 5000), (512 * 77, 0)] {
         let mut carrier = vec![0xee; offset];
         carrier.extend_from_slice(&image);
@@ -154,8 +154,8 @@ fn a_block_device_needs_no_loop_device_of_ours() {
     fixture.assert_no_loop_device();
 }
 
-/// An image that ends in a block of its own: `used % 4096` is within 1..=512, so that padding to
-/// 512, 1024 and 4096 gives three lengths.
+/// An image that ends in a block of its own: `used % 4096` is within 1..=512. So padding to 512, 1024 and
+/// 4096 gives three lengths.
 fn unpadded_image(fixture: &Fixture) -> (PathBuf, u64) {
     for n in 0..200u32 {
         let filler: Vec<u8> = (0..n * 97).flat_map(|i| (i * i).to_le_bytes()).collect();
@@ -224,8 +224,8 @@ fn tool(name: &str, arguments: &[&Path]) {
     );
 }
 
-/// A disk with blocks of 4096 bytes is a loop device with such blocks. Direct I/O on it is
-/// possible for an image that fills its last 4096 bytes only.
+/// The disk with blocks of 4096 bytes is a loop device with such blocks. Direct I/O on it works only for an
+/// image that fills its last 4096 bytes.
 #[test]
 fn direct_io_is_given_up_where_the_disk_would_cut_the_image() {
     let fixture = Fixture::new();
@@ -247,7 +247,7 @@ fn direct_io_is_given_up_where_the_disk_would_cut_the_image() {
     let device = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     let volume = fixture.empty_dir("volume");
     tool("mount", &[&device, &volume]);
-    // From now on the device goes with the mount.
+    // From now on the device disappears with the mount.
     tool("losetup", &[Path::new("-d"), &device]);
     let copy = volume.join("app.img");
     let target = fixture.empty_dir("at");
@@ -283,7 +283,7 @@ fn each_refusal_says_what_is_wrong_and_the_cure() {
             .and_then(|f| f.write_all_at(with, at))
             .expect("a file");
     };
-    // Compressor 2 is lzma, which no kernel decodes any more; version 5.0; a length of 2^64 - 1.
+    // Compressor 2 is lzma, which no kernel decodes any more. Version 5.0. A length of 2^64 - 1.
     damaged("lzma.img", 20, &[2, 0]);
     damaged("new.img", 28, &[5, 0]);
     damaged("huge.img", 40, &u64::MAX.to_le_bytes());
@@ -371,7 +371,7 @@ fn without_root_it_says_so() {
     let fixture = Fixture::new();
     let image = fixture.image("app.img", &[]);
     let at = fixture.empty_dir("at");
-    // Where others may not enter the build directory, a copy can still be started.
+    // If others may not enter the build directory, they can still start a copy.
     let copy = fixture.path("run");
     fs::copy(runner(), &copy).expect("the program can be copied");
     let output = Command::new(&copy)
@@ -469,7 +469,7 @@ fn only_squashfs_is_unmounted() {
             )
         )
     );
-    // Lazily it goes from the tree at once, and its user keeps it until the end.
+    // With `lazy` it disappears at once, and its user keeps it until the end.
     unmount(&at, true).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(fs::read_dir(&at).expect("the directory stays").count(), 0);
     let mut first = [0; 6];

@@ -1,4 +1,4 @@
-//! Starting programs from real images, as root, by the program in `examples/run.rs`.
+//! Starts programs from real images, as root, with the program in `examples/run.rs`.
 mod fixture;
 
 use std::fs;
@@ -78,7 +78,7 @@ fn the_program_is_the_process_that_was_started() {
 #[test]
 fn the_program_sees_the_image_and_nobody_else_does() {
     let case = Case::new();
-    // A file that the mount covers.
+    // A file that the mount hides.
     fs::write(case.at.join("covered"), "").expect("a file");
     let script = "echo $BRISK_TREE; ls $BRISK_TREE; cat $BRISK_TREE/sub/inside; read end";
     let mut child = case
@@ -104,8 +104,8 @@ fn the_program_sees_the_image_and_nobody_else_does() {
     case.fixture.assert_no_loop_device();
 }
 
-/// What the system mounts shared must not carry our mount out: /tmp is made shared in an outer
-/// namespace, and the outer one must not see the image.
+/// Mounts that the system shares must not carry our mount out. /tmp is shared in an outer namespace, and that
+/// one must not see the image.
 #[test]
 fn the_mount_does_not_leak_out_of_shared_mounts() {
     let case = Case::new();
@@ -126,7 +126,7 @@ fn the_mount_does_not_leak_out_of_shared_mounts() {
         .expect("unshare is needed for this test: install util-linux");
     let at = case.at.canonicalize().expect("a path");
     assert_eq!(stdout(&output), format!("{}/text\n5\nend", at.display()));
-    // While the program runs, a mount made outside afterwards comes in.
+    // A mount that is made outside while the program runs comes in.
     let late = case.fixture.empty_dir("late");
     let script = "mount --make-rshared /; mkfifo \"$LATE.go\"; \"$@\" & \
                   mount -t tmpfs none \"$LATE\"; touch \"$LATE/came\"; echo > \"$LATE.go\"; wait";
@@ -305,7 +305,7 @@ fn programs_that_do_not_start_say_why() {
     case.fixture.assert_no_loop_device();
 }
 
-/// Runs in a root directory of its own, where /mnt is as the test wants it.
+/// Runs in its own root directory, where /mnt is as the test wants it.
 fn in_small_root(case: &Case, prepare: &str, arguments: &[&str]) -> Output {
     let root = case.fixture.path("root");
     if !root.exists() {
@@ -362,7 +362,7 @@ fn without_a_place_it_is_mnt_if_that_is_free() {
     case.fixture.assert_no_loop_device();
 }
 
-/// In a chroot whose root is a plain directory the mounts cannot be made slaves.
+/// In a chroot whose root is a plain directory, the mounts cannot be made slaves.
 #[test]
 fn a_plain_chroot_is_refused_before_anything_is_mounted() {
     let case = Case::new();

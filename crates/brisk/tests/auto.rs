@@ -1,7 +1,7 @@
-//! `brisk run --auto`: that a launch is learned and the next session fills from it, and that nothing
-//! that happens to the learning, or to what was learned, is seen by a program.
+//! `brisk run --auto`: brisk learns from a launch, and the next session fills from that. A program sees
+//! nothing of what happens to the learning, or to what was learned.
 //!
-//! All run twice: as root, and as an ordinary user in a user namespace.
+//! All tests run twice: as root, and as an ordinary user in a user namespace.
 
 mod staging;
 
@@ -22,7 +22,7 @@ use staging::{Stage, each_user};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A launch: some pages of a large file, all of others, names that are there and that are not.
+/// A launch: some pages of a large file, all of others, and existing and absent names.
 const LAUNCH: &str = "cd $BRISK_TREE; cat sub/inside many/7 many/77 > /dev/null; test -e many/none; \
     dd if=noise of=/dev/null bs=4096 skip=100 count=30 status=none; \
     dd if=text of=/dev/null bs=4096 skip=7 count=1 status=none";
@@ -55,7 +55,7 @@ fn auto(stage: &Stage, options: &[&str], script: &str) -> Output {
     brisk(stage, &arguments).output().unwrap()
 }
 
-/// As [`auto`], of a run that succeeds and says nothing of its own.
+/// Like [`auto`], for a run that succeeds and prints nothing.
 fn launch(stage: &Stage, script: &str) {
     let (code, _, err) = said(&auto(stage, &[], script));
     assert_eq!((code, err.as_str()), (Some(0), ""), "{}", stage.log());
@@ -80,7 +80,7 @@ fn files(stage: &Stage, kind: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Waits until something is so.
+/// Waits until `is_so`.
 fn wait_for(stage: &Stage, what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !is_so() {
@@ -122,7 +122,7 @@ fn pages(profile: &Profile) -> Vec<(PathBuf, u64)> {
     pages
 }
 
-/// A count of the first image of the stage's session.
+/// A counter of the first image of the stage's session.
 fn count(stage: &Stage, name: &str) -> Option<u64> {
     let deadline = Instant::now() + SOON;
     loop {
@@ -131,7 +131,7 @@ fn count(stage: &Stage, name: &str) -> Option<u64> {
         assert_eq!((code, err.as_str()), (Some(0), ""), "{}", stage.log());
         let sessions: serde_json::Value = serde_json::from_str(&out).unwrap();
         let counts = &sessions[0]["images"][0]["counts"];
-        // There are none while the server is too busy to say.
+        // There are no counters while the server is too busy to answer.
         if counts["requests"].is_u64() {
             return counts[name].as_u64();
         }
@@ -177,7 +177,7 @@ fn what_a_launch_asks_for_is_learned_and_the_next_session_fills_it() {
         assert_eq!(pages(&profile(stage)), expected);
         assert_eq!(pack(stage).pages(), 37);
 
-        // Without asking for anything, so that the fill is not late.
+        // It asks for nothing, so that the fill is not late.
         launch(stage, "true");
         filled(stage);
         assert_eq!(count(stage, "fill_stored"), Some(37), "{}", stage.log());
@@ -218,7 +218,7 @@ fn a_launch_that_misses_much_adds_to_the_pack() {
         launch(stage, LAUNCH);
         learned(stage);
         end(stage);
-        // Not more than a tenth of 37 pages.
+        // At most a tenth of 37 pages.
         launch(stage, "cat $BRISK_TREE/sub/inside $BRISK_TREE/many/8");
         filled(stage);
         end(stage);
@@ -283,7 +283,7 @@ fn a_changed_image_is_learned_anew() {
         learned(stage);
         assert_eq!(count(stage, "fill_pack"), None);
         end(stage);
-        // Both are of the image by this name.
+        // Both belong to the image with this name.
         let pages: Vec<_> = list(stage)
             .iter()
             .map(|pack| pack["pages"].as_u64())
@@ -346,7 +346,7 @@ fn a_pack_that_somebody_made_comes_first() {
         assert_eq!(count(stage, "fill_pack"), Some(37));
         end(stage);
         assert_eq!(list(stage).len(), 0);
-        // One that is of no use does not count.
+        // One that is not usable does not count.
         fs::write(stage.path("app.img.hot"), "no hot pack at all").unwrap();
         launch(stage, LAUNCH);
         learned(stage);
@@ -382,7 +382,7 @@ fn damaged_and_foreign_packs_are_replaced() {
             learned(stage);
             end(stage);
         }
-        // A profile that cannot be read: what is missed alone is no pack.
+        // The profile cannot be read. What this launch missed is not enough for a pack.
         let profile = &files(stage, "profile")[0];
         fs::write(profile, "{}").unwrap();
         launch(stage, "cat $BRISK_TREE/many/1*");
@@ -403,7 +403,7 @@ fn packs_are_kept_within_the_limit_and_forgotten() {
         end(stage);
         let size = |path: &Path| fs::metadata(path).unwrap().len();
         let one = list(stage)[0]["bytes"].as_u64().unwrap();
-        // Another image, whose pack takes as much: of both there is no room.
+        // Another image, whose pack is as large. There is no room for both.
         stage.pack("other.img");
         fs::write(stage.path("tree/sub/inside"), "from another one").unwrap();
         stage.pack("app.img");
@@ -423,7 +423,7 @@ fn packs_are_kept_within_the_limit_and_forgotten() {
             .sum();
         assert!(sum <= one * 3 / 2, "{sum} of {one}");
 
-        // One that has no room alone is not kept, and takes nobody's.
+        // One that is larger than the limit is not kept, and takes no room from others.
         fs::write(stage.path("tree/sub/inside"), "from the last one").unwrap();
         stage.pack("app.img");
         assert_eq!(
@@ -449,7 +449,7 @@ fn packs_are_kept_within_the_limit_and_forgotten() {
 fn an_image_made_again_with_the_same_times_and_lengths_is_another_one() {
     each_user(|stage| {
         let inside = stage.path("tree/sub/inside");
-        // Nothing but contents tells the two images apart.
+        // The two images differ only in their contents.
         let pack = || {
             let rules = TreeRules::default().times(Times::All(1_700_000_000));
             ImageWriter::new()
@@ -468,7 +468,7 @@ fn an_image_made_again_with_the_same_times_and_lengths_is_another_one() {
         let other = fs::read_to_string(&inside).unwrap().to_uppercase();
         fs::write(&inside, &other).unwrap();
         pack();
-        // Time to fill what was learned of the other.
+        // Time to fill what was learned from the other one.
         let output = auto(stage, &[], "sleep 0.5; cat $BRISK_TREE/sub/inside");
         let (code, out, err) = said(&output);
         assert_eq!((code, out, err.as_str()), (Some(0), other, ""));
@@ -564,7 +564,7 @@ fn without_a_place_for_what_is_learned_the_program_runs() {
             assert_eq!(stage.log(), "");
             end(stage);
         }
-        // A directory that others can write to.
+        // A directory to which others can write.
         fs::create_dir_all(packs(stage)).unwrap();
         let (code, out, err) = said(&auto(stage, &[], "cat $BRISK_TREE/sub/inside"));
         assert_eq!((code, out.as_str()), (Some(0), "from the image"));
@@ -591,7 +591,7 @@ fn whatever_is_killed_leaves_no_half_pack_and_the_next_run_works() {
                     kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).ok();
                 }
                 let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
-                // Without a guardian there is nobody to ask.
+                // Without a guardian nobody answers.
                 assert!(matches!(said(&ended).0, Some(0 | 2)), "{ended:?}");
                 stage.assert_no_process(SOON);
                 for hot in files(stage, "hot") {
@@ -600,7 +600,7 @@ fn whatever_is_killed_leaves_no_half_pack_and_the_next_run_works() {
                 }
                 let names = fs::read_dir(packs(stage)).unwrap();
                 let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
-                // An unfinished file has no name that anybody reads, and goes when it is old.
+                // Nobody reads the name of an unfinished file, and the file is removed when it is old.
                 let harmless = |name: &str| {
                     name.ends_with(".profile")
                         || name.ends_with(".image")
@@ -625,7 +625,7 @@ fn whatever_is_killed_leaves_no_half_pack_and_the_next_run_works() {
 #[test]
 fn sessions_that_learn_the_same_at_once_are_no_problem() {
     each_user(|stage| {
-        // Two sessions: what is written to one is not in the other.
+        // Two sessions: what is written in one is not in the other.
         let runs: Vec<_> = [&[][..], &["--writable"]]
             .into_iter()
             .map(|options: &[&str]| {
@@ -786,7 +786,7 @@ fn a_run_that_joins_is_told_how_long_answers_took() {
     each_user(|stage| {
         launch(stage, LAUNCH);
         let heading = "  operation         answers    p50 us    p90 us    p99 us\n  lookup ";
-        // Not while the server is too busy to say.
+        // Not while the server is too busy to answer.
         wait_for(stage, "told", || {
             let (code, _, err) = said(&auto(stage, &["-v"], "true"));
             code == Some(0) && err.contains(heading)

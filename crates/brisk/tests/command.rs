@@ -11,7 +11,7 @@ use sandbox::{Sandbox, noise};
 #[test]
 fn a_reader_that_goes_away_is_no_fault() {
     let sandbox = Sandbox::empty();
-    // More than a pipe holds.
+    // More than fits into a pipe.
     for i in 0..3000 {
         sandbox.file(&format!("app/{i:0100}"), b"");
     }
@@ -61,13 +61,14 @@ fn what_is_no_image_is_said_by_name() {
     assert!(!sandbox.path("out").exists());
 }
 
-/// Copies of these programs in a directory where no others are.
+/// Copies of these programs in a directory without the others.
 fn alone(sandbox: &Sandbox, programs: &[&str]) -> PathBuf {
     let alone = sandbox.path("alone");
     std::fs::create_dir(&alone).unwrap();
     for name in programs {
         let built = Path::new(env!("CARGO_BIN_EXE_brisk")).with_file_name(name);
-        // By another process: a file that a thread of this one writes may be open in the child of another.
+        // With another process: a file that a thread of this one writes may be open in a child of another
+        // thread.
         let copied = Command::new("cp")
             .args([&built, &alone.join(name)])
             .status();
@@ -92,7 +93,7 @@ fn without_its_tools_brisk_runs_programs_and_says_what_is_missing() {
         alone.join("brisk-tools").display()
     );
     assert_eq!(listed.stderr, expected);
-    // What is wrong with its arguments is for the tools to say; what can be run is not.
+    // The tools report wrong arguments. A launch does not need them.
     assert_eq!(said(&["run"]).stderr, expected);
     let run = said(&["run", "none.img", "--", "true"]);
     assert_eq!(run.code, 125);
@@ -123,7 +124,7 @@ fn without_the_lab_brisk_says_how_to_get_it() {
         let lab = said(args);
         assert_eq!((lab.code, &lab.stderr), (2, &expected), "{args:?}");
     }
-    // The verb is listed, and has a page that says where it is done.
+    // The verb is listed, and its man page says which program does it.
     let help = said(&["--help"]).stdout;
     assert!(help.contains("\n  lab      Measures how fast "), "{help}");
     let pages = sandbox.path("pages");
@@ -150,8 +151,8 @@ fn wrong_usage_is_exit_code_2() {
     assert_eq!(sandbox.run(&["--version"]).code, 0);
 }
 
-/// What knows the X protocol asks for this name: `brisk`, whose own code is read at each cold launch, does
-/// not have it.
+/// A program with the X protocol contains this name. `brisk` must not, because each cold launch reads its
+/// code.
 #[test]
 fn the_program_that_starts_programs_knows_no_windows() {
     let has_windows = |program: &str| {

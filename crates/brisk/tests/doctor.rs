@@ -1,4 +1,4 @@
-//! `brisk doctor`: a line for each thing.
+//! `brisk doctor`: a line for each finding.
 
 mod looking;
 
@@ -29,11 +29,11 @@ fn words_and_json_say_the_same() {
         let start = format!("{:<8}{}{star}", text("state"), text("name"));
         let line = words.out.lines().find(|line| line.starts_with(&start));
         let line = line.unwrap_or_else(|| panic!("no line starts with {start:?}"));
-        // The disk is measured each time, and differs.
+        // The disk is measured each time, so this differs.
         if text("name") != "rates of the disk" {
             assert!(line.ends_with(&text("detail")), "{line}");
         }
-        // What to do is said for each "no", and for nothing else.
+        // Each "no" has a cure, and nothing else has one.
         assert_eq!(finding.get("cure").is_some(), text("state") == "no");
     }
     let state = |name: &str| {

@@ -1,7 +1,7 @@
-//! Filling the page cache from a hot pack: what is there without having been asked for, and that
-//! nothing which is wrong with a pack, or happens to its fill, is seen by a program.
+//! Filling the page cache from a hot pack: which pages are there before anybody asks for them. A program sees
+//! nothing of a fault in a pack, or of what happens to its fill.
 //!
-//! All run twice: as root, and as an ordinary user in a user namespace.
+//! All tests run twice: as root, and as an ordinary user in a user namespace.
 
 mod staging;
 
@@ -68,8 +68,7 @@ fn files(stage: &Stage) -> Vec<String> {
     found
 }
 
-/// A launch that asks for all pages of `files`, and looks up all names on their way and some absent
-/// ones.
+/// A launch that asks for all pages of `files`, and looks up all names on their paths and some absent names.
 fn profile(stage: &Stage, files: &[String]) -> Profile {
     let builder = ProfileBuilder::new();
     let root = builder.add_root("/opt/app", RootKind::Image);
@@ -109,7 +108,7 @@ fn profile(stage: &Stage, files: &[String]) -> Profile {
     finished.unwrap().profile
 }
 
-/// Makes a hot pack of what [`profile`] says.
+/// Makes a hot pack from [`profile`].
 fn make_pack(stage: &Stage, image: &str, files: &[String], hot: &str) -> HotPack {
     let image = Image::open(stage.path(image)).unwrap();
     let writer = HotPackWriter::new().threads(1);
@@ -119,7 +118,7 @@ fn make_pack(stage: &Stage, image: &str, files: &[String], hot: &str) -> HotPack
     HotPack::open(stage.path(hot), &Limits::default()).unwrap()
 }
 
-/// A count of the first image of the stage's session, as `brisk stat --json` has it.
+/// A counter of the first image of the stage's session, from `brisk stat --json`.
 fn count(stage: &Stage, name: &str) -> Option<u64> {
     let output = stage.brisk(&["stat", "--json"]).output().unwrap();
     let (code, out, err) = said(&output);
@@ -150,9 +149,9 @@ fn compare(stage: &Stage) {
     );
 }
 
-/// Runs `attempt`, which ends with an image mounted of whose fill no page may be read again, until the
-/// system has left all of them in memory: one that pages out by itself (DAMON) takes what is idle at any
-/// time.
+/// Runs `attempt`, which ends with a mounted and filled image whose pages must all be in memory. Repeats it
+/// until the system has dropped none of them: a system that pages out by itself (DAMON) may drop idle pages
+/// at any time.
 fn until_no_page_was_taken(stage: &Stage, attempt: impl Fn()) {
     for _ in 0..8 {
         attempt();
@@ -234,7 +233,7 @@ fn the_pack_behind_an_image_is_filled() {
         let image = fs::File::open(stage.path("app.img")).unwrap();
         let cold = Cell::new(false);
         until_no_page_was_taken(stage, || {
-            // It is read past the page cache then.
+            // It is read with direct reads then.
             brisk_io::evict(&image).unwrap();
             let residency = brisk_io::residency(&image).unwrap();
             cold.set(matches!(residency, Residency::Pages { resident: 0, .. }));
@@ -246,15 +245,15 @@ fn the_pack_behind_an_image_is_filled() {
         let pack = Image::open(stage.path("app.img")).unwrap().hot_pack();
         let stored = pack.unwrap().unwrap().data_stored();
         let direct = count(stage, "fill_direct_bytes").unwrap();
-        // Where some of the image stayed in memory, its pack may be there or not; a file system in memory leaves
-        // nothing out of the cache.
+        // If some of the image stayed in memory, its pack may be in memory or not. A file system in memory
+        // has no direct reads.
         let possible = match brisk_io::open_direct(&image) {
             Ok(_) if cold.get() => stored..=stored * 2,
             Ok(_) => 0..=stored * 2,
             Err(_) => 0..=0,
         };
         assert!(possible.contains(&direct), "{direct} of {stored}");
-        // One beside it that is of no use is passed over.
+        // A pack beside it that is not usable is skipped.
         let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
         assert_eq!(said(&ended).0, Some(0));
         fs::write(stage.path("app.img.hot"), "no hot pack at all").unwrap();
@@ -270,7 +269,7 @@ fn the_pack_behind_an_image_is_filled() {
     });
 }
 
-/// Runs with `-v`, and gives what brisk said.
+/// Runs with `-v`, and returns what brisk said.
 fn verbose(stage: &Stage, options: &[&str]) -> String {
     let mut command = stage.brisk(&["run", "app.img", "--at", "at", "-v"]);
     command.args(options).args(["--", "true"]);
@@ -286,7 +285,7 @@ fn a_pack_of_another_image_is_ignored_with_one_line() {
         fs::write(stage.path("other/file"), "another tree").unwrap();
         stage.pack_tree("other", "other.img");
         make_pack(stage, "app.img", &files(stage), "app.img.hot");
-        // The image is replaced, and the pack is stale.
+        // The image is replaced, so the pack is stale.
         fs::write(stage.path("tree/sub/inside"), "as long here").unwrap();
         stage.pack("app.img");
         let err = verbose(stage, &[]);
@@ -326,7 +325,7 @@ fn a_pack_that_others_could_have_made_is_taken_only_if_it_is_named() {
         );
         let err = verbose(&["--hot", "app.img.hot"]);
         assert!(err.contains("a new session fills"), "{err}");
-        // Who may write the image may write the pack, but not another group.
+        // Whoever may write the image may write the pack, but another group may not.
         let image = stage.path("app.img");
         let group = fs::metadata(&image).unwrap().gid();
         fs::set_permissions(&image, mode(0o664)).unwrap();
@@ -348,7 +347,7 @@ fn a_damaged_pack_is_ignored_and_no_byte_is_wrong() {
     each_user(|stage| {
         let pack = make_pack(stage, "app.img", &files(stage), "good");
         let good = fs::read(stage.path("good")).unwrap();
-        // The header, the table, a frame, and a file that was cut.
+        // The header, the table, a frame, and a truncated file.
         let frame = pack.frame(3).unwrap();
         let at = |at: u64| usize::try_from(at).unwrap();
         for (damage, whole) in [(0, false), (70, false), (at(frame.stored.start), true)] {
@@ -473,8 +472,8 @@ fn an_image_that_is_the_root_directory_is_filled() {
     });
 }
 
-/// A tree with a large file, and the launch that a fill meets everywhere: what it asks for in the
-/// order of the pack, and what it asks for in the other one.
+/// A tree with a large file, and a launch that meets the fill everywhere: it asks for some pages in the order
+/// of the pack, and for others in the opposite order.
 fn prepare_to_meet(stage: &Stage) -> Vec<String> {
     let mut state = 1u64;
     let letters = std::iter::repeat_with(|| {
@@ -489,7 +488,7 @@ fn prepare_to_meet(stage: &Stage) -> Vec<String> {
     files(stage)
 }
 
-/// Starts two programs that do this, and waits for the server.
+/// Starts two programs that run this script, and waits for the server.
 fn start_two(stage: &Stage, script: &str) -> Vec<Child> {
     let loads = (0..2).map(|_| {
         stage
@@ -513,7 +512,7 @@ fn a_server_that_is_killed_in_the_middle_of_its_fill_is_replaced() {
                 all.reverse();
                 make_pack(stage, "app.img", &all, "app.img.hot");
             }
-            // So long that the server is there to be killed, however fast all goes.
+            // Long enough that the server is still there to be killed, however fast everything goes.
             let script = format!("{COMPARE}; sleep 0.3; {COMPARE}");
             let loads = start_two(stage, &script);
             thread::sleep(Duration::from_micros(round * 7919 % 31_000));
@@ -535,13 +534,13 @@ fn a_server_that_is_killed_in_the_middle_of_its_fill_is_replaced() {
     });
 }
 
-/// Kills both at once, and before them those of this name. Returns the servers.
+/// Kills guardian and servers together, and before them the processes with this name. Returns the servers.
 fn kill_guardian_and_server(stage: &Stage, before: &str) -> Vec<i32> {
     let guardians = stage.processes("brisk-guardian");
     let servers = stage.processes("brisk-server");
     let before = stage.processes(before);
     for (pids, signal) in [
-        // So that it starts no other ones.
+        // Stopped first, so that it starts no others.
         (&guardians, Signal::STOP),
         (&before, Signal::KILL),
         (&servers, Signal::KILL),
@@ -554,8 +553,8 @@ fn kill_guardian_and_server(stage: &Stage, before: &str) -> Vec<i32> {
     servers
 }
 
-/// A look-up of a thread of the server waits, unkillably, for another one of its threads: it must not
-/// keep open by that what has to be closed for the look-up to fail.
+/// A look-up of one thread of the server waits, unkillably, for another thread of it. It must not keep open
+/// what has to close so that the look-up fails.
 #[test]
 fn no_thread_is_left_though_guardian_and_server_are_killed_in_the_middle_of_a_fill() {
     let test = || {
@@ -563,13 +562,13 @@ fn no_thread_is_left_though_guardian_and_server_are_killed_in_the_middle_of_a_fi
             let all = prepare_to_meet(stage);
             make_pack(stage, "app.img", &all, "app.img.hot");
             for round in 0..24u64 {
-                // Names alone: where there is no watchdog, a page that is asked for and stored at
-                // once can hang.
+                // Only names: without a watchdog, a page that is asked for and stored at the same time can
+                // hang.
                 let loads = start_two(stage, "ls -lR $BRISK_TREE; sleep 0.3");
                 thread::sleep(Duration::from_micros(round * 7919 % 31_000));
                 let servers = kill_guardian_and_server(stage, "mount-watchdog");
                 for load in loads {
-                    // It ends, if only with errors.
+                    // It ends, even if only with errors.
                     load.wait_with_output().unwrap();
                 }
                 let gone = |pid: &i32| {
@@ -588,7 +587,8 @@ fn no_thread_is_left_though_guardian_and_server_are_killed_in_the_middle_of_a_fi
     staging::watched_for(Duration::from_secs(120), test);
 }
 
-/// How long something may take that comes unless there is a fault, and something that is tried again.
+/// How long to wait for something that happens unless there is a fault, and for something that is tried
+/// again.
 const SURELY: Duration = Duration::from_secs(15);
 const FOR_A_TRY: Duration = Duration::from_secs(2);
 
@@ -607,7 +607,7 @@ fn threads(pid: i32) -> Vec<(i32, String, u8)> {
     tasks.collect()
 }
 
-/// Waits until `is_so`; false if it is not `within` that time.
+/// Waits until `is_so`. False if it is not so `within` that time.
 fn comes_true(within: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + within;
     while !is_so() {
@@ -619,7 +619,7 @@ fn comes_true(within: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Whether a thread of this name waits, unkillably or for a page, and for longer than a disk takes.
+/// Whether a thread with this name waits, unkillably or for a page, and longer than a disk takes.
 fn hangs(pid: i32, name: &str) -> bool {
     (0..100).all(|_| {
         thread::sleep(Duration::from_millis(2));
@@ -628,7 +628,7 @@ fn hangs(pid: i32, name: &str) -> bool {
     })
 }
 
-/// Stops the threads of a server whose names `which` chooses, also those that start meanwhile.
+/// Stops the threads of a server whose names `which` selects, including those that start meanwhile.
 fn hold_threads(server: i32, which: impl Fn(&str) -> bool) -> Vec<nix::unistd::Pid> {
     let mut held = Vec::new();
     loop {
@@ -651,11 +651,11 @@ fn hold_threads(server: i32, which: impl Fn(&str) -> bool) -> Vec<nix::unistd::P
     }
 }
 
-/// Has the program ask for a page that nobody reads the request for, and the fill store that page. None
-/// if the fill was quicker.
+/// Makes the program ask for a page while nobody reads requests, and the fill store that page. None if the
+/// fill was faster.
 fn meet_unread(stage: &Stage) -> Option<Child> {
     let fills = |name: &str| ["brisk-fill", "brisk-prime", "brisk-read"].contains(&name);
-    // The fill finds the names that were looked up, as nobody answers it either.
+    // The fill finds the names that were looked up before, because nobody answers it either.
     let script =
         "ls -lR $BRISK_TREE >/dev/null; exec 3<$BRISK_TREE/zz-asked; read go; exec cat <&3";
     let mut program = stage
@@ -699,7 +699,7 @@ fn meet_unread(stage: &Stage) -> Option<Child> {
     None
 }
 
-/// The thread that stores keeps the connection from its end, and would for ever.
+/// The thread that stores keeps the connection open, and would do so forever.
 #[test]
 fn nobody_hangs_though_guardian_and_server_are_killed_with_a_request_unread() {
     each_user(|stage| {
@@ -722,7 +722,7 @@ fn nobody_hangs_though_guardian_and_server_are_killed_with_a_request_unread() {
         assert!(comes_true(SURELY, ended), "it hangs: {}", stage.log());
         let (code, out, err) = said(&program.wait_with_output().unwrap());
         assert_eq!(code, Some(1), "{err}");
-        // The fill may come first when both go on.
+        // The fill may be first when both go on.
         assert!(["", "is stored last"].contains(&out.as_str()), "{out}");
         stage.assert_no_process(Duration::from_secs(10));
     });

@@ -1,9 +1,9 @@
-//! The commands of the pages that people read first: they are run as they stand there.
+//! Runs the commands of the pages that people read first, exactly as they are there.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Says of a command, in its comment, that the answer is no.
+/// A comment with this says that the command answers no.
 const ANSWERS_NO: &str = "# exits with 1";
 
 /// The lines of all `sh` blocks of a page. A command that answers no must exit with 1, all others with 0.
@@ -42,7 +42,7 @@ fn run(page: &str) {
     let output = Command::new("sh")
         .args(["-c", &script])
         .env("PATH", path)
-        // Sessions of its own, which end with the page, and what they learn.
+        // The page has its own sessions and learned packs, which end with it.
         .env("XDG_RUNTIME_DIR", directory.path())
         .env("XDG_CACHE_HOME", directory.path())
         .env_remove("SOURCE_DATE_EPOCH")

@@ -1,6 +1,6 @@
 //! The help of every verb is the text in `tests/help`.
 //!
-//! After a change that is meant, write the texts anew and look at the difference:
+//! After an intended change, write the texts again and look at the difference:
 //!
 //! ```text
 //! BRISK_WRITE_HELP=1 cargo test -p brisk --test help; git diff crates/brisk/tests/help
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use sandbox::Sandbox;
 
-/// The verbs, as the help of the whole command lists them, and those that it hides.
+/// The verbs that the help of the whole command lists, and those that it hides.
 fn verbs(help: &str) -> BTreeSet<String> {
     let listed = help
         .lines()
@@ -22,7 +22,7 @@ fn verbs(help: &str) -> BTreeSet<String> {
         .skip(1)
         .take_while(|line| !line.is_empty())
         .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
-        // That of the lab is its own.
+        // The lab has its own help.
         .filter(|verb| !verb.is_empty() && !["help", "lab"].contains(verb));
     listed
         .chain(["completions", "man"])

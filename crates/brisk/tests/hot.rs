@@ -1,4 +1,4 @@
-//! Hot packs on the command line: `pack --profile`, `hot`, `repack`, and what looks at them.
+//! Hot packs on the command line: `pack --profile`, `hot`, `repack`, and the verbs that show them.
 
 mod sandbox;
 
@@ -10,7 +10,7 @@ use brisk_image::{Error, Limits};
 use sandbox::{Outcome, Sandbox, noise};
 use serde_json::{Value, json};
 
-/// Asks for 20 pages of the large file, one of a small one, and two names.
+/// A profile of 20 pages of the large file, one page of a small one, and two names.
 fn profile(sandbox: &Sandbox) {
     let big = blake3::hash(&noise(300_000)).to_hex();
     let text = format!(
@@ -186,7 +186,7 @@ fn verify_looks_at_the_pack_beside_an_image() {
     let said = "app.img.hot: has 1 frame (81932 bytes) of what the image has".to_owned();
     assert_eq!(verify(&[]), (0, vec![sound.clone(), said]));
 
-    // Of another image, or of none; the one beside the image is not looked at then.
+    // For another image, or for none. The pack beside the image is not looked at then.
     hot("app", "of-tree");
     let other = |pack: &str| {
         let again = format!(
@@ -319,7 +319,7 @@ fn repack_keeps_the_tree_and_makes_a_new_pack() {
         "p",
     ]);
     let old = sandbox.image("app.img");
-    // As other tools make them, and behind a program.
+    // An image that another tool makes, and one behind a program.
     let output = Command::new("mksquashfs")
         .args([
             "app",

@@ -1,4 +1,4 @@
-//! `brisk info`: what is recorded, and where the bytes are.
+//! `brisk info`: what an image records, and where its bytes are.
 
 mod looking;
 
@@ -15,7 +15,7 @@ fn help() {
 fn everything_that_is_recorded_is_shown() {
     let place = Place::new();
     place.tree("tree");
-    // Stored as it is, so that no library's version changes a number.
+    // Uncompressed, so that no library's version changes a number.
     let writer = ImageWriter::new()
         .compression(Compression::None)
         .time(1_700_000_000)

@@ -1,5 +1,5 @@
-//! `docs/json.md` has every field that verbs print which need no session. The tests of sessions and of the lab look at
-//! theirs.
+//! `docs/json.md` has every field that verbs print without a session. The tests of sessions and of the lab
+//! check theirs.
 
 #[path = "staging/documented.rs"]
 mod documented;

@@ -53,7 +53,7 @@ fn an_image_is_mounted_and_unmounted() {
         said(0, "", "")
     );
     assert_same(&place);
-    // A program that works in it.
+    // A program whose working directory is in it.
     let mut user = Command::new("sleep")
         .arg("60")
         .current_dir(place.path("at/sub"))
@@ -86,7 +86,7 @@ fn an_image_is_mounted_and_unmounted() {
 #[test]
 fn a_program_that_carries_an_image_is_mounted() {
     let place = place();
-    // The smallest ELF header that has its section headers, of which there are none, at its end.
+    // The smallest ELF header. Its section headers, of which there are none, are at its end.
     let mut program = vec![0u8; 4096];
     program[..6].copy_from_slice(b"\x7fELF\x02\x01");
     program[0x28..0x30].copy_from_slice(&4096u64.to_le_bytes());
@@ -192,7 +192,7 @@ fn a_program_is_started_and_its_status_passes() {
         said(7, &format!("{}\n", at.display()), "e\n")
     );
     assert_eq!(run(&place, &["sh", "-c", "exit 0"]), said(0, "", ""));
-    // Nobody else saw the mount.
+    // No other process saw the mount.
     assert_eq!(fs::read_dir(place.path("at")).unwrap().count(), 0);
     assert_eq!(
         run(&place, &["bin/none"]),
@@ -261,7 +261,7 @@ fn the_recorded_place_is_where_it_runs() {
         place.brisk(&where_it_is),
         said(0, &format!("{}\n", at.display()), "")
     );
-    // Absolute names of what is in the image work there.
+    // Absolute names of files in the image work there.
     let absolute = at.join("bin/app");
     assert_eq!(
         place.brisk(&[

@@ -1,4 +1,4 @@
-//! `brisk pack`: what each option does to the image, and what it says.
+//! `brisk pack`: what each option does to the image, and what brisk prints.
 
 mod sandbox;
 
@@ -171,7 +171,7 @@ fn puts_first_what_the_order_says_and_stores_raw_what_is_asked() {
     assert_eq!(at(&image, &first) % 4096, 0);
     let image = sandbox.pack(&[]);
     assert_eq!(stored_at(&image, &sandbox, &first), None);
-    // The one that is to be raw is stored, and not the same contents that come before.
+    // The file that must be raw is stored, and not the equal one that comes before.
     sandbox.file("app/equal", &second);
     let image = sandbox.pack(&raw);
     assert_eq!(at(&image, &second) % 4096, 0);
@@ -342,7 +342,7 @@ fn the_same_tree_is_the_same_image() {
         for name in names {
             sandbox.file(&format!("app/{name}"), &name.repeat(50_000).into_bytes());
         }
-        // `--owner`, as the test may run as anybody.
+        // With `--owner`, because any user may run the test.
         sandbox.pack(&["--time", "1", "--owner", "0:0", "--threads", threads]);
         sandbox.bytes("app.img")
     };

@@ -5,7 +5,7 @@ mod sandbox;
 use sandbox::{Outcome, Sandbox, noise};
 use serde_json::{Value, json};
 
-/// A profile of `app`, of which `pages` of the large file were asked for.
+/// A profile of `app` that asks for `pages` of the large file.
 fn profile(sandbox: &Sandbox, name: &str, pages: &str, at: u32) {
     let big = blake3::hash(&noise(300_000)).to_hex();
     let text = format!(

@@ -15,13 +15,13 @@ use staging::{Stage, each_user, watched};
 
 const PAGE: usize = 4096;
 
-/// A disk of which no byte too many is read.
+/// A disk on which no unneeded byte is read.
 const EXACT: &str = "bps=1,iops=1000000";
 
-/// How long something may take that happens at once.
+/// How long to wait for something that happens at once.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A stage with the file `data/big` of 256 pages, of which a profile asks for 40, and a small one.
+/// A stage with a small file and the file `data/big` of 256 pages. A profile asks for 40 of these.
 fn stage(user: u32) -> Stage {
     let stage = Stage::on_disk(user);
     fs::create_dir_all(stage.path("app/bin")).unwrap();
@@ -37,7 +37,7 @@ fn stage(user: u32) -> Stage {
     stage
 }
 
-/// In which the large file has `len` bytes.
+/// A profile in which the large file has `len` bytes.
 fn profile(stage: &Stage, len: usize) {
     let text = format!(
         r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["bin/app"], "runs": 1,
@@ -64,7 +64,7 @@ fn resident(path: &Path) -> u64 {
     }
 }
 
-/// Waits until the pages of the profile are in memory, and makes sure that no others are.
+/// Waits until the pages of the profile are in memory, and checks that no others are.
 fn wait_for_pages(stage: &Stage) {
     let deadline = Instant::now() + SOON;
     let big = stage.path("app/data/big");
@@ -112,24 +112,24 @@ fn what_a_profile_lists_is_read_and_nothing_else() {
             ("missing_files", 1),
             ("stale_files", 0),
             ("look_ups", 3),
-            // One name is told to be there and not to be there.
+            // The profile says that one name exists although it does not.
             ("changed_look_ups", 1),
         ] {
             assert_eq!(told[field], value, "{field} of {told}");
         }
-        // The kernel may not tell who may not write a file what is resident.
+        // The kernel may not say what is resident to a user who may not write the file.
         if stage.user() == 0 {
             let again = replay(&stage, &[]);
             let bytes = |field: &str| again[field].as_u64().unwrap();
             let (asked, known) = (bytes("asked_bytes"), bytes("resident_bytes"));
             assert_eq!(asked + known, 40 * PAGE as u64 + 5, "{again}");
-            // Before Linux 6.5 nobody is told.
+            // Before Linux 6.5 it says this to nobody.
             assert!(asked == 0 || known == 0, "{again}");
         }
     });
 }
 
-/// The given stage is not on a disk.
+/// A stage on a disk, unlike the given one.
 fn stage_of(given: &Stage) -> Stage {
     stage(given.user())
 }
@@ -289,9 +289,9 @@ fn the_program_has_no_child_that_it_does_not_know() {
                 .output()
                 .unwrap(),
         );
-        // The shell's own, cat.
+        // The shell and cat.
         assert_eq!(out.split_whitespace().count(), 1, "{out}");
-        // The report comes from the other process, and is waited for as it holds standard error.
+        // The report comes from the other process. `output` waits for it, because it holds standard error.
         assert!(err.contains(" asked for in "), "{err}");
     });
 }
@@ -301,7 +301,7 @@ fn a_program_that_no_recorded_launch_started_gets_nothing_replayed() {
     const PAGES: u64 = 1 << 10;
     watched(|| {
         let stage = stage(0);
-        // Of the tree from its first instruction on, as brisk is, too.
+        // It is in the tree from its first instruction on, and so is brisk.
         let brisk = stage.path("app/bin/brisk");
         fs::copy(env!("CARGO_BIN_EXE_brisk"), &brisk).unwrap();
         let sleep = stage.path("app/bin/sleep");
@@ -328,7 +328,7 @@ fn a_program_that_no_recorded_launch_started_gets_nothing_replayed() {
             let (_, report) = good(command.output().unwrap());
             let given = report.contains("given up: no recorded launch started this program");
             assert_eq!(given, given_up, "{report}");
-            // Some systems take pages that nobody uses at once, so what is in memory says less.
+            // Some systems drop unused pages at once, so what is in memory says less.
             assert_eq!(report.contains(" 0 B asked for"), given_up, "{report}");
         }
     });
@@ -411,7 +411,7 @@ fn an_image_of_the_kernel_is_replayed_in_its_place() {
         assert!(out.contains("/at "), "{out}");
         assert!(err.contains("3 names looked up"), "{err}");
         assert!(err.contains("1 file missing"), "{err}");
-        // The profile is read before the mount covers it.
+        // The profile is read before the mount hides it.
         fs::copy(stage.path("p"), stage.path("at/covered")).unwrap();
         let mut run = stage.brisk(&["run", "../app.img", "--kernel", "--at", ".", "-v"]);
         run.args(["--profile", "covered", "--", "bin/app"])
@@ -500,7 +500,7 @@ fn auto(stage: &Stage, more: &[&str]) -> std::process::Command {
     command
 }
 
-/// What was learned.
+/// What brisk has learned.
 fn learned(stage: &Stage) -> Vec<Value> {
     let output = auto(stage, &["auto", "list", "--json"]).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
@@ -525,7 +525,7 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
             ),
             "{said}"
         );
-        // What the program leaves behind is not ended.
+        // Processes that the program leaves behind are not ended.
         assert!(stage.path("home/late").exists());
         let list = learned(&stage);
         assert_eq!(list.len(), 1, "{list:?}");
@@ -535,7 +535,7 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
         cold(&stage);
         let said = run();
         assert!(said.contains(" asked for in "), "{said}");
-        // Most files are others now: the profile is forgotten, and made again by the run after.
+        // Most files have changed now: brisk forgets the profile, and the next run makes a new one.
         fs::write(stage.path("app/data/big"), vec![7; 300 * PAGE]).unwrap();
         let said = run();
         assert!(said.contains(" of another length"), "{said}");
@@ -560,7 +560,7 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
 fn a_launch_that_reads_much_else_is_added_to_what_was_learned() {
     each_user(|user| {
         let stage = stage_of(user);
-        // It lives on, so that what its child has read is seen in its accounts.
+        // It lives on, so that its accounts include what its child has read.
         let script =
             "#!/bin/sh\n[ -z \"$1\" ] || { cat \"$BRISK_TREE/data/$1\" > /dev/null; sleep 0.5; }\n";
         fs::write(stage.path("app/bin/app"), script).unwrap();
@@ -576,7 +576,7 @@ fn a_launch_that_reads_much_else_is_added_to_what_was_learned() {
         assert!(said.contains(recorded), "{said}");
         let little = learned(&stage)[0]["pages"].as_u64().unwrap();
         assert!(little < 256, "{little}");
-        // As far as the system keeps accounts, and the file was not read ahead of the program.
+        // If the system keeps accounts, and the kernel did not read the file ahead of the program.
         let deadline = Instant::now() + SOON;
         while !run("other").contains(recorded) {
             assert!(Instant::now() < deadline, "it is not learned from again");
@@ -636,7 +636,7 @@ fn a_disk_is_measured_and_remembered() {
             .unwrap();
         let (_, err) = good(output);
         let kept = stage.path("home/brisk/devices");
-        // Overlays are on no disk, and some file systems do not read past the page cache.
+        // Overlays are on no disk, and some file systems have no direct reads.
         if err.starts_with("disk ") {
             let file = fs::read_dir(&kept).unwrap().next().unwrap().unwrap();
             let text = fs::read_to_string(file.path()).unwrap();

@@ -39,10 +39,10 @@ fn the_first_run_and_later_ones_see_the_image_and_share_a_mount() {
         assert!(first.1.starts_with(&expected), "{first:?}");
         let guardians = stage.processes("brisk-guardian");
         assert_eq!(guardians.len(), 1);
-        // The device is the same one, so the pages are.
+        // It is the same device, so its pages are the same.
         assert_eq!(said(&stage.sh(script)), first);
         assert_eq!(stage.processes("brisk-guardian"), guardians);
-        // Nobody else saw the mount.
+        // No other process saw the mount.
         assert_eq!(fs::read_dir(&at).unwrap().count(), 0);
     });
 }
@@ -200,7 +200,7 @@ fn what_cannot_be_executed_says_so_and_the_session_goes_on() {
 #[test]
 fn no_child_and_no_descriptor_is_left_to_the_program() {
     each_user(|stage| {
-        // The shell's own words: who reads or counts would be a child, too.
+        // Only built-in commands of the shell: another program that reads or counts would be a child, too.
         let script = "ls /proc/self/fd | tr '\\n' ' '; read -r children </proc/$$/task/$$/children; \
                       set -- $children; echo $#";
         let plain = said(&stage.plainly(&["sh", "-c", "exec \"$@\"", "sh", "sh", "-c", script]));
@@ -223,7 +223,7 @@ fn pipes_end_with_the_program() {
                 .spawn()
                 .unwrap();
             child.stdin.take().unwrap().write_all(b"this\n").unwrap();
-            // To the end of both, though the session lingers.
+            // Waits for the end of both, though the session lingers.
             let output = child.wait_with_output().unwrap();
             assert_eq!(
                 said(&output),
@@ -259,7 +259,7 @@ fn the_environment_and_the_working_directory_stay() {
     });
 }
 
-/// The image over the tree that it was made of, from a directory in it.
+/// The image, mounted over the tree that it was made from, from a directory in it.
 #[test]
 fn the_tree_can_be_covered_by_its_image() {
     each_user(|stage| {
@@ -384,7 +384,7 @@ fn a_program_can_be_stopped_and_continued() {
     });
 }
 
-/// A server that is not `last`, which was killed.
+/// The next server after `last`, which was killed.
 fn next_server(stage: &Stage, last: i32) -> i32 {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -397,9 +397,9 @@ fn next_server(stage: &Stage, last: i32) -> i32 {
     }
 }
 
-/// Kills servers under load, `times` times, at moments that are never the same.
+/// Kills servers under load, `times` times, at moments that differ each time.
 fn kill_servers(stage: &Stage, times: u32) {
-    // Reads what nobody has cached, again and again.
+    // Reads data that nobody has cached, again and again.
     let load = "while [ ! -e $HOME/stop ]; do for f in noise text many/1 many/2 many/3 many/4; do \
                 dd if=$BRISK_TREE/$f iflag=nocache count=0 2>/dev/null; \
                 cmp $BRISK_TREE/$f tree/$f || exit 1; done; \
@@ -451,7 +451,7 @@ fn five_hundred_kills() {
     });
 }
 
-/// Starts a program that reads everything once told to on its stdin.
+/// Starts a program that reads everything when its stdin says so.
 fn reader(stage: &Stage) -> std::process::Child {
     let child = stage
         .run(&[
@@ -491,7 +491,7 @@ fn without_a_guardian_the_server_serves_until_the_programs_end() {
             (Some(0), "same\n".to_owned(), String::new())
         );
         stage.assert_no_process(Duration::from_secs(10));
-        // What it has left is no obstacle.
+        // What it has left behind is not in the way.
         assert_eq!(said(&stage.sh("exit 4")).0, Some(4));
         assert_eq!(stage.processes("brisk-guardian").len(), 1);
     });
@@ -514,7 +514,7 @@ fn a_new_run_does_not_wait_for_a_dead_guardian() {
 fn without_guardian_and_server_readers_get_errors() {
     each_user(|stage| {
         let child = reader(stage);
-        // Nobody can restart or answer any more.
+        // Nobody can restart a server or answer any more.
         let guardians = stage.processes("brisk-guardian");
         kill(&guardians, Signal::STOP);
         kill(&stage.processes("brisk-server"), Signal::KILL);
@@ -551,13 +551,13 @@ fn the_guardian_sleeps_while_programs_run() {
 #[test]
 fn a_run_that_comes_while_the_guardian_has_no_descriptor_left_joins_when_there_are_some() {
     watched(|| {
-        // Limits of another user's process are not this one's to set.
+        // Only root may set limits of another user's process.
         let stage = &Stage::new(0);
         let child = reader(stage);
         let guardians = stage.processes("brisk-guardian");
         let guardian = Pid::from_raw(guardians[0]).unwrap();
         let fds = format!("/proc/{}/fd", guardians[0]);
-        // The next descriptor would be the lowest that is free.
+        // The next descriptor gets the lowest free number.
         let free = (0..).find(|fd| fs::symlink_metadata(format!("{fds}/{fd}")).is_err());
         let limit = |to| prlimit(Some(guardian), Resource::Nofile, to).unwrap();
         let short = Rlimit {
@@ -575,7 +575,7 @@ fn a_run_that_comes_while_the_guardian_has_no_descriptor_left_joins_when_there_a
     });
 }
 
-/// As whoever ends a service asks all that it has started, at once.
+/// Like ending a service, which asks all its processes to end at once.
 #[test]
 fn when_all_of_a_session_is_asked_to_end_readers_get_errors() {
     each_user(|stage| {
@@ -601,7 +601,7 @@ fn a_killed_watchdog_is_replaced() {
         let child = reader(stage);
         for _ in 0..3 {
             stage.wait_for_program("mount-watchdog");
-            // One that ends as it begins is taken to fail.
+            // A process that ends right after its start counts as failing.
             thread::sleep(Duration::from_millis(300));
             let watchdogs = stage.processes("mount-watchdog");
             assert_eq!(watchdogs.len(), 1);
@@ -616,11 +616,11 @@ fn a_killed_watchdog_is_replaced() {
     });
 }
 
-/// Reading an address is no system call that could fail: the program gets a signal.
+/// Reading an address is not a system call that could fail, so the program gets a signal.
 #[test]
 fn mapped_pages_that_nobody_can_read_any_more_are_a_signal() {
     each_user(|stage| {
-        // Others may not look into the directory that cargo builds in.
+        // Others may not enter the directory that cargo builds in.
         let exe = stage.path("maps");
         fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
         let program = [
@@ -656,7 +656,7 @@ fn mapped_pages_that_nobody_can_read_any_more_are_a_signal() {
     });
 }
 
-/// Maps a file of its tree, says so, and reads all of it when it is told.
+/// Maps a file of its tree, says so, and reads all of it on request.
 #[test]
 #[ignore = "the program of another test"]
 fn the_program_that_maps() {
@@ -674,7 +674,7 @@ fn the_program_that_maps() {
     println!("{sum}");
 }
 
-/// Not ended from outside, as far as anybody can tell: it would fail for ever.
+/// It does not look as if somebody had killed it, so it would fail forever.
 #[test]
 fn a_server_that_fails_again_and_again_is_given_up() {
     each_user(|stage| {
@@ -683,7 +683,7 @@ fn a_server_that_fails_again_and_again_is_given_up() {
         for _ in 0..5 {
             let server = next_server(stage, last);
             last = server;
-            // By then it no longer starts.
+            // By then it is no longer starting.
             thread::sleep(Duration::from_millis(50));
             kill(&[server], Signal::ABORT);
         }
@@ -696,7 +696,7 @@ fn a_server_that_fails_again_and_again_is_given_up() {
         assert_ne!(code, Some(0));
         assert_eq!(out, "");
         assert!(err.contains("not connected"), "{err}");
-        // A later run is not troubled by it.
+        // A later run works.
         assert_eq!(
             said(&stage.sh("cmp $BRISK_TREE/noise tree/noise; exit 4")).0,
             Some(4)
@@ -747,8 +747,8 @@ fn an_image_that_was_cut_gives_errors_where_it_is_gone() {
     });
 }
 
-/// The image is in another image, the session of which dies: each read of it fails. The sessions
-/// are one in the other.
+/// The image is in another image whose session dies, so each read of it fails. One session is inside of the
+/// other.
 #[test]
 fn an_image_on_a_failing_disk_gives_errors() {
     each_user(|stage| {
@@ -833,7 +833,7 @@ fn a_session_directory_of_others_is_refused() {
     });
 }
 
-/// A program that closes all descriptors, and one whose descriptors are full, see no difference.
+/// For a program that closes all descriptors, and for one without free descriptors, nothing is different.
 #[test]
 fn the_first_run_hands_on_standard_streams_that_are_closed() {
     each_user(|stage| {
@@ -857,7 +857,7 @@ fn the_first_run_hands_on_standard_streams_that_are_closed() {
     });
 }
 
-/// The session of the stage, as `brisk stat --json` has it.
+/// The session of the stage, from `brisk stat --json`.
 fn stat(stage: &Stage) -> (Option<i32>, serde_json::Value) {
     let output = stage.brisk(&["stat", "--json"]).output().unwrap();
     let (code, out, err) = said(&output);
@@ -976,7 +976,7 @@ fn a_session_that_ends_lazily_ends_with_its_programs_and_is_not_joined() {
     });
 }
 
-/// A run of `app.img` with these options, and a script of which stdout and stderr are returned.
+/// A run of `app.img` with these options. Returns stdout and stderr of the script.
 fn run_with(stage: &Stage, options: &[&str], script: &str) -> (Option<i32>, String, String) {
     let mut command = stage.brisk(&["run", "app.img", "--linger", "600"]);
     command
@@ -1064,7 +1064,7 @@ fn several_images_have_places_and_servers_of_their_own() {
                 .ends_with("at/in is inside the other; name separate places\n"),
             "{overlap:?}"
         );
-        // The place of another is none that is free.
+        // The place of another image is not free.
         for taken in ["/mnt", "/media", "/srv"] {
             let with = format!("app.img@{taken}");
             let (code, out, err) = run_with(stage, &["--with", &with], "echo $BRISK_TREE");
@@ -1116,7 +1116,7 @@ fn files_of_the_system_are_shown_elsewhere() {
                 .contains("cannot bind to at/none; name an existing place of the same kind"),
             "{missing:?}"
         );
-        // That session failed when it had processes already, which leave.
+        // That session failed when it already had processes. They end soon.
         let deadline = Instant::now() + Duration::from_secs(10);
         while stage.processes("brisk-guardian").len() > 1 {
             assert!(Instant::now() < deadline, "{}", stage.log());
@@ -1156,7 +1156,7 @@ fn an_image_is_the_root_directory() {
         assert!(seen[0].2.contains("Read-only file system"), "{seen:?}");
         assert_eq!(seen[0], seen[1]);
         assert_eq!(stage.processes("brisk-guardian").len(), 1);
-        // A sandbox in it can be made, as those of browsers are.
+        // A sandbox works in it, like those of browsers.
         let sandbox = in_root(stage, &[], "unshare --user --mount cat /etc/own");
         assert_eq!(sandbox, (Some(0), "image\n".to_owned(), String::new()));
         // Another server works there too.
@@ -1183,7 +1183,7 @@ fn files_of_etc_in_a_root_directory_are_the_systems() {
         };
         assert_eq!(in_root(stage, &[], script), of_system(&expected));
         if zone > 0 {
-            // The image's own is covered.
+            // The image's own file is hidden.
             fs::write(stage.path("root/etc/localtime"), "here").unwrap();
             stage.pack_root();
             let expected = format!("{zone}\n");
@@ -1192,8 +1192,8 @@ fn files_of_etc_in_a_root_directory_are_the_systems() {
     });
 }
 
-/// Python asks it of every file that it opens, and the kernel asks a FUSE server each time. What the
-/// kernel has forgotten meanwhile (any machine may be short of memory) it reads again, once.
+/// Python asks this for every file that it opens, and the kernel asks a FUSE server each time. If the kernel
+/// has forgotten something meanwhile (any machine may run short of memory), it reads it again, once.
 #[test]
 fn whether_a_file_of_a_root_directory_is_a_terminal_is_not_asked() {
     const OPENED: u64 = 1000;
@@ -1221,7 +1221,7 @@ fn a_root_directory_has_places_to_bind_to() {
         stage.pack_root();
         let home = stage.writable().display().to_string();
         let options = [
-            // There, through a link, in directories that are not there, over a file.
+            // To an existing place, through a link, in directories that do not exist, and over a file.
             &format!("{home}:/data"),
             &format!("{home}:/alias/../deep/er"),
             &format!("{}:/etc/own:ro", stage.path("tree/sub/inside").display()),
@@ -1254,7 +1254,7 @@ fn a_root_directory_has_places_to_bind_to() {
     });
 }
 
-/// A process in a copy of the namespace counts, as that of a sandbox.
+/// A process in a copy of the namespace counts, such as that of a sandbox.
 #[test]
 fn a_sandbox_keeps_the_session() {
     watched(|| {
@@ -1289,7 +1289,7 @@ fn programs_whose_process_session_has_no_number_are_seen() {
     });
 }
 
-/// Without the device, or without the right to open it. In a /dev of its own, for the test alone.
+/// Without the device, or without the right to open it. The test has a /dev of its own.
 #[test]
 fn a_missing_or_closed_fuse_device_is_named() {
     watched(|| {

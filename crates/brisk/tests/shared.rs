@@ -1,5 +1,5 @@
-//! `brisk mount` without the kernel's SquashFS, for root and for an ordinary user by `fusermount3`,
-//! and what `brisk run` does where namespaces are refused.
+//! `brisk mount` without the kernel's SquashFS, for root and, with `fusermount3`, for an ordinary user, and
+//! what `brisk run` does if namespaces are refused.
 
 mod looking;
 
@@ -18,11 +18,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const USER: u32 = 1000;
 
-/// How long a command may take. It gets SIGKILL then, and the test ends by unmounting.
+/// How long a command may take. Then it gets SIGKILL, and the test unmounts everything and ends.
 const LIMIT: &str = "30";
 
-/// A place with an image, a directory to mount it on for each user, and what each user's sessions
-/// are found by. Whatever a test leaves mounted is unmounted at its end.
+/// A place with an image, and for each user a directory to mount it on and one for sessions. At its end
+/// everything is unmounted that a test has left mounted.
 struct Stage(Place);
 
 impl Stage {
@@ -31,7 +31,7 @@ impl Stage {
             rustix::process::geteuid().is_root(),
             "these tests take the roles of several users: run them as root"
         );
-        // As udev has it.
+        // As udev sets it.
         fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666))
             .expect("these tests need FUSE: load it with modprobe fuse");
         let place = Place::new();
@@ -58,7 +58,7 @@ impl Stage {
         self.path(&format!("at{user}")).canonicalize().unwrap()
     }
 
-    /// `program`, without a limit of time and nothing between it and this process.
+    /// `program`, without a time limit, as a direct child of this process.
     fn direct(&self, user: u32, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("setpriv");
         command
@@ -92,7 +92,7 @@ impl Stage {
         program
     }
 
-    /// `program` under a limit of time.
+    /// `program` with a time limit.
     fn wrapped(&self, before: &[&str], user: u32, program: &str, arguments: &[&str]) -> Command {
         let direct = self.direct(user, program, arguments);
         let mut command = Command::new("timeout");
@@ -119,12 +119,12 @@ impl Stage {
         command.output().unwrap().into()
     }
 
-    /// The command where the kernel allows no user namespaces: below a change of root.
+    /// Runs the command where the kernel allows no user namespaces: in a chroot.
     fn without_namespaces(&self, program: &str, arguments: &[&str]) -> Said {
         self.apart(program, arguments).output().unwrap().into()
     }
 
-    /// The same, to be started.
+    /// The same command, not started yet.
     fn apart(&self, program: &str, arguments: &[&str]) -> Command {
         let root = self.path("root");
         if !root.exists() {
@@ -136,7 +136,7 @@ impl Stage {
         self.wrapped(&before, USER, program, arguments)
     }
 
-    /// What the sessions' own processes of `user` had to say.
+    /// The log of the sessions' own processes of `user`.
     fn log(&self, user: u32) -> String {
         let directory = self.path(&format!("run{user}/brisk"));
         let Ok(entries) = fs::read_dir(directory) else {
@@ -147,7 +147,7 @@ impl Stage {
             .collect()
     }
 
-    /// Waits until nothing is mounted on the user's directory, and no file of a session is there.
+    /// Waits until nothing is mounted on the user's directory, and no file of a session exists.
     fn assert_nothing_left(&self, user: u32) {
         let deadline = Instant::now() + Duration::from_secs(20);
         let directory = self.path(&format!("run{user}/brisk"));
@@ -194,7 +194,7 @@ impl Drop for Stage {
         for user in [0, USER] {
             let at = self.at(user);
             while is_mounted(&at) {
-                // Whoever waits for an answer gets an error, so that nothing stays that hangs.
+                // Whoever waits for an answer gets an error, so that nothing stays and hangs.
                 if unmount(&at, UnmountFlags::FORCE | UnmountFlags::DETACH).is_err() {
                     break;
                 }
@@ -221,7 +221,7 @@ fn every_user_mounts_and_unmounts() {
         let at = format!("at{user}");
         assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
         assert_eq!(stage.sh(user, COMPARE), said(0, "", ""));
-        // Root's mounts show who the image says, others are the user's own.
+        // Root's mounts show the owners in the image. In other mounts, all files belong to the user.
         let owner = stage.sh(user, &format!("stat -c %u {at}/noise"));
         let stored = fs::metadata(stage.path("tree/noise")).unwrap().uid();
         let expected = if user == 0 { stored } else { user };
@@ -297,7 +297,7 @@ fn a_mount_in_the_foreground_ends_with_its_command() {
     for user in [0, USER] {
         let at = format!("at{user}");
         for signal in [Signal::INT, Signal::KILL] {
-            // Not under timeout, which would be in the way of the signal.
+            // Without timeout, which would catch the signal.
             let mut command = stage.direct(user, "./brisk", &["mount", "-f", "a.img", &at]);
             let mut mount = command.spawn().unwrap();
             wait_until(|| stage.sh(user, &format!("test -e {at}/noise")).code == Some(0));
@@ -340,7 +340,7 @@ fn a_server_that_is_killed_is_replaced() {
     }
 }
 
-/// What was detached ends by itself, and does not end what is mounted in its place.
+/// A detached mount ends by itself, and does not end another mount in its place.
 #[test]
 fn a_mount_is_not_ended_with_the_one_before_it() {
     let stage = Stage::new();
@@ -352,14 +352,14 @@ fn a_mount_is_not_ended_with_the_one_before_it() {
         let mut program = stage.working_in(user, &format!("{at}/sub"));
         assert_eq!(stage.brisk(user, &["umount", "-l", &at]), said(0, "", ""));
         assert_eq!(stage.brisk(user, &["mount", "b.img", &at]), said(0, "", ""));
-        // Nobody can do anything to the other any more.
+        // No action affects the other one any more.
         assert_eq!(stage.servers(user).len(), 1, "{}", stage.log(user));
         let ended = |pid: &Pid| !PathBuf::from(format!("/proc/{pid}")).exists();
         assert!(!ended(&detached[0]));
         program.kill().unwrap();
         program.wait().unwrap();
         wait_until(|| ended(&detached[0]));
-        // Time for the last words of the one that ended.
+        // Time for the last messages of the one that ended.
         thread::sleep(Duration::from_millis(100));
         assert_eq!(stage.sh(user, COMPARE), said(0, "", ""));
         assert_eq!(stage.brisk(user, &["umount", &at]), said(0, "", ""));
@@ -375,9 +375,9 @@ fn a_mount_that_nobody_serves_any_more_is_unmounted() {
         assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
         let guardian = pid(&stage.sessions(user)[0]["guardian"]).unwrap();
         let servers = stage.servers(user);
-        // Also if somebody is in it.
+        // Also if a process is in it.
         let mut program = stage.working_in(user, &format!("{at}/sub"));
-        // So that it starts no other server.
+        // Stopped, so that it starts no other server.
         kill_process(guardian, Signal::STOP).unwrap();
         kill_process(servers[0], Signal::KILL).unwrap();
         kill_process(guardian, Signal::KILL).unwrap();
@@ -404,7 +404,7 @@ fn a_mount_is_unmounted_and_not_a_session_that_has_its_place() {
     assert_eq!(stage.brisk(0, &["umount", "at0"]), said(0, "", ""));
     assert!(!is_mounted(&stage.at(0)));
     wait_until(|| stage.sessions(0).len() == 1);
-    // Where nothing is mounted for the caller, it is the session that is meant.
+    // If nothing is mounted there for the caller, the session is meant.
     assert_eq!(stage.brisk(0, &["umount", "at0"]), said(0, "", ""));
     stage.assert_nothing_left(0);
 }
@@ -412,7 +412,7 @@ fn a_mount_is_unmounted_and_not_a_session_that_has_its_place() {
 #[test]
 fn a_mount_that_cannot_be_served_is_none() {
     let stage = Stage::new();
-    // Room for the guardian, and for nothing that it starts.
+    // There is room for the guardian, but not for what it starts.
     let script = "exec prlimit --nproc=1 ./brisk mount a.img at1000";
     let refused = stage.sh(USER, script);
     assert_eq!((refused.code, &*refused.out), (Some(2), ""), "{refused:?}");

@@ -1,5 +1,5 @@
-//! Every strategy of brisk-io on the filesystems that brisk itself makes: served, mounted by the kernel, and in
-//! memory. Needs root.
+//! Every strategy of brisk-io on the filesystems that brisk itself makes: served by brisk, mounted by the
+//! kernel, and in memory. Needs root.
 
 mod looking;
 
@@ -10,7 +10,7 @@ use brisk_image::ImageWriter;
 use brisk_io::{Form, ImmutableFile, Need, Strategy, load, load_as};
 use looking::Place;
 
-/// Loads parts of `copy` in every way that it takes, and compares them with `original`. Returns the ways that
+/// Loads parts of `copy` with every strategy, and compares them with `original`. Returns the strategies that
 /// were refused.
 fn compare(original: &Path, copy: &Path) -> Vec<Strategy> {
     let bytes = std::fs::read(original).unwrap();
@@ -60,7 +60,7 @@ fn place() -> Place {
     place
 }
 
-/// What neither filesystem has.
+/// Neither filesystem supports these.
 const DIRECT: [Strategy; 2] = [Strategy::Direct, Strategy::UringDirect];
 
 #[test]
@@ -71,7 +71,7 @@ fn files_of_a_served_image_are_loaded_in_every_way() {
     for name in ["noise", "text"] {
         let original = place.path("tree").join(name);
         let refused = compare(&original, &place.path("at").join(name));
-        // FUSE reads past the page cache if the kernel lets it.
+        // FUSE has direct reads if the kernel allows them.
         assert!(
             refused.iter().all(|way| DIRECT.contains(way)),
             "{refused:?}"
@@ -99,7 +99,7 @@ fn files_in_memory_are_loaded_in_every_way() {
     let copy = directory.path().join("noise");
     std::fs::copy(place.path("tree/noise"), &copy).unwrap();
     let refused = compare(&place.path("tree/noise"), &copy);
-    // tmpfs takes direct reads since Linux 6.6.
+    // tmpfs has direct reads since Linux 6.6.
     assert!(
         refused.iter().all(|way| DIRECT.contains(way)),
         "{refused:?}"

@@ -1,4 +1,4 @@
-//! `brisk trace` of the whole system, as root: what is recorded, and that the system is as it was.
+//! `brisk trace` of the whole system, as root: what it records, and that it restores the system.
 
 mod staging;
 
@@ -16,12 +16,12 @@ use brisk_image::profile::{Asked, Profile, RootKind};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use staging::{Stage, watched};
 
-/// The kernel's events are for one trace at a time.
+/// Only one trace at a time can use the kernel's events.
 static ONE: Mutex<()> = Mutex::new(());
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Files on a disk, of which nothing is in memory.
+/// Files on a disk. Nothing of them is in memory.
 struct Files {
     dir: tempfile::TempDir,
     _one: MutexGuard<'static, ()>,
@@ -59,7 +59,7 @@ impl Files {
         command
     }
 
-    /// Traces. The steps that have to do with the files: `numbers 100+3`.
+    /// Traces a script. Returns the steps that concern the files, such as `numbers 100+3`.
     fn trace(&self, options: &[&str], script: &str) -> (Profile, Vec<String>, Output) {
         let output = self.tracing(options, script).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -91,7 +91,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The read-ahead of all disks. Loop devices come and go with other tests.
+/// The read-ahead of all disks, without loop devices, which other tests make and remove.
 fn read_aheads() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/class/bdi").unwrap() {
@@ -106,7 +106,7 @@ fn read_aheads() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Whether the kernel's events are told to a trace.
+/// Whether a trace gets the kernel's events.
 fn is_traced() -> bool {
     Path::new("/sys/kernel/tracing/instances/brisk").exists()
 }
@@ -138,7 +138,7 @@ fn pages_that_come_into_memory_are_recorded_in_order() {
             "{stderr}"
         );
         assert_eq!((read_aheads(), is_traced()), (before, false));
-        // It is good for a directory in the system, and for all of it.
+        // The profile works for a directory of the system, and for the whole system.
         for (tree, pages) in [
             (&*files.path(""), 7),
             (&files.path("sub"), 1),
@@ -197,18 +197,18 @@ fn other_programs_are_not_recorded() {
     });
 }
 
-/// Ends with the test.
+/// A program that ends with the test.
 struct Endless(Child);
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        // It has ended if the test has passed.
+        // It has ended already if the test has passed.
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
-/// Starts one that does not end by itself.
+/// Starts a trace that does not end by itself.
 fn endless(files: &Files) -> Endless {
     let script = "asked ready; exec sleep 40";
     let mut brisk = files.tracing(&["--keep-cache"], script);

@@ -1,4 +1,4 @@
-//! The units in `contrib/systemd` are ones that systemd reads without a complaint.
+//! systemd accepts the units in `contrib/systemd` without a complaint.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn verify(name: &str, text: &str, more: &[&str]) -> (bool, String) {
         .args(more)
         .args(["verify", "--man=no"])
         .arg(&unit)
-        // A user's manager wants one; nothing is made in it.
+        // A user's manager needs this variable, but makes nothing there.
         .env("XDG_RUNTIME_DIR", directory.path())
         .output()
         .expect("this test needs systemd-analyze: install the package systemd");
@@ -35,7 +35,7 @@ fn units_are_valid() {
         ("brisk-replay.service", &["--user"]),
     ] {
         let (good, said) = verify(name, &unit(name), more);
-        // Units of the system that the machine has may be complained of; ours may not.
+        // systemd may complain about units of this machine, but not about ours.
         assert!(good && !said.contains(name), "{name}: {said}");
         // What is wrong is found.
         let wrong = unit(name).replace("Type=oneshot", "Type=twoshot");

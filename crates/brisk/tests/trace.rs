@@ -1,6 +1,6 @@
-//! `brisk trace`: what is recorded, when it is cut, and that nothing is left.
+//! `brisk trace`: what it records, when it cuts the recording, and that it leaves nothing behind.
 //!
-//! Most run twice: as root, and as an ordinary user in a user namespace.
+//! Most tests run twice: as root, and as an ordinary user in a user namespace.
 
 mod staging;
 
@@ -19,7 +19,7 @@ use staging::{Stage, each_user};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// What is traced.
+/// What to trace.
 const IMAGE: &[&str] = &["app.img", "--at", "at"];
 const TREE: &[&str] = &["--tree", "tree"];
 
@@ -48,8 +48,8 @@ fn trace(stage: &Stage, what: &[&str], script: &str) -> (Profile, Output) {
     (profile(stage), output)
 }
 
-/// The steps, in order: `noise 100+3`, `sub/inside found`, `nothing absent`; with more than one
-/// root, the last name of its path and a colon are in front.
+/// The steps, in order: `noise 100+3`, `sub/inside found`, `nothing absent`. With several roots, the last
+/// name of the root and a colon come first.
 fn steps(profile: &Profile) -> Vec<String> {
     let root = |number: u32| match profile.roots() {
         [_] => String::new(),
@@ -152,7 +152,7 @@ fn the_profile_is_that_of_the_tree() {
     });
 }
 
-/// Its loader, program and library are mapped, not read.
+/// The loader, the program and its library are mapped, not read.
 #[test]
 fn programs_and_libraries_are_recorded() {
     each_user(|stage| {
@@ -211,7 +211,7 @@ fn a_served_tree_is_as_the_tree_is() {
         assert!(plain.status.success(), "{plain:?}");
         let (profile, output) = trace(stage, TREE, look);
         assert_eq!(text(&output.stdout), text(&plain.stdout));
-        // One file by two names has its pages once.
+        // The pages of a file with two names are recorded once.
         let pages = |path: &str| {
             steps(&profile)
                 .iter()
@@ -297,7 +297,7 @@ fn a_root_directory_is_traced_and_packed() {
                 );
             }
             assert!(profile.files().iter().all(|file| file.digest.is_some()));
-            // It is used for the tree and for the image, whichever it is of.
+            // The profile works for the tree and for the image, whichever it was recorded from.
             for tree in ["root", "root.img"] {
                 let arguments = [
                     "hot",
@@ -337,7 +337,7 @@ fn a_traced_root_directory_has_what_is_bound_and_mounted_too() {
                 "--tree",
                 "tree",
             ]);
-            // As the command sees it.
+            // The path as the command sees it.
             what.extend(["--ready", "file:/data/new/up"]);
             let tree = stage.path("tree").canonicalize().unwrap();
             let script = format!(
@@ -405,13 +405,13 @@ fn what_is_bound_elsewhere_is_seen_in_a_trace() {
             text(&output.stdout).ends_with("from the image"),
             "{output:?}"
         );
-        // It is not of the tree's place.
+        // It does not belong to the tree's place.
         assert_eq!(profile.files().len(), 1);
     });
 }
 
-/// The C library and Python fill buffers of the size that the file names as good. What they read ahead
-/// by that is demanded: of an image no more than of a directory.
+/// The C library and Python fill buffers of the size that the file suggests. What they read too much counts
+/// as demanded: for an image no more than for a directory.
 #[test]
 fn buffers_for_files_of_an_image_are_pages() {
     each_user(|stage| {
@@ -436,7 +436,7 @@ fn several_runs_are_merged() {
             .collect();
         let size = |name: &str| fs::metadata(stage.path(name)).unwrap().len().div_ceil(4096);
         let pages = |n: u32| format!("many/{n} 0+{}", size(&format!("tree/many/{n}")));
-        // From cold each time: the second run reads what the first has read.
+        // Cold each time: the second run reads what the first has read.
         assert_eq!(common[0], (2, "many found".to_owned()));
         assert_eq!(common[1], (2, "many/1 found".to_owned()));
         assert_eq!(common[2], (2, pages(1)));
@@ -445,7 +445,7 @@ fn several_runs_are_merged() {
     });
 }
 
-/// What a script reads before and after it is ready.
+/// Traces a script that reads one file before it is ready, and one after that.
 fn ready_by(stage: &Stage, ready: &str, makes_ready: &str) -> Output {
     let started = Instant::now();
     let script = format!(
@@ -510,7 +510,7 @@ fn a_daemon_is_recorded_until_it_is_ready_and_then_ended() {
         assert_eq!(steps(&profile).last().unwrap(), "sub/inside 0+1");
         let out = fs::read_to_string(stage.writable().join("out")).unwrap();
         assert_eq!(out, "from the image");
-        // Without a readiness of its own, it is ended when the command exits.
+        // Without `--ready`, it is ended when the command exits.
         let (profile, output) = trace(stage, TREE, daemon);
         assert_eq!(steps(&profile), Vec::<String>::new());
         assert!(

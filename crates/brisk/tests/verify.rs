@@ -1,4 +1,4 @@
-//! `brisk verify`: damage is found, and images are made again byte by byte.
+//! `brisk verify`: finds damage, and packs images again byte by byte.
 
 mod looking;
 
@@ -61,7 +61,7 @@ fn each_damaged_file_is_named() {
     });
     place.pack(&writer, "tree", "a.img");
     let mut bytes = place.read("a.img");
-    // The blocks of the noise are stored raw, so the one of the text is the first that xz made.
+    // The blocks of the noise are stored raw, so the block of the text is the first that xz has made.
     let xz = |bytes: &[u8], from: usize| {
         let found = bytes[from..].windows(6).position(|w| w == b"\xfd7zXZ\0");
         from + found.expect("a block of xz")
@@ -98,7 +98,7 @@ fn a_damaged_recipe_is_damage_and_no_failure() {
     place.pack(&ImageWriter::new(), "tree", "a.img");
     let mut bytes = fs::read(place.path("a.img")).unwrap();
     let used = u64::from_le_bytes(bytes[40..48].try_into().unwrap());
-    // The recipe is JSON: behind the header of its section.
+    // The recipe is JSON, after the header of its section.
     let section = used.next_multiple_of(4096) as usize;
     let recipe = bytes[section..]
         .iter()
@@ -162,7 +162,7 @@ fn a_rebuild_needs_the_recipe() {
     );
 }
 
-/// A tree with everything whose place in an image depends on more than its bytes.
+/// A tree with everything that makes the layout of an image depend on more than the bytes of files.
 fn hard_tree(place: &Place) {
     let root = place.tree("tree");
     for directory in ["a/deep", "a/wide", "z"] {
@@ -172,7 +172,7 @@ fn hard_tree(place: &Place) {
     write(&root.join("z/first-made"), &noise(40_000));
     fs::hard_link(root.join("z/first-made"), root.join("a/wide/linked")).unwrap();
     fs::hard_link(root.join("z/first-made"), root.join("m-linked")).unwrap();
-    // Duplicates, of the whole and of the end; holes; empty files.
+    // Duplicates, of a whole file and of an end; holes; empty files.
     write(&root.join("a/duplicate"), &noise(300_000));
     write(&root.join("z/duplicate"), b"from the image");
     let hole = fs::File::create(root.join("a/hole")).unwrap();
@@ -246,7 +246,7 @@ fn images_are_made_again_with_every_option() {
     }
 }
 
-/// Where only one inode has attributes, no numbering of theirs can differ.
+/// If only one inode has attributes, they can be numbered in only one way.
 #[test]
 fn an_image_with_an_xattr_is_made_again() {
     let place = Place::new();

@@ -17,7 +17,7 @@ use x11rb::protocol::xproto::{
 use x11rb::rust_connection::RustConnection;
 use x11rb::wrapper::ConnectionExt as _;
 
-/// An X server without a screen, which ends with the test.
+/// An X server without a screen. It ends with the test.
 struct Server {
     process: Child,
     display: String,
@@ -47,7 +47,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended by itself if it crashed.
+        // It has ended already if it crashed.
         self.process.kill().ok();
         self.process.wait().ok();
     }
@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// A trace of a program that is up, and waits.
+/// A trace of a program that has started and waits.
 fn trace(stage: &Stage, display: &str, ready: &str) -> Child {
     let up = stage.writable().join("up");
     std::fs::remove_file(&up).ok();
@@ -116,7 +116,8 @@ fn trace(stage: &Stage, display: &str, ready: &str) -> Child {
     brisk
 }
 
-/// Long enough for a look at all windows; a slow machine makes this test miss faults, not find some.
+/// Whether brisk still waits, after enough time to look at all windows. On a slow machine this may miss a
+/// fault, but it reports none that does not exist.
 fn still_waits(brisk: &mut Child) -> bool {
     thread::sleep(Duration::from_millis(300));
     brisk.try_wait().unwrap().is_none()
@@ -142,7 +143,7 @@ fn a_launch_is_ready_when_it_shows_a_window() {
         old.show(WindowClass::INPUT_OUTPUT, "old");
         let mut brisk = trace(stage, &server.display, "window");
         let new = server.client();
-        // Of who was there before; of nobody's to see; not shown.
+        // A window of a client that was there before; one that nobody can see; one that is not shown.
         old.show(WindowClass::INPUT_OUTPUT, "a menu");
         new.show(WindowClass::INPUT_ONLY, "input only");
         let window = new.make(new.root, WindowClass::INPUT_OUTPUT, "hidden");
@@ -165,8 +166,8 @@ fn a_window_is_chosen_by_its_title() {
     });
 }
 
-/// A window manager puts windows into frames of its own; those that are there do not count, also as
-/// their programs have no other window.
+/// A window manager puts windows into its own frames. Windows that exist already do not count, even if their
+/// programs have no other window.
 #[test]
 fn a_window_in_a_frame_counts() {
     each_user(|stage| {

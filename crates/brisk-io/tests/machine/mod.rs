@@ -1,9 +1,10 @@
 //! What the machine that runs the tests cannot do.
 
-/// Whether a test goes on that needs `what` of the machine, such as `io_uring`, where `found` says why it is not there.
+/// Whether a test that needs `what` of the machine, such as `io_uring`, goes on. `found` says why it is
+/// missing.
 ///
-/// A test that finds it missing fails: it would prove nothing. Where it is missing on purpose, the variable
-/// `BRISK_TEST_WITHOUT` says so, as a list with commas, and the test is passed over.
+/// A test that finds it missing fails, because it would prove nothing. If it is missing on purpose, name it
+/// in the variable `BRISK_TEST_WITHOUT`, a list with commas. Then the test is skipped.
 #[track_caller]
 pub fn has<E: std::fmt::Display>(what: &str, found: Result<(), E>) -> bool {
     let Err(e) = found else { return true };

@@ -1,4 +1,4 @@
-//! Reads that have to wait where the system does not let `io_uring` do them.
+//! Reads that have to wait, on a system that does not let `io_uring` do them.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use brisk_io::AsyncFile;
 
 use crate::refuse::{Refused, refuse, refuse_inline};
 
-/// Reads with these calls refused, and makes sure that threads did it.
+/// Reads with these calls refused, and checks that threads did it.
 pub fn threads_read(refused: &[Refused]) {
     // The threads that this one starts are filtered too.
     refuse(refused);

@@ -11,12 +11,12 @@ pub const fn always(call: libc::c_long) -> Refused {
     Refused { call, bits: None }
 }
 
-/// Refuses reads that must not wait, in this thread: whatever is asked for, somebody else reads it.
+/// Refuses, in this thread, reads that must not wait. So other threads read everything.
 pub fn refuse_inline() {
     refuse(&[always(libc::SYS_preadv2)]);
 }
 
-/// Has the kernel answer `EPERM` to these system calls of this thread, from now on.
+/// Makes the kernel answer `EPERM` to these system calls of this thread, from now on.
 pub fn refuse(calls: &[Refused]) {
     let step = |code: u32, k: u32, skip: u8| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
@@ -39,7 +39,7 @@ pub fn refuse(calls: &[Refused]) {
             None => program.push(step(is_it, call, 1)),
             Some((argument, bits)) => {
                 program.push(step(is_it, call, 3));
-                // Its lower half, where that comes first in memory.
+                // Its lower half, which comes first in memory here.
                 let at = std::mem::offset_of!(libc::seccomp_data, args) + 8 * argument;
                 program.push(load(at + if cfg!(target_endian = "big") { 4 } else { 0 }));
                 let has = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;

@@ -1,4 +1,4 @@
-//! Trees, images of them, and the program that is tested.
+//! Trees, images of them, and the tested program.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs::{self, Permissions};
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use brisk_image::{ImageWriter, Tree, TreeRules};
 
-/// What a program said, and how it ended.
+/// The output of a program, and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Said {
     pub code: Option<i32>,
@@ -56,12 +56,12 @@ impl Place {
         output.expect("brisk can be started").into()
     }
 
-    /// Copies brisk's programs into the place: others may not look into the directory that cargo
-    /// builds in.
+    /// Copies brisk's programs into the place, because others may not enter the directory that cargo builds
+    /// in.
     pub fn copy_programs(&self) {
         let built = Path::new(env!("CARGO_BIN_EXE_brisk"));
-        // By another process: a file that a thread of this one writes may be open in the child of
-        // another, which keeps it from being executed.
+        // With another process: a file that a thread of this one writes may be open in a child of another
+        // thread. Then it could not be executed.
         let copied = Command::new("cp")
             .args([built, &built.with_file_name("brisk-tools")])
             .arg(self.0.path())
@@ -69,7 +69,7 @@ impl Place {
         assert!(copied.expect("cp can be started").success());
     }
 
-    /// A small tree of every kind that needs no rights, all of one time.
+    /// A small tree with every kind of file that needs no rights. All times are the same.
     pub fn tree(&self, name: &str) -> PathBuf {
         let root = self.path(name);
         fs::create_dir_all(root.join("bin")).expect("a directory");
@@ -96,7 +96,7 @@ impl Place {
             .expect("the tree can be packed");
     }
 
-    /// Packs the tree `tree` into `image` with the tool that others use.
+    /// Packs the tree `tree` into `image` with mksquashfs.
     pub fn mksquashfs(&self, tree: &str, image: &str, options: &[&str]) {
         let output = Command::new("mksquashfs")
             .args([tree, image])
@@ -117,7 +117,7 @@ pub fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 
-/// Bytes that no codec makes smaller.
+/// Bytes that no codec can compress.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let next = || {
@@ -143,7 +143,7 @@ pub fn set_time(path: &Path, seconds: i64) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).expect("it is ours");
 }
 
-/// Compares what brisk says about a verb with `tests/help/VERB.txt`.
+/// Compares the help of a verb with `tests/help/VERB.txt`.
 pub fn assert_help(verb: &str) {
     let said = Place::new().brisk(&[verb, "--help"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));

@@ -22,13 +22,13 @@ pub struct Outcome {
 }
 
 impl Sandbox {
-    /// Without anything in it.
+    /// An empty one.
     pub fn empty() -> Self {
         Self(tempfile::tempdir().expect("a temporary directory"))
     }
 
-    /// With the tree `app`: two programs, one with a second name, a symbolic link, a
-    /// configuration file, an empty directory, and a file of several blocks.
+    /// With the tree `app`: two programs, one of them with a second name, a symbolic link, a configuration
+    /// file, an empty directory, and a file of several blocks.
     pub fn with_app() -> Self {
         let sandbox = Self::empty();
         sandbox.file("app/bin/run", b"#!/bin/sh\nexec true\n");
@@ -58,7 +58,7 @@ impl Sandbox {
         self.0.path().join(name)
     }
 
-    /// Writes a file, and makes the directories that it is in.
+    /// Writes a file, and makes its directories.
     pub fn file(&self, name: &str, contents: &[u8]) {
         let path = self.path(name);
         let directory = path.parent().expect("a file is in a directory");
@@ -71,7 +71,7 @@ impl Sandbox {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
     }
 
-    /// The command in this directory, with an environment that says nothing about it.
+    /// The command in this directory, with an environment without brisk's variables.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_brisk"));
         command
@@ -86,7 +86,7 @@ impl Sandbox {
         outcome(self.command(args).output().expect("the command starts"))
     }
 
-    /// Runs the command, which must succeed without a word on stderr, and returns its stdout.
+    /// Runs the command, which must succeed and print nothing on stderr, and returns its stdout.
     #[track_caller]
     pub fn stdout(&self, args: &[&str]) -> String {
         let outcome = self.run(args);
@@ -129,7 +129,7 @@ pub fn outcome(output: Output) -> Outcome {
     }
 }
 
-/// Bytes that no codec makes smaller, the same each time.
+/// Bytes that no codec can compress, the same each time.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = || {
@@ -141,7 +141,7 @@ pub fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// The paths of everything in `image` but the root.
+/// The paths of everything in `image` except the root.
 pub fn paths(image: &Image) -> Vec<String> {
     let walk = image.walk().expect("a root").skip(1);
     walk.map(|entry| shown(entry.expect("an entry").path()))

@@ -1,11 +1,11 @@
-//! Whether `docs/json.md` has every field of some JSON.
+//! Checks that `docs/json.md` has every field of some JSON.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::Value;
 
-/// The names in the backticks of the page: of `a.b[].c` all three.
+/// The names in the backticks of the page. `a.b[].c` gives three of them.
 fn documented() -> BTreeSet<String> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
     let page = fs::read_to_string(page).unwrap();
@@ -19,7 +19,7 @@ fn documented() -> BTreeSet<String> {
 /// The names of all fields in a value, each with where it is.
 fn fields(value: &Value, at: &str, found: &mut BTreeSet<(String, String)>) {
     match value {
-        // The user names these.
+        // The user chooses these names.
         Value::Object(_) if at.ends_with(".env") => {}
         Value::Object(object) => {
             for (name, value) in object {
@@ -36,11 +36,11 @@ fn fields(value: &Value, at: &str, found: &mut BTreeSet<(String, String)>) {
     }
 }
 
-/// Fails if `text`, some values of JSON, has a field that the page does not name.
+/// Fails if `text`, one or more JSON values, has a field that the page does not name.
 #[track_caller]
 pub fn assert_documented(what: &str, text: &str) {
     let mut found = BTreeSet::new();
-    // Some print an object for each line, and others one for all.
+    // Some verbs print an object for each line, others one for everything.
     for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
         fields(&value.unwrap(), what, &mut found);
     }

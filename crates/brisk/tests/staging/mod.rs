@@ -1,4 +1,4 @@
-//! A place to try sessions in, which ends what a test leaves behind, whatever happened to it.
+//! A place to try sessions in. It ends everything that a test leaves behind, whatever happened to the test.
 
 // Each test binary uses a part of it.
 #![allow(dead_code, reason = "each test binary uses a part")]
@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use brisk_image::{ImageWriter, Tree, TreeRules};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a test may take. What hangs after that is ended from outside.
+/// How long a test may take. Then it is ended from outside.
 const LIMIT: Duration = Duration::from_secs(50);
 
-/// A directory on a disk: the temporary one may be in memory, where nothing is ever cold.
+/// A directory on a disk. The directory for temporary files may be in memory, where nothing is ever cold.
 const ON_DISK: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// Does `test` as root and as an ordinary user, at once.
+/// Runs `test` as root and as an ordinary user, at the same time.
 pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
     let name = thread::current().name().unwrap_or("test").to_owned();
     let users = [0, 1000].map(|user| {
@@ -45,8 +45,8 @@ pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
     }
 }
 
-/// Does `test`, and ends the process with an error if it hangs: its connections are aborted first,
-/// so that nothing stays that cannot be killed.
+/// Runs `test`, and ends the process with an error if it hangs. Connections are aborted first, so that
+/// nothing stays that cannot be killed.
 pub fn watched(test: impl FnOnce() + Send + 'static) {
     let limit = match thread::current().name() {
         Some(name) if name.contains("five_hundred") => LIMIT * 20,
@@ -55,13 +55,13 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
     watched_for(limit, test);
 }
 
-/// The same with a limit of the test's own.
+/// Like [`watched`], with another limit.
 pub fn watched_for(limit: Duration, test: impl FnOnce() + Send + 'static) {
     let (done, wait) = channel();
     let name = thread::current().name().unwrap_or("test").to_owned();
     let body = thread::Builder::new().name(name.clone()).spawn(move || {
         test();
-        // The receiver is there until the thread has ended.
+        // The receiver lives until the thread has ended.
         done.send(()).ok();
     });
     let body = body.expect("a thread");
@@ -81,7 +81,7 @@ pub fn watched_for(limit: Duration, test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// What the names of this process's stages start with: those of other tests are not ours to end.
+/// The start of the names of this process's stages. Stages of other tests must not be ended.
 fn prefix() -> String {
     format!("brisk-session-{}-", std::process::id())
 }
@@ -97,7 +97,7 @@ impl Stage {
         Self::new_in(&std::env::temp_dir(), user)
     }
 
-    /// With its files on a disk.
+    /// A stage with its files on a disk.
     pub fn on_disk(user: u32) -> Self {
         Self::new_in(Path::new(ON_DISK), user)
     }
@@ -107,7 +107,7 @@ impl Stage {
             rustix::process::geteuid().is_root(),
             "these tests take the roles of several users: run them as root"
         );
-        // As udev has it.
+        // As udev sets it.
         fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666))
             .expect("these tests need FUSE: load it with modprobe fuse");
         let dir = tempfile::Builder::new().prefix(&prefix()).tempdir_in(place);
@@ -140,13 +140,13 @@ impl Stage {
         if !everybody_reaches(&built) {
             for name in ["brisk", "brisk-tools", "brisk-lab", "brisk-reads"] {
                 let built = built.with_file_name(name);
-                // The tests of brisk do without the lab.
+                // The tests of brisk do not need the lab.
                 if !built.exists() {
                     continue;
                 }
                 if fs::hard_link(&built, stage.path(name)).is_err() {
-                    // By another process: a file that a thread of this one writes may be open in the
-                    // child of another, which keeps it from being executed.
+                    // With another process: a file that a thread of this one writes may be open in a child of
+                    // another thread. Then it could not be executed.
                     let copied = Command::new("cp").args([built, stage.path(name)]).status();
                     assert!(copied.unwrap().success());
                 }
@@ -185,8 +185,7 @@ impl Stage {
             .unwrap();
     }
 
-    /// Makes `root`, a tree of the shell and what it needs, in which `/etc` lacks nearly everything,
-    /// and packs it.
+    /// Makes and packs `root`, a tree with the shell and what it needs. Its `/etc` lacks nearly everything.
     pub fn pack_root(&self) {
         let script = "mkdir -p root/bin root/etc root/data && echo image > root/etc/own && \
                       for p in sh ls cat readlink unshare stat; do \
@@ -211,7 +210,7 @@ impl Stage {
         self.path("run")
     }
 
-    /// A directory of the user's own.
+    /// A directory that belongs to the user.
     pub fn writable(&self) -> PathBuf {
         self.path("home")
     }
@@ -230,11 +229,11 @@ impl Stage {
         command
     }
 
-    /// The command in a process namespace of its own, in which its process session and process group
-    /// have no numbers: as what a container runtime starts in a container.
+    /// The command in its own PID namespace. Its process session and process group have no numbers there, as
+    /// for a process that a container runtime starts in a container.
     pub fn contained(&self, command: &Command) -> Command {
         let mut contained = Command::new("unshare");
-        // A shell is the first process, and collects what is left to it.
+        // The first process is a shell, which collects orphans.
         contained
             .args(["--pid", "--fork", "--kill-child", "--mount-proc"])
             .args(["sh", "-c", "\"$@\"; status=$?; wait; exit $status", "sh"])
@@ -258,7 +257,7 @@ impl Stage {
             .unwrap()
     }
 
-    /// A run with the image on `at`, with a linger that outlasts the test.
+    /// A run with the image on `at`. It lingers longer than the test takes.
     pub fn run(&self, program: &[&str]) -> Command {
         self.lingering("600", program)
     }
@@ -273,7 +272,7 @@ impl Stage {
         self.run(&["bin/app", "sh", "-c", script]).output().unwrap()
     }
 
-    /// The processes of this name in this stage's sessions, in order.
+    /// The processes with this name in this stage's sessions, sorted.
     pub fn processes(&self, name: &str) -> Vec<i32> {
         processes(self.dir.path())
             .into_iter()
@@ -282,7 +281,7 @@ impl Stage {
             .collect()
     }
 
-    /// The guardian and the servers of the session of this image alone: they see one mount.
+    /// The guardian and the servers of the session of only this image: they see one mount.
     pub fn sessions_of(&self, image: &str) -> Vec<i32> {
         let mut mounts: BTreeMap<i32, Vec<String>> = BTreeMap::new();
         for_each_process(|pid, comm, line| {
@@ -323,7 +322,7 @@ impl Stage {
         }
     }
 
-    /// Waits until there is no process, and hence no namespace and no mount, and no file.
+    /// Waits until there is no process, and so no namespace and no mount, and no file.
     pub fn assert_nothing_left(&self, within: Duration) {
         let deadline = Instant::now() + within;
         self.assert_no_process(within);
@@ -344,7 +343,7 @@ impl Stage {
         }
     }
 
-    /// What the sessions' own processes had to say.
+    /// The log of the sessions' own processes.
     pub fn log(&self) -> String {
         let Ok(entries) = fs::read_dir(self.runtime().join("brisk")) else {
             return String::new();
@@ -355,8 +354,8 @@ impl Stage {
     }
 }
 
-/// The command that is tested. Cargo names it to the tests of its own package. Those of `brisk-lab`
-/// find it beside their own program, and make sure that it was built from the sources that are there.
+/// The command under test. Cargo names it to the tests of its own package. The tests of `brisk-lab` find it
+/// beside their own program, and check that it was built from the present sources.
 pub fn built() -> PathBuf {
     if let Some(brisk) = option_env!("CARGO_BIN_EXE_brisk") {
         return brisk.into();
@@ -379,9 +378,9 @@ fn assert_newer_than_sources(program: &Path) {
     let Ok(built) = time(program) else {
         panic!("{} is not built; {build}", program.display());
     };
-    // Cargo writes there what it was made of: `program: source source …`.
+    // In this file, cargo lists what the program was made from: `program: source source …`.
     let Ok(list) = fs::read_to_string(program.with_extension("d")) else {
-        // Only `cargo build` writes it. The tests of the whole workspace build the program with themselves.
+        // Only `cargo build` writes it. Tests of the whole workspace build the program anyway.
         return;
     };
     let (_, sources) = list.split_once(": ").expect("a list of sources");
@@ -396,7 +395,7 @@ fn assert_newer_than_sources(program: &Path) {
     }
 }
 
-/// Whether an ordinary user may enter all directories on the way.
+/// Whether an ordinary user may enter all directories of the path.
 fn everybody_reaches(path: &Path) -> bool {
     path.ancestors()
         .skip(1)
@@ -443,8 +442,8 @@ fn for_each_process(mut see: impl FnMut(i32, &str, &str)) {
     }
 }
 
-/// Kills what uses images whose path starts with `prefix`, and aborts the connections of what does
-/// not go: its threads wait for answers that nobody gives.
+/// Kills what uses images whose path starts with `prefix`. If it does not end, because its threads wait for
+/// answers that nobody gives, aborts its connections.
 fn end_by_force(prefix: &Path) {
     for attempt in 0..200 {
         let left = processes(prefix);
@@ -467,7 +466,7 @@ fn end_by_force(prefix: &Path) {
     eprintln!("processes stay: {:?}", processes(prefix));
 }
 
-/// By number, which a later connection of others could have: so only of what hangs.
+/// Aborts by number. Another connection may get that number later, so this is only for what hangs.
 fn abort(prefix: &Path) {
     let mut devices = BTreeSet::new();
     for_each_process(|_, _, line| {
@@ -490,7 +489,7 @@ fn abort(prefix: &Path) {
     }
 }
 
-/// Bytes that no codec makes smaller.
+/// Bytes that no codec can compress.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let next = || {
