@@ -1,8 +1,9 @@
 //! Measures apps in several formats, interleaved.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::iter::repeat_n;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -71,6 +72,10 @@ pub struct Experiment {
     pub limits: Vec<Rate>,
     /// Seed of the random orders.
     pub seed: u64,
+    /// The ordinary user who starts programs, if root does not.
+    pub user: Option<u32>,
+    /// Measures only launches.
+    pub skip_walks: bool,
     /// Measures only walks, of a sample of about this many bytes of each tree.
     pub sample: Option<u64>,
     /// Shows no progress.
@@ -166,16 +171,21 @@ impl Experiment {
             let out = self.out.canonicalize()?;
             let work = tempfile::Builder::new().prefix("work-").tempdir_in(&out)?;
             let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
-            fs::create_dir(runtime(ground.path()))?;
-            fs::set_permissions(
-                runtime(ground.path()),
-                std::os::unix::fs::PermissionsExt::from_mode(0o700),
-            )?;
+            let runtime = runtime(ground.path());
+            fs::create_dir(&runtime)?;
+            fs::set_permissions(&runtime, Permissions::from_mode(0o700))?;
+            if let Some(user) = self.user {
+                chown(&runtime, Some(user), Some(user))?;
+                for path in [work.path(), ground.path()] {
+                    fs::set_permissions(path, Permissions::from_mode(0o755))?;
+                }
+            }
             Ok::<_, std::io::Error>((out, work, ground))
         };
         let (out, work, ground) =
             made().with_context(|| format!("cannot make {}", self.out.display()))?;
         let mut undo = Undo::start(&runtime(ground.path()))?;
+        undo.user(self.user)?;
         // From here on, the other process removes these directories. It does not see what this process will
         // mount in them.
         undo.remove(work.path())?;
@@ -223,11 +233,12 @@ impl Experiment {
                     Chill::Files => "files",
                 }
                 .to_owned(),
+                user: self.user,
             },
             cannot: Vec::new(),
             apps: Vec::new(),
         };
-        let mut stage = Stage::new(work, ground, ReadAhead::new(self.read_ahead_kib))?;
+        let mut stage = Stage::new(work, ground, ReadAhead::new(self.read_ahead_kib), self.user)?;
         let formats = self.probe(&mut stage, undo, &mut results)?;
         results.stopped = reclaim::stop(undo)?;
         for app in &self.apps {
@@ -376,7 +387,9 @@ impl Measuring<'_> {
         if launches {
             tasks.extend((0..contenders.len()).map(|who| (who, Kind::Cold)));
         }
-        let walks = (0..contenders.len()).filter(|who| contenders[*who].walks());
+        // A mount of an ordinary user's is not for the lab to read.
+        let walks = !self.experiment.skip_walks && self.experiment.user.is_none();
+        let walks = (0..contenders.len()).filter(|who| walks && contenders[*who].walks());
         tasks.extend(walks.map(|who| (who, Kind::Walk)));
         let mut rng = fastrand::Rng::with_seed(self.experiment.seed);
         for repetition in 0..self.experiment.runs {
@@ -837,6 +850,7 @@ impl Measuring<'_> {
     /// for when, and what the program waited for. None if the server or the replay did not end properly.
     fn watch(&mut self, contender: &Contender, timeline: &Timeline) -> Result<Option<Filling>> {
         let path = self.stage.path("pages.log");
+        self.stage.make_writable(&path)?;
         let mut watched = contender.clone();
         if let Start::Session { log, .. } = &mut watched.start {
             *log = Some(path.clone());

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::load::{LoadResults, page as load_page};
 use super::machine::Machine;
+use super::raw::{self, Raw};
 use super::reads::{self, ReadsResults};
-use super::report::{self, Raw};
 use brisk::page::Page;
 use brisk::warn;
 
@@ -35,7 +35,7 @@ enum Kept {
 
 impl Kept {
     fn open(path: &Path) -> Result<Self> {
-        let (name, text) = report::read(path)?;
+        let (name, text) = raw::read(path)?;
         let parsed = || {
             // If the file is not JSON, it cannot be results of any kind.
             let value: serde_json::Value = serde_json::from_slice(&text)
@@ -102,9 +102,9 @@ pub fn open(kept: &[PathBuf]) -> Result<(Vec<Raw>, Vec<Part>)> {
     Ok((raws, parts))
 }
 
-/// Writes `report.html` from the results in `out`. Results that cannot be read, for example those of another
-/// version, are left out with a warning.
-pub fn write_page_in(out: &Path) -> Result<()> {
+/// Reads the results in `out`. Results that cannot be read, for example those of another version, are left out with a
+/// warning.
+pub fn open_in(out: &Path) -> (Vec<Raw>, Vec<Part>) {
     let (mut raws, mut parts) = (Vec::new(), Vec::new());
     let paths = NAMES.map(|name| out.join(name));
     for path in paths.iter().filter(|path| path.exists()) {
@@ -116,7 +116,7 @@ pub fn write_page_in(out: &Path) -> Result<()> {
             )),
         }
     }
-    report::write(&raws, &parts, &out.join("report.html"))
+    (raws, parts)
 }
 
 #[cfg(test)]
@@ -142,19 +142,5 @@ mod tests {
             let chain: Vec<_> = e.chain().map(|e| e.to_string()).collect();
             assert_eq!(chain[..2], [path.display().to_string(), why.to_owned()]);
         }
-    }
-
-    #[test]
-    fn a_page_is_made_without_the_neighbours_that_cannot_be_read() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(
-            directory.path().join("load.json"),
-            "{\"brisk_lab_load\": 2}",
-        )
-        .unwrap();
-        fs::write(directory.path().join("raw.json"), "{").unwrap();
-        write_page_in(directory.path()).unwrap();
-        let page = fs::read_to_string(directory.path().join("report.html")).unwrap();
-        assert!(page.starts_with("<!"), "{page}");
     }
 }

@@ -47,6 +47,7 @@ mod machine;
 mod probe;
 mod program;
 mod proof;
+mod raw;
 mod read_ahead;
 mod reads;
 mod recipe;

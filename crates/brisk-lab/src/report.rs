@@ -1,89 +1,18 @@
 //! Results of launches as a page with pictures. Everything in it is made from the raw runs.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::answers::{self, Answer};
-use super::kept::Part;
-use super::results::{AppResults, Figure, Kind, Results, Row};
+use super::kept::{self, Part};
+use super::raw::Raw;
+use super::results::{AppResults, Figure, Kind, Row};
 use super::table::{self, disk_of, megabytes};
 use brisk::page::chart::{self, Curve, Plots, Scale, Whose};
 use brisk::page::{Page, touches};
 use brisk::write_whole;
-
-/// The largest file of raw runs in bytes: a hundred times what the largest experiment writes.
-const LARGEST: u64 = 64 << 20;
-
-/// Raw runs from a file.
-pub struct Raw {
-    /// The name of the file.
-    name: String,
-    text: Vec<u8>,
-    results: Results,
-}
-
-impl Raw {
-    /// Reads the contents of a file that `brisk lab launch` wrote.
-    pub fn parse(name: String, text: Vec<u8>) -> Result<Self> {
-        let mut results: Results =
-            serde_json::from_slice(&text).context("this is not a raw.json of brisk lab launch")?;
-        ensure!(
-            results.brisk_lab == 1,
-            "field brisk_lab: found {}, allowed is 1: a newer brisk wrote it",
-            results.brisk_lab
-        );
-        let seed = results.settings.seed;
-        results.apps.iter_mut().for_each(|app| app.add_shares(seed));
-        // Written again without white space.
-        let text = serde_json::to_vec(&serde_json::from_slice::<serde_json::Value>(&text)?)?;
-        Ok(Self {
-            name,
-            text,
-            results,
-        })
-    }
-
-    /// The formats that have figures.
-    fn formats(&self) -> impl Iterator<Item = &str> {
-        let rows = self.results.apps.iter().flat_map(|app| &app.rows);
-        rows.map(|row| &*row.format)
-    }
-}
-
-/// Whether `format`, as `--formats` has it, means this row. `brisk-speed` means it with any profile,
-/// `brisk-speed/another` with the profile of another launch.
-fn means(format: &str, row: &Row) -> bool {
-    format == row.format
-        || row
-            .training
-            .is_some_and(|training| format == format!("{}/{training}", row.format))
-}
-
-/// Keeps only the rows of these formats.
-pub fn keep(raws: &mut [Raw], formats: &[String]) -> Result<()> {
-    let apps = || raws.iter().flat_map(|raw| &raw.results.apps);
-    for format in formats {
-        let is_known = apps()
-            .flat_map(|app| &app.rows)
-            .any(|row| means(format, row));
-        let known: BTreeSet<_> = raws.iter().flat_map(Raw::formats).collect();
-        ensure!(
-            is_known,
-            "--formats: found {format:?}, the runs have {}, each of which may have /same or /another behind it, \
-             where they have such a profile",
-            known.into_iter().collect::<Vec<_>>().join(", ")
-        );
-    }
-    for app in raws.iter_mut().flat_map(|raw| &mut raw.results.apps) {
-        app.rows
-            .retain(|row| formats.iter().any(|format| means(format, row)));
-    }
-    Ok(())
-}
 
 /// How many rows a table for a first look may have.
 const MOST_ROWS: usize = 8;
@@ -165,21 +94,6 @@ pub fn picture(raws: &[Raw]) -> String {
     chart::standalone(&plots.collect::<Vec<_>>(), "ms")
 }
 
-/// Reads a file that an experiment wrote, and returns its name and its bytes.
-pub fn read(path: &Path) -> Result<(String, Vec<u8>)> {
-    let mut text = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text))
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    ensure!(
-        text.len() as u64 <= LARGEST,
-        "{} has more than {LARGEST} bytes, so it cannot be results of the lab",
-        path.display()
-    );
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    Ok((name.to_string_lossy().into_owned(), text))
-}
-
 /// Writes the page of all results to `path`, whole or not at all.
 pub fn write(raws: &[Raw], parts: &[Part], path: &Path) -> Result<()> {
     let text = match raws {
@@ -187,6 +101,12 @@ pub fn write(raws: &[Raw], parts: &[Part], path: &Path) -> Result<()> {
         raws => page(raws, parts),
     };
     write_whole(&text, path)
+}
+
+/// Writes `report.html` from the results in `out`.
+pub fn write_in(out: &Path) -> Result<()> {
+    let (raws, parts) = kept::open_in(out);
+    write(&raws, &parts, &out.join("report.html"))
 }
 
 /// A page without launches.
@@ -923,5 +843,19 @@ mod tests {
             said,
             "field brisk_lab: found 2, allowed is 1: a newer brisk wrote it"
         );
+    }
+
+    #[test]
+    fn a_page_is_made_without_the_neighbours_that_cannot_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(
+            directory.path().join("load.json"),
+            "{\"brisk_lab_load\": 2}",
+        )
+        .unwrap();
+        std::fs::write(directory.path().join("raw.json"), "{").unwrap();
+        write_in(directory.path()).unwrap();
+        let page = std::fs::read_to_string(directory.path().join("report.html")).unwrap();
+        assert!(page.starts_with("<!"), "{page}");
     }
 }

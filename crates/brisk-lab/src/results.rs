@@ -201,6 +201,9 @@ pub struct Settings {
     pub proven: Vec<Proven>,
     /// What is emptied before a cold run: `system` or `files`.
     pub cold: String,
+    /// The ordinary user who started programs; root if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
 }
 
 fn one() -> u32 {

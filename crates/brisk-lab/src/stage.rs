@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io::Seek;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -50,6 +50,8 @@ pub struct Stage {
     /// A mount point for images without a place of their own.
     mount_point: PathBuf,
     read_ahead: ReadAhead,
+    /// The ordinary user who starts programs, if root does not.
+    user: Option<u32>,
     /// The mounts for the current launch, the latest last.
     mounted: Vec<Mounted>,
     /// The server of the mount, if it is squashfuse.
@@ -66,7 +68,12 @@ struct Mounted {
 impl Stage {
     /// Makes the directories: `work` is on the disk, `ground` is not. The process has its own mount
     /// namespace.
-    pub fn new(work: &Path, ground: &Path, read_ahead: ReadAhead) -> Result<Self> {
+    pub fn new(
+        work: &Path,
+        ground: &Path,
+        read_ahead: ReadAhead,
+        user: Option<u32>,
+    ) -> Result<Self> {
         let stage = Self {
             brisk: work.join("brisk"),
             work: work.to_owned(),
@@ -74,6 +81,7 @@ impl Stage {
             home: ground.join("home"),
             mount_point: ground.join("mnt"),
             read_ahead,
+            user,
             mounted: Vec::new(),
             squashfuse: None,
         };
@@ -88,6 +96,15 @@ impl Stage {
             fs::set_permissions(&stage.home, Permissions::from_mode(0o1777))
         };
         made().context("cannot make the place for launches")?;
+        if let Some(user) = user {
+            let tried = output_of(&mut stage.brisk_of_session(&["--version"]));
+            tried.with_context(|| {
+                format!(
+                    "user {user} cannot start {}; allowed is an --out that every user can enter",
+                    stage.brisk.display()
+                )
+            })?;
+        }
         Ok(stage)
     }
 
@@ -143,6 +160,26 @@ impl Stage {
             .env("XDG_RUNTIME_DIR", &self.runtime)
             .env_remove("SOURCE_DATE_EPOCH");
         command
+    }
+
+    /// The same for a session, which belongs to whoever starts programs.
+    fn brisk_of_session(&self, arguments: &[&str]) -> Command {
+        let mut command = self.brisk(arguments);
+        self.as_user(&mut command);
+        command
+    }
+
+    /// Lets the ordinary user run the command, if there is one.
+    fn as_user(&self, command: &mut Command) {
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+    }
+
+    /// Makes an empty file that whoever starts programs can write.
+    pub fn make_writable(&self, path: &Path) -> Result<()> {
+        let made = File::create(path).and_then(|_| chown(path, self.user, self.user));
+        made.with_context(|| format!("cannot create {}", path.display()))
     }
 
     /// What a launch reads besides the files of the tree: images, and the commands that serve them.
@@ -355,7 +392,7 @@ impl Stage {
 
     /// Ends the session of an image.
     pub fn end_session(&self, image: &Path) -> Result<()> {
-        until_free(|| output_of(self.brisk(&["umount"]).arg(image)).map(drop))
+        until_free(|| output_of(self.brisk_of_session(&["umount"]).arg(image)).map(drop))
     }
 
     /// Reads the system's `chroot` into memory if a launch needs it. It does not belong to the program, and
@@ -397,6 +434,10 @@ impl Stage {
             .args(launch.get_args());
         if let Some(directory) = launch.get_current_dir() {
             command.current_dir(directory);
+        }
+        // Under chroot, only the program itself is the user's.
+        if !app.is_root() {
+            self.as_user(&mut command);
         }
         command
     }
@@ -460,10 +501,15 @@ impl Stage {
             // Longer than any launch. The lab ends the session itself.
             command.args(["--linger", "3600", "--"]);
             command.arg(self.program(app, program)).args(arguments);
+            self.as_user(&mut command);
             return command;
         }
         if app.is_root() {
             let mut command = self.command(OsStr::new(CHROOT), app);
+            // Only root may change the root directory.
+            if let Some(user) = self.user {
+                command.arg(format!("--userspec={user}:{user}"));
+            }
             command
                 .arg(self.seen_at(app, start))
                 .arg(program)
@@ -476,6 +522,7 @@ impl Stage {
         if let Ok(directory) = std::env::current_dir() {
             command.current_dir(directory);
         }
+        self.as_user(&mut command);
         command
     }
 
@@ -585,7 +632,7 @@ impl Stage {
     }
 
     fn servers(&self, image: &Path) -> Result<Vec<u64>> {
-        let text = output_of(self.brisk(&["stat", "--json"]).arg(image))?;
+        let text = output_of(self.brisk_of_session(&["stat", "--json"]).arg(image))?;
         let sessions: serde_json::Value = serde_json::from_slice(&text)
             .context("the output of brisk stat --json has another form")?;
         let images = sessions

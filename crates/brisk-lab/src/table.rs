@@ -255,6 +255,9 @@ pub fn limits_of(settings: &Settings) -> String {
     if let Some(number) = settings.operations_per_second {
         limits += &format!(", at most {number} reads/s");
     }
+    if settings.user.is_some() {
+        limits += ", as an ordinary user";
+    }
     limits
 }
 

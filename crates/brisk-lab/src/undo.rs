@@ -38,6 +38,8 @@ const LEAVING: Duration = Duration::from_secs(10);
 enum Step {
     /// Writes this text to a file of the kernel.
     Write(PathBuf, String),
+    /// Names the user of the sessions, if it is not root.
+    User(Option<u32>),
     /// Removes a directory with everything in it.
     Remove(PathBuf),
     /// Removes a control group, once its processes have ended.
@@ -79,6 +81,11 @@ impl Undo {
     /// Promises to write `text` to `path`, a file of the kernel.
     pub fn write(&mut self, path: &Path, text: &str) -> Result<()> {
         self.add(&Step::Write(path.to_owned(), text.to_owned()))
+    }
+
+    /// Names the user of the sessions, if it is not root.
+    pub fn user(&mut self, user: Option<u32>) -> Result<()> {
+        self.add(&Step::User(user))
     }
 
     /// Promises to remove the directory.
@@ -155,7 +162,7 @@ pub fn restore() -> Result<bool> {
     // Ending the lab may end all processes of its service or login. This one must go on.
     ignore_requests_to_end();
     let mut steps = Vec::new();
-    let (mut program, mut server, mut display) = (None, None, None);
+    let (mut program, mut server, mut display, mut user) = (None, None, None, None);
     for line in io::stdin().lock().lines() {
         // An incomplete line is from a lab that was killed while it wrote it. What it announced has not
         // happened.
@@ -163,6 +170,7 @@ pub fn restore() -> Result<bool> {
             Ok(Step::Program(group)) => program = group,
             Ok(Step::Server(group)) => server = group,
             Ok(Step::Display(group)) => display = group,
+            Ok(Step::User(number)) => user = number,
             Ok(step) => steps.push(step),
             Err(_) => {}
         }
@@ -181,7 +189,11 @@ pub fn restore() -> Result<bool> {
         warn(&format!("cannot {what}: {e}"));
         done = false;
     };
-    if let Err(e) = end_sessions() {
+    let ended = match user {
+        None => end_sessions(),
+        Some(user) => end_sessions_of(user),
+    };
+    if let Err(e) = ended {
         failed("end the lab's sessions", &e);
     }
     for step in steps.into_iter().rev() {
@@ -222,7 +234,7 @@ pub fn restore() -> Result<bool> {
                     failed(&format!("remove the control group {}", path.display()), &e);
                 }
             }
-            Step::Program(_) | Step::Server(_) | Step::Display(_) => {}
+            Step::Program(_) | Step::Server(_) | Step::Display(_) | Step::User(_) => {}
         }
     }
     Ok(done)
@@ -261,6 +273,23 @@ fn end_display(group: Pid) {
     while test_kill_process_group(group).is_ok() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Ends the sessions of an ordinary user. Only that user may end them, so the user runs `restore` without a step.
+fn end_sessions_of(user: u32) -> Result<()> {
+    let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
+    let status = Command::new(lab)
+        .arg("restore")
+        .stdin(Stdio::null())
+        .uid(user)
+        .gid(user)
+        .status()
+        .with_context(|| format!("cannot start brisk-lab as user {user}"))?;
+    ensure!(
+        status.success(),
+        "brisk-lab restore, as user {user}: {status}"
+    );
+    Ok(())
 }
 
 /// Repeats, because programs that were ended may take a moment to disappear.

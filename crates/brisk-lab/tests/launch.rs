@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -955,6 +955,54 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
         assert!(said.starts_with(expected), "{said}");
         assert!(said.contains(" bytes/s from "), "{said}");
         assert_eq!(knobs(), before);
+    });
+}
+
+#[test]
+fn programs_are_started_as_an_ordinary_user() {
+    as_root(|stage| {
+        stage.pack_root();
+        for place in ["tmp", "proc", "dev"] {
+            fs::create_dir_all(stage.path("root").join(place)).unwrap();
+        }
+        fs::write(stage.path("root/large"), "1234567\n".repeat(1 << 17)).unwrap();
+        spec(
+            stage,
+            "name = 'whose'\ntree = 'root'\nroot = true\n\
+             command = ['/bin/sh', '-c', 'cat /large > /dev/null; echo x > $HOME/mine; stat -c %u $HOME/mine']\n\
+             prints-exactly = \"1000\\n\"\n",
+        );
+        let arguments = [
+            "--app",
+            "app.toml",
+            "--runs",
+            "1",
+            "--user",
+            "1000",
+            "--formats",
+            "directory,directory-replay,squashfs-zstd,brisk,brisk-speed",
+        ];
+        fs::create_dir(stage.path("out")).unwrap();
+        let closed = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(stage.path("out"), closed).unwrap();
+        let said = refusal(stage, &arguments);
+        assert!(
+            said.contains("user 1000 cannot start ")
+                && said.contains("--out that every user can enter"),
+            "{said}"
+        );
+        for place in ["", "out", "tmp"] {
+            let open = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(stage.path(place), open).unwrap();
+        }
+        let (raw, output) = measure(stage, &arguments);
+        assert_eq!(raw["settings"]["user"], 1000);
+        let app = &raw["apps"][0];
+        // Cold and warm; root cannot walk through the mount of another user.
+        assert_eq!(runs(app).len(), names(&app["rows"]).len() * 2);
+        assert!(app["filling"].is_object(), "{app}");
+        let table = text(&output.stdout);
+        assert!(table.contains("as an ordinary user"), "{table}");
     });
 }
 

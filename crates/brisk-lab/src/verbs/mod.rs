@@ -19,7 +19,7 @@ use crate::format::{Format, Formats};
 use crate::load::worker;
 use crate::recipe::Recipe;
 use crate::rival::Rival;
-use crate::{kept, report, table, undo};
+use crate::{kept, raw, report, table, undo};
 
 /// How many runs a first look makes.
 const QUICK: u32 = 3;
@@ -168,6 +168,15 @@ struct LaunchArgs {
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
     disk: Vec<Rate>,
 
+    /// Starts programs as the ordinary user with this number, with sessions of that user. Under chroot, brisk replay
+    /// stays root's, and the program becomes the user's. Measures no walks, as root cannot read a mount of that user.
+    #[arg(long, value_name = "UID", value_parser = clap::value_parser!(u32).range(1..))]
+    user: Option<u32>,
+
+    /// Measures launches only, and does not read whole trees.
+    #[arg(long)]
+    no_walks: bool,
+
     /// What programs find in their home directory: nothing, or what earlier launches have left. [default: what the
     /// spec says, else fresh]
     #[arg(long, value_name = "WHAT")]
@@ -231,6 +240,8 @@ impl How {
             read_ahead_kib: self.read_ahead,
             chill: self.cold,
             limits: Vec::new(),
+            user: None,
+            skip_walks: false,
             seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
             sample: None,
             quiet: self.quiet,
@@ -358,7 +369,7 @@ fn codecs(args: &CodecsArgs) -> anyhow::Result<Answer> {
 fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
     let (mut raws, parts) = kept::open(&args.raw)?;
     if !args.formats.is_empty() {
-        report::keep(&mut raws, &args.formats)?;
+        raw::keep(&mut raws, &args.formats)?;
     }
     let page = match &args.output {
         None if !args.markdown && !args.summary && args.svg.is_none() => {
@@ -402,6 +413,8 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
     let mut experiment = args.how.experiment(formats, runs);
     experiment.limits.clone_from(&args.disk);
     experiment.recordings = args.recordings;
+    experiment.user = args.user;
+    experiment.skip_walks = args.no_walks;
     experiment.check()?;
     for spec in &args.apps {
         experiment
@@ -432,7 +445,7 @@ fn launch(args: &LaunchArgs) -> anyhow::Result<Answer> {
 fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
     let results = experiment.run()?;
     // The page comes first, because nobody may read what is printed.
-    let page = kept::write_page_in(&experiment.out);
+    let page = report::write_in(&experiment.out);
     let mut out = io::stdout().lock();
     match json {
         true => {

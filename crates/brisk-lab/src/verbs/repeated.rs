@@ -5,7 +5,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::QUICK;
-use crate::kept;
+use crate::report;
 
 /// Options of experiments in which every run is a process of its own.
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,7 @@ impl Repeated {
     /// Prints the results, as JSON or as `text`, and makes the page.
     pub fn show(&self, results: &impl Serialize, text: &str) -> anyhow::Result<()> {
         // The page comes first, because nobody may read what is printed.
-        let page = kept::write_page_in(&self.out);
+        let page = report::write_in(&self.out);
         let mut out = io::stdout().lock();
         match self.json {
             true => {
