@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// A range joins an extent only if it is wanted within this time of it, counted in the disk's own time. The
 /// time is long, because a disk with few operations a second gains more from fewer operations than from their
-/// order. At 2000 operations a second, a launch of Chromium has 3832 extents with 50 ms, and 560 with a
-/// second.
+/// order. At 2000 operations a second, a launch of Chromium has 3832 extents with 50 ms, and 560 with
+/// 500 ms.
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// What a disk charges for a read.

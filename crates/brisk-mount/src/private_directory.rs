@@ -1,6 +1,8 @@
 //! Directories that only the calling user may enter.
 
+use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, mkdirat, openat};
@@ -43,6 +45,12 @@ pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
         .ok_or(Cause::NoCacheDirectory)
 }
 
+/// Makes a directory of caches and those above it, if they do not exist. Nobody else may enter the new ones.
+pub(crate) fn make_cache_directory(path: &Path) -> Result<(), Cause> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|e| Cause::io(format!("make {}", path.display()), e))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,6 +59,16 @@ mod tests {
 
     fn refusal(path: &Path) -> String {
         open_private(path).map_or_else(|e| e.to_string(), |_| "opened".to_owned())
+    }
+
+    /// Sessions may be kept in the same directory, and they refuse one that others can enter.
+    #[test]
+    fn a_new_cache_directory_is_private() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("cache/brisk");
+        make_cache_directory(&path).expect("made");
+        make_cache_directory(&path).expect("there already");
+        assert_eq!(refusal(&path), "opened");
     }
 
     #[test]

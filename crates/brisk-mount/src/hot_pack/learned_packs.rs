@@ -32,7 +32,7 @@ use rustix::process::{geteuid, getpid};
 use crate::error::{Action, Cause, Error, Result};
 use crate::key::Key;
 use crate::open::open_file;
-use crate::private_directory::{cache_directory, open_private};
+use crate::private_directory::{cache_directory, make_cache_directory, open_private};
 use crate::replay::NextLaunch;
 
 /// The files of one key.
@@ -110,8 +110,7 @@ impl LearnedPacks {
     /// `Io` if it cannot be made, and `Place` if others could write to it.
     pub fn open(path: &Path) -> Result<Self> {
         let parent = path.parent().unwrap_or(Path::new("/"));
-        let made = fs::create_dir_all(parent);
-        made.map_err(|e| Cause::io(format!("make {}", parent.display()), e))
+        make_cache_directory(parent)
             .and_then(|()| Self::open_there(path))
             .map_err(|cause| Error::new(Action::Learn, cause))
     }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::getpid;
 
 use crate::error::{Action, Cause, Error, Result};
-use crate::private_directory::{cache_directory, open_private};
+use crate::private_directory::{cache_directory, make_cache_directory, open_private};
 
 /// What a disk charges by default, by its kind: bytes and operations in a second.
 const TURNING: (u64, u64) = (150 << 20, 100);
@@ -98,8 +98,7 @@ impl MeasuredCharges {
             let cache = cache_directory()?;
             let path = cache.join("devices");
             if make {
-                fs::create_dir_all(&cache)
-                    .map_err(|e| Cause::io(format!("make {}", cache.display()), e))?;
+                make_cache_directory(&cache)?;
             } else if !path.exists() {
                 return Ok(None);
             }

@@ -445,7 +445,7 @@ fn user_namespaces(support: &KernelSupport) -> Finding {
     } else if limits.apparmor_restricts == Some(true) && !limits.apparmor_profile {
         (
             "only for programs with an AppArmor profile that allows them",
-            "install brisk's with make install and apparmor_parser -r /etc/apparmor.d/brisk, \
+            "install brisk's with make install-system and apparmor_parser -r /etc/apparmor.d/brisk, \
              or sysctl kernel.apparmor_restrict_unprivileged_userns=0",
         )
     } else {
@@ -634,7 +634,7 @@ mod tests {
         let apparmor = row(
             "user namespaces",
             "only for programs with an AppArmor profile that allows them",
-            "install brisk's with make install and apparmor_parser -r /etc/apparmor.d/brisk, \
+            "install brisk's with make install-system and apparmor_parser -r /etc/apparmor.d/brisk, \
              or sysctl kernel.apparmor_restrict_unprivileged_userns=0",
         );
         assert_eq!(faults(&support, State::Ok), [apparmor]);
