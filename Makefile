@@ -53,14 +53,14 @@ bench: deps all
 
 # Makes the tables in the README and in docs/benchmarks.md, and docs/launches.svg, from these raw runs. A test checks
 # that they are up to date. The picture shows the first file.
-FIGURES = $(addprefix docs/runs/2026-11-2, 2-launches-chromium-amd.json 2-launches-python-amd.json \
-	2-launches-chromium-amd-2000iops.json 3-launches-chromium-amd-200m.json 2-launches-python-amd-2000iops.json)
-figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another
+FIGURES = $(patsubst %,docs/runs/2026-11-23-launches-%.json,chromium python libreoffice javac java zenity \
+	chromium-2000iops python-2000iops)
+figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another,squashfs-zstd,erofs-lz4hc-replay
 figures: deps all
 	lab/figures $(BRISK) README.md docs/benchmarks.md docs/launches.svg $(FIGURES)
 
-# Measures the launches of the README and docs/benchmarks.md, one experiment after the other. This takes hours, on a
-# machine that does nothing else. Raw runs go to OUT, and none is overwritten: `make launches RUNS=10 OUT=docs/runs`.
+# Measures the launches of the README and docs/benchmarks.md, one experiment after the other. This takes an hour or two,
+# on a machine that does nothing else. Raw runs go to OUT, and none is overwritten: `make launches RUNS=10 OUT=docs/runs`.
 OUT ?= target/launches
 launches: deps all
 	lab/launches $(BRISK) $(TREES) $(OUT) $(RUNS)
