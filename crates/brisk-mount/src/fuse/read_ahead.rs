@@ -54,7 +54,7 @@ pub(super) struct ReadAhead {
     pub(super) neighbours: Neighbours,
 }
 
-/// What is to be stored.
+/// What to store.
 enum Task {
     /// The rest of a block that was read from.
     Rest(Rest),

@@ -74,7 +74,7 @@ struct Collected {
     names: HashMap<(u64, u64), PathBuf>,
 }
 
-/// A file of which pages were read.
+/// A file that had pages read.
 struct ReadFile {
     /// The number of its mount.
     mount: usize,

@@ -29,7 +29,7 @@ pub struct Args {
 enum Action {
     /// Lists what brisk has learned, the last used first. Exits with 1 if there is nothing.
     List(ListArgs),
-    /// Forgets what brisk has learned of an image or a directory, or everything. Exits with 1 if there is nothing.
+    /// Forgets what brisk has learned about an image or a directory, or everything. Exits with 1 if there is nothing.
     Forget(ForgetArgs),
 }
 

@@ -14,7 +14,7 @@ A session is what the runs of an image by one user share (see brisk run). Users 
 unmount their own mounts. Root unmounts what root has mounted, and what --kernel has. brisk unmounts only \
 images.")]
 pub struct Args {
-    /// The directory that the image is mounted on, or the image whose sessions are to end.
+    /// The directory that the image is mounted on, or the image whose sessions to end.
     path: PathBuf,
 
     /// Ends a session when its last program ends, and lets no run join it. Hides a mount at once, even if

@@ -27,7 +27,7 @@ Reads and decodes every inode, listing, block and extended attribute, and checks
 behind the image. Compares every page of the hot pack, behind the image or beside it, with the contents of the \
 image. Prints a line for each fault, with the file that it harms.\n\n\
 SquashFS itself has no checksums: verify does not see damage that still decodes, for example in blocks that are \
-stored raw. brisk diff compares an image with what it was made of.\n\n\
+stored raw. brisk diff compares an image with what it was made from.\n\n\
 Exits with 0 if the image is sound; with 1 if it or its hot pack is damaged, if the pack is of another image, or \
 if the image is not what its recipe makes; and with 2 if brisk cannot read it.")]
 pub struct Args {
