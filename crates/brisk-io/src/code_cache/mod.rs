@@ -87,7 +87,8 @@ pub struct CodeCache {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CodeCacheOptions {
-    /// The most bytes of all entries together. Entries that were not used for longest are removed first.
+    /// The most bytes of all entries together. Entries that have been unused for the longest time are
+    /// removed first.
     pub limit: u64,
     /// When to compare the content of an entry with what was stored.
     pub check: Check,
@@ -372,8 +373,8 @@ impl CodeCache {
         self.directory.remove(&file_name(&key.encode()?), None)
     }
 
-    /// Removes entries that were not used for longest, until all entries together are within the limit,
-    /// except the entry with this name. Also removes what killed writers have left.
+    /// Removes the entries that have been unused for the longest time, until all entries together are within
+    /// the limit. Keeps the entry with this name. Also removes what killed writers have left.
     ///
     /// Several processes may do this at once: what another one has removed counts as removed.
     fn evict(&self, but: Option<&str>) -> io::Result<Evicted> {

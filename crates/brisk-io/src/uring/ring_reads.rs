@@ -56,7 +56,7 @@ impl RingReads {
     /// If the kernel, its settings, or a filter of system calls refuse `io_uring`.
     pub(crate) fn new() -> io::Result<Self> {
         let entries = u32::try_from(2 * DEPTH).unwrap_or(u32::MAX);
-        // One thread does everything, and reads complete only while it looks for that: Linux 6.1 and later.
+        // One thread does everything, and reads complete only while it asks for them: Linux 6.1 and later.
         let mut alone = IoUring::builder();
         alone
             .setup_single_issuer()

@@ -221,8 +221,8 @@ impl LearnedPacks {
         record().map_err(|e| self.failed("write to", e))
     }
 
-    /// Records that a launch of this key is being recorded. Later launches use what is known, whatever
-    /// happens to this recording, until one of them asks for much else.
+    /// Records that a launch of this key is being recorded. Whatever happens to this recording, later
+    /// launches use what is known, until one of them asks for much that is not known.
     ///
     /// # Errors
     ///
@@ -411,8 +411,8 @@ impl LearnedPacks {
         Ok(sizes)
     }
 
-    /// Removes packs until the others take at most `limit` bytes. The one that was not used for longest goes
-    /// first.
+    /// Removes packs until the others take at most `limit` bytes. First goes the one that has been unused
+    /// for the longest time.
     pub(crate) fn keep_within(&self, limit: u64) -> io::Result<()> {
         let mut sizes: Vec<_> = self.sizes()?.into_iter().collect();
         sizes.sort_by_key(|(_, size)| size.used);

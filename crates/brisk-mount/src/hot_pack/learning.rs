@@ -19,7 +19,7 @@ const MOST_RUNS: u32 = 8;
 pub struct Learning {
     /// The directory of the user's [`LearnedPacks`](crate::LearnedPacks).
     pub packs: PathBuf,
-    /// How many bytes all packs may take. Those that were not used for longest are deleted first.
+    /// How many bytes all packs may take. Those that have been unused for the longest time are deleted first.
     pub limit: u64,
 }
 

@@ -156,8 +156,8 @@ pub struct Args {
     #[arg(long, help_heading = LEARNING, conflicts_with_all = ["kernel", "no_fill", "profile"])]
     auto: bool,
 
-    /// Limits the size of everything that brisk has learned. brisk deletes what was not used for longest
-    /// first.
+    /// Limits the size of everything that brisk has learned. When it grows beyond that, brisk first deletes
+    /// what has been unused for the longest time.
     #[arg(
         long,
         value_name = "SIZE",
