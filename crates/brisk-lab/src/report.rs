@@ -535,6 +535,7 @@ fn method(page: &mut Page) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw::keep;
     use serde_json::{Value, json};
 
     /// Invented results with this many apps, formats and runs.

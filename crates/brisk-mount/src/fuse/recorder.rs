@@ -200,7 +200,7 @@ fn named(found: &HashMap<u64, Found>, node: u64) -> Option<Named> {
         at = step.parent;
     }
     Some(Named::new(
-        names.iter().rev().collect(),
+        names.iter().rev().collect::<PathBuf>(),
         found.get(&node).map_or(0, |found| found.len),
     ))
 }

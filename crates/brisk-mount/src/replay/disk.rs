@@ -3,7 +3,7 @@
 //! Measured charges are kept in `$XDG_CACHE_HOME/brisk/devices`, else in `~/.cache/brisk/devices`: a
 //! file for each disk, with the line `bps=BYTES,iops=OPERATIONS`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -163,6 +163,8 @@ pub(super) fn reopen(file: &OwnedFd) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
