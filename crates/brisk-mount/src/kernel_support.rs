@@ -152,7 +152,7 @@ impl KernelSupport {
         Self {
             page_size: rustix::param::page_size(),
             squashfs: filesystem(&filesystems, "squashfs", config.get("CONFIG_SQUASHFS")),
-            squashfs_decoding: SquashfsDecoding::of(|option| config.get(option)),
+            squashfs_decoding: SquashfsDecoding::of(|option| config.get(option) == Support::Yes),
             codecs: config.table(&CODECS),
             xz_filters: config.table(&XZ_FILTERS),
             erofs: filesystem(&filesystems, "erofs", config.get("CONFIG_EROFS_FS")),

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::kernel_support::Support;
-
 /// How many blocks of a mount the kernel decodes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Decoders {
@@ -26,11 +24,10 @@ pub struct SquashfsDecoding {
 }
 
 impl SquashfsDecoding {
-    /// Reads the options of the kernel's configuration. `None` if it is not published, or has no SquashFS.
+    /// `has` says whether the kernel's configuration has an option. `None` if it is not published, or has no SquashFS.
     ///
     /// A kernel that lets a mount choose has several kinds of decoders, and uses the first of these.
-    pub(crate) fn of(option: impl Fn(&str) -> Support) -> Option<Self> {
-        let has = |name: &str| option(name) == Support::Yes;
+    pub(crate) fn of(has: impl Fn(&str) -> bool) -> Option<Self> {
         let decoders = [
             ("CONFIG_SQUASHFS_DECOMP_SINGLE", Decoders::One),
             ("CONFIG_SQUASHFS_DECOMP_MULTI", Decoders::Several),
@@ -93,14 +90,10 @@ mod tests {
         for (options, expected) in table {
             let found = SquashfsDecoding::of(|name| {
                 let name = name.strip_prefix("CONFIG_SQUASHFS_").unwrap();
-                match options.contains(&name) {
-                    true => Support::Yes,
-                    false => Support::No,
-                }
+                options.contains(&name)
             });
             assert_eq!(found.unwrap().to_string(), expected);
         }
-        assert_eq!(SquashfsDecoding::of(|_| Support::No), None);
-        assert_eq!(SquashfsDecoding::of(|_| Support::Unknown), None);
+        assert_eq!(SquashfsDecoding::of(|_| false), None);
     }
 }
