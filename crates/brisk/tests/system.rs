@@ -183,7 +183,7 @@ fn what_is_in_memory_is_emptied_unless_it_is_to_stay() {
 fn other_programs_are_not_recorded() {
     watched(|| {
         let files = Files::new();
-        let script = "cat one; asked ready; while ! [ -e read ]; do sleep 0.01; done";
+        let script = "cat one; touch ready; while ! [ -e read ]; do sleep 0.01; done";
         let mut brisk = files.tracing(&["--keep-cache"], script).spawn().unwrap();
         wait_until("it starts", || files.path("ready").exists());
         assert_eq!(fs::read_to_string(files.path("two")).unwrap(), "two");
@@ -210,7 +210,7 @@ impl Drop for Endless {
 
 /// Starts a trace that does not end by itself.
 fn endless(files: &Files) -> Endless {
-    let script = "asked ready; exec sleep 40";
+    let script = "touch ready; exec sleep 40";
     let mut brisk = files.tracing(&["--keep-cache"], script);
     let brisk = brisk.process_group(0).spawn().unwrap();
     let brisk = Endless(brisk);

@@ -425,7 +425,7 @@ fn several_runs_are_merged() {
     each_user(|stage| {
         let script = "cat tree/many/1 > /dev/null; \
             if test -e home/second; then cat tree/many/2; else cat tree/many/3; fi > /dev/null; \
-            asked home/second";
+            touch home/second";
         let (profile, _) = trace(stage, &["--tree", "tree", "--runs", "2"], script);
         assert_eq!(profile.runs(), 2);
         let common: Vec<_> = profile
@@ -473,7 +473,7 @@ fn readiness_cuts_and_ends_the_program() {
         assert_eq!(text(&output.stdout), "not yet\n> I am up <\n");
         let output = ready_by(stage, "line:I am up", "echo 'I am up' >&2");
         assert!(text(&output.stderr).starts_with("I am up\n"), "{output:?}");
-        ready_by(stage, "file:home/up", "asked home/up");
+        ready_by(stage, "file:home/up", "touch home/up");
         ready_by(stage, "after:2", "true");
         let socket = stage.writable().join("later");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -500,7 +500,7 @@ fn a_program_that_is_never_ready_is_recorded_with_a_warning() {
 #[test]
 fn a_daemon_is_recorded_until_it_is_ready_and_then_ended() {
     each_user(|stage| {
-        let daemon = "(setsid sh -c 'sleep 0.3; cat tree/sub/inside > home/out; asked home/up; \
+        let daemon = "(setsid sh -c 'sleep 0.3; cat tree/sub/inside > home/out; touch home/up; \
                       exec sleep 40' </dev/null >/dev/null 2>&1 &) &";
         let (profile, _) = trace(
             stage,
