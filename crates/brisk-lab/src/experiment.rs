@@ -311,10 +311,11 @@ impl Experiment {
         if let [Cannot { name, reason }, others @ ..] = &*results.cannot
             && formats.is_empty()
         {
-            bail!(
-                "no format can run here: {name} cannot, because {reason}; neither can {} others",
-                others.len()
-            );
+            let others = match others.len() {
+                0 => String::new(),
+                count => format!("; {count} more cannot either"),
+            };
+            bail!("no format can run here: {name} cannot, because {reason}{others}");
         }
         let tools = [
             ("mksquashfs", "-version"),

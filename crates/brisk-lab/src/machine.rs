@@ -102,18 +102,22 @@ impl Machine {
 }
 
 impl Machine {
-    /// What tables say about how images are read here: the kernel's decoders, and the disk.
-    pub fn reading(&self) -> String {
+    /// What tables say about the kernel's decoders.
+    pub fn decoding(&self) -> String {
         let decoding = self.squashfs_decoding.as_ref();
-        let decoding = decoding.map_or_else(
+        decoding.map_or_else(
             || "how the kernel decodes SquashFS is not recorded".to_owned(),
             |decoding| format!("the kernel decodes SquashFS with {decoding}"),
-        );
+        )
+    }
+
+    /// What tables say about how images are read here: the kernel's decoders, and the disk.
+    pub fn reading(&self) -> String {
         let rates = self.disk_rates.map_or_else(
             || "the disk's rates are not recorded".to_owned(),
             |rates| format!("the disk gives {rates}"),
         );
-        format!("{decoding}; {rates}")
+        format!("{}; {rates}", self.decoding())
     }
 }
 

@@ -63,17 +63,10 @@ pub fn summary(raws: &[Raw]) -> Result<String> {
         .collect::<String>();
     text += "\nRatios to the cold launch from the directory, with intervals of 95 %; behind them the share of the \
              avoidable time that is gone: (directory cold - this) / (directory cold - directory warm).";
-    let mut said: Vec<String> = Vec::new();
-    for (raw, app) in &all {
-        let where_to = table::machine_of(&raw.results, app);
-        if !said.contains(&where_to) {
-            said.push(where_to);
-        }
-    }
-    for sentence in said {
-        text += &format!(" {}.", crate::table::escaped_text(&sentence));
-    }
-    Ok(text + "\n")
+    let measured: Vec<_> = all.iter().map(|(raw, app)| (&raw.results, *app)).collect();
+    let where_to = table::machines_of(&measured);
+    text += &format!(" {}.\n", table::escaped_text(&where_to));
+    Ok(text)
 }
 
 /// Tables in Markdown of all results.
@@ -743,6 +736,8 @@ mod tests {
     #[test]
     fn a_summary_has_a_row_for_each_program() {
         let mut fast = made_up(1, 6, 2);
+        fast["machine"]["disk_rates"] =
+            json!({ "bytes_per_second": 1_500_000_000, "operations_per_second": 20_000 });
         let trained = &mut fast["apps"][0]["rows"][1];
         (trained["format"], trained["training"]) = (json!("brisk-speed"), json!("same"));
         trained["name"] = json!("brisk-speed");
@@ -777,6 +772,27 @@ mod tests {
                     cell_of(&raws[1], "squashfs-<5>")
                 ),
             ]
+        );
+        let caption = |raws: &[Raw]| {
+            let text = summary(raws).unwrap();
+            let (_, said) = text.trim_end().rsplit_once("directory warm). ").unwrap();
+            said.rsplit_once("; the disk").unwrap().1.to_owned()
+        };
+        assert_eq!(
+            caption(&raws),
+            " gives 1500 MB/s and 20000 random reads/s; 2 runs of each in turns."
+        );
+        let mut faster = fast.clone();
+        faster["machine"]["disk_rates"]["bytes_per_second"] = json!(2_000_000_000_u64);
+        faster["settings"]["runs"] = json!(3);
+        assert_eq!(
+            caption(&[raw(&fast), raw(&faster)]),
+            " gives 1500 to 2000 MB/s and 20000 random reads/s; 2 or 2 of 3 runs of each in turns."
+        );
+        faster["machine"]["disk_rates"] = Value::Null;
+        assert_eq!(
+            caption(&[raw(&fast), raw(&faster)]),
+            "&#39;s rates are not recorded for all; 2 or 2 of 3 runs of each in turns."
         );
         let many: Vec<_> = (0..9).map(|_| raw(&fast)).collect();
         assert_eq!(

@@ -145,20 +145,56 @@ pub fn ratio_and_gone(row: &Row) -> String {
     }
 }
 
-/// Where it was measured, and how often.
-pub fn machine_of(results: &Results, app: &AppResults) -> String {
-    format!(
-        "{}, {}, read-ahead {} KiB; {}; {} runs of each in turns",
-        results
-            .machine
-            .processor
-            .as_deref()
-            .unwrap_or(&results.machine.architecture),
-        results.machine.filesystem,
-        results.settings.read_ahead_kib,
-        results.machine.reading(),
-        app.repetitions(results.settings.runs)
-    )
+/// Where these were measured, and how often. What they have in common is said once.
+pub fn machines_of(measured: &[(&Results, &AppResults)]) -> String {
+    let once = |all: Vec<String>, between: &str| {
+        let mut different: Vec<String> = Vec::new();
+        for text in all {
+            if !different.contains(&text) {
+                different.push(text);
+            }
+        }
+        different.join(between)
+    };
+    let machine = |(results, _): &(&Results, &AppResults)| {
+        let Results {
+            machine, settings, ..
+        } = results;
+        format!(
+            "{}, {}, read-ahead {} KiB; {}",
+            machine
+                .processor
+                .as_deref()
+                .unwrap_or(&machine.architecture),
+            machine.filesystem,
+            settings.read_ahead_kib,
+            machine.decoding(),
+        )
+    };
+    let machines = once(measured.iter().map(machine).collect(), "; and ");
+    let rates = measured
+        .iter()
+        .map(|(results, _)| results.machine.disk_rates);
+    let rates = match rates.collect::<Option<Vec<_>>>() {
+        Some(rates) => format!(
+            "the disk gives {} MB/s and {} random reads/s",
+            from_to(rates.iter().map(|rates| rates.bytes_per_second / 1_000_000)),
+            from_to(rates.iter().map(|rates| rates.operations_per_second))
+        ),
+        None => "the disk's rates are not recorded for all".to_owned(),
+    };
+    let runs = |(results, app): &(&Results, &AppResults)| app.repetitions(results.settings.runs);
+    let runs = once(measured.iter().map(runs).collect(), " or ");
+    format!("{machines}; {rates}; {runs} runs of each in turns")
+}
+
+/// The smallest and the largest of some numbers, or the only one.
+fn from_to(numbers: impl Iterator<Item = u64> + Clone) -> String {
+    match (numbers.clone().min(), numbers.max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (Some(only), _) => only.to_string(),
+        (None, _) => "-".to_owned(),
+    }
 }
 
 /// What was measured, where, and how often.

@@ -342,7 +342,8 @@ fn what_has_no_tool_is_named_and_the_others_are_measured() {
             squashfs-zstd: cannot start mksquashfs; install squashfs-tools: ";
         assert!(table.contains(expected), "{table}");
         let said = text(&without_tools("erofs-lz4").stderr);
-        let expected = "brisk: no format can run here: erofs-lz4 because cannot start mkfs.erofs; ";
+        let expected =
+            "brisk: no format can run here: erofs-lz4 cannot, because cannot start mkfs.erofs; ";
         assert!(said.contains(expected), "{said}");
     });
 }
@@ -471,7 +472,7 @@ fn what_each_part_brings_is_measured() {
             "{table}"
         );
         let page = fs::read_to_string(stage.path("out/report.html")).unwrap();
-        assert!(page.contains("<h3>What do look-ups ahead bring?</h3>"));
+        assert!(page.contains("<h3>What do look-ups ahead gain?</h3>"));
     });
 }
 
