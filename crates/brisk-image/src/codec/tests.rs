@@ -365,6 +365,78 @@ fn an_lz4_block_made_by_hand_is_decoded() {
     }
 }
 
+/// What all decoders of a codec say of a block that does not decode to `room` bytes.
+#[track_caller]
+fn reason(codec: Codec, stored: &[u8], room: usize) -> String {
+    let reason = |mut decoder: Decoder| {
+        let decoded = decoder.decode(stored, &mut vec![0; room]);
+        decoded.unwrap_err().reason
+    };
+    let mut said: Vec<_> = Decoder::all(codec).map(reason).collect();
+    said.dedup();
+    assert_eq!(said.len(), 1, "{said:?}");
+    said.remove(0)
+}
+
+#[cfg(feature = "zstd")]
+#[test]
+fn decoders_of_zstd_say_what_is_wrong() {
+    let mut frame = Vec::new();
+    let mut encoder = Encoder::new(&Compression::Zstd { level: 15 }, 4096).unwrap();
+    assert!(encoder.encode(&[7; 1000], &mut frame).unwrap());
+    let reason = |stored: &[u8], room| reason(Codec::Zstd, stored, room);
+    assert_eq!(reason(&frame, 999), "decodes to more than 999 bytes");
+    let twice = frame.repeat(2);
+    assert_eq!(reason(&twice, 2000), "goes on behind its first frame");
+}
+
+/// A stream as an image has it, with any dictionary.
+#[cfg(feature = "xz")]
+fn xz_stream(input: &[u8], dict_size: u32) -> Vec<u8> {
+    use liblzma::stream::{Action, Check, Filters, LzmaOptions, Stream};
+
+    let mut options = LzmaOptions::new_preset(6).unwrap();
+    options.dict_size(dict_size);
+    let mut chain = Filters::new();
+    chain.lzma2(&options);
+    let mut stream = Stream::new_stream_encoder(&chain, Check::Crc32).unwrap();
+    let mut out = vec![0; input.len()];
+    stream.process(input, &mut out, Action::Finish).unwrap();
+    out.truncate(usize::try_from(stream.total_out()).unwrap());
+    out
+}
+
+#[cfg(feature = "xz")]
+#[test]
+fn decoders_of_xz_say_what_is_wrong() {
+    let stream = xz_stream(&[7; 5000], 8192);
+    let reason = |stored: &[u8], room| reason(Codec::Xz, stored, room);
+    assert_eq!(reason(&stream, 4999), "decodes to more than 4999 bytes");
+    let longer = [&stream[..], &[0; 4]].concat();
+    assert_eq!(reason(&longer, 5000), "goes on behind its end");
+    assert_eq!(reason(&stream.repeat(2), 10_000), "goes on behind its end");
+    for len in [0, 7, 40, stream.len() - 1] {
+        assert_eq!(reason(&stream[..len], 5000), "ends before its end", "{len}");
+    }
+    assert_eq!(reason(&[0; 64], 5000), "not an xz stream");
+    let mut damaged = stream;
+    damaged[14] ^= 1; // in the block header, which has a checksum of its own
+    assert_eq!(reason(&damaged, 5000), "not a valid xz stream");
+}
+
+/// A block of a few bytes that asks for a dictionary of 2 MiB.
+#[cfg(feature = "xz")]
+#[test]
+fn a_large_dictionary_is_refused_before_it_is_allocated() {
+    let stream = xz_stream(&[9; 200], 1 << 20);
+    for mut decoder in Decoder::all(Codec::Xz) {
+        assert_eq!(decoder.decode(&stream, &mut [0; 200]), Ok(200));
+    }
+    let larger = xz_stream(&[9; 200], 2 << 20);
+    let said = reason(Codec::Xz, &larger, 200);
+    assert_eq!(said, "needs more than 2097152 bytes of memory");
+}
+
 /// Both kinds must call the same blocks damaged, or an image would be whole for one program and damaged
 /// for another. Where they do differ, only one of them takes what no encoder writes: libzstd decodes
 /// some Huffman streams that do not end where they must, lz4 demands five literals at the end, and

@@ -44,19 +44,11 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn says_what_the_library_says() {
         let frame = frame(&[7; 1000]);
         let mut decoder = Decoder::new();
-        let mut reason = |input: &[u8], room| {
-            decoder
-                .decode(input, &mut vec![0; room])
-                .unwrap_err()
-                .reason
-        };
-        assert_eq!(reason(&frame, 999), "decodes to more than 999 bytes");
-        let twice = [&frame[..], &frame[..]].concat();
-        assert_eq!(reason(&twice, 2000), "goes on behind its first frame");
-        assert_eq!(reason(&frame[..8], 1000), "src size is incorrect");
-        assert_eq!(reason(&[1; 20], 1000), "unknown frame descriptor");
+        let mut reason = |input: &[u8]| decoder.decode(input, &mut [0; 1000]).unwrap_err().reason;
+        assert_eq!(reason(&frame[..8]), "src size is incorrect");
+        assert_eq!(reason(&[1; 20]), "unknown frame descriptor");
     }
 }

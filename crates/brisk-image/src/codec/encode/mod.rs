@@ -85,9 +85,11 @@ impl Encoder {
 }
 
 /// The library that `compression` asks for; none if everything is stored as it is.
+#[cfg_attr(
+    not(feature = "xz"),
+    expect(unused_variables, reason = "only xz has to know the size of a block")
+)]
 fn library(compression: &Compression, block_size: u32) -> Result<Option<Box<dyn Encode + Send>>> {
-    // Only xz has to know it.
-    let _ = block_size;
     match *compression {
         Compression::None => Ok(None),
         #[cfg(feature = "gzip")]
