@@ -507,8 +507,8 @@ fn method(page: &mut Page) {
     page.heading(2, "The method");
     page.list(
         &[
-            "Each repetition launches every format cold and then warm, and walks it cold, in random order. So \
-             anything that slows the machine down for a while slows all of them.",
+            "Each repetition launches every format cold and then warm, and walks it cold if walks are measured, in \
+             random order. So anything that slows the machine down for a while slows all of them.",
             "Before a cold launch, the lab proves that the files that it reads are not in memory. After a warm \
              launch, it proves that the launch read nothing from the disk, or next to nothing.",
             "The clock starts before the mount, and stops when the program is ready. The kernel mounts images \
