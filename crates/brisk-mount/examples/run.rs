@@ -1,9 +1,8 @@
 //! Starts a program from an image: `run IMAGE AT COMMAND [ARGUMENT]…`, with `-` as AT for the
 //! default place. Exits like the program, or with 125, 126 or 127.
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use brisk_mount::{Launch, MountOptions};
+use brisk_mount::Launch;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -11,12 +10,8 @@ fn main() -> ExitCode {
         eprintln!("usage: run IMAGE AT|- COMMAND [ARGUMENT]...");
         return ExitCode::from(125);
     };
-    let launch = Launch {
-        image: image.into(),
-        at: (at != "-").then(|| at.into()),
-        command: arguments.collect::<Vec<OsString>>(),
-        options: MountOptions::default(),
-    };
+    let mut launch = Launch::new(image, arguments.collect());
+    launch.at = (at != "-").then(|| at.into());
     let error = match launch.exec() {
         Ok(never) => match never {},
         Err(error) => error,

@@ -28,6 +28,7 @@ const BYTES_USED_AT: usize = 40;
 
 /// How to mount an image. The default is right for an image in a file of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct MountOptions {
     /// The byte of the file at which the image starts, as in an AppImage.
     pub offset: u64,

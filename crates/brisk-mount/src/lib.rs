@@ -42,25 +42,13 @@ Each rule is a function of plain values in a file of its own. Its test is a tabl
 # Example
 
 ```no_run
-use std::time::Duration;
-
 use brisk_mount::{Session, SessionFill, SessionImage};
 
 # fn main() -> Result<(), brisk_mount::Error> {
-let session = Session {
-    image: SessionImage {
-        path: "app.img".into(),
-        offset: 0,
-        at: Some("/opt/app".into()),
-    },
-    with: Vec::new(),
-    root: false,
-    binds: Vec::new(),
-    writable: false,
-    linger: Duration::from_secs(300),
-    fill: Some(SessionFill::default()),
-    command: vec!["bin/app".into(), "--version".into()],
-};
+let mut image = SessionImage::new("app.img");
+image.at = Some("/opt/app".into());
+let mut session = Session::new(image, vec!["bin/app".into(), "--version".into()]);
+session.fill = Some(SessionFill::default());
 let never = session.exec(|place| eprintln!("mounted for all on {}", place.display()))?;
 # match never {}
 # }

@@ -33,6 +33,7 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// As with every program that Rust's standard library starts, SIGPIPE has its default action and no signal is
 /// blocked, whatever the caller inherited.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Launch {
     /// The image's file or block device.
     pub image: PathBuf,
@@ -47,6 +48,16 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// A program from the image at `image`, which is mounted on any free place.
+    pub fn new(image: impl Into<PathBuf>, command: Vec<OsString>) -> Self {
+        Self {
+            image: image.into(),
+            at: None,
+            command,
+            options: MountOptions::default(),
+        }
+    }
+
     /// Becomes the program. Its environment has the mount point in `BRISK_TREE`.
     ///
     /// If the mount hides the working directory, the working directory becomes the image's directory of that
@@ -91,6 +102,7 @@ impl Launch {
 
 /// A program to start as it is, without a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PlainLaunch {
     /// The directory that a program name with a slash is relative to. `BRISK_TREE` also names it. None for
     /// the working directory, and without that variable.
@@ -100,6 +112,14 @@ pub struct PlainLaunch {
 }
 
 impl PlainLaunch {
+    /// A program in the working directory.
+    pub fn new(command: Vec<OsString>) -> Self {
+        Self {
+            tree: None,
+            command,
+        }
+    }
+
     /// Becomes the program.
     ///
     /// # Errors

@@ -362,10 +362,8 @@ fn metadata_are_those_of_the_tree() {
 fn everything_belongs_to_one_owner_if_so_said() {
     let fixture = Fixture::new();
     let image = Image::open(fixture.image("app.img", &["-force-uid", "77"])).expect("made");
-    let options = ServeOptions {
-        owners: Owners::Everything { uid: 12, gid: 34 },
-        ..ServeOptions::default()
-    };
+    let mut options = ServeOptions::default();
+    options.owners = Owners::Everything { uid: 12, gid: 34 };
     let mount = Mounted::new(fixture.empty_dir("at"), image, options);
     for name in [".", "sub", "plain"] {
         let meta = fs::metadata(mount.path(name)).expect("it is there");
@@ -588,10 +586,8 @@ fn a_failing_disk_is_an_error_for_the_reader_until_it_works_again() {
     let image = Image::from_source(source, &OpenOptions::new()).expect("made");
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = told.clone();
-    let options = ServeOptions {
-        on_fault: Arc::new(move |fault| tell.lock().expect("sane").push(fault.to_string())),
-        ..ServeOptions::default()
-    };
+    let mut options = ServeOptions::default();
+    options.on_fault = Arc::new(move |fault| tell.lock().expect("sane").push(fault.to_string()));
     let mount = Mounted::new(fixture.empty_dir("at"), image, options);
     assert_eq!(
         fs::read(mount.path("plain")).expect("it works"),
@@ -623,13 +619,11 @@ fn who_is_told_of_a_fault_and_panics_leaves_no_reader_without_an_answer() {
     let image = Image::from_source(source, &OpenOptions::new()).expect("made");
     let told = Arc::new(AtomicBool::new(false));
     let tell = told.clone();
-    let options = ServeOptions {
-        on_fault: Arc::new(move |fault| {
-            tell.store(true, Ordering::Relaxed);
-            panic!("as the test wants: {fault}")
-        }),
-        ..ServeOptions::default()
-    };
+    let mut options = ServeOptions::default();
+    options.on_fault = Arc::new(move |fault| {
+        tell.store(true, Ordering::Relaxed);
+        panic!("as the test wants: {fault}")
+    });
     let mount = Mounted::new(fixture.empty_dir("at"), image, options);
     fails.store(true, Ordering::Relaxed);
     let error = fs::read(mount.path("noise")).expect_err("the disk fails");
@@ -653,10 +647,8 @@ fn a_damaged_block_is_an_error_for_its_readers_and_told_once() {
     let image = Image::from_source(bytes, &OpenOptions::new()).expect("only a block is damaged");
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = told.clone();
-    let options = ServeOptions {
-        on_fault: Arc::new(move |fault| tell.lock().expect("sane").push(fault.to_string())),
-        ..ServeOptions::default()
-    };
+    let mut options = ServeOptions::default();
+    options.on_fault = Arc::new(move |fault| tell.lock().expect("sane").push(fault.to_string()));
     let mount = Mounted::new(fixture.empty_dir("at"), image, options);
     let failed = || {
         [
@@ -709,10 +701,8 @@ fn a_damaged_inode_harms_its_own_name_only() {
     let image = Image::from_source(bytes, &OpenOptions::new()).expect("only an inode is damaged");
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = told.clone();
-    let options = ServeOptions {
-        on_fault: Arc::new(move |fault| tell.lock().expect("sane").push(fault.to_string())),
-        ..ServeOptions::default()
-    };
+    let mut options = ServeOptions::default();
+    options.on_fault = Arc::new(move |fault| tell.lock().expect("sane").push(fault.to_string()));
     let mount = Mounted::new(fixture.empty_dir("at"), image, options);
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).expect("a directory");

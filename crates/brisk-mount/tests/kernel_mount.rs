@@ -79,10 +79,8 @@ fn images_of_every_codec_are_mounted_and_leave_nothing() {
     for codec in ["gzip", "lz4", "lzo", "xz", "zstd"] {
         let image = fixture.image(&format!("{codec}.img"), &["-comp", codec]);
         let target = fixture.empty_dir(codec);
-        let options = MountOptions {
-            codec: Some(codec.into()),
-            ..MountOptions::default()
-        };
+        let mut options = MountOptions::default();
+        options.codec = Some(codec.into());
         if support.codec(codec) == Support::No {
             let error = KernelMount::new(&image, &target, &options).expect_err(codec);
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{codec}: {error}");
@@ -106,11 +104,8 @@ fn suid_and_dev_are_options() {
     let fixture = Fixture::new();
     let image = fixture.image("app.img", &[]);
     let target = fixture.empty_dir("at");
-    let options = MountOptions {
-        suid: true,
-        dev: true,
-        ..MountOptions::default()
-    };
+    let mut options = MountOptions::default();
+    (options.suid, options.dev) = (true, true);
     let mounted = Mounted::new(&image, &target, &options);
     assert_eq!(mount_flags(mounted.0.target()), "ro,relatime");
 }
@@ -127,10 +122,8 @@ fn an_image_inside_another_file_is_mounted() {
         let carrier_path = fixture.path(&format!("carrier-{offset}"));
         fs::write(&carrier_path, carrier).expect("the file can be written");
         let target = fixture.empty_dir(&format!("at-{offset}"));
-        let options = MountOptions {
-            offset: offset as u64,
-            ..MountOptions::default()
-        };
+        let mut options = MountOptions::default();
+        options.offset = offset as u64;
         let mounted = Mounted::new(&carrier_path, &target, &options);
         fixture.assert_same(&target);
         if offset % 512 != 0 {

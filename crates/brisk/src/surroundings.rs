@@ -51,14 +51,13 @@ fn with(text: &OsString) -> anyhow::Result<SessionImage> {
         None => (text.as_os_str(), None),
     };
     let image = Image::open(path)?;
-    Ok(SessionImage {
-        path: path.into(),
-        offset: image.offset(),
-        at: match at {
-            Some(at) => Some(at),
-            None => image.recorded_place()?,
-        },
-    })
+    let mut with = SessionImage::new(path);
+    with.offset = image.offset();
+    with.at = match at {
+        Some(at) => Some(at),
+        None => image.recorded_place()?,
+    };
+    Ok(with)
 }
 
 /// Reads `SRC:DST` or `SRC:DST:ro`.
@@ -72,11 +71,11 @@ pub fn parse_bind(text: &str) -> Result<Bind, String> {
         None => (text, false),
     };
     match text.split_once(':') {
-        Some((source, target)) if !source.is_empty() && !target.is_empty() => Ok(Bind {
-            source: source.into(),
-            target: target.into(),
-            read_only,
-        }),
+        Some((source, target)) if !source.is_empty() && !target.is_empty() => {
+            let mut bind = Bind::new(source, target);
+            bind.read_only = read_only;
+            Ok(bind)
+        }
         _ => Err("allowed is SRC:DST or SRC:DST:ro".to_owned()),
     }
 }

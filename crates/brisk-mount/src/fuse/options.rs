@@ -16,6 +16,7 @@ pub type OnFault = Arc<dyn Fn(&brisk_image::Error) + Send + Sync>;
 
 /// How to serve an image.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ServeOptions {
     /// Threads that answer. Each has its own channel. Default: 2.
     pub threads: usize,

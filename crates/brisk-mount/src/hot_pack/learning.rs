@@ -16,11 +16,22 @@ const MOST_RUNS: u32 = 8;
 
 /// How a session without a hot pack learns one.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Learning {
     /// The directory of the user's [`LearnedPacks`](crate::LearnedPacks).
     pub packs: PathBuf,
     /// How many bytes all packs may take. Those that have been unused for the longest time are deleted first.
     pub limit: u64,
+}
+
+impl Learning {
+    /// Keeps packs in the directory `packs`, which take `limit` bytes at most.
+    pub fn new(packs: impl Into<PathBuf>, limit: u64) -> Self {
+        Self {
+            packs: packs.into(),
+            limit,
+        }
+    }
 }
 
 /// How a launch was recorded.

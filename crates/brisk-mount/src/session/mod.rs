@@ -62,6 +62,9 @@ use crate::working_directory::WorkingDirectory;
 /// How often a session may end just when a run joins it. Each time another run was faster.
 const TRIES: u32 = 10;
 
+/// How long a session stays after its last program has ended, if the caller does not say it.
+const LINGER: Duration = Duration::from_secs(300);
+
 /// A program to start from images, in a session.
 ///
 /// The first run of an image makes the session: a mount namespace with a FUSE mount of the image, and three
@@ -72,6 +75,7 @@ const TRIES: u32 = 10;
 ///
 /// An ordinary user can do this if the system allows user namespaces. Root does not need them.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Session {
     /// The image to start the program from.
     pub image: SessionImage,
@@ -86,7 +90,8 @@ pub struct Session {
     /// Lets the program write to the image's place. What it writes stays in memory, and is lost with the
     /// session.
     pub writable: bool,
-    /// How long the session stays after its last program has ended. The value of the latest run counts.
+    /// How long the session stays after its last program has ended. The value of the latest run counts. Default:
+    /// 5 minutes.
     pub linger: Duration,
     /// Fills from hot packs, if this run makes the session. A run that joins finds what is in memory.
     pub fill: Option<SessionFill>,
@@ -97,6 +102,7 @@ pub struct Session {
 
 /// A file or directory of the system that a [`Session`] shows at another place.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Bind {
     /// The file or directory.
     pub source: PathBuf,
@@ -118,7 +124,32 @@ struct EnteredSession {
     guardian: OwnedFd,
 }
 
+impl Bind {
+    /// Shows `source` at `target`, where the program can write to it if the user can.
+    pub fn new(source: impl Into<PathBuf>, target: impl Into<PathBuf>) -> Self {
+        Self {
+            source: source.into(),
+            target: target.into(),
+            read_only: false,
+        }
+    }
+}
+
 impl Session {
+    /// A program from one image, without a fill.
+    pub fn new(image: SessionImage, command: Vec<OsString>) -> Self {
+        Self {
+            image,
+            with: Vec::new(),
+            root: false,
+            binds: Vec::new(),
+            writable: false,
+            linger: LINGER,
+            fill: None,
+            command,
+        }
+    }
+
     /// Becomes the program. Its environment has the place of the image in `BRISK_TREE`.
     ///
     /// If a mount hides the working directory, the working directory becomes the image's directory of that

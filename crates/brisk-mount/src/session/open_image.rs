@@ -10,6 +10,7 @@ use crate::error::Cause;
 
 /// An image of a [`Session`](crate::Session).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SessionImage {
     /// The image's file or block device.
     pub path: PathBuf,
@@ -18,6 +19,17 @@ pub struct SessionImage {
     /// The directory to mount the image on. The mount hides its contents, for the session only. `None` is the
     /// first of `/mnt`, `/media` and `/srv` that is empty and not a mount point.
     pub at: Option<PathBuf>,
+}
+
+impl SessionImage {
+    /// The image at `path`, which starts at byte 0 and is mounted on any free place.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            offset: 0,
+            at: None,
+        }
+    }
 }
 
 /// An image whose file is open.

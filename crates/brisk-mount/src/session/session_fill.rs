@@ -28,6 +28,7 @@ use crate::key::Key;
 /// learned one. A pack is not usable if it is damaged or belongs to another image, or if somebody who may not
 /// write the image may have written the file beside it. An image without a pack is served like any other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SessionFill {
     /// The pack of the session's first image, instead of those beside it and behind it.
     pub hot: Option<PathBuf>,

@@ -42,6 +42,7 @@ use crate::syscalls::start_detached;
 ///
 /// An ordinary user needs `fusermount3` (package fuse3) and a directory that it may write to.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SharedMount {
     /// The image's file or block device.
     pub image: PathBuf,
@@ -55,6 +56,16 @@ pub struct SharedMount {
 }
 
 impl SharedMount {
+    /// Mounts the image in the file `image`, which starts at byte 0, on `target` for the calling user.
+    pub fn new(image: impl Into<PathBuf>, target: impl Into<PathBuf>) -> Self {
+        Self {
+            image: image.into(),
+            offset: 0,
+            target: target.into(),
+            allow_other: false,
+        }
+    }
+
     /// Mounts the image, and returns the canonical path of the directory. The image stays mounted until
     /// [`unmount`](crate::unmount) or [`end_session`](crate::end_session) ends it, also after this process
     /// has ended.

@@ -50,6 +50,7 @@ use crate::working_directory::WorkingDirectory;
 /// descendants, and the server records the requests. A new mount has nothing in memory, so each recording
 /// starts cold.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Trace {
     /// An image, which the program sees at its place.
     pub image: Option<SessionImage>,
@@ -83,6 +84,7 @@ pub struct Trace {
 /// programs are slower for that time. Files that other programs have mapped or in use stay in memory, and are
 /// not recorded. Look-ups of names are not recorded either.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SystemTrace {
     /// Leaves the page cache as it is. What is in it is not recorded.
     pub keep_cache: bool,
@@ -162,6 +164,21 @@ enum PlannedSource {
 }
 
 impl Trace {
+    /// A launch of `command` without an image or a tree, until it exits.
+    pub fn new(command: Vec<OsString>) -> Self {
+        Self {
+            image: None,
+            trees: Vec::new(),
+            with: Vec::new(),
+            root: false,
+            binds: Vec::new(),
+            writable: false,
+            ready: Readiness::Exit,
+            at_most: None,
+            command,
+        }
+    }
+
     /// Starts the program, records until it is ready, and then ends it. A program that is ready when it exits
     /// ends by itself, and so does one with [`Trace::at_most`]. Nothing of it stays behind.
     ///
@@ -239,6 +256,15 @@ impl Trace {
 }
 
 impl SystemTrace {
+    /// A launch of `command` from cold, until it exits.
+    pub fn new(command: Vec<OsString>) -> Self {
+        Self {
+            keep_cache: false,
+            ready: Readiness::Exit,
+            command,
+        }
+    }
+
     /// Like [`Trace::record`]. All changes to the system are undone when this returns, or soon after this
     /// process has ended in another way.
     ///

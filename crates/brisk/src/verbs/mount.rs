@@ -50,12 +50,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         args.report(mount.target(), how(mount.backing()));
         return Ok(Answer::Yes);
     }
-    let mount = SharedMount {
-        image: args.image.image.clone(),
-        offset: image.offset(),
-        target: args.dir.clone(),
-        allow_other: args.allow_other,
-    };
+    let mut mount = SharedMount::new(&args.image.image, &args.dir);
+    mount.offset = image.offset();
+    mount.allow_other = args.allow_other;
     drop(image);
     let how = "through FUSE".to_owned();
     if args.foreground {
@@ -91,9 +88,8 @@ fn how(backing: &Backing) -> String {
 
 /// The mount options that `image` needs.
 pub fn options(image: &Image) -> MountOptions {
-    MountOptions {
-        offset: image.offset(),
-        codec: (!image.is_uncompressed()).then(|| image.codec().name().to_owned()),
-        ..MountOptions::default()
-    }
+    let mut options = MountOptions::default();
+    options.offset = image.offset();
+    options.codec = (!image.is_uncompressed()).then(|| image.codec().name().to_owned());
+    options
 }

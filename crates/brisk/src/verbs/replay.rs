@@ -118,13 +118,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         args.reading.apply(&mut background);
         background.log = args.log.clone();
         background.report = args.verbose.then_some(summary);
-        return start_with(
-            background,
-            &PlainLaunch {
-                tree: None,
-                command: args.command.clone(),
-            },
-        );
+        return start_with(background, &PlainLaunch::new(args.command.clone()));
     }
     let open = || -> anyhow::Result<Replay> {
         let profile = Profile::open(&args.profile, &Limits::of_profiles())?;

@@ -16,8 +16,8 @@ use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_image::profile::Profile;
 use brisk_mount::{
-    BackgroundReplay, ErrorKind, Launch, LearnedPacks, Learning, NextLaunch, PlainLaunch,
-    Readiness, Replay, Session, SessionFill, SessionImage, Trace, sessions, with_reasons,
+    BackgroundReplay, ErrorKind, Launch, LearnedPacks, Learning, NextLaunch, PlainLaunch, Replay,
+    Session, SessionFill, SessionImage, Trace, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -33,9 +33,6 @@ use crate::surroundings::SurroundingsArgs;
 /// How much of a launch from a directory is recorded at most. What a program asks for later depends on its
 /// user.
 const LAUNCH: Duration = Duration::from_secs(15);
-
-/// Seconds that a session stays after its last program.
-const LINGER: u32 = 300;
 
 /// How many files an audit shows, the worst first.
 const WORST: usize = 20;
@@ -304,10 +301,8 @@ fn run_directory(
     }
     // An absolute path, for a program that changes its directory.
     let tree = std::path::absolute(directory).context("cannot resolve the directory's name")?;
-    let launch = PlainLaunch {
-        tree: Some(tree.clone()),
-        command: args.command.clone(),
-    };
+    let mut launch = PlainLaunch::new(args.command.clone());
+    launch.tree = Some(tree.clone());
     if let Some(profile) = &args.profile {
         let mut background = BackgroundReplay::open(profile)?;
         arrange(&mut background, args, &tree);
@@ -370,17 +365,9 @@ fn learn_directory(
     if args.verbose {
         say("brisk knows too little of what this program asks for, and records this run");
     }
-    let trace = Trace {
-        image: None,
-        trees: vec![tree.to_owned()],
-        with: Vec::new(),
-        root: false,
-        binds: Vec::new(),
-        writable: false,
-        ready: Readiness::Exit,
-        at_most: Some(LAUNCH),
-        command,
-    };
+    let mut trace = Trace::new(command);
+    trace.trees = vec![tree.to_owned()];
+    trace.at_most = Some(LAUNCH);
     let traced = match trace.record() {
         Ok(traced) => traced,
         // The program has not started yet.
@@ -451,39 +438,39 @@ impl Args {
 }
 
 fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
-    Launch {
-        image: args.image.clone(),
-        at,
-        command: args.command.clone(),
-        options: mount::options(image),
-    }
+    let mut launch = Launch::new(&args.image, args.command.clone());
+    launch.at = at;
+    launch.options = mount::options(image);
+    launch
 }
 
 fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Session> {
-    Ok(Session {
-        image: SessionImage {
-            path: args.image.clone(),
-            offset: image.offset(),
-            at,
-        },
-        with: args.surroundings.with()?,
-        root: args.surroundings.root,
-        binds: args.surroundings.bind.clone(),
-        writable: args.writable,
-        linger: Duration::from_secs(args.linger.unwrap_or(LINGER).into()),
-        fill: fill(args),
-        command: args.command.clone(),
-    })
+    let mut first = SessionImage::new(&args.image);
+    first.offset = image.offset();
+    first.at = at;
+    let mut session = Session::new(first, args.command.clone());
+    session.with = args.surroundings.with()?;
+    session.root = args.surroundings.root;
+    session.binds.clone_from(&args.surroundings.bind);
+    session.writable = args.writable;
+    if let Some(seconds) = args.linger {
+        session.linger = Duration::from_secs(seconds.into());
+    }
+    session.fill = fill(args);
+    Ok(session)
 }
 
 fn fill(args: &Args) -> Option<SessionFill> {
-    (!args.no_fill && !args.kernel).then(|| SessionFill {
-        hot: args.hot.clone(),
-        budget: args.fill_budget,
-        threads: args.fill_threads,
-        log: args.fill_log.clone(),
-        learning: if args.auto { learning(args) } else { None },
-    })
+    if args.no_fill || args.kernel {
+        return None;
+    }
+    let mut fill = SessionFill::default();
+    fill.hot.clone_from(&args.hot);
+    fill.budget = args.fill_budget;
+    fill.threads = args.fill_threads;
+    fill.log.clone_from(&args.fill_log);
+    fill.learning = if args.auto { learning(args) } else { None };
+    Some(fill)
 }
 
 /// None, with a warning, if there is no place for what is learned: the program starts all the same.
@@ -493,10 +480,7 @@ fn learning(args: &Args) -> Option<Learning> {
         Ok(packs)
     });
     match opened {
-        Ok(packs) => Some(Learning {
-            packs,
-            limit: args.auto_limit,
-        }),
+        Ok(packs) => Some(Learning::new(packs, args.auto_limit)),
         Err(error) => {
             warn(&format!("{}; nothing is learned", with_reasons(&error)));
             None
@@ -558,17 +542,12 @@ fn audit(
             args.image.display()
         ),
     };
-    let trace = Trace {
-        image: Some(session.image),
-        trees: Vec::new(),
-        with: session.with,
-        root: session.root,
-        binds: session.binds,
-        writable: args.writable,
-        ready: Readiness::Exit,
-        at_most: None,
-        command: session.command,
-    };
+    let mut trace = Trace::new(session.command);
+    trace.image = Some(session.image);
+    trace.with = session.with;
+    trace.root = session.root;
+    trace.binds = session.binds;
+    trace.writable = args.writable;
     let traced = match trace.record() {
         Ok(traced) => traced,
         Err(error) => return Ok(Err(error)),

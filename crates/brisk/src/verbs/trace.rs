@@ -120,30 +120,26 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if let (true, Some(option)) = (system, args.of_what_is_served()) {
         bail!("{option} needs an image, or a directory with --tree");
     }
-    let served = Trace {
-        image: args
-            .image
-            .as_ref()
-            .zip(image.as_ref())
-            .map(|(path, image)| SessionImage {
-                path: path.clone(),
-                offset: image.offset(),
-                at: args.at.clone().or_else(|| recorded.clone()),
-            }),
-        trees: args.trees.clone(),
-        with: args.surroundings.with()?,
-        root: args.surroundings.root,
-        binds: args.surroundings.bind.clone(),
-        writable: args.writable,
-        ready: args.ready.clone(),
-        at_most: None,
-        command: args.command.clone(),
-    };
-    let whole = SystemTrace {
-        keep_cache: args.keep_cache,
-        ready: args.ready.clone(),
-        command: args.command.clone(),
-    };
+    let mut served = Trace::new(args.command.clone());
+    served.image = args
+        .image
+        .as_ref()
+        .zip(image.as_ref())
+        .map(|(path, image)| {
+            let mut of_session = SessionImage::new(path);
+            of_session.offset = image.offset();
+            of_session.at = args.at.clone().or_else(|| recorded.clone());
+            of_session
+        });
+    served.trees.clone_from(&args.trees);
+    served.with = args.surroundings.with()?;
+    served.root = args.surroundings.root;
+    served.binds.clone_from(&args.surroundings.bind);
+    served.writable = args.writable;
+    served.ready = args.ready.clone();
+    let mut whole = SystemTrace::new(args.command.clone());
+    whole.keep_cache = args.keep_cache;
+    whole.ready = args.ready.clone();
     let mut profiles = Vec::new();
     let mut sources = Vec::new();
     for _ in 0..args.runs {
