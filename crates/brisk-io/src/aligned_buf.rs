@@ -46,14 +46,16 @@ impl Deref for AlignedBuf {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: invariants 1 and 3 make `len` bytes from `ptr` readable and initialised for the
-        // life of `self`, and `&self` keeps them from being written through `deref_mut`.
+        // life of `self`, they fit an isize, as every `Layout` does, and `&self` keeps them from being written through
+        // `deref_mut`.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; `&mut self` makes this the only reference.
+        // SAFETY: by invariants 1 and 3, `len` bytes from `ptr` are allocated and initialised for the life of `self`,
+        // and they fit an isize, as every `Layout` does. `&mut self` makes this the only reference to them.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }

@@ -196,4 +196,36 @@ mod tests {
             "a file of 40001 bytes does not have bytes 40000 to 40002"
         );
     }
+
+    #[test]
+    fn a_copy_beside_a_writer_has_bytes_that_were_there() {
+        use std::os::unix::fs::FileExt;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        const LEN: usize = 3 * 4096 + 77;
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[1; LEN], 0).unwrap();
+        let mapping = Mapping::shared(&file).unwrap();
+        let over = AtomicBool::new(false);
+        let mut mixed = 0;
+        std::thread::scope(|scope| {
+            // A write by a system call, as of another process: no Rust code stores to the mapping.
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    for value in [2, 1] {
+                        file.write_all_at(&[value; LEN], 0).unwrap();
+                    }
+                }
+            });
+            let mut copy = [0; LEN];
+            let start = std::time::Instant::now();
+            // The writer may have no processor for a while.
+            while mixed < 100 && start.elapsed().as_secs() < 20 {
+                assert_eq!(mapping.read_at(0, &mut copy).unwrap(), LEN);
+                assert!(copy.iter().all(|byte| matches!(byte, 1 | 2)));
+                mixed += u32::from(copy.contains(&1) && copy.contains(&2));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(mixed > 0, "no copy met a writer");
+    }
 }

@@ -1,10 +1,19 @@
 /*!
 Copies bytes that another process may be writing at the same time.
 
-Rust's memory model does not have such a copy: a plain read that races with a write is undefined behaviour, and an
-optimiser may read the source twice and get two answers. So each load here is one machine instruction that the
-compiler does not look into. On processors without such code below, it is a relaxed atomic load of one byte. Then the
-destination holds a mix of older and newer bytes, and the program reads it from memory that nobody else writes.
+Rust's memory model has no such copy of many bytes. A plain read that races with a write is undefined behaviour, and
+`ptr::copy` is a plain read: an optimiser may read the source twice and get two answers. A volatile read is not allowed
+to race either. Two things are allowed:
+
+* A relaxed atomic load. It must not race with a write of another size that is not atomic, but the writer is another
+  process, outside of this program's memory model. What such a writer does looks like atomic stores of single bytes.
+* Inline assembly. The compiler knows only that a block may read and write memory, so it neither repeats a load nor
+  assumes what a load finds. A block is correct if it does nothing that Rust code could not do: each one here does what
+  relaxed atomic loads of the source's bytes, and plain stores to the destination, would do.
+
+On x86_64 and aarch64, this file uses the second, on other processors the first. So each byte of the destination has a
+value that the source's byte had during the call. The destination as a whole may be a mix of older and newer bytes. The
+program looks at the destination only, which nobody else writes, so it never gets two answers for one byte.
 */
 
 /// How many bytes one turn of the loop copies.
@@ -32,7 +41,9 @@ pub(crate) unsafe fn racing_copy(from: *const u8, to: *mut u8, len: usize) {
             // SAFETY: `left >= size`, so the first `size` bytes left are inside the ranges of requirements 1 and 2.
             unsafe { $copy(from.wrapping_add(done), to.wrapping_add(done)) };
             let last = len - $size;
-            // SAFETY: as above, for the last `size` bytes of all.
+            // SAFETY: `len >= left >= size`, so the last `size` bytes of all are inside the ranges of requirements 1
+            // and 2. Some of them may have been copied before: nobody else has the destination, so the second store
+            // wins.
             unsafe { $copy(from.wrapping_add(last), to.wrapping_add(last)) };
         }};
     }

@@ -138,7 +138,8 @@ impl Region {
     #[inline]
     pub(crate) unsafe fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let wanted = self.skip..self.skip + self.len;
-        // SAFETY: the caller's promise is the one that is asked for.
+        // SAFETY: `pages_mut` asks for one promise, that nobody else changes the file, and this function's caller gives
+        // the same one for as long as the result lives.
         let pages = unsafe { self.pages_mut() };
         pages.map(|pages| &mut pages[wanted])
     }
@@ -176,9 +177,10 @@ impl Region {
         let n = rest.min(buf.len());
         // SAFETY: `at + n <= len`, so by invariant 3 the result is in the mapping, or dangles with both 0.
         let from = unsafe { self.base.add(self.skip + at) };
-        // SAFETY: `n` bytes from there are readable by invariants 1 to 3, and this process writes them only through
-        // `&mut self`. `n <= buf.len()`, and `buf` is borrowed for this alone, so it is none of them. Others may write
-        // the file: no slice of it is made here.
+        // SAFETY: requirement 1: `n` bytes from there are readable by invariants 1 to 3, and stay mapped because `self`
+        // is borrowed. This process writes them only through `&mut self`, which nobody has now. Other processes may
+        // write the file, which the requirement allows: no slice of it is made here. Requirement 2: `n <= buf.len()`,
+        // and `buf` is borrowed for this alone, so it does not overlap the mapping.
         unsafe { racing_copy(from.as_ptr(), buf.as_mut_ptr(), n) };
         self.check()?;
         Ok(n)
