@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::page_size;
@@ -22,6 +22,7 @@ use crate::page_size;
 /// 2. `generation` is odd while `start`, `end` and `writable` change. A reader that finds the same even number before and
 ///    after has read the values of one mapping.
 /// 3. Only the thread that took a slot from [`FREE`], or made it, changes it, until it is back in `FREE`.
+/// 4. In a writable mapping, only the thread whose id is in `busy` replaces a page: see [`Slot::alone`].
 #[derive(Debug, Default)]
 struct Slot {
     generation: AtomicUsize,
@@ -29,13 +30,14 @@ struct Slot {
     end: AtomicUsize,
     writable: AtomicBool,
     torn: AtomicBool,
-    /// Set while a thread's handler puts a page into this mapping.
-    busy: AtomicBool,
+    /// The id of the thread whose handler is putting a page into this mapping. 0 if there is none.
+    busy: AtomicI32,
     next: AtomicPtr<Slot>,
 }
 
-/// How often a handler checks whether another one has finished its two system calls: for about a second.
-const SPINS: u32 = 1 << 24;
+/// How often a handler checks whether another one has finished its two system calls, before it lets other threads run
+/// and checks that the other thread exists.
+const SPINS: u32 = 1 << 10;
 
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
@@ -61,17 +63,86 @@ impl Slot {
         (same && range.contains(&address)).then_some(writable)
     }
 
-    /// Runs `cure` in one handler at a time. Two run at once only if the handler of another signal interrupts
-    /// this one and also faults.
+    /// Runs `cure` in one handler of this process at a time, however long another one takes.
+    ///
+    /// Two at once would lose data: the second puts zeros over a page that the first has put there, and that the
+    /// program has written to since. Waiting always ends:
+    ///
+    /// * A handler of another signal could interrupt `cure` in its own thread, fault too, and wait for itself. So all
+    ///   signals are blocked meanwhile. `cure` touches no mapping, so it cannot fault.
+    /// * A thread that was forked away leaves its id behind in the child, where nobody has it. So the id of a thread
+    ///   that this process does not have counts for nothing.
     fn alone(&self, cure: impl FnOnce() -> bool) -> bool {
+        let _blocked = BlockedSignals::all();
+        // SAFETY: the call takes nothing and gives a number.
+        let own = unsafe { libc::gettid() };
         let mut spins = 0;
-        while self.busy.swap(true, Ordering::Acquire) && spins < SPINS {
-            std::hint::spin_loop();
+        while let Err(other) =
+            self.busy
+                .compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed)
+        {
             spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            spins = 0;
+            // This thread has no other handler under way, so its own id is that of a namesake, which another PID
+            // namespace had.
+            let gone = other == own || !is_thread_of_this_process(other);
+            let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+            // Only one of those who find it gone takes its place.
+            if gone
+                && self
+                    .busy
+                    .compare_exchange(other, own, acquire, relaxed)
+                    .is_ok()
+            {
+                break;
+            }
+            // SAFETY: the call takes nothing.
+            unsafe { libc::sched_yield() };
         }
         let cured = cure();
-        self.busy.store(false, Ordering::Release);
+        self.busy.store(0, Ordering::Release);
         cured
+    }
+}
+
+/// Whether a thread of this process has this id.
+fn is_thread_of_this_process(id: i32) -> bool {
+    // SAFETY: the call takes nothing and gives a number.
+    let process = unsafe { libc::getpid() };
+    // SAFETY: the call takes three numbers. Signal 0 is not sent: the kernel only looks for the thread.
+    let found = unsafe { libc::syscall(libc::SYS_tgkill, process, id, 0) };
+    // If a filter refuses the call, nobody knows, and the thread is waited for.
+    found == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// While this lives, no handler of a signal interrupts the calling thread.
+struct BlockedSignals {
+    before: libc::sigset_t,
+}
+
+impl BlockedSignals {
+    fn all() -> Self {
+        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: it writes a whole set to where one has room.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        // SAFETY: the call above has written it, and all bytes were zero before, which is valid too.
+        let all = unsafe { all.assume_init() };
+        let mut before = all;
+        // SAFETY: it reads one set and writes the other. Both live through the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) };
+        Self { before }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        let nothing = ptr::null_mut();
+        // SAFETY: it reads a whole set, which lives through the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, nothing) };
     }
 }
 
@@ -171,7 +242,7 @@ pub fn guard_mappings() -> io::Result<()> {
     Ok(())
 }
 
-/// Async-signal-safe: it touches atomics and makes `madvise`, `mmap` and `sigaction` calls.
+/// Async-signal-safe: it touches atomics and makes system calls that keep no state in the C library.
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a pointer to a whole `siginfo_t`.
     let info_there = unsafe { &*info };
@@ -183,10 +254,12 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
         let address = unsafe { info_there.si_addr() }.addr();
         // SAFETY: it is where the C library keeps this thread's number of the last error.
         let errno = unsafe { libc::__errno_location() };
-        // SAFETY: as above; what was interrupted finds there what it has left.
+        // SAFETY: `errno` points to this thread's number for as long as the thread lives. Only this thread accesses
+        // it, and the code that this handler has interrupted goes on after it.
         let before = unsafe { *errno };
         let cured = put_zeros(address);
-        // SAFETY: as above.
+        // SAFETY: `errno` still points to this thread's number, which only this thread accesses. What was interrupted
+        // finds there what it has left.
         unsafe { *errno = before };
         if cured {
             return;
@@ -276,5 +349,57 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) 
             let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
             handler(signal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    #[test]
+    fn a_page_is_put_by_one_handler_at_a_time_however_long_it_takes() {
+        let slot: &'static Slot = Box::leak(Box::default());
+        let inside: &'static AtomicBool = Box::leak(Box::default());
+        let (began, begun) = channel();
+        let long = move || {
+            slot.alone(|| {
+                inside.store(true, Ordering::SeqCst);
+                began.send(()).expect("somebody waits");
+                thread::sleep(Duration::from_millis(1500));
+                inside.store(false, Ordering::SeqCst);
+                true
+            })
+        };
+        let first = thread::spawn(long);
+        begun.recv().expect("it begins");
+        assert!(slot.alone(|| !inside.load(Ordering::SeqCst)));
+        assert!(first.join().expect("no panic"));
+        assert_eq!(slot.busy.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_handler_that_was_forked_away_is_not_waited_for() {
+        let slot = Slot::default();
+        // Ids of threads are at most 2^22.
+        slot.busy.store(1 << 30, Ordering::SeqCst);
+        assert!(slot.alone(|| true));
+        assert_eq!(slot.busy.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn no_signal_interrupts_a_handler_that_puts_a_page() {
+        let blocked = || {
+            let mut now = MaybeUninit::<libc::sigset_t>::zeroed();
+            // SAFETY: without a new set, it only writes the present one, to memory of its size.
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), now.as_mut_ptr()) };
+            // SAFETY: the set was written, and USR1 is a signal.
+            unsafe { libc::sigismember(now.as_ptr(), libc::SIGUSR1) == 1 }
+        };
+        assert!(!blocked());
+        assert!(Slot::default().alone(blocked));
+        assert!(!blocked());
     }
 }
