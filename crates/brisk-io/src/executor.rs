@@ -158,7 +158,7 @@ impl Own {
         if let Ring::Reads(reads) = &*ring
             && !reads.is_own()
         {
-            // Dropping it would unmap addresses that may hold something else here.
+            // Its alarm and files have numbers that may belong to other files here.
             std::mem::forget(std::mem::replace(&mut *ring, Ring::Untried));
         }
     }

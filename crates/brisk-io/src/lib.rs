@@ -71,6 +71,8 @@ mod immutable_file;
 mod kernel_calls;
 mod load;
 mod load_source;
+#[cfg(feature = "io-uring")]
+mod maker;
 mod mapping;
 mod need;
 mod page_cache;

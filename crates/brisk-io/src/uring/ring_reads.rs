@@ -6,7 +6,7 @@ use std::task::Waker;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::ring;
+use super::ring::{self, OwnRing};
 use crate::read_group::ReadGroup;
 use crate::waiting_read::WaitingRead;
 
@@ -29,7 +29,7 @@ impl Alarm {
 
 /// Gives groups of reads to the kernel, several at once, and waits for all of them in one thread.
 pub(crate) struct RingReads {
-    ring: IoUring,
+    ring: OwnRing,
     alarm: Alarm,
     /// Where the kernel writes when the alarm rings. Nothing else ever uses it, because the kernel may write
     /// at any time.
@@ -40,8 +40,6 @@ pub(crate) struct RingReads {
     waiting: Vec<ReadGroup>,
     /// Why nothing can wake it any more.
     broken: Option<io::Error>,
-    /// The process that made it. A forked child shares nothing of it.
-    process: u32,
 }
 
 struct Read {
@@ -70,7 +68,6 @@ impl RingReads {
             reads: (0..DEPTH).map(|_| None).collect(),
             waiting: Vec::new(),
             broken: None,
-            process: std::process::id(),
         };
         reads.listen();
         Ok(reads)
@@ -145,7 +142,7 @@ impl RingReads {
 
     /// Whether it belongs to this process, and not to the one from which this was forked.
     pub(crate) fn is_own(&self) -> bool {
-        self.process == std::process::id()
+        self.ring.is_own()
     }
 
     /// The unfinished reads that somebody waits for, so that other threads do them: the thread that made them
@@ -210,7 +207,8 @@ impl RingReads {
     /// What the entry points to and its descriptor must stay until its completion is there, and nobody else
     /// may touch the former.
     unsafe fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the caller's.
+        // SAFETY: `push` asks that what the entry points to, and its descriptor, are valid until the read has ended.
+        // This function asks its caller for the same.
         let pushed = unsafe { self.ring.submission().push(entry) };
         assert!(pushed.is_ok(), "there is an entry for each read and more");
     }
