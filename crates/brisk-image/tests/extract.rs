@@ -7,10 +7,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use brisk_image::{ErrorKind, Extractor, Image, ImageWriter, Tree, TreeRules};
+use brisk_image::{
+    ErrorKind, Extractor, Image, ImageWriter, Tree, TreeBuilder, TreeEntry, TreeRules,
+};
 use support::{
     Content, NOBODY, Shape, Snapshot, as_nobody, brisk_extract, build, expect_root, run,
 };
+
+/// The setuid and setgid bits, which files of other owners never get.
+const PRIVILEGES: u32 = 0o6000;
 
 struct Packed {
     dir: tempfile::TempDir,
@@ -144,6 +149,12 @@ fn an_ordinary_user_gets_what_it_may_have() {
             [
                 "block device was not made: only root can (2 files, the first is \"specials/disk\")".into(),
                 "character device was not made: only root can (2 files, the first is \"specials/far minor\")".into(),
+                "the setgid bit was left out: the file belongs to another owner now \
+                 (49 files, the first is \"deep/level-0/level-1/level-2/\")"
+                    .into(),
+                "the setuid bit was left out: the file belongs to another owner now \
+                 (48 files, the first is \"deep/level-0/level-1/\")"
+                    .into(),
                 refused("security.c", "xattrs/all"),
                 refused("trusted.b", "xattrs/all"),
                 refused("trusted.on.a.fifo", "specials/fifo"),
@@ -159,6 +170,7 @@ fn an_ordinary_user_gets_what_it_may_have() {
         let packed = Packed::new(4096);
         let mut expected = packed.snapshot.map(|_, node| {
             (node.uid, node.gid) = (NOBODY, NOBODY);
+            node.permissions &= !PRIVILEGES;
             node.xattrs
                 .retain(|name, _| name.to_string_lossy().starts_with("user."));
         });
@@ -182,16 +194,93 @@ fn an_ordinary_user_gets_what_it_may_have() {
 fn owners_and_attributes_can_be_left_out() {
     let packed = Packed::new(4096);
     let target = packed.path("out");
-    let extractor = Extractor::new().owners(false).xattrs(false);
+    let extractor = Extractor::new().owners(false).setuid(false).xattrs(false);
     let summary = extractor
         .extract(&packed.image(), &target)
         .expect("the image is whole");
     assert_eq!(summary.warnings, [""; 0]);
-    let expected = packed
-        .snapshot
-        .without_xattrs()
-        .map(|_, node| (node.uid, node.gid) = (0, 0));
+    let expected = packed.snapshot.without_xattrs().map(|_, node| {
+        (node.uid, node.gid) = (0, 0);
+        node.permissions &= !PRIVILEGES;
+    });
     Snapshot::of_directory(&target).assert_is(&expected, "without owners");
+}
+
+#[test]
+fn rights_of_another_owner_are_left_out() {
+    expect_root();
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut tree = TreeBuilder::new();
+    // As `setcap cap_net_raw+ep` writes it: version 2, effective, bit 13.
+    let capability = [
+        1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    for (path, entry) in [
+        (
+            "setuid",
+            TreeEntry::file("a").permissions(0o4755).owner(1000, 1000),
+        ),
+        (
+            "both",
+            TreeEntry::file("b").permissions(0o6711).owner(0, 1000),
+        ),
+        (
+            "capable",
+            TreeEntry::file("c")
+                .permissions(0o755)
+                .xattr("security.capability", capability),
+        ),
+        (
+            "plain",
+            TreeEntry::file("d").permissions(0o755).owner(1000, 1000),
+        ),
+        ("shared", TreeEntry::directory().permissions(0o3777)),
+        ("null", TreeEntry::char_device(1, 3).permissions(0o666)),
+    ] {
+        tree.add(path, entry).expect("a new path");
+    }
+    let path = dir.path().join("image");
+    ImageWriter::new()
+        .write(&tree.finish(), &path)
+        .expect("the tree can be packed");
+    let image = Image::open(&path).expect("it is an image");
+    let extracted = |name: &str, extractor: Extractor| {
+        let target = dir.path().join(name);
+        let summary = extractor
+            .extract(&image, &target)
+            .expect("the image is whole");
+        let mode = |name| fs::metadata(target.join(name)).expect("it is there").mode() & 0o7777;
+        let modes = ["setuid", "both", "capable", "plain", "shared"].map(mode);
+        let is_capable =
+            rustix::fs::getxattr(target.join("capable"), "security.capability", &mut [0; 64])
+                .is_ok();
+        (
+            modes,
+            is_capable,
+            target.join("null").exists(),
+            summary.warnings,
+        )
+    };
+    let all = (
+        [0o4755, 0o6711, 0o755, 0o755, 0o3777],
+        true,
+        true,
+        Vec::new(),
+    );
+    assert_eq!(extracted("all", Extractor::new()), all);
+    let none = [0o755, 0o711, 0o755, 0o755, 0o1777];
+    let asked = extracted("asked", Extractor::new().setuid(false).devices(false));
+    assert_eq!(asked, (none, false, false, Vec::new()));
+    let warnings = [
+        "the setgid bit was left out: the file belongs to another owner now (2 files, the first is \"both\")",
+        "the setuid bit was left out: the file belongs to another owner now (2 files, the first is \"both\")",
+        "xattr security.capability was left out: the file belongs to another owner now (1 files, the first is \"capable\")",
+    ];
+    let others = extracted("others", Extractor::new().owners(false));
+    assert_eq!(
+        others,
+        (none, false, true, warnings.map(str::to_owned).to_vec())
+    );
 }
 
 #[test]

@@ -34,6 +34,9 @@ use crate::work::Work;
 /// Blocks of one file that one thread writes in one go; a longer file is shared among threads.
 const SEGMENT_BLOCKS: usize = 32;
 
+/// The attribute that gives a program capabilities.
+const CAPABILITIES: &str = "security.capability";
+
 /// Writes the tree of an image into a directory.
 #[derive(Debug, Clone)]
 pub struct Extractor {
@@ -42,6 +45,8 @@ pub struct Extractor {
     select: Option<ignore::gitignore::Gitignore>,
     owners: bool,
     xattrs: bool,
+    privileges: bool,
+    devices: bool,
 }
 
 /// What was extracted.
@@ -73,6 +78,8 @@ impl Default for Extractor {
             select: None,
             owners: rustix::process::geteuid().is_root(),
             xattrs: true,
+            privileges: true,
+            devices: true,
         }
     }
 }
@@ -125,6 +132,22 @@ impl Extractor {
     #[must_use]
     pub fn xattrs(mut self, yes: bool) -> Self {
         self.xattrs = yes;
+        self
+    }
+
+    /// Whether programs may get the rights of their owners, groups and capabilities: the setuid and setgid bits, and
+    /// `security.capability`. Files whose owners are not restored never get them, because they would give the rights
+    /// of the extracting user.
+    #[must_use]
+    pub fn setuid(mut self, yes: bool) -> Self {
+        self.privileges = yes;
+        self
+    }
+
+    /// Whether block and character devices are made, which only root can do.
+    #[must_use]
+    pub fn devices(mut self, yes: bool) -> Self {
+        self.devices = yes;
         self
     }
 
@@ -725,8 +748,38 @@ impl Extraction<'_> {
         self.write_xattrs(directory, name, inode, |xattr, value| {
             fsetxattr(fd, xattr, value, XattrFlags::empty())
         })?;
-        fchmod(fd, mode(inode)).map_err(|e| fault("set the permissions", e))?;
+        fchmod(fd, self.mode(directory, name, inode))
+            .map_err(|e| fault("set the permissions", e))?;
         futimens(fd, &times(inode)).map_err(|e| fault("set the modification time", e))
+    }
+
+    /// Whether files get the rights that the image gives them.
+    fn restores_privileges(&self) -> bool {
+        self.options.owners && self.options.privileges
+    }
+
+    /// The permissions of a file or directory, without the bits that would give rights of another user.
+    fn mode(&self, directory: usize, name: &OsStr, inode: &Inode) -> Mode {
+        let mode = mode(inode);
+        if self.restores_privileges() {
+            return mode;
+        }
+        if mode.contains(Mode::SUID) {
+            self.lose_privilege(directory, name, "the setuid bit");
+        }
+        if mode.contains(Mode::SGID) {
+            self.lose_privilege(directory, name, "the setgid bit");
+        }
+        mode & !(Mode::SUID | Mode::SGID)
+    }
+
+    /// Says what was left out because the owner was not restored. Who asked for that with
+    /// [`Extractor::setuid`] is not told.
+    fn lose_privilege(&self, directory: usize, name: &OsStr, what: &str) {
+        if self.options.privileges {
+            let what = format!("{what} was left out: the file belongs to another owner now");
+            self.lose(directory, name, what);
+        }
     }
 
     fn write_xattrs(
@@ -740,6 +793,10 @@ impl Extraction<'_> {
             return Ok(());
         }
         for xattr in self.image.xattrs(inode)? {
+            if xattr.name() == CAPABILITIES && !self.restores_privileges() {
+                self.lose_privilege(directory, name, "xattr security.capability");
+                continue;
+            }
             match set(xattr.name(), xattr.value()) {
                 Ok(()) => {}
                 Err(e @ (Errno::PERM | Errno::NOTSUP | Errno::ACCESS)) => {
@@ -766,7 +823,8 @@ impl Extraction<'_> {
         let fault = |doing, e: Errno| self.fault(*directory, name, doing, e);
         let node = |kind, device: Device| {
             let device: Dev = rustix::fs::makedev(device.major, device.minor);
-            match mknodat(&*fd, name, kind, mode(inode), device) {
+            let mode = mode(inode) & Mode::from_raw_mode(0o777);
+            match mknodat(&*fd, name, kind, mode, device) {
                 Ok(()) => Ok(true),
                 Err(Errno::PERM) => {
                     let what = format!("{} was not made: only root can", inode.file_type().name());
@@ -784,6 +842,11 @@ impl Extraction<'_> {
             }
             kind => {
                 let made = match kind {
+                    InodeKind::BlockDevice(_) | InodeKind::CharDevice(_)
+                        if !self.options.devices =>
+                    {
+                        false
+                    }
                     InodeKind::BlockDevice(device) => node(RawType::BlockDevice, *device)?,
                     InodeKind::CharDevice(device) => node(RawType::CharacterDevice, *device)?,
                     InodeKind::Socket => node(RawType::Socket, none)?,
@@ -808,7 +871,8 @@ impl Extraction<'_> {
             lsetxattr(&path, xattr, value, XattrFlags::empty())
         })?;
         if let Made::Special = made {
-            change_mode(&fd, name, inode).map_err(|e| fault("set the permissions", e))?;
+            let mode = self.mode(*directory, name, inode);
+            change_mode(&fd, name, mode).map_err(|e| fault("set the permissions", e))?;
         }
         utimensat(&*fd, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|e| fault("set the modification time", e))?;
@@ -837,7 +901,7 @@ impl Extraction<'_> {
 }
 
 /// Sets the permissions of what was made with this name, and of nothing that has taken its place.
-fn change_mode(directory: &OwnedFd, name: &OsStr, inode: &Inode) -> std::result::Result<(), Errno> {
+fn change_mode(directory: &OwnedFd, name: &OsStr, mode: Mode) -> std::result::Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let node = openat(directory, name, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&node)?;
@@ -849,11 +913,9 @@ fn change_mode(directory: &OwnedFd, name: &OsStr, inode: &Inode) -> std::result:
         return Err(Errno::STALE);
     }
     let path = format!("/proc/self/fd/{}", node.as_raw_fd());
-    match chmodat(CWD, path, mode(inode), AtFlags::empty()) {
+    match chmodat(CWD, path, mode, AtFlags::empty()) {
         // Without /proc.
-        Err(Errno::NOENT | Errno::NOTDIR) => {
-            chmodat(directory, name, mode(inode), AtFlags::empty())
-        }
+        Err(Errno::NOENT | Errno::NOTDIR) => chmodat(directory, name, mode, AtFlags::empty()),
         changed => changed,
     }
 }

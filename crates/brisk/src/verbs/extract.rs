@@ -31,9 +31,18 @@ pub struct Args {
     #[arg(value_name = "GLOB")]
     select: Vec<String>,
 
-    /// Gives all files to the extracting user. Only root can do otherwise.
+    /// Gives all files to the extracting user. Only root can do otherwise. These files get no setuid bit, setgid bit or
+    /// security.capability.
     #[arg(long)]
     no_owners: bool,
+
+    /// Leaves out the setuid and setgid bits and security.capability.
+    #[arg(long)]
+    no_setuid: bool,
+
+    /// Leaves out block and character devices.
+    #[arg(long)]
+    no_devices: bool,
 
     /// Leaves out extended attributes.
     #[arg(long)]
@@ -65,7 +74,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     let mut extractor = Extractor::new()
         .select(&args.select)?
-        .xattrs(!args.no_xattrs);
+        .xattrs(!args.no_xattrs)
+        .setuid(!args.no_setuid)
+        .devices(!args.no_devices);
     if args.no_owners {
         extractor = extractor.owners(false);
     }
