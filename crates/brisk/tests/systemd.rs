@@ -23,6 +23,37 @@ fn verify(name: &str, text: &str, more: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(said).unwrap())
 }
 
+/// What the process of a unit may still do, from 0 (nothing) to 100, as systemd counts it.
+fn exposure(name: &str, text: &str) -> f64 {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = directory.path().join(name);
+    fs::write(&unit, text).unwrap();
+    let output = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--json=off", "--no-pager"])
+        .arg(&unit)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let line = said
+        .lines()
+        .find(|line| line.contains("Overall exposure level"))
+        .unwrap();
+    let number = line.rsplit(": ").next().unwrap();
+    number.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// The unit of the system runs as root.
+#[test]
+fn the_unit_of_root_may_do_little() {
+    let text = unit("brisk-warm.service");
+    let found = exposure("brisk-warm.service", &text);
+    assert!(found <= 3.0, "{found}");
+    let open = text
+        .replace("CapabilityBoundingSet", "#")
+        .replace("SystemCallFilter", "#");
+    assert!(exposure("brisk-warm.service", &open) > found + 1.0);
+}
+
 fn unit(name: &str) -> String {
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
     fs::read_to_string(units.join(name)).unwrap()
