@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use brisk_image::Image;
 use brisk_mount::{Bind, SessionImage};
 
+use crate::recorded_place::recorded_place;
+
 /// How the program sees the image and the system.
 #[derive(Debug, clap::Args)]
 pub struct SurroundingsArgs {
@@ -55,7 +57,7 @@ fn with(text: &OsString) -> anyhow::Result<SessionImage> {
     with.offset = image.offset();
     with.at = match at {
         Some(at) => Some(at),
-        None => image.recorded_place()?,
+        None => recorded_place(&image, "--with IMAGE@DIR")?,
     };
     Ok(with)
 }

@@ -397,3 +397,37 @@ fn a_preference_without_a_profile_is_refused() {
     let message = sandbox.failure(&["pack", "app", "-o", "new", "--prefer", "size"]);
     assert!(message.contains("--profile <PROFILE>"), "{message}");
 }
+
+/// The old pack has the old contents, and may have the identity of the new image: the length and the times are the same.
+#[test]
+fn a_pack_beside_does_not_outlive_its_image() {
+    let sandbox = with_profile();
+    let (pack, hot) = (
+        ["pack", "app", "-o", "app.img", "--time", "1"],
+        "app.img.hot",
+    );
+    let write = |args: &[&str]| {
+        let outcome = sandbox.run(args);
+        assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+        outcome.stderr
+    };
+    write(&pack);
+    write(&["hot", "app.img", "--profile", "p", "-o", hot]);
+    // The same bytes again, and another codec.
+    assert!(!write(&pack).contains(hot));
+    assert!(sandbox.path(hot).exists());
+    for write_again in [pack.as_slice(), &["repack", "new.img", "-o", "app.img"]] {
+        write(&["pack", "app", "-o", "app.img", "--time", "1"]);
+        write(&["hot", "app.img", "--profile", "p", "-o", hot]);
+        sandbox.file("app/etc/app.conf", b"colour = ye\n");
+        write(&["pack", "app", "-o", "new.img", "--time", "1"]);
+        let said = write(write_again);
+        let expected = "app.img.hot was removed, because its pages are not those of the new image; brisk hot makes another";
+        assert!(said.contains(expected), "{write_again:?}: {said}");
+        assert!(!sandbox.path(hot).exists());
+        sandbox.file("app/etc/app.conf", b"colour = no\n");
+    }
+    sandbox.file(hot, b"notes");
+    write(&pack);
+    assert_eq!(sandbox.bytes(hot), b"notes");
+}

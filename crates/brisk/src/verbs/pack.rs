@@ -24,6 +24,7 @@ use crate::messages::{count, say, warn};
 use crate::output_file::check_outside;
 use crate::progress::Progress;
 use crate::size::parse_size_u32;
+use crate::stale_pack::remove_stale_pack;
 
 /// What to pack, and how.
 // The groups come last: the options after one would stand under its heading.
@@ -277,6 +278,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         let writer = writer.progress(progress.callback());
         writer.write(&tree, &args.output)?
     };
+    note(remove_stale_pack(&args.output)?.as_slice());
 
     report(&Written {
         output: &args.output,

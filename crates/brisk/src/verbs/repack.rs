@@ -15,6 +15,7 @@ use crate::messages::warn;
 use crate::names::shown;
 use crate::output_file::is_same;
 use crate::progress::Progress;
+use crate::stale_pack::remove_stale_pack;
 
 /// Which image to pack again, and how.
 #[derive(Debug, clap::Args)]
@@ -82,11 +83,16 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     writer = writer.progress(progress.callback());
     let summary = writer.write(&tree, &args.output)?;
     drop(progress);
+    let mut warnings = tree.warnings().to_vec();
+    if let Some(text) = remove_stale_pack(&args.output)? {
+        warn(&text);
+        warnings.push(text);
+    }
     report(&Written {
         output: &args.output,
         summary: &summary,
         seconds: started.elapsed().as_secs_f64(),
-        warnings: tree.warnings(),
+        warnings: &warnings,
         json: args.json,
         quiet: args.quiet,
     })?;

@@ -19,6 +19,7 @@ use crate::image_args::open_image;
 use crate::messages::{count, say, warn};
 use crate::progress::Progress;
 use crate::readiness::parse_readiness;
+use crate::recorded_place::recorded_place;
 use crate::surroundings::SurroundingsArgs;
 
 /// What to record.
@@ -111,7 +112,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         .map(|path| open_image(path, args.offset));
     let image = image.transpose()?;
     let recorded = match (&image, &args.at) {
-        (Some(image), None) if !args.surroundings.root => image.recorded_place()?,
+        (Some(image), None) if !args.surroundings.root => recorded_place(image, "--at DIR")?,
         _ => None,
     };
     let output = args.output.clone().unwrap_or_else(|| default_output(args));

@@ -1,0 +1,40 @@
+//! The hot pack of an image that was replaced.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use brisk_image::hot_pack::HotPack;
+use brisk_image::profile::Origin;
+use brisk_image::{Image, Limits, Work};
+
+use crate::names::shown;
+
+/// Removes `IMAGE.hot` beside the new image at `path` if its pages are not those of the image. Returns a warning that says
+/// so.
+///
+/// A launch would not use such a pack, but would compare it with the image each time. A file that is not a hot pack stays.
+pub fn remove_stale_pack(path: &Path) -> anyhow::Result<Option<String>> {
+    let mut beside = OsString::from(path);
+    beside.push(".hot");
+    let beside = PathBuf::from(beside);
+    let Ok(pack) = HotPack::open(&beside, &Limits::default()) else {
+        return Ok(None);
+    };
+    let image = Image::open(path)?;
+    let checked = pack.verify(&Origin::image(&image), &Work::new(), |_| {})?;
+    if checked.faults == 0 {
+        return Ok(None);
+    }
+    match std::fs::remove_file(&beside) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            return Err(e).with_context(|| format!("remove {}", shown(&beside)));
+        }
+        _ => {}
+    }
+    Ok(Some(format!(
+        "{} was removed, because its pages are not those of the new image; brisk hot makes another",
+        shown(&beside)
+    )))
+}
