@@ -253,8 +253,12 @@ pub(crate) enum Cause {
         source: brisk_image::Error,
     },
     HotPackOfAnother,
-    HotPackOfOthers {
-        why: String,
+    HotPackDiffers {
+        frames: u64,
+    },
+    /// The files of a session cannot be made.
+    NoRoomForSession {
+        source: io::Error,
     },
     HotPackLarge {
         pages: u64,
@@ -310,7 +314,7 @@ impl Cause {
 
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { .. } => ErrorKind::Io,
+            Self::Io { .. } | Self::NoRoomForSession { .. } => ErrorKind::Io,
             Self::NotPermitted | Self::FusermountRefused { .. } => ErrorKind::NotPermitted,
             Self::NoLoopDevices
             | Self::NoLoopNode { .. }
@@ -333,7 +337,7 @@ impl Cause {
             | Self::Unpadded { .. }
             | Self::HotPack { .. }
             | Self::HotPackOfAnother
-            | Self::HotPackOfOthers { .. }
+            | Self::HotPackDiffers { .. }
             | Self::HotPackLarge { .. }
             | Self::NotAFile
             | Self::KernelRefused { .. } => ErrorKind::Image,
@@ -542,9 +546,15 @@ impl fmt::Display for Cause {
                 "its session ended {tries} times just before this run could join it; try again"
             ),
             Self::HotPack { .. } => f.write_str("it cannot be read; make it again with brisk hot"),
-            Self::HotPackOfOthers { why } => write!(
+            Self::NoRoomForSession { source } => write!(
                 f,
-                "somebody else may have made it: {why}; name it with --hot if you trust it"
+                "the directory of sessions has no room ({source}); free space or inodes there, or set XDG_RUNTIME_DIR \
+                 to another directory"
+            ),
+            Self::HotPackDiffers { frames } => write!(
+                f,
+                "{frames} of its frames have other contents than the image, so brisk reads its pages from the image; \
+                 make it again with brisk hot"
             ),
             Self::HotPackOfAnother => {
                 f.write_str("it belongs to another image; make it again with brisk hot")

@@ -29,8 +29,9 @@ impl Key {
         key.add(env!("CARGO_PKG_VERSION").as_bytes());
         key.add_number(geteuid().as_raw().into());
         key.add_number(getegid().as_raw().into());
-        for namespace in ["/proc/self/ns/user", "/proc/self/ns/mnt"] {
-            key.add(fs::read_link(namespace)?.as_os_str().as_bytes());
+        for namespace in ["user", "mnt", "pid"] {
+            let namespace = fs::read_link(format!("/proc/self/ns/{namespace}"))?;
+            key.add(namespace.as_os_str().as_bytes());
         }
         let root = stat("/")?;
         key.add_number(root.st_dev);
@@ -43,19 +44,27 @@ impl Key {
         Self(Vec::new())
     }
 
-    /// What identifies an image: a file that was replaced, written to or truncated has another inode, time or
-    /// size.
+    /// Adds what identifies an image. A file that was replaced, written to or cut has another inode, size or time.
+    /// Programs can set back the time of modification, but not the time of the change (ctime).
     pub(crate) fn add_image(&mut self, file: &File, offset: u64) -> io::Result<()> {
+        self.add_file(file)?;
+        self.add_number(offset);
+        let mut superblock = [0; SUPERBLOCK];
+        file.read_exact_at(offset, &mut superblock)?;
+        self.add(&superblock);
+        Ok(())
+    }
+
+    /// Adds what identifies the contents of a file, as above.
+    pub(crate) fn add_file(&mut self, file: &File) -> io::Result<()> {
         let stat = fstat(file)?;
         self.add_number(stat.st_dev);
         self.add_number(stat.st_ino);
         self.add(&stat.st_size.to_le_bytes());
         self.add(&stat.st_mtime.to_le_bytes());
         self.add_number(stat.st_mtime_nsec);
-        self.add_number(offset);
-        let mut superblock = [0; SUPERBLOCK];
-        file.read_exact_at(offset, &mut superblock)?;
-        self.add(&superblock);
+        self.add(&stat.st_ctime.to_le_bytes());
+        self.add_number(stat.st_ctime_nsec);
         Ok(())
     }
 
@@ -90,7 +99,7 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Seek, Write};
 
     fn name(build: impl FnOnce(&mut Key)) -> String {
         let mut key = Key::new().expect("the process has namespaces");
@@ -126,7 +135,15 @@ mod tests {
         let first = name_at(&file, 0);
         assert_eq!(first, name_at(&file, 0));
         assert_ne!(first, name_at(&file, 1));
+        // The same length, and the time of modification set back, as `cp -p` does.
+        let modified = file.metadata().and_then(|found| found.modified());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        file.rewind().expect("a file");
+        file.write_all(&[7; 200]).expect("room");
+        file.set_modified(modified.expect("a time")).expect("ours");
+        let second = name_at(&file, 0);
+        assert_ne!(first, second);
         file.set_len(199).expect("ours");
-        assert_ne!(first, name_at(&file, 0));
+        assert_ne!(second, name_at(&file, 0));
     }
 }

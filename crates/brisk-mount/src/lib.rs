@@ -49,7 +49,7 @@ let mut image = SessionImage::new("app.img");
 image.at = Some("/opt/app".into());
 let mut session = Session::new(image, vec!["bin/app".into(), "--version".into()]);
 session.fill = Some(SessionFill::default());
-let never = session.exec(|place| eprintln!("mounted for all on {}", place.display()))?;
+let never = session.exec(|notice| eprintln!("{notice:?}"))?;
 # match never {}
 # }
 ```
@@ -106,6 +106,7 @@ pub use fuse::recorder::{Recorder, Recording};
 pub use fuse::serve_counters::{OperationTimes, Percentiles, ServeCounters, ServeCounts};
 pub use fuse::server::serve;
 pub use hot_pack::candidate::PackCandidate;
+pub use hot_pack::comparison::keep_comparison;
 pub use hot_pack::fill::{Fill, FillRoot};
 pub use hot_pack::fill_counts::FillCounts;
 pub use hot_pack::learned_packs::{LearnedPack, LearnedPacks};
@@ -124,7 +125,7 @@ pub use replay::{
 };
 pub use run::{Launch, PlainLaunch};
 pub use session::{
-    Bind, FillPlan, ImageStatus, OperationStatus, Session, SessionFill, SessionImage,
+    Bind, FillPlan, ImageStatus, Notice, OperationStatus, Session, SessionFill, SessionImage,
     SessionStatus, SharedMount, end_session, sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};

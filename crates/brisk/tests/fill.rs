@@ -7,14 +7,14 @@ mod staging;
 
 use std::cell::Cell;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt, chown};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::hot_pack::{HotPack, HotPackWriter, Prefer};
-use brisk_image::profile::{Named, Origin, Profile, ProfileBuilder, RootKind};
+use brisk_image::hot_pack::{HotPack, Prefer};
+use brisk_image::profile::{Named, Profile, ProfileBuilder, RootKind};
 use brisk_image::{Image, ImageWriter, Limits, Tree, TreeRules};
 use brisk_io::Residency;
 use nix::sys::ptrace;
@@ -108,13 +108,37 @@ fn profile(stage: &Stage, files: &[String]) -> Profile {
     finished.unwrap().profile
 }
 
-/// Makes a hot pack from [`profile`].
+/// Makes a hot pack from [`profile`], as the user does who starts programs: what brisk knows of it is theirs.
 fn make_pack(stage: &Stage, image: &str, files: &[String], hot: &str) -> HotPack {
-    let image = Image::open(stage.path(image)).unwrap();
-    let writer = HotPackWriter::new().threads(1);
-    let origin = Origin::image(&image);
-    let summary = writer.write(&profile(stage, files), &origin, stage.path(hot));
-    assert_eq!(summary.unwrap().left_out(), None);
+    profile(stage, files)
+        .write(stage.path("made.profile"))
+        .unwrap();
+    // Only root may write beside the image.
+    let mut command = Command::new(stage.executable());
+    command
+        .args([
+            "hot",
+            "--quiet",
+            "--threads",
+            "1",
+            image,
+            "--profile",
+            "made.profile",
+            "-o",
+            hot,
+        ])
+        .current_dir(stage.path(""))
+        .env("XDG_CACHE_HOME", stage.cache());
+    assert_eq!(
+        said(&command.output().unwrap()),
+        (Some(0), String::new(), String::new())
+    );
+    let user = stage.user();
+    let owned = Command::new("chown")
+        .args(["-R", &format!("{user}:{user}")])
+        .arg(stage.cache())
+        .status();
+    assert!(owned.unwrap().success());
     HotPack::open(stage.path(hot), &Limits::default()).unwrap()
 }
 
@@ -132,6 +156,16 @@ fn filled(stage: &Stage) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while count(stage, "fill_over_us").is_none_or(|over| over == 0) {
         assert!(Instant::now() < deadline, "no fill ends: {}", stage.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn wait_for(stage: &Stage, what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not {what}: {}", stage.log());
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -298,47 +332,62 @@ fn a_pack_of_another_image_is_ignored_with_one_line() {
     });
 }
 
+/// Waits until the session of `app.img` has compared the hot pack beside it.
+#[track_caller]
+fn await_comparison(stage: &Stage, compared: usize) {
+    let directory = stage.cache().join("brisk/compared");
+    wait_for(stage, "compared", || {
+        fs::read_dir(&directory).is_ok_and(|pairs| pairs.count() == compared)
+    });
+}
+
 #[test]
-fn a_pack_that_others_could_have_made_is_taken_only_if_it_is_named() {
+fn a_pack_beside_an_image_is_used_once_it_was_compared() {
     each_user(|stage| {
         make_pack(stage, "app.img", &files(stage), "app.img.hot");
-        let hot = stage.path("app.img.hot");
-        let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
-        let verbose = |options: &[&str]| {
-            let err = verbose(stage, options);
-            let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
-            assert_eq!(said(&ended).0, Some(0));
-            err
-        };
-        fs::set_permissions(&hot, mode(0o666)).unwrap();
-        let err = verbose(&[]);
+        // As if another user had made it: nothing is known of it.
+        fs::remove_dir_all(stage.cache().join("brisk/compared")).unwrap();
+        let err = verbose(stage, &[]);
+        assert!(err.contains("anybody may have made this hot pack"), "{err}");
+        compare(stage);
+        assert!(count(stage, "fill_stored") > Some(0));
+        await_comparison(stage, 1);
+        let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+        assert_eq!(said(&ended).0, Some(0));
+        let err = verbose(stage, &[]);
         assert!(
-            err.contains("app.img.hot: somebody else may have made it: its mode is 666, "),
+            err.contains("a new session fills") && !err.contains("anybody"),
             "{err}"
         );
-        fs::set_permissions(&hot, mode(0o644)).unwrap();
-        chown(&hot, Some(54321), None).unwrap();
-        let err = verbose(&[]);
-        assert!(
-            err.contains("app.img.hot: somebody else may have made it: its owner is user 54321, "),
-            "{err}"
-        );
-        let err = verbose(&["--hot", "app.img.hot"]);
-        assert!(err.contains("a new session fills"), "{err}");
-        // Whoever may write the image may write the pack, but another group may not.
-        let image = stage.path("app.img");
-        let group = fs::metadata(&image).unwrap().gid();
-        fs::set_permissions(&image, mode(0o664)).unwrap();
-        fs::set_permissions(&hot, mode(0o664)).unwrap();
-        chown(&hot, Some(0), Some(group)).unwrap();
-        let err = verbose(&[]);
-        assert!(err.contains("a new session fills"), "{err}");
-        chown(&hot, None, Some(54321)).unwrap();
-        let err = verbose(&[]);
-        assert!(
-            err.contains("somebody else may have made it: its mode is 664, "),
-            "{err}"
-        );
+    });
+}
+
+#[test]
+fn forged_pages_beside_an_image_are_never_served() {
+    each_user(|stage| {
+        // The same tables, and other bytes in a file: same length, same time, stored raw.
+        let name = "tree/noise";
+        let original = fs::read(stage.path(name)).unwrap();
+        make_pack(stage, "app.img", &files(stage), "app.img.hot");
+        let modified = fs::metadata(stage.path(name)).unwrap().modified().unwrap();
+        let mut forged = original.clone();
+        forged.iter_mut().take(4096).for_each(|byte| *byte ^= 0x55);
+        fs::write(stage.path(name), &forged).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(stage.path(name))
+            .unwrap()
+            .set_modified(modified)
+            .unwrap();
+        fs::rename(stage.path("app.img.hot"), stage.path("old.hot")).unwrap();
+        stage.pack_tree("tree", "app.img");
+        fs::rename(stage.path("old.hot"), stage.path("app.img.hot")).unwrap();
+        // What the image has, which is what the tree has now.
+        compare(stage);
+        let line = "frames have other contents than the image";
+        wait_for(stage, "found out", || stage.log().contains(line));
+        // Only that of the old image.
+        await_comparison(stage, 1);
     });
 }
 
@@ -354,7 +403,20 @@ fn a_damaged_pack_is_ignored_and_no_byte_is_wrong() {
             let mut bytes = good.clone();
             bytes[damage] ^= 0x55;
             fs::write(stage.path("app.img.hot"), bytes).unwrap();
-            assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+            // Named, as brisk knows nothing of this file.
+            let run = [
+                "run",
+                "app.img",
+                "--at",
+                "at",
+                "--linger",
+                "600",
+                "--hot",
+                "app.img.hot",
+                "--",
+                "true",
+            ];
+            assert_eq!(said(&stage.brisk(&run).output().unwrap()).0, Some(0));
             if whole {
                 filled(stage);
                 assert_eq!(count(stage, "fill_damaged"), Some(1));

@@ -4,14 +4,17 @@
 
 mod staging;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use brisk_image::{ImageWriter, Tree, TreeRules};
 use brisk_io::ReadAt;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, prlimit,
 };
@@ -333,6 +336,94 @@ fn a_place_that_cannot_be_used_is_named() {
             );
         }
         stage.assert_nothing_left(Duration::from_secs(1));
+    });
+}
+
+/// An image may come from anybody, and so may the place that it records.
+#[test]
+fn a_place_of_the_system_is_obeyed_only_if_the_user_names_it() {
+    each_user(|stage| {
+        for place in ["/", "/proc", "/usr", "/etc/ssl"] {
+            let tree = Tree::from_directory(stage.path("tree"), &TreeRules::default()).unwrap();
+            let writer = ImageWriter::new().place(place.into());
+            writer.write(&tree, stage.path("placed.img")).unwrap();
+            let own = stage.path("at").display().to_string();
+            let with = format!("placed.img@{own}");
+            for (arguments, option) in [
+                (["run", "placed.img", "--", "true"].as_slice(), "--at DIR"),
+                (
+                    &["trace", "placed.img", "-o", "p", "--", "true"],
+                    "--at DIR",
+                ),
+                (
+                    &["run", "app.img", "--with", "placed.img", "--", "true"],
+                    "--with IMAGE@DIR",
+                ),
+            ] {
+                let (code, _, err) = said(&stage.brisk(arguments).output().unwrap());
+                assert_eq!(code, Some(125), "{arguments:?}: {err}");
+                assert!(
+                    err.contains(&format!("records the place {place}, which would cover "))
+                        && err.contains(option),
+                    "{err}"
+                );
+            }
+            fs::create_dir_all(&own).unwrap();
+            for arguments in [
+                [
+                    "run",
+                    "placed.img",
+                    "--at",
+                    &own,
+                    "--linger",
+                    "0",
+                    "--",
+                    "true",
+                ]
+                .as_slice(),
+                &[
+                    "run", "app.img", "--with", &with, "--linger", "0", "--", "true",
+                ],
+            ] {
+                let output = stage.brisk(arguments).output().unwrap();
+                assert_eq!(said(&output).0, Some(0), "{output:?}");
+            }
+        }
+        stage.assert_nothing_left(Duration::from_secs(10));
+    });
+}
+
+/// As `cp -p` does: the same length, and the time of modification set back.
+#[test]
+fn an_image_that_was_written_in_place_has_a_session_of_its_own() {
+    each_user(|stage| {
+        fs::write(stage.path("tree/version"), "one\n").unwrap();
+        let tree = Tree::from_directory(stage.path("tree"), &TreeRules::default()).unwrap();
+        let writer = ImageWriter::new().compression("none".parse().unwrap());
+        writer.write(&tree, stage.path("app.img")).unwrap();
+        let read = ["bin/app", "sh", "-c", "cat $BRISK_TREE/version"];
+        let first = stage.lingering("60", &read).output().unwrap();
+        assert_eq!(said(&first).1, "one\n");
+        let old = fs::read(stage.path("app.img")).unwrap();
+        let modified = fs::metadata(stage.path("app.img"))
+            .unwrap()
+            .modified()
+            .unwrap();
+        let at = old
+            .windows(4)
+            .position(|bytes| bytes == b"one\n")
+            .expect("stored raw");
+        let image = File::options()
+            .write(true)
+            .open(stage.path("app.img"))
+            .unwrap();
+        image.write_all_at(b"two\n", at as u64).unwrap();
+        image.set_modified(modified).unwrap();
+        let second = stage.lingering("60", &read).output().unwrap();
+        assert_eq!(said(&second).1, "two\n");
+        for _ in 0..2 {
+            stage.brisk(&["umount", "app.img"]).output().unwrap();
+        }
     });
 }
 
@@ -830,6 +921,39 @@ fn a_session_directory_of_others_is_refused() {
                 )
             )
         );
+    });
+}
+
+/// A file system without an inode left, or with room for some of the session's files and not for all.
+#[test]
+fn a_session_directory_without_room_is_done_without() {
+    each_user(|stage| {
+        for inodes in 1..=4 {
+            let runtime = stage.runtime();
+            let options = format!("nr_inodes={inodes},mode=0700,uid={}", stage.user());
+            let options = std::ffi::CString::new(options).unwrap();
+            mount(
+                "brisk-test",
+                &runtime,
+                "tmpfs",
+                MountFlags::empty(),
+                Some(&*options),
+            )
+            .unwrap();
+            let output = stage.run(&["bin/app", "cat", "tree/text"]).output();
+            let again = stage.run(&["bin/app", "cat", "tree/text"]).output();
+            unmount(&runtime, UnmountFlags::DETACH).unwrap();
+            for output in [output.unwrap(), again.unwrap()] {
+                let (code, out, err) = said(&output);
+                assert_eq!(code, Some(0), "{inodes} inodes: {err}");
+                assert!(!out.is_empty());
+                assert!(
+                    err.contains("the directory of sessions has no room (No space left on device"),
+                    "{inodes} inodes: {err}"
+                );
+            }
+            stage.assert_nothing_left(Duration::from_secs(10));
+        }
     });
 }
 

@@ -62,7 +62,7 @@ impl Origin {
     }
 
     /// The image, if it is one.
-    pub(crate) fn as_image(&self) -> Option<&Image> {
+    pub fn as_image(&self) -> Option<&Image> {
         match &self.0 {
             Kind::Directory { .. } => None,
             Kind::Image(image) => Some(image),

@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use brisk_image::hot_pack::HotPack;
 use brisk_image::{Image, Limits};
 
 use super::choice::first_of_use;
+use super::comparison::Comparison;
 use super::pack_file::PackFile;
-use super::trust::distrust;
 use crate::error::{Action, Cause, Error, Result};
 use crate::open::open_file;
 
@@ -18,33 +19,32 @@ const MOST_PAGES: u64 = 1 << 22;
 
 /// A place where a hot pack may be.
 #[derive(Debug)]
-pub enum PackCandidate {
-    /// In a file of its own.
-    Beside {
-        /// Its name, for messages.
-        path: PathBuf,
-        /// The file.
-        file: File,
-        /// Why somebody other than the makers of the image may have written the file. Then it is not used.
-        distrusted: Option<String>,
-    },
-    /// Behind the image.
-    Behind {
-        /// The image's name, for messages.
-        path: PathBuf,
-        /// The image's file.
-        file: File,
-    },
+pub struct PackCandidate {
+    /// The name of the file, for messages.
+    path: PathBuf,
+    file: File,
+    is_behind: bool,
+    /// None if the frames of the pack are known to have the contents of the image.
+    comparison: Option<Comparison>,
 }
 
 /// A pack of the image that is served.
 pub(super) struct OpenPack {
     pub(super) pack: HotPack,
     pub(super) file: PackFile,
+    /// What must be done before the frames of the pack are used. None if they can be.
+    pub(super) comparison: Option<Comparison>,
+}
+
+/// The pack that a new session would use.
+pub(crate) struct UsablePack {
+    pub(crate) pack: HotPack,
+    /// Whether its frames are used, and not only its list of pages.
+    pub(crate) is_compared: bool,
 }
 
 impl PackCandidate {
-    /// The pack in the file at `path`, which the user has named.
+    /// The pack in the file at `path`, which the user has named. Its frames are used as they are.
     pub(crate) fn named(path: &Path) -> Result<Self, Cause> {
         let step = format!("open the hot pack {}", path.display());
         let file = open_file(path).map_err(|e| Cause::io(step, e))?;
@@ -53,65 +53,74 @@ impl PackCandidate {
 
     /// The pack in `file`, which the caller trusts.
     pub(crate) fn of(path: PathBuf, file: File) -> Self {
-        Self::Beside {
+        Self {
             path,
             file,
-            distrusted: None,
+            is_behind: false,
+            comparison: None,
         }
     }
 
-    /// `IMAGE.hot` beside the image at `image`. None if it is missing or cannot be opened, because the
-    /// program must start all the same.
-    pub(crate) fn beside(image: &Path) -> Option<Self> {
-        let mut path = OsString::from(image);
-        path.push(".hot");
-        let file = open_file(Path::new(&path)).ok()?;
-        Some(Self::Beside {
-            distrusted: distrust(&file, image),
-            path: path.into(),
-            file,
+    /// The pack behind the image in `file`. Who wrote the one wrote the other.
+    pub fn behind(path: PathBuf, file: File) -> Self {
+        Self {
+            is_behind: true,
+            ..Self::of(path, file)
+        }
+    }
+
+    /// `IMAGE.hot` beside the image at `path`, which is in `image` and starts at byte `offset`. None if it is missing or
+    /// cannot be opened, because the program must start all the same.
+    pub(crate) fn beside(path: &Path, image: &File, offset: u64) -> Option<Self> {
+        let mut hot = OsString::from(path);
+        hot.push(".hot");
+        let hot = PathBuf::from(hot);
+        let file = open_file(&hot).ok()?;
+        let comparison = Comparison::wanted(image, offset, &file).ok()?;
+        Some(Self {
+            comparison,
+            ..Self::of(hot, file)
         })
     }
 
     /// The open file.
     pub(crate) fn file(&self) -> &File {
-        let (Self::Beside { file, .. } | Self::Behind { file, .. }) = self;
-        file
+        &self.file
+    }
+
+    /// The descriptors that it needs.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let comparison = self.comparison.as_ref().and_then(Comparison::descriptor);
+        std::iter::once(self.file.as_fd()).chain(comparison)
     }
 
     /// Opens the pack, if it belongs to `image`. None if there is no pack.
     fn open(&self, image: &Image) -> Result<Option<OpenPack>> {
-        let (Self::Beside { path, .. } | Self::Behind { path, .. }) = self;
         self.open_of(image)
-            .map_err(|cause| Error::new(Action::Fill, cause).with_path(path))
+            .map_err(|cause| Error::new(Action::Fill, cause).with_path(&self.path))
     }
 
     fn open_of(&self, image: &Image) -> Result<Option<OpenPack>, Cause> {
         let unreadable = |source| Cause::HotPack { source };
-        let hold = |file: &File| {
-            let file = file.try_clone();
+        let hold = || {
+            let file = self.file.try_clone();
             file.map_err(|e| Cause::io("hold the hot pack", e))
         };
-        let (pack, file, start) = match self {
-            Self::Beside {
-                distrusted: Some(why),
-                ..
-            } => return Err(Cause::HotPackOfOthers { why: why.clone() }),
-            Self::Beside { file, .. } => {
-                let pack = HotPack::from_source(hold(file)?, &Limits::default());
-                (pack.map_err(unreadable)?, hold(file)?, 0)
+        let (pack, start) = match self.is_behind {
+            false => {
+                let pack = HotPack::from_source(hold()?, &Limits::default());
+                (pack.map_err(unreadable)?, 0)
             }
-            Self::Behind { file, .. } => {
+            true => {
                 let pack = image.hot_pack().map_err(unreadable)?;
                 let range = image.hot_pack_range().map_err(unreadable)?;
                 let Some((pack, range)) = pack.zip(range) else {
                     return Ok(None);
                 };
-                let start = range.start.saturating_add(image.offset());
-                (pack, hold(file)?, start)
+                (pack, range.start.saturating_add(image.offset()))
             }
         };
-        let file = PackFile::new(file, start, &pack);
+        let file = PackFile::new(hold()?, start, &pack);
         if !file.is_direct() {
             // The kernel reads the pack while this computes the identity, which reads the image's tables.
             file.read_ahead_of(0);
@@ -124,7 +133,12 @@ impl PackCandidate {
             let allowed = MOST_PAGES;
             return Err(Cause::HotPackLarge { pages, allowed });
         }
-        Ok(Some(OpenPack { pack, file }))
+        let comparison = self.comparison.clone();
+        Ok(Some(OpenPack {
+            pack,
+            file,
+            comparison,
+        }))
     }
 }
 
@@ -141,10 +155,16 @@ pub(super) fn open_first(
 }
 
 /// The first usable pack of `image`, or why the last one is not usable. None if there is no pack.
-pub(crate) fn first_pack(candidates: &[PackCandidate], image: &Image) -> Option<Result<HotPack>> {
+pub(crate) fn first_pack(
+    candidates: &[PackCandidate],
+    image: &Image,
+) -> Option<Result<UsablePack>> {
     let mut last = None;
     match open_first(candidates, image, || false, |why| last = Some(why)) {
-        Some(open) => Some(Ok(open.pack)),
+        Some(open) => Some(Ok(UsablePack {
+            is_compared: open.comparison.is_none(),
+            pack: open.pack,
+        })),
         None => last.map(Err),
     }
 }

@@ -6,22 +6,24 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::hot_pack::HotFile;
-use brisk_image::profile::PAGE;
-use brisk_image::{Codec, Image};
+use brisk_image::hot_pack::{HotFile, HotPack};
+use brisk_image::profile::{Origin, PAGE};
+use brisk_image::{Codec, Image, Work};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::nice;
 
 use super::batch_ring::Batches;
 use super::candidate::{PackCandidate, open_first};
+use super::comparison::Comparison;
 use super::fill_counts::FillCounters;
 use super::fill_end::budget;
 use super::fill_target::FillTarget;
@@ -33,6 +35,12 @@ use crate::page_log::PageLog;
 
 /// How many reads are remembered until the pack is known.
 const EARLY: usize = 1 << 14;
+
+/// How long after the fill a pack is compared with the image: most launches are over by then.
+const COMPARE_AFTER: Duration = Duration::from_secs(5);
+
+/// What `nice` adds for the least priority.
+const LEAST_PRIORITY: i32 = 19;
 
 /// How to reach the mount, so that the kernel learns about the files in it.
 #[derive(Debug)]
@@ -58,7 +66,7 @@ pub struct Fill {
     log: Option<PageLog>,
     /// Signals that `early` is None, or that the fill must end.
     settled: Condvar,
-    ended: AtomicBool,
+    ended: Arc<AtomicBool>,
 }
 
 /// A node, and the pages of it that the kernel asked for.
@@ -93,7 +101,7 @@ impl Fill {
             early: Mutex::new(Some(Vec::new())),
             log: None,
             settled: Condvar::new(),
-            ended: AtomicBool::new(false),
+            ended: Arc::default(),
         }
     }
 
@@ -193,30 +201,70 @@ impl Fill {
         counters: &FillCounters,
         missed: Missed<'_>,
     ) {
-        let filled = || self.fill(target, image, counters, missed);
-        let filled = catch_unwind(AssertUnwindSafe(filled));
-        // A fault of this program must not end the server.
-        if filled.is_err() {
-            let cause = Cause::io("finish", io::Error::other("it panicked"));
-            (self.tell)(&Error::new(Action::Fill, cause));
-        }
+        let compared = self.unless_it_panics(|| self.fill(target, image, counters, missed));
         *self.early() = None;
         self.settled.notify_all();
         counters.over(self.started);
+        if let Some((pack, comparison)) = compared.flatten() {
+            self.unless_it_panics(|| self.compare(&pack, image, &comparison));
+        }
     }
 
+    /// A fault of this program must not end the server.
+    fn unless_it_panics<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let result = catch_unwind(AssertUnwindSafe(work));
+        if result.is_err() {
+            let cause = Cause::io("finish", io::Error::other("it panicked"));
+            (self.tell)(&Error::new(Action::Fill, cause));
+        }
+        result.ok()
+    }
+
+    /// Compares the frames of a pack with the image, for later sessions.
+    fn compare(&self, pack: &HotPack, image: &Image, comparison: &Comparison) {
+        // The launch needs the processors first.
+        let wait = |_: &mut Option<Vec<Read>>| !self.is_over();
+        drop(
+            self.settled
+                .wait_timeout_while(self.early(), COMPARE_AFTER, wait),
+        );
+        // Of this thread, and of those that it starts. What cannot be made slower is made all the same.
+        nice(LEAST_PRIORITY).ok();
+        let ended = Arc::clone(&self.ended);
+        let work =
+            Work::default()
+                .threads(1)
+                .progress(move |_| match ended.load(Ordering::Relaxed) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                });
+        // Whether the pack belongs to the image was found out before the fill.
+        let checked = pack.verify(&Origin::image(image), &work, |_| {});
+        let tell = |cause| (self.tell)(&Error::new(Action::Fill, cause));
+        match checked {
+            Ok(checked) if checked.faults > 0 => tell(Cause::HotPackDiffers {
+                frames: checked.faults,
+            }),
+            Ok(_) => {
+                if let Err(e) = comparison.keep() {
+                    tell(Cause::io("keep that the hot pack was compared", e));
+                }
+            }
+            // The session ends, or the next one tries again.
+            Err(_) => {}
+        }
+    }
+
+    /// Returns the pack if it must still be compared with the image.
     fn fill(
         &self,
         target: &dyn FillTarget,
         image: &Image,
         counters: &FillCounters,
         missed: Missed<'_>,
-    ) {
+    ) -> Option<(HotPack, Comparison)> {
         let tell = |why: Error| (self.tell)(&why);
-        let opened = open_first(&self.candidates, image, || self.is_over(), tell);
-        let Some(opened) = opened else {
-            return;
-        };
+        let opened = open_first(&self.candidates, image, || self.is_over(), tell)?;
         let pack = &opened.pack;
         counters.pack(pack.pages());
         if let Some(log) = &self.log {
@@ -233,15 +281,14 @@ impl Fill {
             pages
         };
         self.settled.notify_all();
-        let Some(root) = self.open_root() else {
-            return;
-        };
+        let root = self.open_root()?;
         let work = FillWork {
             target,
             image,
             root: root.fd(),
             pack,
             file: &opened.file,
+            uses_frames: opened.comparison.is_none(),
             pages,
             counters,
             log: self.log.as_ref(),
@@ -250,8 +297,15 @@ impl Fill {
             ended: &self.ended,
             progress: Progress::of(pack.files().len(), budget(self.budget, free_memory())),
         };
-        self.work(&work, self.threads_for(pack.codec()));
+        let codec = match work.uses_frames {
+            true => pack.codec(),
+            false => image.codec(),
+        };
+        self.work(&work, self.threads_for(codec));
         opened.file.forget();
+        opened
+            .comparison
+            .map(|comparison| (opened.pack.clone(), comparison))
     }
 
     /// Does the work in this thread and others. If threads cannot be started, it works without them: names
@@ -263,8 +317,13 @@ impl Fill {
             let (ring, batches) = Batches::ring();
             // Ends at once if the pack is not read with direct reads.
             let read = thread::Builder::new().name("brisk-read".into());
-            read.spawn_scoped(scope, move || work.read_batches(&ring))
-                .ok();
+            if work.uses_frames {
+                read.spawn_scoped(scope, move || work.read_batches(&ring))
+                    .ok();
+            } else {
+                // No thread must wait for what nobody reads.
+                drop(ring);
+            }
             for _ in 1..threads {
                 let store = thread::Builder::new().name("brisk-fill".into());
                 let batches = batches.clone();
@@ -419,7 +478,7 @@ mod tests {
             let path = self.directory.path().join("image");
             let file = File::open(&path).expect("made");
             let root = FillRoot::At(self.directory.path().join("tree"));
-            let candidates = vec![PackCandidate::Behind { path, file }];
+            let candidates = vec![PackCandidate::behind(path, file)];
             Fill::new(candidates, root, |e| panic!("{e}"))
         }
 

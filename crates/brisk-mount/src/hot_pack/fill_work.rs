@@ -14,6 +14,7 @@ use super::batch_ring::{Batches, ReadRing};
 use super::fill_counts::FillCounters;
 use super::fill_end::{Stored, Vain, goes_on_behind};
 use super::fill_target::FillTarget;
+use super::image_pages::ImagePages;
 use super::look_ups::{look_up, look_up_all};
 use super::pack_file::PackFile;
 use super::page_states::PageStates;
@@ -29,6 +30,8 @@ pub(super) struct FillWork<'a> {
     pub(super) root: BorrowedFd<'a>,
     pub(super) pack: &'a HotPack,
     pub(super) file: &'a PackFile,
+    /// Whether pages come from the frames of the pack, and not from the image.
+    pub(super) uses_frames: bool,
     pub(super) pages: &'a PageStates,
     pub(super) counters: &'a FillCounters,
     pub(super) log: Option<&'a PageLog>,
@@ -94,6 +97,7 @@ impl FillWork<'_> {
     /// Decodes and stores the frames that were read, and then those that no thread has read.
     pub(super) fn store_frames(&self, batches: Batches) {
         let mut reader = self.pack.frame_reader();
+        let mut from_image = ImagePages::new(self.image, self.pack);
         while let Some(batch) = batches.next() {
             for number in batch.frames() {
                 let Some(frame) = self.pack.frame(number) else {
@@ -113,10 +117,15 @@ impl FillWork<'_> {
             let Some(frame) = self.pack.frame(number) else {
                 return;
             };
-            self.file.read_ahead_of(frame.stored.start);
-            if self.is_wanted(&frame) {
-                let pieces = reader.read(number);
-                self.store_frame(&frame, pieces);
+            if self.uses_frames {
+                self.file.read_ahead_of(frame.stored.start);
+            }
+            if !self.is_wanted(&frame) {
+                continue;
+            }
+            match self.uses_frames {
+                true => self.store_frame(&frame, reader.read(number)),
+                false => self.store_frame(&frame, from_image.read(&frame)),
             }
         }
     }

@@ -1,8 +1,9 @@
 /*!
 Hot packs: choosing one for a mount, filling memory from it, and learning one from a launch.
 
-A pack may be at several [`candidate`] places. [`trust`] decides whose packs may be used. [`choice`] decides which
-of them is used, and whether brisk learns from the launch.
+A pack may be at several [`candidate`] places. [`choice`] decides which of them is used, and whether brisk learns from
+the launch. A pack that anybody may have made is first subject to a [`comparison`] with its image; until then, its pages
+come from the image ([`image_pages`]).
 
 A [`fill`] puts the pages of the pack into the kernel's page cache before a program asks for them. Its threads
 ([`fill_work`]) read frames ahead ([`pack_file`], [`batch_ring`]), tell the kernel the names ([`look_ups`]), and
@@ -18,15 +19,16 @@ This module knows neither FUSE nor sessions. Both use it.
 mod batch_ring;
 pub(crate) mod candidate;
 pub(crate) mod choice;
+pub(crate) mod comparison;
 pub(crate) mod fill;
 pub(crate) mod fill_counts;
 mod fill_end;
 pub(crate) mod fill_target;
 mod fill_work;
+mod image_pages;
 pub(crate) mod learned_packs;
 pub(crate) mod learning;
 mod look_ups;
 mod pack_file;
 pub(crate) mod pack_maker;
 mod page_states;
-mod trust;

@@ -1,23 +1,27 @@
 //! The directory in which a user's sessions are found.
 //!
-//! It is `$XDG_RUNTIME_DIR/brisk`, else `/run/user/UID/brisk`, else `/tmp/brisk-UID`. Each session has files
-//! there. On `KEY.sock` its guardian listens. A process holds `KEY.lock` while it makes or ends the session.
-//! `KEY.log` stays if something went wrong. Where the system refuses namespaces, `KEY.mnt` is a directory to
-//! mount on.
+//! It is `$XDG_RUNTIME_DIR/brisk`, else `/run/user/UID/brisk`, else `/run/brisk` for root, else `/tmp/brisk-UID`. If
+//! another user has made that name in `/tmp`, it is `/tmp/brisk-UID.RANDOM`. Each session has files there. On
+//! `KEY.sock` its guardian listens. A process holds `KEY.lock` while it makes or ends the session. `KEY.log` stays
+//! if something went wrong. Where the system refuses namespaces, `KEY.mnt` is a directory to mount on.
 
+use std::ffi::OsStr;
+use std::fs::DirBuilder;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, stat,
-    statat, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, MemfdFlags, Mode, OFlags, flock, fstat, lstat,
+    memfd_create, mkdirat, openat, stat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
 
 use crate::error::Cause;
 use crate::private_directory::open_private;
@@ -30,6 +34,8 @@ const BACKLOG: i32 = 128;
 /// 1. It belongs to the user, and nobody else may enter it.
 pub(super) struct Directory {
     fd: OwnedFd,
+    /// Whether there is a directory, and `fd` is not merely a file in memory.
+    is_there: bool,
 }
 
 /// A lock. While a process holds it, no other process makes or ends a session with the same key.
@@ -58,24 +64,46 @@ impl Directory {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
             .into_iter()
-            .chain([PathBuf::from(format!("/run/user/{}", user.as_raw()))])
+            .chain([
+                PathBuf::from(format!("/run/user/{}", user.as_raw())),
+                // It belongs to root.
+                PathBuf::from("/run"),
+            ])
             .find(|path| own(path));
         match runtime {
             Some(runtime) => Self::open_at(&runtime.join("brisk")),
-            None => Self::open_at(&Path::new("/tmp").join(format!("brisk-{}", user.as_raw()))),
+            None => Self::open_at(&place_among_others(Path::new("/tmp"), user)?),
         }
     }
 
     fn open_at(path: &Path) -> Result<Self, Cause> {
+        let fd = open_private(path).map_err(|cause| match cause {
+            Cause::Io { source, .. } if is_no_room(&source) => Cause::NoRoomForSession { source },
+            cause => cause,
+        })?;
+        Ok(Self { fd, is_there: true })
+    }
+
+    /// No directory: a session with these files in memory, which no later run finds.
+    pub(super) fn nowhere() -> Result<Self, Cause> {
+        let fd = memory_file().map_err(|e| Cause::io("make a file in memory", e))?;
         Ok(Self {
-            fd: open_private(path)?,
+            fd,
+            is_there: false,
         })
+    }
+
+    /// Whether later runs can find a session.
+    pub(super) fn is_there(&self) -> bool {
+        self.is_there
     }
 
     /// Another descriptor of the directory.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
-        let fd = self.fd.try_clone()?;
-        Ok(Self { fd })
+        Ok(Self {
+            fd: self.fd.try_clone()?,
+            is_there: self.is_there,
+        })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -90,6 +118,9 @@ impl Directory {
 
     /// Connects to the guardian of the session `key`. None if there is none.
     pub(super) fn connect(&self, key: &str) -> io::Result<Option<OwnedFd>> {
+        if !self.is_there {
+            return Ok(None);
+        }
         let socket = new_socket()?;
         match connect(&socket, &self.address(key)?) {
             Ok(()) => Ok(Some(socket)),
@@ -99,16 +130,22 @@ impl Directory {
     }
 
     /// Makes a socket that [`Self::connect`] finds. It replaces a socket on which nobody listens.
-    pub(super) fn listen(&self, key: &str, _: &Lock) -> io::Result<OwnedFd> {
+    pub(super) fn listen(&self, key: &str, _: &Lock) -> io::Result<Option<OwnedFd>> {
+        if !self.is_there {
+            return Ok(None);
+        }
         self.remove(key, "sock")?;
         let socket = new_socket()?;
         bind(&socket, &self.address(key)?)?;
         listen(&socket, BACKLOG)?;
-        Ok(socket)
+        Ok(Some(socket))
     }
 
     /// The file for errors of the session's own processes.
     pub(super) fn log(&self, key: &str) -> io::Result<OwnedFd> {
+        if !self.is_there {
+            return self.fd.try_clone();
+        }
         let flags = OFlags::WRONLY
             | OFlags::APPEND
             | OFlags::CREATE
@@ -154,6 +191,9 @@ impl Directory {
 
     /// None if the file is no longer the one in the directory: the process that held the lock has removed it.
     fn lock_by(&self, key: &str, operation: FlockOperation) -> io::Result<Option<Lock>> {
+        if !self.is_there {
+            return memory_file().map(|file| Some(Lock { file }));
+        }
         let name = format!("{key}.lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.fd, &name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -175,6 +215,9 @@ impl Directory {
     /// Identifies the socket of the session `key`, by device and inode: a socket that is made later has
     /// another identity. None if there is none.
     pub(super) fn socket_id(&self, key: &str) -> Option<(u64, u64)> {
+        if !self.is_there {
+            return None;
+        }
         let stat = statat(&self.fd, format!("{key}.sock"), AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some((stat.st_dev, stat.st_ino))
     }
@@ -187,7 +230,7 @@ impl Directory {
     /// Removes the other files of the session `key`, except a log that is not empty. If another process
     /// listens, the files belong to a later session, and stay.
     pub(super) fn clear(&self, key: &str, lock: Lock) -> io::Result<()> {
-        if self.connect(key)?.is_some() {
+        if !self.is_there || self.connect(key)?.is_some() {
             return lock.release();
         }
         self.remove(key, "sock")?;
@@ -205,6 +248,9 @@ impl Directory {
     }
 
     fn remove(&self, key: &str, kind: &str) -> io::Result<()> {
+        if !self.is_there {
+            return Ok(());
+        }
         match unlinkat(&self.fd, format!("{key}.{kind}"), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e.into()),
@@ -221,6 +267,53 @@ impl Directory {
         keys.sort_unstable();
         Ok(keys)
     }
+}
+
+/// The user's directory in `shared`, in which every user can make names. It may not be there yet.
+///
+/// Another user can make the usual name first, but cannot make a directory that belongs to this user.
+fn place_among_others(shared: &Path, user: Uid) -> Result<PathBuf, Cause> {
+    let usual = format!("brisk-{}", user.as_raw());
+    let owner = |name: &OsStr| lstat(shared.join(name)).map(|stat| stat.st_uid);
+    match owner(OsStr::new(&usual)) {
+        Ok(found) if found != user.as_raw() => {}
+        _ => return Ok(shared.join(usual)),
+    }
+    let prefix = format!("{usual}.");
+    let look = || -> io::Result<PathBuf> {
+        let mut own = Vec::new();
+        for entry in std::fs::read_dir(shared)? {
+            let name = entry?.file_name();
+            if name.as_encoded_bytes().starts_with(prefix.as_bytes())
+                && owner(&name).is_ok_and(|found| found == user.as_raw())
+            {
+                own.push(name);
+            }
+        }
+        // All runs of the user take the same one.
+        if let Some(first) = own.into_iter().min() {
+            return Ok(shared.join(first));
+        }
+        // Nobody can guess it, so nobody else has made it.
+        let random = RandomState::new().build_hasher().finish();
+        let made = shared.join(format!("{prefix}{random:016x}"));
+        DirBuilder::new().mode(0o700).create(&made)?;
+        Ok(made)
+    };
+    look().map_err(|e| Cause::io(format!("make a directory in {}", shared.display()), e))
+}
+
+/// Whether a file cannot be made because its filesystem is full or read-only.
+pub(super) fn is_no_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(
+        error.kind(),
+        QuotaExceeded | ReadOnlyFilesystem | StorageFull
+    )
+}
+
+fn memory_file() -> io::Result<OwnedFd> {
+    Ok(memfd_create("brisk-session", MemfdFlags::CLOEXEC)?)
 }
 
 fn new_socket() -> io::Result<OwnedFd> {
@@ -249,12 +342,43 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_another_user_has_taken_is_left_to_them() {
+        let shared = tempfile::tempdir().expect("a directory");
+        let me = geteuid();
+        let usual = shared.path().join(format!("brisk-{}", me.as_raw()));
+        let place = || place_among_others(shared.path(), me).expect("a place");
+        assert_eq!(place(), usual);
+        std::fs::create_dir(&usual).expect("a new name");
+        assert_eq!(place(), usual);
+        // Another user's, which takes root to make.
+        let stranger = me.as_raw() + 7;
+        std::os::unix::fs::chown(&usual, Some(stranger), None).expect("tests run as root");
+        let others = shared.path().join(format!("brisk-{}.0", me.as_raw()));
+        std::fs::create_dir(&others).expect("a new name");
+        std::os::unix::fs::chown(&others, Some(stranger), None).expect("tests run as root");
+        let own = place();
+        assert!(own != usual && own != others, "{}", own.display());
+        assert_eq!(place(), own);
+        Directory::open_at(&own).expect("it is ours");
+    }
+
+    #[test]
+    fn without_a_directory_there_are_a_lock_and_a_log_and_nobody_to_find_them() {
+        let nowhere = Directory::nowhere().expect("memory");
+        let lock = nowhere.lock("k").expect("a file");
+        assert!(nowhere.listen("k", &lock).expect("no file").is_none());
+        assert!(nowhere.connect("k").expect("no file").is_none());
+        nowhere.log("k").expect("memory");
+        nowhere.clear("k", lock).expect("nothing to do");
+    }
+
+    #[test]
     fn a_socket_nobody_listens_on_is_replaced() {
         let dir = tempfile::tempdir().expect("a directory");
         let directory = Directory::open_at(&dir.path().join("brisk")).expect("made");
         assert!(directory.connect("k").expect("no fault").is_none());
         let lock = directory.lock("k").expect("free");
-        drop(directory.listen("k", &lock).expect("made"));
+        drop(directory.listen("k", &lock).expect("made").expect("shared"));
         assert!(directory.connect("k").expect("no fault").is_none());
         let listener = directory.listen("k", &lock).expect("made");
         assert!(directory.connect("k").expect("no fault").is_some());

@@ -13,6 +13,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::EnteredSession;
 use super::message::{receive, send};
+use super::surroundings;
 use crate::error::Cause;
 
 /// Enters the session whose guardian is at the other end of `socket`. The socket stays open until the program
@@ -20,7 +21,8 @@ use crate::error::Cause;
 pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<EnteredSession>, Cause> {
     let failed = |e| Cause::io("join the session", e);
     let request = ["join".to_owned(), linger.as_millis().to_string()];
-    match send(&socket, &request, &[]) {
+    let own = surroundings::descriptors().map_err(failed)?;
+    match send(&socket, &request, &surroundings::borrowed(&own)) {
         Ok(()) => {}
         Err(Errno::PIPE | Errno::CONNRESET) => return Ok(None),
         Err(e) => return Err(failed(e)),

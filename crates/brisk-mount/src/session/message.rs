@@ -11,6 +11,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use super::surroundings;
+
 /// The largest packet in bytes.
 const PACKET: usize = 64 << 10;
 
@@ -18,7 +20,7 @@ const PACKET: usize = 64 << 10;
 pub(super) const FAILED: &[u8] = b"failed";
 
 /// The most descriptors in a packet.
-const DESCRIPTORS: usize = 3;
+const DESCRIPTORS: usize = surroundings::COUNT;
 
 /// A packet. NUL separates its fields, because no path contains it.
 #[derive(Debug)]

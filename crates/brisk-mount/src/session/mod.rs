@@ -38,6 +38,7 @@ mod session_fill;
 mod set_up;
 mod shared;
 mod shared_mount_point;
+mod surroundings;
 
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
 pub(crate) use dev_fuse::mount_channel;
@@ -53,7 +54,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::directory::Directory;
+use self::directory::{Directory, is_no_room};
 use crate::error::{Action, Cause, Error, Result};
 use crate::key::Key;
 use crate::run::become_program;
@@ -98,6 +99,16 @@ pub struct Session {
     /// The program and its arguments. An absolute path is taken as it is, a name with a slash is a path in
     /// the image (`bin/app`), and a bare name is looked up in `PATH`.
     pub command: Vec<OsString>,
+}
+
+/// What a user should know about how a program is started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Notice<'a> {
+    /// The system refuses namespaces, so all programs of the user see the image in this directory.
+    MountedForAll(&'a Path),
+    /// The directory of sessions has no room, so the run has the mount for itself.
+    NoRoom(&'a std::io::Error),
 }
 
 /// A file or directory of the system that a [`Session`] shows at another place.
@@ -163,15 +174,15 @@ impl Session {
     /// [`Error::exit_code`].
     ///
     /// If the system refuses namespaces to this user, `fusermount3` mounts the image, and all programs of the
-    /// user see it. `instead` is called with its place, to say so. The image is unmounted some time after the
-    /// last run.
-    pub fn exec(&self, instead: impl FnOnce(&Path)) -> Result<Infallible> {
+    /// user see it. The image is unmounted some time after the last run. If the directory of sessions has no room,
+    /// no other run can join, and the mount ends with the program. `tell` is called with a [`Notice`] in both cases.
+    pub fn exec(&self, tell: impl FnMut(Notice<'_>)) -> Result<Infallible> {
         if self.command.is_empty() {
             return Err(Error::new(Action::Run, Cause::NoCommand));
         }
         let cwd = WorkingDirectory::now();
         let entered = self
-            .enter(instead)
+            .enter(tell)
             .and_then(|entered| {
                 let EnteredSession { tree, joined, .. } = &entered;
                 cwd.restore(*joined, &entered.covered, tree == Path::new("/"))?;
@@ -185,24 +196,34 @@ impl Session {
     }
 
     /// Joins the session of this key, or makes it.
-    fn enter(&self, instead: impl FnOnce(&Path)) -> Result<EnteredSession, Cause> {
-        match self.enter_namespaces() {
+    fn enter(&self, mut tell: impl FnMut(Notice<'_>)) -> Result<EnteredSession, Cause> {
+        let directory = Directory::open();
+        let entered = match directory.and_then(|directory| self.enter_namespaces(directory)) {
+            Err(Cause::NoRoomForSession { source }) => {
+                tell(Notice::NoRoom(&source));
+                self.enter_namespaces(Directory::nowhere()?)
+            }
+            entered => entered,
+        };
+        match entered {
             Err(Cause::NoUserNamespaces { source }) => {
                 let entered = shared::enter(self, source)?;
-                instead(&entered.tree);
+                tell(Notice::MountedForAll(&entered.tree));
                 Ok(entered)
             }
             result => result,
         }
     }
 
-    fn enter_namespaces(&self) -> Result<EnteredSession, Cause> {
+    fn enter_namespaces(&self, directory: Directory) -> Result<EnteredSession, Cause> {
         let images = self.open()?;
         let key = self
             .key(&images)
             .map_err(|e| Cause::io("identify the image", e))?;
-        let directory = Directory::open()?;
-        let failed = |e| Cause::io("look for a session", e);
+        let failed = |source| match is_no_room(&source) {
+            true => Cause::NoRoomForSession { source },
+            false => Cause::io("look for a session", source),
+        };
         for _ in 0..TRIES {
             if let Some(socket) = directory.connect(&key).map_err(failed)? {
                 match join::join(socket, self.linger)? {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,8 +25,9 @@ use crate::key::Key;
 /// packs.
 ///
 /// The pack of an image is the first usable one of these: `IMAGE.hot` beside it, the pack behind it, and a
-/// learned one. A pack is not usable if it is damaged or belongs to another image, or if somebody who may not
-/// write the image may have written the file beside it. An image without a pack is served like any other.
+/// learned one. A pack is not usable if it is damaged or belongs to another image. Anybody may have written the file
+/// beside an image. So the session reads its pages from the image, and compares the pack with the image when the launch
+/// is over. Later sessions of the user then use the pack itself. An image without a pack is served like any other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionFill {
@@ -50,6 +51,8 @@ pub struct SessionFill {
 pub struct FillPlan {
     /// The pack, or why it is not usable. None if there is no pack.
     pub pack: Option<Result<HotPack>>,
+    /// Whether pages come from the pack itself, and not from the image because the two were not compared yet.
+    pub is_compared: bool,
     /// Whether the pack is a learned one.
     pub learned: bool,
     /// Whether the launch is recorded, to make a pack from it.
@@ -71,13 +74,16 @@ impl Session {
             let (Some(fill), Some(image)) = (fill, images.first()) else {
                 return Ok(FillPlan {
                     pack: None,
+                    is_compared: false,
                     learned: false,
                     learns: false,
                 });
             };
             let recorded = fill.launch.as_ref().map(|launch| launch.recorded);
+            let usable = first_pack(&fill.candidates, &image.read()?);
             Ok(FillPlan {
-                pack: first_pack(&fill.candidates, &image.read()?),
+                is_compared: matches!(&usable, Some(Ok(usable)) if usable.is_compared),
+                pack: usable.map(|usable| usable.map(|usable| usable.pack)),
                 learned: recorded == Some(Recorded::Missed),
                 learns: recorded == Some(Recorded::All),
             })
@@ -131,11 +137,9 @@ impl ImageFill {
             (Some(hot), true) => vec![PackCandidate::named(hot)?],
             _ => {
                 let file = image.file.try_clone();
-                let behind = PackCandidate::Behind {
-                    path: image.path.clone(),
-                    file: file.map_err(|e| Cause::io("hold the image", e))?,
-                };
-                let beside = PackCandidate::beside(&image.path);
+                let file = file.map_err(|e| Cause::io("hold the image", e))?;
+                let beside = PackCandidate::beside(&image.path, &file, image.offset);
+                let behind = PackCandidate::behind(image.path.clone(), file);
                 beside.into_iter().chain([behind]).collect()
             }
         };
@@ -190,10 +194,10 @@ impl ImageFill {
 
     /// The descriptors that it needs.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let candidates = self.candidates.iter().map(PackCandidate::file);
+        let candidates = self.candidates.iter().flat_map(PackCandidate::descriptors);
         let launch = self.launch.iter().flat_map(RecordedLaunch::descriptors);
-        let files = candidates.chain(&self.log);
-        files.map(AsRawFd::as_raw_fd).chain(launch)
+        let files = candidates.chain(self.log.iter().map(AsFd::as_fd));
+        files.map(|file| file.as_raw_fd()).chain(launch)
     }
 
     /// Sets `options` so that a mount of the image on `place`, with this `root`, is filled and recorded.

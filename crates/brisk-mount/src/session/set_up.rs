@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{getegid, geteuid};
 
 use super::dev_fuse::mount_channel;
-use super::directory::{Directory, Lock};
+use super::directory::{Directory, Lock, is_no_room};
 use super::guardian::{GuardedImage, Guardian, Servers};
 use super::layout::Layout;
 use super::log::say;
@@ -23,6 +23,7 @@ use super::members::Members;
 use super::message::{FAILED, failure, send, send_now};
 use super::mount_handle::MountHandle;
 use super::session_fill::ImageFill;
+use super::surroundings::Surroundings;
 use super::{EnteredSession, OpenImage, Session};
 use crate::error::{Cause, Error};
 use crate::hot_pack::fill::FillRoot;
@@ -79,6 +80,12 @@ fn build(
     lock: &Lock,
 ) -> Result<EnteredSession, Cause> {
     let failed = |step: &'static str| move |e: std::io::Error| Cause::io(step, e);
+    let making = |step: &'static str| {
+        move |source: std::io::Error| match is_no_room(&source) {
+            true => Cause::NoRoomForSession { source },
+            false => Cause::io(step, source),
+        }
+    };
     let tree = match images.first().and_then(|image| image.at.clone()) {
         _ if session.root => PathBuf::from("/"),
         Some(at) => at,
@@ -89,10 +96,10 @@ fn build(
     };
     let log = directory
         .log(key)
-        .map_err(failed("make the session's log"))?;
+        .map_err(making("make the session's log"))?;
     let listener = directory
         .listen(key, lock)
-        .map_err(failed("make the session's socket"))?;
+        .map_err(making("make the session's socket"))?;
     let (ours, theirs) = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -101,6 +108,9 @@ fn build(
     )
     .map_err(|e| Cause::io("make sockets", e))?;
 
+    // Before anything changes.
+    let surroundings =
+        Surroundings::of_this_process().map_err(|e| Cause::io("examine the own namespaces", e))?;
     // Before anything is mounted over them.
     let fills = ImageFill::of_session(session, &images)?;
 
@@ -130,11 +140,8 @@ fn build(
         mounted.push(mount_image(image, fill, place, &layout.image_place(index))?);
     }
 
-    let mut kept = vec![
-        theirs.as_raw_fd(),
-        listener.as_raw_fd(),
-        directory.fd().as_raw_fd(),
-    ];
+    let mut kept = vec![theirs.as_raw_fd(), directory.fd().as_raw_fd()];
+    kept.extend(listener.iter().map(AsRawFd::as_raw_fd));
     for image in &mounted {
         kept.push(image.image.file.as_raw_fd());
         kept.push(image.channel.as_raw_fd());
@@ -142,10 +149,23 @@ fn build(
         kept.extend(image.fill.iter().flat_map(ImageFill::descriptors));
     }
     let guard = {
-        let (key, place, linger) = (key.to_owned(), tree.clone(), session.linger);
+        let linger = match directory.is_there() {
+            true => session.linger,
+            // No run can join.
+            false => Duration::ZERO,
+        };
+        let (key, place) = (key.to_owned(), tree.clone());
         move || {
             guard(
-                directory, key, listener, mounted, owners, place, linger, theirs,
+                directory,
+                key,
+                listener,
+                mounted,
+                owners,
+                place,
+                linger,
+                surroundings,
+                theirs,
             )
         }
     };
@@ -172,11 +192,12 @@ fn build(
 fn guard(
     directory: Directory,
     key: String,
-    listener: OwnedFd,
+    listener: Option<OwnedFd>,
     mounted: Vec<MountedImage>,
     owners: Owners,
     place: PathBuf,
     linger: Duration,
+    surroundings: Surroundings,
     first: OwnedFd,
 ) -> i32 {
     // The name is only for people, so a failure does not matter.
@@ -196,6 +217,7 @@ fn guard(
             place,
             linger: Some(linger),
             members,
+            surroundings: Some(surroundings),
             shared: None,
         })
     };

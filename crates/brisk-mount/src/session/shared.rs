@@ -296,11 +296,11 @@ impl PendingMount {
         let place = SharedMountPoint::of(self.target.clone());
         let mut kept = vec![
             theirs.as_raw_fd(),
-            listener.as_raw_fd(),
             directory.fd().as_raw_fd(),
             self.image.as_raw_fd(),
             channel.as_raw_fd(),
         ];
+        kept.extend(listener.iter().map(AsRawFd::as_raw_fd));
         kept.extend(self.fill.iter().flat_map(ImageFill::descriptors));
         let guard = {
             let place = place.clone();
@@ -351,7 +351,7 @@ impl PendingMount {
         channel: OwnedFd,
         directory: Directory,
         key: String,
-        listener: OwnedFd,
+        listener: Option<OwnedFd>,
         first: OwnedFd,
     ) -> i32 {
         // The name is only for people, so a failure does not matter.
@@ -404,6 +404,7 @@ impl PendingMount {
             place: self.target,
             linger,
             members: Members::of_runs(),
+            surroundings: None,
             shared: Some(place),
         };
         guardian.run(first, bound)

@@ -8,6 +8,7 @@ use std::time::Instant;
 use anyhow::bail;
 use brisk_image::TreeRules;
 use brisk_image::hot_pack::{HotPackWriter, HotSummary};
+use brisk_mount::keep_comparison;
 use serde::Serialize;
 
 use super::profile::{open, origin};
@@ -84,6 +85,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let writer = writer.progress(progress.callback());
     let summary = writer.write(&profile, &origin, &args.output)?;
     drop(progress);
+    if let Some(image) = origin.as_image() {
+        // If this fails, the first session compares the two.
+        keep_comparison(&args.tree, image.offset(), &args.output).ok();
+    }
     if let Some(text) = summary.left_out() {
         warn(&text);
     }

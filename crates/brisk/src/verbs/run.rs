@@ -16,8 +16,8 @@ use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_image::profile::Profile;
 use brisk_mount::{
-    BackgroundReplay, ErrorKind, Launch, LearnedPacks, Learning, NextLaunch, PlainLaunch, Replay,
-    Session, SessionFill, SessionImage, Trace, sessions, with_reasons,
+    BackgroundReplay, ErrorKind, Launch, LearnedPacks, Learning, NextLaunch, Notice, PlainLaunch,
+    Replay, Session, SessionFill, SessionImage, Trace, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -27,6 +27,7 @@ use crate::answer::Answer;
 use crate::image_args::open_image;
 use crate::messages::{say, warn};
 use crate::names::shown;
+use crate::recorded_place::recorded_place;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
 
@@ -214,7 +215,7 @@ impl LocatedImage {
         let recorded = match args.at {
             Some(_) => None,
             None if args.surroundings.root => None,
-            None => image.recorded_place()?,
+            None => recorded_place(&image, "--at DIR")?,
         };
         Ok(Self { image, recorded })
     }
@@ -275,12 +276,17 @@ pub fn start(
             tell_fill(&session)?;
             tell_times(&args.image)?;
         }
-        session.exec(|place| {
-            say(&format!(
+        session.exec(|notice| match notice {
+            Notice::MountedForAll(place) => say(&format!(
                 "the system refuses user namespaces, so the image is mounted on {}, where all your \
                  programs see it",
                 place.display()
-            ));
+            )),
+            Notice::NoRoom(why) => warn(&format!(
+                "the directory of sessions has no room ({why}), so no other run shares what this one has in memory; \
+                 free space or inodes there"
+            )),
+            _ => {}
         })
     };
     match result {
@@ -495,11 +501,19 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
     }
     let plan = session.plan_fill()?;
     match &plan.pack {
-        Some(Ok(pack)) => say(&format!(
-            "a new session fills {} bytes from its {}hot pack; brisk stat shows the progress",
-            pack.data_len(),
-            if plan.learned { "learned " } else { "" }
-        )),
+        Some(Ok(pack)) => {
+            say(&format!(
+                "a new session fills {} bytes from its {}hot pack; brisk stat shows the progress",
+                pack.data_len(),
+                if plan.learned { "learned " } else { "" }
+            ));
+            if !plan.is_compared {
+                say(
+                    "anybody may have made this hot pack: the session reads its pages from the image, and compares the \
+                     two after the launch; name the pack with --hot if you trust it",
+                );
+            }
+        }
         Some(Err(_)) | None if plan.learns => {
             say("there is no usable hot pack: a new session learns one from this run");
         }

@@ -215,6 +215,11 @@ impl Stage {
         self.path("home")
     }
 
+    /// Where the user keeps what brisk finds out.
+    pub fn cache(&self) -> PathBuf {
+        self.writable().join("cache")
+    }
+
     /// The command, as the user.
     pub fn brisk(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("setpriv");
@@ -225,6 +230,7 @@ impl Stage {
             .arg(self.executable())
             .args(arguments)
             .current_dir(self.dir.path())
+            .env("XDG_CACHE_HOME", self.cache())
             .env("XDG_RUNTIME_DIR", self.runtime());
         command
     }

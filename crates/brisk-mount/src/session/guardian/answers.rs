@@ -1,7 +1,7 @@
 //! Answers to peers, the processes that are connected to a guardian.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -15,6 +15,7 @@ use crate::session::log::say;
 use crate::session::members::name_of;
 use crate::session::message::{FAILED, Message, receive, send_now};
 use crate::session::shared_mount_point::SharedMountPoint;
+use crate::session::surroundings::Surroundings;
 
 /// How many programs an answer names. An answer is one packet.
 const MOST_LISTED: usize = 256;
@@ -89,6 +90,9 @@ impl State {
                 send_now(&peer.socket, &[b"shared".as_slice(), place], &[])
             }
             (JoinAnswer::Namespaces, Some(namespaces)) => {
+                if !is_from(&message.descriptors, self.surroundings.as_ref()) {
+                    return false;
+                }
                 let fds = [&namespaces.mounts, &namespaces.root, &namespaces.user];
                 send_now(
                     &peer.socket,
@@ -187,6 +191,20 @@ impl State {
         }
         Ok(vec![b"ending".to_vec()])
     }
+}
+
+/// Whether a peer that shows these descriptors has the surroundings of the session. Writes to the log why not.
+fn is_from(shown: &[OwnedFd], surroundings: Option<&Surroundings>) -> bool {
+    match Surroundings::shown(shown) {
+        Ok(found) if Some(&found) == surroundings => return true,
+        Ok(_) => {
+            say("a process in other namespaces, or with another root directory, was not let in");
+        }
+        Err(e) => say(&format!(
+            "a process that did not show its namespaces was not let in: {e}"
+        )),
+    }
+    false
 }
 
 /// Describes the programs that use a session.

@@ -30,12 +30,12 @@ pub(super) enum Accepted {
 }
 
 impl Listener {
-    pub(super) fn new(directory: Directory, key: String, socket: OwnedFd) -> Self {
+    pub(super) fn new(directory: Directory, key: String, socket: Option<OwnedFd>) -> Self {
         Self {
             id: directory.socket_id(&key),
             directory,
             key,
-            socket: Some(socket),
+            socket,
         }
     }
 

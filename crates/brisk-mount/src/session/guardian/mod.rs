@@ -42,19 +42,23 @@ use super::directory::Directory;
 use super::log::say;
 use super::members::Members;
 use super::shared_mount_point::SharedMountPoint;
+use super::surroundings::Surroundings;
 use crate::syscalls::keep_children;
 
 /// What a guardian starts with.
 pub(super) struct Guardian {
     pub(super) directory: Directory,
     pub(super) key: String,
-    pub(super) listener: OwnedFd,
+    /// None if no run can join.
+    pub(super) listener: Option<OwnedFd>,
     pub(super) images: Vec<GuardedImage>,
     /// The place of the first image, which is `BRISK_TREE` for programs.
     pub(super) place: PathBuf,
     /// None to stay until the images are unmounted.
     pub(super) linger: Option<Duration>,
     pub(super) members: Members,
+    /// Those of the process that made the session. None if the image is mounted for all programs.
+    pub(super) surroundings: Option<Surroundings>,
     /// The place of the image, if it is mounted for all programs.
     pub(super) shared: Option<SharedMountPoint>,
 }
@@ -74,6 +78,7 @@ impl Guardian {
             place: self.place,
             lifetime: Lifetime::new(self.linger),
             members: self.members,
+            surroundings: self.surroundings,
             shared: self.shared,
             peers: vec![Peer {
                 socket: first,

@@ -15,6 +15,7 @@ use super::shortage::Shortage;
 use super::watchdog::Watchdog;
 use crate::session::members::Members;
 use crate::session::shared_mount_point::SharedMountPoint;
+use crate::session::surroundings::Surroundings;
 
 /// A session, as its guardian keeps it.
 pub(super) struct State {
@@ -23,6 +24,8 @@ pub(super) struct State {
     pub(super) place: PathBuf,
     pub(super) lifetime: Lifetime,
     pub(super) members: Members,
+    /// Runs that enter its namespaces must have the same.
+    pub(super) surroundings: Option<Surroundings>,
     pub(super) shared: Option<SharedMountPoint>,
     pub(super) peers: Vec<Peer>,
     /// None while the first run builds what its program will see.
