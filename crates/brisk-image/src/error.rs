@@ -223,6 +223,26 @@ pub(crate) enum Corrupt {
     },
     /// A text that is not what its format says, in the words of who read it.
     Text { reason: String },
+    /// Block `number` of a file is not the one that its hash tree was made of.
+    Digest {
+        what: &'static str,
+        number: u64,
+        found: [u8; 32],
+        expected: [u8; 32],
+    },
+}
+
+/// The first bytes of a digest, which are enough to tell two apart.
+struct Digest<'a>(&'a [u8; 32]);
+
+impl fmt::Display for Digest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.0.iter().take(8);
+        shown
+            .into_iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str("…")
+    }
 }
 
 impl fmt::Display for Corrupt {
@@ -269,6 +289,18 @@ impl fmt::Display for Corrupt {
                 write!(f, "directory entry says {entry} but its inode is a {inode}")
             }
             Self::Text { reason } => Escaped(reason).fmt(f),
+            Self::Digest {
+                what,
+                number,
+                found,
+                expected,
+            } => write!(
+                f,
+                "{what} {number} has the sha256 {}, the verity tree says {}; the file was changed or is damaged: get \
+                 another copy",
+                Digest(found),
+                Digest(expected)
+            ),
         }
     }
 }
@@ -376,9 +408,24 @@ impl Error {
         Self(Box::new(Repr { path: None, cause }))
     }
 
-    /// The system's `source`, which came while `doing` (a verb phrase: "read the superblock").
+    /// The system's `source`, which came while `doing` (a verb phrase: "read the superblock"). If a verified file refused
+    /// to give bytes that differ from its hash tree, its own error says more.
     pub(crate) fn io(doing: &'static str, source: io::Error) -> Self {
-        Self::new(Cause::Io { doing, source })
+        match source.downcast::<Self>() {
+            Ok(error) if error.is_of_verity() => error,
+            Ok(error) => {
+                let source = error.into();
+                Self::new(Cause::Io { doing, source })
+            }
+            Err(source) => Self::new(Cause::Io { doing, source }),
+        }
+    }
+
+    fn is_of_verity(&self) -> bool {
+        let Cause::Corrupt { what, .. } = &self.0.cause else {
+            return false;
+        };
+        matches!(what, Corrupt::Digest { .. })
     }
 
     pub(crate) fn corrupt(at: Location, what: Corrupt) -> Self {

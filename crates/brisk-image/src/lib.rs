@@ -11,6 +11,8 @@ directory.
 Types that few programs name are in the modules [`codec`], [`contents`], [`inode`], [`listing`], [`rules`], [`usage`],
 [`summary`] and [`compare`].
 
+[`verity`] has hash trees, which tell whether each block of a file is the right one.
+
 Programs that start from an image need two modules more: a [`profile`] says which pages a launch asks
 for, and a [`hot_pack`] holds those pages.
 
@@ -58,6 +60,7 @@ These are parts of the ones above, for programs that only read:
 * `patterns` (in `write`): [`Extractor::select`], by the crate `ignore`.
 * `sections` (in `write` and `profile`): [`Image::recorded_place`], and [`Image::check`] also checks the bytes that brisk
   puts behind an image.
+* `verity` (in `write`): the module [`verity`], and [`Image::open_verified`].
 * `serde` (in `write` and `profile`): `Serialize` for [`summary`] and other figures.
 
 These are off by default:
@@ -112,6 +115,8 @@ pub mod profile;
 mod read;
 #[cfg(feature = "write")]
 mod tree;
+#[cfg(feature = "verity")]
+pub mod verity;
 #[cfg_attr(
     not(all(feature = "tar", feature = "profile")),
     allow(dead_code, reason = "some work is left out")

@@ -39,6 +39,8 @@ pub enum Verb {
     Diff(verbs::diff::Args),
     /// Checks all of an image, and can pack its tree again to compare.
     Verify(verbs::verify::Args),
+    /// Writes the dm-verity hash tree of an image, by which every block of it can be checked.
+    Verity(verbs::verity::Args),
     /// Makes a hot pack, the pages that a launch asks for, beside a directory or an image.
     Hot(verbs::hot::Args),
     /// Shows, checks, merges and compares profiles, which say what a launch asks for.

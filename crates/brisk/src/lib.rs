@@ -121,6 +121,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Info(args) => verbs::info::run(&args),
         Verb::Diff(args) => verbs::diff::run(&args),
         Verb::Repack(args) => verbs::repack::run(&args),
+        Verb::Verity(args) => verbs::verity::run(&args),
         Verb::Hot(args) => verbs::hot::run(&args),
         Verb::Profile(args) => verbs::profile::run(&args),
         Verb::Verify(args) => verbs::verify::run(&args),

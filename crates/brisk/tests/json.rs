@@ -43,7 +43,8 @@ fn every_field_that_verbs_print_without_a_session_is_documented() {
     };
     for arguments in [
         "pack app -o a.img --profile p -q",
-        "repack a.img -o b.img --codec lz4 -q",
+        "repack a.img -o b.img --codec lz4 -q --verity",
+        "verity a.img -q",
         "ls -R a.img",
         "info a.img",
         "diff a.img cache",

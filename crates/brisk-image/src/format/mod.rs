@@ -24,6 +24,8 @@ pub(crate) mod path_rules;
 pub(crate) mod section;
 pub(crate) mod superblock;
 pub(crate) mod table;
+#[cfg(feature = "verity")]
+pub(crate) mod verity_superblock;
 pub(crate) mod xattr;
 
 /// Bytes of the longest path that Linux takes, with its final zero.
@@ -116,6 +118,24 @@ mod tests {
             reserved
         });
         assert_eq!(table("Sections"), rows);
+        #[cfg(feature = "verity")]
+        {
+            let rows = rows!(super::verity_superblock::Wire {
+                signature,
+                version,
+                hash_type,
+                uuid,
+                algorithm,
+                data_block_size,
+                hash_block_size,
+                data_blocks,
+                salt_size,
+                reserved,
+                salt,
+                unused
+            });
+            assert_eq!(table("The verity tree"), rows);
+        }
     }
     #[test]
     fn the_page_of_hot_packs_has_the_offsets_of_the_code() {

@@ -24,6 +24,9 @@ impl SectionKind {
     pub(crate) const PLACE: Self = Self(*b"plac");
     /// A hot pack, as it stands in a file of its own, too.
     pub(crate) const HOT_PACK: Self = Self(*b"hotp");
+    /// A dm-verity hash tree over everything before the section.
+    #[cfg(feature = "verity")]
+    pub(crate) const VERITY: Self = Self(*b"vrty");
 }
 
 /// In front of the bytes of a section.
@@ -51,12 +54,23 @@ pub(crate) fn align_up(end: u64) -> Option<u64> {
 
 impl Wire {
     pub(crate) fn new(kind: SectionKind, contents: &[u8]) -> Self {
+        Self::of_parts(kind, &[contents])
+    }
+
+    /// For contents that are these parts, one behind the other.
+    pub(crate) fn of_parts(kind: SectionKind, parts: &[&[u8]]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        let mut len = 0_u64;
+        for part in parts {
+            hasher.update(part);
+            len = len.saturating_add(u64::try_from(part.len()).unwrap_or(u64::MAX));
+        }
         Self {
             magic: MAGIC,
             kind: kind.0,
             version: 1.into(),
-            len: u64::try_from(contents.len()).unwrap_or(u64::MAX).into(),
-            digest: *blake3::hash(contents).as_bytes(),
+            len: len.into(),
+            digest: *hasher.finalize().as_bytes(),
             reserved: [0; 8],
         }
     }

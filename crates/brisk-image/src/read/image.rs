@@ -10,6 +10,8 @@ use super::open_image::OpenImage;
 use super::stored_image::{Source, StoredImage};
 use crate::codec::{Codec, CodecOptions, Decoders};
 use crate::error::{Allowed, Corrupt, Error, Location, Result};
+#[cfg(feature = "verity")]
+use crate::verity::VerifiedFile;
 
 /// A checked view of a SquashFS 4.0 image.
 ///
@@ -129,6 +131,27 @@ impl Image {
     /// Opens the image in `source`, such as a slice of memory or a window of a larger file.
     pub fn from_source(source: impl ReadAt + 'static, options: &OpenOptions) -> Result<Self> {
         Self::from_parts(Source::Positioned(Box::new(source)), None, options)
+    }
+
+    /// Opens the image in `file`. Each block is compared with the hash tree before anything decodes it, whenever it is
+    /// read. The image ends where the tree ends: sections behind that do not exist.
+    ///
+    /// The feature `verity` brings this.
+    ///
+    /// # Errors
+    ///
+    /// As [`Image::open`]. `Corrupt` if a block differs from the tree, also later, in all calls that read.
+    #[cfg(feature = "verity")]
+    pub fn open_verified(file: Arc<VerifiedFile>, options: &OpenOptions) -> Result<Self> {
+        let path = file.name().to_owned();
+        let image = Self::from_parts(Source::Verified(file), Some(&path), options);
+        image.map_err(|e| e.with_path(path))
+    }
+
+    /// The file that the image is in, if [`Image::open_verified`] opened it.
+    #[cfg(feature = "verity")]
+    pub fn verified(&self) -> Option<&Arc<VerifiedFile>> {
+        self.inner.stored.verified()
     }
 
     fn from_parts(source: Source, path: Option<&Path>, options: &OpenOptions) -> Result<Self> {

@@ -10,6 +10,8 @@ use super::image::Image;
 use super::stored_image::StoredImage;
 use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::section::{self, HEADER, SectionKind, Wire};
+#[cfg(feature = "verity")]
+use crate::format::verity_superblock::SUPERBLOCK_IN_SECTION;
 
 /// Sections looked at, at most: a file of headers only must not take long.
 const MAX_SECTIONS: usize = 64;
@@ -161,5 +163,50 @@ impl Image {
     /// `Corrupt` if the record is damaged, and `Io` if it cannot be read.
     pub fn recorded_place(&self) -> Result<Option<PathBuf>> {
         self.inner.stored.recorded_place().map_err(|e| self.name(e))
+    }
+}
+
+#[cfg(feature = "verity")]
+impl Image {
+    /// Where the superblock of the verity tree behind the image starts in its file, if there is a tree.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if a section is damaged, and `Io` if it cannot be read.
+    pub fn verity_superblock(&self) -> Result<Option<u64>> {
+        let section = self.verity_section()?;
+        let header = HEADER as u64;
+        let superblock = |section: Section| {
+            let in_file = self.offset().saturating_add(section.start - header);
+            in_file.saturating_add(SUPERBLOCK_IN_SECTION)
+        };
+        Ok(section.map(superblock))
+    }
+
+    /// Where the section with the verity tree starts, if there is one: the first byte of its header, from the start of
+    /// the image. The tree covers everything before it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Image::verity_superblock`].
+    pub fn verity_start(&self) -> Result<Option<u64>> {
+        let section = self.verity_section()?;
+        Ok(section.map(|section| section.start - HEADER as u64))
+    }
+
+    fn verity_section(&self) -> Result<Option<Section>> {
+        let find = || {
+            let mut sections = self.inner.stored.sections()?.into_iter();
+            let found = sections.find(|section| section.kind == SectionKind::VERITY);
+            match found {
+                Some(section) if section.version != 1 => {
+                    let at = Location::Byte(section.start - HEADER as u64 + 12);
+                    let (field, found) = ("version of a section", section.version);
+                    Err(Error::field(at, field, found, Allowed::Only(1)))
+                }
+                found => Ok(found),
+            }
+        };
+        find().map_err(|e| self.name(e))
     }
 }

@@ -1,6 +1,8 @@
 //! The stored bytes of an image, and what decodes them.
 
 use std::path::{Path, PathBuf};
+#[cfg(feature = "verity")]
+use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
 use brisk_io::{ImmutableMapping, ReadAt};
@@ -12,6 +14,8 @@ use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::codec_options;
 use crate::format::metadata::{HEADER, MetadataHeader};
 use crate::format::superblock::{Superblock, flag};
+#[cfg(feature = "verity")]
+use crate::verity::VerifiedFile;
 
 /// An image with tables of at most this many bytes has them fetched when it is opened.
 const TABLES_AHEAD: u64 = 1 << 20;
@@ -20,6 +24,8 @@ const TABLES_AHEAD: u64 = 1 << 20;
 pub(crate) enum Source {
     Positioned(Box<dyn ReadAt>),
     Mapped(ImmutableMapping),
+    #[cfg(feature = "verity")]
+    Verified(Arc<VerifiedFile>),
 }
 
 impl Source {
@@ -27,6 +33,8 @@ impl Source {
         match self {
             Self::Positioned(source) => source.as_ref(),
             Self::Mapped(mapping) => mapping,
+            #[cfg(feature = "verity")]
+            Self::Verified(file) => file.as_ref(),
         }
     }
 }
@@ -102,10 +110,8 @@ impl StoredImage {
     /// Asks the kernel to read all tables now: they are small, and read in pieces from all over the place.
     pub(crate) fn read_tables_ahead(&self) {
         let tables = self.superblock.inode_table()..self.superblock.bytes_used();
-        if let Source::Positioned(source) = &self.source
-            && tables.end - tables.start <= TABLES_AHEAD
-        {
-            source.will_read(
+        if self.mapping().is_none() && tables.end - tables.start <= TABLES_AHEAD {
+            self.source.as_read_at().will_read(
                 self.start.saturating_add(tables.start)..self.start.saturating_add(tables.end),
             );
         }
@@ -162,9 +168,25 @@ impl StoredImage {
 
     /// Checks that the system gave all pages that were borrowed from the mapping so far.
     pub(crate) fn check_mapping(&self) -> Result<()> {
+        match self.mapping() {
+            Some(mapping) => mapping.check().map_err(|e| Error::io("read the image", e)),
+            None => Ok(()),
+        }
+    }
+
+    fn mapping(&self) -> Option<&ImmutableMapping> {
         match &self.source {
-            Source::Mapped(mapping) => mapping.check().map_err(|e| Error::io("read the image", e)),
-            Source::Positioned(_) => Ok(()),
+            Source::Mapped(mapping) => Some(mapping),
+            _ => None,
+        }
+    }
+
+    /// The file that the image is in, if its blocks are compared with a hash tree.
+    #[cfg(feature = "verity")]
+    pub(crate) fn verified(&self) -> Option<&Arc<VerifiedFile>> {
+        match &self.source {
+            Source::Verified(file) => Some(file),
+            _ => None,
         }
     }
 
@@ -190,9 +212,7 @@ impl StoredImage {
 
     /// `len` bytes from `at`, borrowed from the mapping; none if nothing is mapped.
     pub(crate) fn mapped(&self, at: u64, len: usize) -> Option<&[u8]> {
-        let Source::Mapped(mapping) = &self.source else {
-            return None;
-        };
+        let mapping = self.mapping()?;
         let start = usize::try_from(self.start.checked_add(at)?).ok()?;
         mapping.as_slice().get(start..start.checked_add(len)?)
     }

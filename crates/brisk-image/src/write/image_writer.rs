@@ -29,6 +29,7 @@ use crate::read::file_reader::BLOCK_IN_MEMORY;
 use crate::read::image::Image;
 use crate::read::limits::Limits;
 use crate::tree::{InodeId, Tree, TreeKind};
+use crate::verity::{VeritySummary, VerityTree};
 use crate::work::Work;
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
@@ -54,6 +55,7 @@ pub struct ImageWriter {
     recipe: bool,
     rules: PlanRules,
     pub(super) hot_pack: Option<HotPackBehind>,
+    verity: bool,
 }
 
 /// What a written image holds.
@@ -78,6 +80,9 @@ pub struct Summary {
     #[cfg(feature = "profile")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot_pack: Option<HotSummary>,
+    /// The hash tree behind the image, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verity: Option<VeritySummary>,
 }
 
 impl Default for ImageWriter {
@@ -95,6 +100,7 @@ impl Default for ImageWriter {
             recipe: true,
             rules: PlanRules::default(),
             hot_pack: None,
+            verity: false,
         }
     }
 }
@@ -195,6 +201,13 @@ impl ImageWriter {
         self
     }
 
+    /// Whether a dm-verity hash tree over everything is kept behind the image. The recipe does not record it.
+    #[must_use]
+    pub fn verity(mut self, yes: bool) -> Self {
+        self.verity = yes;
+        self
+    }
+
     /// A writer that does what `recipe` says.
     pub fn from_recipe(recipe: &Recipe) -> Result<Self> {
         Ok(Self {
@@ -283,13 +296,13 @@ impl ImageWriter {
         self.check()?;
         self.check_hot_pack(tree).map_err(|e| e.with_path(path))?;
         let mut out = OutputFile::create(path)?;
-        let read_back = match self.hot_pack {
-            Some(_) => Some(ReadBack {
+        let read_back = match self.is_read_back() {
+            true => Some(ReadBack {
                 file: out.reader()?,
                 spool: directory_of(path),
                 name: Some(path),
             }),
-            None => None,
+            false => None,
         };
         let summary = self.write_all(tree, &mut out, read_back)?;
         out.finish()?;
@@ -303,8 +316,8 @@ impl ImageWriter {
     /// a reader takes for whole. What `out` had behind the image before is still there: give an
     /// empty file, or one that ends where the image starts.
     ///
-    /// With a [hot pack](ImageWriter::hot_pack) the image is first written to a file without a name
-    /// in the directory for temporary files, as its contents are read once more.
+    /// With a [hot pack](ImageWriter::hot_pack) or a [hash tree](ImageWriter::verity) the image is first written to a
+    /// file without a name in the directory for temporary files, as its contents are read once more.
     ///
     /// # Errors
     ///
@@ -330,12 +343,17 @@ impl ImageWriter {
         self.check()?;
         self.check_hot_pack(tree)?;
         let mut out = StreamOutput::new(out)?;
-        let summary = match self.hot_pack {
-            None => self.write_all(tree, &mut out, None)?,
-            Some(_) => self.write_by_way_of_file(tree, &mut out)?,
+        let summary = match self.is_read_back() {
+            false => self.write_all(tree, &mut out, None)?,
+            true => self.write_by_way_of_file(tree, &mut out)?,
         };
         out.finish()?;
         Ok(summary)
+    }
+
+    /// Whether what was written is read again, for what stands behind it.
+    fn is_read_back(&self) -> bool {
+        self.hot_pack.is_some() || self.verity
     }
 
     /// Writes all to a temporary file first, which can be read back, and copies that.
@@ -382,10 +400,19 @@ impl ImageWriter {
         read_back: Option<ReadBack<'_>>,
     ) -> Result<Summary> {
         let (mut summary, superblock) = self.write_image(tree, out)?;
-        if let (Some(hot_pack), Some(read_back)) = (&self.hot_pack, read_back) {
+        if let Some(read_back) = read_back {
+            let file = read_back.file.try_clone();
+            let file = file.map_err(|e| Error::io("hold the image", e))?;
             // It is read as an image now.
             out.write_at(0, superblock.as_bytes())?;
-            hot_pack.append(out, read_back, &self.work, &mut summary)?;
+            if let Some(hot_pack) = &self.hot_pack {
+                hot_pack.append(out, read_back, &self.work, &mut summary)?;
+            }
+            if self.verity {
+                out.pad_to(PADDING)?;
+                let tree = VerityTree::build(&file, out.len(), &self.work.uncounted())?;
+                summary.verity = Some(tree.append_section(out)?);
+            }
         }
         out.pad_to(PADDING)?;
         summary.file_bytes = out.len();
@@ -518,6 +545,7 @@ impl ImageWriter {
             threads: self.work.thread_count(),
             #[cfg(feature = "profile")]
             hot_pack: None,
+            verity: None,
         };
         Ok((summary, wire))
     }

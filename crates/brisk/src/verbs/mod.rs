@@ -20,4 +20,5 @@ pub mod stat;
 pub mod trace;
 pub mod umount;
 pub mod verify;
+pub mod verity;
 pub mod warm;

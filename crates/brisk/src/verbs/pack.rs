@@ -17,6 +17,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
+use super::verity::report_behind;
 use crate::answer::Answer;
 use crate::hot_pack_args::{self, BehindArgs};
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
@@ -144,6 +145,10 @@ pub struct LayoutArgs {
     /// Records the directory that the tree belongs at.
     #[arg(long, value_name = "DIR")]
     at: Option<PathBuf>,
+
+    /// Puts a dm-verity hash tree over everything behind the image, and writes its root hash to IMAGE.roothash.
+    #[arg(long)]
+    verity: bool,
 
     /// Puts files that match an earlier line of FILE before those that match a later line, and both before the rest.
     #[arg(long, value_name = "FILE")]
@@ -331,7 +336,10 @@ pub fn report(written: &Written<'_>) -> anyhow::Result<()> {
             say(&format!("hot pack: {}", hot_pack_args::summary_text(pack)));
         }
     }
-    Ok(())
+    match &summary.verity {
+        Some(tree) => report_behind(tree, output, written.json || written.quiet),
+        None => Ok(()),
+    }
 }
 
 fn summary_text(output: &Path, summary: &Summary, seconds: f64) -> String {
@@ -453,6 +461,7 @@ impl CodecArgs {
             .deduplicate(!layout.no_deduplicate)
             .export(!layout.no_export)
             .recipe(!layout.no_recipe)
+            .verity(layout.verity)
             .rules(PlanRules::new(layout.order_lines()?, layout.raw.clone())?);
         Ok(match &layout.at {
             Some(place) => writer.place(place.clone()),

@@ -367,8 +367,10 @@ impl<'a> Rebuild<'a> {
             File::open(path).with_context(|| format!("{}: cannot open it", path.display()))
         };
         let (old, new) = (open(self.path)?, open(&path)?);
-        // The recipe makes everything before the hot pack. The pack itself was compared with the contents.
-        let end = image.hot_pack_start()?;
+        // The recipe makes everything before the hot pack and the verity tree. The pack itself was compared with the
+        // contents.
+        let ends = [image.hot_pack_start()?, image.verity_start()?];
+        let end = ends.into_iter().flatten().min();
         compare(&old, image.offset(), end, &new).with_context(|| {
             format!(
                 "{}: cannot compare it with the new one",

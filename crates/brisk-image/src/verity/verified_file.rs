@@ -1,0 +1,316 @@
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brisk_io::ReadAt;
+
+use super::BLOCK;
+use super::hash_blocks::{HashBlock, HashBlocks};
+use super::levels::{DIGESTS, Level, Levels};
+use super::root_hash::{RootHash, SaltedHash};
+use super::tree_file::TreeFile;
+use crate::error::{Corrupt, Error, Location, Result};
+use crate::format::verity_superblock::{self, TREE, VeritySuperblock};
+
+/// The most bytes that one read takes from the file.
+const MOST_READ: u64 = 1 << 20;
+
+/// The kernel is asked to read this many hash blocks of the first level at once, when the first of them is needed: the
+/// digests of 64 MiB.
+const AHEAD: u64 = 128;
+
+/// What errors about the data of a verified file call it.
+const FILE: &str = "file";
+
+/// A file whose blocks are compared with a hash tree each time that they are read.
+///
+/// It ends where the tree ends: what the file has behind it cannot be read. A read whose blocks differ from the tree
+/// fails with [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), and says which file differs at which byte. Threads can
+/// share one value; each hashes what it reads.
+pub struct VerifiedFile {
+    data: Box<dyn ReadAt>,
+    name: PathBuf,
+    hashes: Box<dyn ReadAt>,
+    hashes_name: PathBuf,
+    /// The byte of `hashes` at which the first hash block starts.
+    hashes_at: u64,
+    data_blocks: u64,
+    levels: Levels,
+    salted: SaltedHash,
+    root: RootHash,
+    kept: HashBlocks,
+    /// One bit for each group of hash blocks of the first level: whether the kernel was asked to read them.
+    ahead: Vec<AtomicU64>,
+    /// Buffers of reads that are over. There are as many as threads that ever read at the same time.
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+impl VerifiedFile {
+    /// The bytes of `data`, compared with the tree in `tree`, whose top must have the digest `root`. Errors call the
+    /// data `name`.
+    ///
+    /// This reads the superblock and the top of the tree, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the tree is damaged, is not of this root hash, or is longer than its file or the data. `Unsupported`
+    /// for other versions, block sizes and hash algorithms. `Io` if it cannot be read.
+    pub fn new(
+        data: impl ReadAt + 'static,
+        name: &Path,
+        tree: TreeFile,
+        root: RootHash,
+    ) -> Result<Self> {
+        let path = tree.path.clone();
+        Self::from_parts(Box::new(data), name, tree, root).map_err(|e| e.with_path(path))
+    }
+
+    fn from_parts(
+        data: Box<dyn ReadAt>,
+        name: &Path,
+        tree: TreeFile,
+        root: RootHash,
+    ) -> Result<Self> {
+        let at = tree.superblock;
+        let have = tree.source.size();
+        let have = have.map_err(|e| Error::io("read the length of the verity tree", e))?;
+        let have = have.saturating_sub(at);
+        let truncated = |what, need, have| {
+            let fault = Corrupt::Truncated { what, need, have };
+            Error::corrupt(Location::Byte(at), fault).about(TREE)
+        };
+        let mut superblock = [0; verity_superblock::LEN];
+        if have < superblock.len() as u64 {
+            let need = superblock.len() as u64;
+            return Err(truncated("the superblock", need, have));
+        }
+        let read = tree.source.read_exact_at(at, &mut superblock);
+        read.map_err(|e| Error::io("read the superblock of the verity tree", e))?;
+        let VeritySuperblock { data_blocks, salt } = VeritySuperblock::parse(&superblock, at)?;
+        let levels = Levels::of(data_blocks);
+        let behind = at.saturating_add(verity_superblock::LEN as u64);
+        let hashes_at = behind.checked_next_multiple_of(BLOCK);
+        let hashes_at = hashes_at.ok_or_else(|| truncated("the first hash block", BLOCK, 0))?;
+        // Both are far below 2^63.
+        let need = levels.blocks() * BLOCK + (hashes_at - at);
+        if have < need {
+            return Err(truncated("the tree", need, have));
+        }
+        let data_len = data.size();
+        let data_len = data_len.map_err(|e| Error::io("read the length of the file", e))?;
+        if data_len < data_blocks * BLOCK {
+            let (need, what) = (data_blocks * BLOCK, "the file under the tree");
+            return Err(truncated(what, need, data_len));
+        }
+        let groups = levels
+            .get(0)
+            .map_or(0, |level| level.blocks.div_ceil(AHEAD));
+        let verified = Self {
+            data,
+            name: name.to_owned(),
+            hashes: tree.source,
+            hashes_name: tree.path,
+            hashes_at,
+            data_blocks,
+            kept: HashBlocks::of(levels.blocks()),
+            ahead: (0..groups.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            levels,
+            salted: SaltedHash::new(&salt),
+            root,
+            buffers: Mutex::default(),
+        };
+        verified.check_top()?;
+        Ok(verified)
+    }
+
+    /// Says now if the tree is of another root hash, as every read would fail.
+    fn check_top(&self) -> Result<()> {
+        match (0..).take_while(|n| self.levels.get(*n).is_some()).last() {
+            Some(top) => self.hash_block(top, 0).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// What errors call the file.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// The root hash that all blocks are compared with.
+    pub fn root_hash(&self) -> RootHash {
+        self.root
+    }
+
+    /// The number of bytes that the tree covers.
+    pub fn data_len(&self) -> u64 {
+        self.data_blocks * BLOCK
+    }
+
+    /// Compares whole blocks with the tree. The caller has read them from the file, from byte `at` on.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if a block differs, is not in the tree, or is not whole. `Io` if the tree cannot be read.
+    pub fn check(&self, at: u64, blocks: &[u8]) -> Result<()> {
+        let whole = at.is_multiple_of(BLOCK) && (blocks.len() as u64).is_multiple_of(BLOCK);
+        let end = at.saturating_add(blocks.len() as u64);
+        if !whole || end > self.data_len() {
+            let what = "a read of whole blocks under the verity tree";
+            let (need, have) = (blocks.len() as u64, self.data_len().saturating_sub(at));
+            let fault = Corrupt::Truncated { what, need, have };
+            let fault = Error::corrupt(Location::Byte(at), fault).about(FILE);
+            return Err(fault.with_path(&self.name));
+        }
+        let first = at / BLOCK;
+        let mut digests: Option<(u64, HashBlock)> = None;
+        for (number, block) in (first..).zip(blocks.chunks_exact(BLOCK as usize)) {
+            let group = number / DIGESTS;
+            if self.levels.get(0).is_some() && digests.as_ref().is_none_or(|(of, _)| *of != group) {
+                digests = Some((group, self.hash_block(0, group)?));
+            }
+            let expected = match &digests {
+                Some((_, digests)) => digest_in(digests, number),
+                None => self.root.0,
+            };
+            let found = self.salted.of(block);
+            if found != expected {
+                let differs = Corrupt::Digest {
+                    what: "block",
+                    number,
+                    found,
+                    expected,
+                };
+                let fault = Error::corrupt(Location::Byte(number * BLOCK), differs);
+                return Err(fault.about(FILE).with_path(&self.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Block `number` of a level, which is right: it was compared with the level above, up to the root hash.
+    fn hash_block(&self, level: usize, number: u64) -> Result<HashBlock> {
+        let Level { first, .. } = self.level(level)?;
+        let place = first + number;
+        if let Some(block) = self.kept.get(place) {
+            return Ok(block);
+        }
+        let expected = match self.levels.get(level + 1) {
+            Some(_) => digest_in(&self.hash_block(level + 1, number / DIGESTS)?, number),
+            None => self.root.0,
+        };
+        if level == 0 {
+            self.read_ahead_of(number);
+        }
+        let at = self.hashes_at + place * BLOCK;
+        let mut block = [0; BLOCK as usize];
+        let read = self.hashes.read_exact_at(at, &mut block);
+        read.map_err(|e| Error::io("read the verity tree", e).with_path(&self.hashes_name))?;
+        let found = self.salted.of(&block);
+        if found != expected {
+            let differs = Corrupt::Digest {
+                what: match self.levels.get(level + 1) {
+                    Some(_) => "hash block",
+                    None => "the top hash block",
+                },
+                number: place,
+                found,
+                expected,
+            };
+            let fault = Error::corrupt(Location::Byte(at), differs).about(TREE);
+            return Err(fault.with_path(&self.hashes_name));
+        }
+        let block = Arc::new(block);
+        self.kept.keep(place, &block);
+        Ok(block)
+    }
+
+    /// The caller names only levels that exist.
+    fn level(&self, number: usize) -> Result<Level> {
+        let level = self.levels.get(number);
+        level.ok_or_else(|| Error::limit("a level of the verity tree", number as u64, 0))
+    }
+
+    /// Asks the kernel for the hash blocks around one of the first level, once.
+    fn read_ahead_of(&self, number: u64) {
+        let group = number / AHEAD;
+        let (Some(level), Some(word)) = (
+            self.levels.get(0),
+            usize::try_from(group / 64)
+                .ok()
+                .and_then(|word| self.ahead.get(word)),
+        ) else {
+            return;
+        };
+        let bit = 1 << (group % 64);
+        if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            let end = level.blocks.min((group + 1) * AHEAD);
+            let place = |block: u64| self.hashes_at + (level.first + block) * BLOCK;
+            self.hashes.will_read(place(group * AHEAD)..place(end));
+        }
+    }
+
+    fn with_buffer<R>(&self, use_it: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = buffers().pop().unwrap_or_default();
+        let result = use_it(&mut buffer);
+        buffers().push(buffer);
+        result
+    }
+}
+
+/// The digest of block `number` of the level below.
+fn digest_in(block: &HashBlock, number: u64) -> [u8; 32] {
+    let (digests, _) = block.as_chunks::<32>();
+    // A block has as many digests as this.
+    let place = usize::try_from(number % DIGESTS).unwrap_or(0);
+    digests.get(place).copied().unwrap_or_default()
+}
+
+impl ReadAt for VerifiedFile {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.data_len())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.data_len().saturating_sub(offset);
+        let len = left.min(buf.len() as u64);
+        if len == 0 {
+            return Ok(0);
+        }
+        let start = offset - offset % BLOCK;
+        // Not past `data_len`, which is a multiple of the block size.
+        let end = (offset + len)
+            .next_multiple_of(BLOCK)
+            .min(start + MOST_READ);
+        let (len, skipped) = (len.min(end - offset) as usize, (offset - start) as usize);
+        self.with_buffer(|buffer| {
+            let whole = (end - start) as usize;
+            if buffer.len() < whole {
+                buffer.resize(whole, 0);
+            }
+            let blocks = &mut buffer[..whole];
+            self.data.read_exact_at(start, blocks)?;
+            self.check(start, blocks)?;
+            buf[..len].copy_from_slice(&blocks[skipped..skipped + len]);
+            Ok(len)
+        })
+    }
+
+    fn will_read(&self, bytes: Range<u64>) {
+        self.data.will_read(bytes);
+    }
+}
+
+impl fmt::Debug for VerifiedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerifiedFile")
+            .field("name", &self.name)
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}

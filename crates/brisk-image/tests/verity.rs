@@ -1,0 +1,436 @@
+//! Hash trees of dm-verity: the same as those of `veritysetup`, and no block is delivered that differs from them.
+
+mod support;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use brisk_image::hot_pack::Prefer;
+use brisk_image::profile::{Named, Profile, ProfileBuilder, RootKind};
+use brisk_image::verity::{RootHash, TreeFile, VerifiedFile, VerityTree};
+use brisk_image::{ErrorKind, Image, ImageWriter, OpenOptions, ReadAt, Tree, TreeRules, Work};
+use support::{noise, run, text};
+
+const BLOCK: usize = 4096;
+
+/// Runs `veritysetup`, and returns what it prints.
+#[track_caller]
+fn veritysetup(args: &[&str]) -> String {
+    let output = run("veritysetup", args);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Whether `veritysetup verify` accepts the tree.
+fn is_accepted(data: &Path, tree: &Path, root: &str, hash_offset: u64) -> bool {
+    let status = Command::new("veritysetup")
+        .arg("verify")
+        .args([data, tree])
+        .arg(root)
+        .arg(format!("--hash-offset={hash_offset}"))
+        .output()
+        .expect("veritysetup of cryptsetup-bin is installed")
+        .status;
+    status.success()
+}
+
+struct Files {
+    directory: tempfile::TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        fs::write(self.path(name), bytes).unwrap();
+        self.path(name)
+    }
+}
+
+fn build(bytes: &[u8], threads: usize) -> VerityTree {
+    let work = Work::new().threads(threads);
+    VerityTree::build(&bytes, bytes.len() as u64, &work).unwrap()
+}
+
+/// One block, ends and beginnings of hash blocks, and three levels.
+const SIZES: [usize; 7] = [1, 2, 127, 128, 129, 128 * 128, 128 * 128 + 1];
+
+#[test]
+fn veritysetup_accepts_our_trees_and_makes_the_same() {
+    let files = Files::new();
+    for blocks in SIZES {
+        let bytes = noise(blocks as u64, blocks * BLOCK);
+        let data = files.file("data", &bytes);
+        let ours = files.path("ours");
+        let built = build(&bytes, 2);
+        let summary = built.write(&ours).unwrap();
+        let root = built.root_hash().to_string();
+        assert_eq!(summary.root_hash, root);
+        assert_eq!(summary.data_bytes, bytes.len() as u64);
+        assert_eq!(summary.tree_bytes, fs::metadata(&ours).unwrap().len());
+        assert!(is_accepted(&data, &ours, &root, 0), "{blocks} blocks");
+
+        let superblock = fs::read(&ours).unwrap();
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let uuid = hex(&superblock[16..32]);
+        let uuid = [
+            &uuid[..8],
+            &uuid[8..12],
+            &uuid[12..16],
+            &uuid[16..20],
+            &uuid[20..],
+        ]
+        .join("-");
+        let theirs = files.path("theirs");
+        let told = veritysetup(&[
+            "format",
+            data.to_str().unwrap(),
+            theirs.to_str().unwrap(),
+            &format!("--salt={}", hex(&superblock[88..120])),
+            &format!("--uuid={uuid}"),
+        ]);
+        assert!(told.contains(&root), "{told}");
+        assert!(
+            fs::read(&ours).unwrap() == fs::read(&theirs).unwrap(),
+            "{blocks} blocks"
+        );
+
+        // The judge says no, too.
+        let flipped = File::options().write(true).open(&data).unwrap();
+        flipped.write_all_at(&[!bytes[5]], 5).unwrap();
+        assert!(!is_accepted(&data, &ours, &root, 0));
+    }
+}
+
+#[test]
+fn trees_of_veritysetup_are_accepted_with_any_salt() {
+    let files = Files::new();
+    for blocks in SIZES {
+        let bytes = noise(3, blocks * BLOCK);
+        let data = files.file("data", &bytes);
+        let tree = files.path("tree");
+        let long = "5a".repeat(256);
+        for salt in [None, Some("-"), Some("00"), Some(long.as_str())] {
+            let _ = fs::remove_file(&tree);
+            let salt = salt.map(|salt| format!("--salt={salt}"));
+            let mut args = vec!["format", data.to_str().unwrap(), tree.to_str().unwrap()];
+            args.extend(salt.as_deref());
+            let told = veritysetup(&args);
+            let root = told
+                .lines()
+                .find_map(|line| line.strip_prefix("Root hash:"))
+                .unwrap();
+            let root: RootHash = root.parse().unwrap();
+            let open = |bytes: &[u8]| {
+                let tree = TreeFile::new(File::open(&tree).unwrap(), &tree, 0);
+                VerifiedFile::new(bytes.to_vec(), &data, tree, root)
+            };
+            let verified = open(&bytes).unwrap();
+            let mut read = vec![0; bytes.len()];
+            verified.read_exact_at(0, &mut read).unwrap();
+            assert!(read == bytes);
+            let mut flipped = bytes.clone();
+            *flipped.last_mut().unwrap() ^= 0x80;
+            let verified = open(&flipped).unwrap();
+            let last = bytes.len() as u64 - 1;
+            let e = verified.read_exact_at(last, &mut [0]).unwrap_err();
+            let e: brisk_image::Error = e.downcast().unwrap();
+            assert_eq!(e.kind(), ErrorKind::Corrupt);
+            if blocks > 1 {
+                verified.read_exact_at(0, &mut [0]).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_builds_the_same_tree() {
+    let files = Files::new();
+    let bytes = noise(9, 1000 * BLOCK);
+    let tree = |threads| {
+        let path = files.path("tree");
+        build(&bytes, threads).write(&path).unwrap();
+        fs::read(path).unwrap()
+    };
+    let one = tree(1);
+    assert!(one == tree(2) && one == tree(7));
+    // Never changes: others keep the root hash of an image.
+    let root = build(&bytes, 1).root_hash().to_string();
+    assert_eq!(
+        root,
+        "6f6367a1109deccf6f26384367e0689e9ba9dba9db79944cd2d1434963d03b30"
+    );
+}
+
+#[test]
+fn what_no_tree_can_cover_is_said() {
+    let work = Work::new();
+    for len in [0, 1, 4095, 4097] {
+        let e = VerityTree::build(&vec![0; 8192], len, &work).err().unwrap();
+        let text = format!(
+            "the verity tree would cover {len} bytes, allowed is a multiple of 4096 from 4096 to 17592186044416"
+        );
+        assert_eq!(e.to_string(), text);
+    }
+}
+
+#[test]
+fn a_tree_that_cannot_be_is_refused() {
+    let files = Files::new();
+    let bytes = noise(1, 300 * BLOCK);
+    let path = files.path("t");
+    let built = build(&bytes, 1);
+    built.write(&path).unwrap();
+    let sound = fs::read(&path).unwrap();
+    let root = built.root_hash();
+    let other: RootHash = "11".repeat(32).parse().unwrap();
+    type Case<'a> = (Vec<u8>, Vec<u8>, RootHash, u64, &'a str);
+    let mut blocks_more = sound.clone();
+    blocks_more[72..80].copy_from_slice(&301u64.to_le_bytes());
+    let mut levels_more = sound.clone();
+    levels_more[72..80].copy_from_slice(&(1u64 << 31).to_le_bytes());
+    let mut hash_changed = sound.clone();
+    hash_changed[4096 + 2] ^= 1;
+    let table: [Case<'_>; 6] = [
+        (
+            bytes.clone(),
+            sound[..100].to_vec(),
+            root,
+            0,
+            "t: corrupt verity tree at byte 0: the superblock needs 512 bytes, 100 are left",
+        ),
+        (
+            bytes.clone(),
+            sound.clone(),
+            root,
+            u64::MAX,
+            "t: corrupt verity tree at byte 18446744073709551615: the superblock needs 512 bytes, 0 are left",
+        ),
+        (
+            bytes.clone(),
+            sound[..sound.len() - 1].to_vec(),
+            root,
+            0,
+            "t: corrupt verity tree at byte 0: the tree needs 20480 bytes, 20479 are left",
+        ),
+        (
+            bytes.clone(),
+            blocks_more,
+            root,
+            0,
+            "t: corrupt verity tree at byte 0: the file under the tree needs 1232896 bytes, 1228800 are left",
+        ),
+        (
+            bytes.clone(),
+            levels_more,
+            root,
+            0,
+            "t: corrupt verity tree at byte 0: the tree needs 69260582912 bytes, 20480 are left",
+        ),
+        (
+            bytes[BLOCK..].to_vec(),
+            sound.clone(),
+            root,
+            0,
+            "t: corrupt verity tree at byte 0: the file under the tree needs 1228800 bytes, 1224704 are left",
+        ),
+    ];
+    for (data, tree, root, at, message) in table {
+        let tree = TreeFile::new(tree, Path::new("t"), at);
+        let e = VerifiedFile::new(data, Path::new("app.img"), tree, root).unwrap_err();
+        assert_eq!(e.to_string(), message);
+        assert_eq!(e.kind(), ErrorKind::Corrupt);
+    }
+    for (tree, root) in [(&hash_changed, root), (&sound, other)] {
+        let tree = TreeFile::new(tree.clone(), Path::new("t"), 0);
+        let e = VerifiedFile::new(bytes.clone(), Path::new("app.img"), tree, root).unwrap_err();
+        let said = e.to_string();
+        let begin = "t: corrupt verity tree at byte 4096: the top hash block 0 has the sha256 ";
+        let end = "; the file was changed or is damaged: get another copy";
+        assert!(said.starts_with(begin) && said.ends_with(end), "{said}");
+    }
+}
+
+/// A source that gives other bytes after a number of reads, as a disk does that fails or lies.
+struct Changing {
+    bytes: Vec<u8>,
+    reads: std::sync::atomic::AtomicUsize,
+    sound: usize,
+}
+
+impl ReadAt for Changing {
+    fn size(&self) -> std::io::Result<u64> {
+        Ok(self.bytes.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.bytes.read_at(offset, buf)?;
+        let reads = self
+            .reads
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if reads >= self.sound && n > 0 {
+            buf[n / 2] ^= 4;
+        }
+        Ok(n)
+    }
+}
+
+#[test]
+fn every_read_is_compared_and_not_only_the_first() {
+    let bytes = noise(1, 300 * BLOCK);
+    let files = Files::new();
+    let path = files.path("t");
+    let built = build(&bytes, 1);
+    built.write(&path).unwrap();
+    let data = Changing {
+        bytes,
+        reads: 0.into(),
+        sound: 1,
+    };
+    let tree = TreeFile::new(fs::read(&path).unwrap(), &path, 0);
+    let verified = VerifiedFile::new(data, Path::new("app.img"), tree, built.root_hash()).unwrap();
+    verified.read_exact_at(5000, &mut [0; 100]).unwrap();
+    let e = verified.read_exact_at(5000, &mut [0; 100]).unwrap_err();
+    let said = e.to_string();
+    let begin = "app.img: corrupt file at byte 4096: block 1 has the sha256 ";
+    assert!(said.starts_with(begin), "{said}");
+}
+
+#[test]
+fn reads_of_any_place_and_length_are_right() {
+    let bytes = noise(1, 700 * BLOCK);
+    let files = Files::new();
+    let path = files.path("t");
+    let built = build(&bytes, 1);
+    built.write(&path).unwrap();
+    let tree = TreeFile::new(fs::read(&path).unwrap(), &path, 0);
+    let verified =
+        VerifiedFile::new(bytes.clone(), Path::new("a"), tree, built.root_hash()).unwrap();
+    assert_eq!(verified.size().unwrap(), bytes.len() as u64);
+    let mut random = support::Random(1);
+    for _ in 0..500 {
+        let at = random.below(bytes.len() as u64) as usize;
+        let len = (random.below(2 << 20) as usize).min(bytes.len() - at);
+        let mut buf = vec![0; len];
+        verified.read_exact_at(at as u64, &mut buf).unwrap();
+        assert!(buf == bytes[at..at + len], "{len} bytes at {at}");
+    }
+    let end = bytes.len() as u64;
+    assert_eq!(verified.read_at(end, &mut [0; 8]).unwrap(), 0);
+    assert_eq!(verified.read_at(u64::MAX, &mut [0; 8]).unwrap(), 0);
+    assert_eq!(verified.read_at(end - 3, &mut [0; 8]).unwrap(), 3);
+    for (at, len) in [(1, BLOCK), (0, 100), (end, BLOCK), (u64::MAX - 4095, BLOCK)] {
+        let e = verified.check(at, &vec![0; len]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Corrupt, "{len} bytes at {at}");
+    }
+}
+
+/// A tree with files of several kinds.
+fn make_tree(root: &Path) {
+    for (path, bytes) in [
+        ("bin/app", text(1, 300_000)),
+        ("lib/noise.bin", noise(3, 200_000)),
+        ("etc/small", text(2, 100)),
+    ] {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+fn profile() -> Profile {
+    let builder = ProfileBuilder::new();
+    let root = builder.add_root("/opt/app", RootKind::Directory);
+    for file in 0..2 {
+        builder.range(root, file, 0, 200_000, std::time::Duration::ZERO);
+    }
+    let named = |_, file| match file {
+        0 => Some(Named::new("bin/app", 300_000)),
+        _ => Some(Named::new("lib/noise.bin", 200_000)),
+    };
+    let finished = builder.finish(vec!["app".into()], None, named);
+    finished.unwrap().profile
+}
+
+#[test]
+fn an_image_with_a_tree_is_verified_as_a_whole() {
+    let files = Files::new();
+    make_tree(&files.path("app"));
+    let tree = Tree::from_directory(files.path("app"), &TreeRules::default()).unwrap();
+    let write = |name: &str, threads| {
+        let writer = ImageWriter::new().verity(true).threads(threads);
+        let writer = writer.hot_pack(profile(), Prefer::Speed);
+        writer.write(&tree, files.path(name)).unwrap()
+    };
+    let summary = write("a.img", 1);
+    write("b.img", 3);
+    let path = files.path("a.img");
+    let bytes = fs::read(&path).unwrap();
+    assert!(bytes == fs::read(files.path("b.img")).unwrap());
+    let mut streamed = Vec::new();
+    let writer = ImageWriter::new()
+        .verity(true)
+        .hot_pack(profile(), Prefer::Speed);
+    let out = std::io::Cursor::new(&mut streamed);
+    writer.write_to(&tree, out).unwrap();
+    assert!(bytes == streamed);
+
+    let verity = summary.verity.unwrap();
+    assert!(is_accepted(
+        &path,
+        &path,
+        &verity.root_hash,
+        verity.hash_offset
+    ));
+    assert_eq!(verity.hash_offset, verity.data_bytes + 512);
+    assert_eq!(verity.hash_offset + verity.tree_bytes, bytes.len() as u64);
+
+    let file = File::open(&path).unwrap();
+    let found = TreeFile::find(&path, &file, None).unwrap();
+    assert_eq!(found.superblock(), verity.hash_offset);
+    let root = verity.root_hash.parse().unwrap();
+    let verified = VerifiedFile::new(file, &path, found, root).unwrap();
+    let image = Image::open_verified(Arc::new(verified), &OpenOptions::new()).unwrap();
+    assert_eq!(image.read("lib/noise.bin").unwrap(), noise(3, 200_000));
+    assert!(image.hot_pack().unwrap().is_some());
+    // What the tree does not cover is not there.
+    assert_eq!(image.verity_start().unwrap(), None);
+    assert!(image.verified().is_some());
+    let unverified = Image::open(&path).unwrap();
+    assert_eq!(unverified.verity_start().unwrap(), Some(verity.data_bytes));
+}
+
+#[test]
+fn a_tree_beside_an_image_is_found_and_a_missing_one_is_named() {
+    let files = Files::new();
+    make_tree(&files.path("app"));
+    let tree = Tree::from_directory(files.path("app"), &TreeRules::default()).unwrap();
+    let path = files.path("app.raw");
+    ImageWriter::new().write(&tree, &path).unwrap();
+    let file = File::open(&path).unwrap();
+    let e = TreeFile::find(&path, &file, None).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::NotFound);
+    let beside = files.path("app.verity");
+    assert_eq!(
+        e.to_string(),
+        format!(
+            "{}: cannot find a verity tree behind the image or in this file, which brisk verity makes",
+            beside.display()
+        )
+    );
+    let len = fs::metadata(&path).unwrap().len();
+    let built = VerityTree::build(&file, len, &Work::new()).unwrap();
+    built.write(&beside).unwrap();
+    let found = TreeFile::find(&path, &file, None).unwrap();
+    assert_eq!((found.path(), found.superblock()), (beside.as_path(), 0));
+    VerifiedFile::new(file, &path, found, built.root_hash()).unwrap();
+}
