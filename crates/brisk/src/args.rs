@@ -41,6 +41,8 @@ pub enum Verb {
     Verify(verbs::verify::Args),
     /// Writes the dm-verity hash tree of an image, by which every block of it can be checked.
     Verity(verbs::verity::Args),
+    /// Signs an image, so that others can tell who made it and that it is unchanged.
+    Sign(verbs::sign::Args),
     /// Makes a hot pack, the pages that a launch asks for, beside a directory or an image.
     Hot(verbs::hot::Args),
     /// Shows, checks, merges and compares profiles, which say what a launch asks for.

@@ -30,7 +30,7 @@ const LAB: &str = "brisk-lab";
 
 /// A program to start.
 pub enum Start {
-    Run(run::Args),
+    Run(Box<run::Args>),
     Replay(replay::Args),
 }
 
@@ -49,7 +49,7 @@ pub fn start_of_arguments() -> Option<Start> {
     match arguments.next()?.to_str()? {
         "run" => {
             read_own_code();
-            parsed(arguments).map(Start::Run)
+            parsed(arguments).map(|args| Start::Run(Box::new(args)))
         }
         "replay" => {
             read_own_code();

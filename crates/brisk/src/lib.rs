@@ -32,6 +32,7 @@ mod image_args;
 mod json;
 mod kernel_feature;
 mod launcher;
+mod manifest;
 mod manual;
 mod messages;
 mod names;
@@ -44,7 +45,9 @@ mod size;
 mod stale_pack;
 mod surroundings;
 pub mod timeline;
+mod trusted_keys;
 mod verbs;
+mod verify_args;
 mod whole_file;
 
 pub use answer::Answer;
@@ -122,6 +125,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Diff(args) => verbs::diff::run(&args),
         Verb::Repack(args) => verbs::repack::run(&args),
         Verb::Verity(args) => verbs::verity::run(&args),
+        Verb::Sign(args) => verbs::sign::run(&args),
         Verb::Hot(args) => verbs::hot::run(&args),
         Verb::Profile(args) => verbs::profile::run(&args),
         Verb::Verify(args) => verbs::verify::run(&args),

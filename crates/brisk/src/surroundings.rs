@@ -29,14 +29,20 @@ pub struct SurroundingsArgs {
 }
 
 impl SurroundingsArgs {
-    /// The other images.
-    pub fn with(&self) -> anyhow::Result<Vec<SessionImage>> {
-        self.with.iter().map(with).collect()
+    /// The other images, which `open` opens.
+    pub fn with(
+        &self,
+        open: impl Fn(&Path) -> anyhow::Result<Image>,
+    ) -> anyhow::Result<Vec<SessionImage>> {
+        self.with.iter().map(|text| with(text, &open)).collect()
     }
 }
 
 /// `IMAGE`, or `IMAGE@DIR` if there is no file of that name.
-fn with(text: &OsString) -> anyhow::Result<SessionImage> {
+fn with(
+    text: &OsString,
+    open: impl Fn(&Path) -> anyhow::Result<Image>,
+) -> anyhow::Result<SessionImage> {
     let bytes = text.as_bytes();
     let split = match Path::new(text).exists() {
         true => None,
@@ -52,9 +58,10 @@ fn with(text: &OsString) -> anyhow::Result<SessionImage> {
         }
         None => (text.as_os_str(), None),
     };
-    let image = Image::open(path)?;
+    let image = open(Path::new(path))?;
     let mut with = SessionImage::new(path);
     with.offset = image.offset();
+    with.verity = image.verified().map(|file| file.verity());
     with.at = match at {
         Some(at) => Some(at),
         None => recorded_place(&image, "--with IMAGE@DIR")?,

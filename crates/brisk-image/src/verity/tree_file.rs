@@ -1,9 +1,11 @@
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use brisk_io::ReadAt;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::error::{Error, Result};
 use crate::read::image::{Image, OpenOptions};
@@ -18,6 +20,8 @@ pub struct TreeFile {
     pub(super) path: PathBuf,
     /// The byte at which the superblock of the tree starts.
     pub(super) superblock: u64,
+    /// The descriptor of the file, if it is one.
+    pub(super) descriptor: Option<RawFd>,
 }
 
 impl TreeFile {
@@ -27,6 +31,15 @@ impl TreeFile {
             source: Box::new(source),
             path: path.to_owned(),
             superblock,
+            descriptor: None,
+        }
+    }
+
+    fn of_file(file: File, path: &Path, superblock: u64) -> Self {
+        let descriptor = Some(file.as_raw_fd());
+        Self {
+            descriptor,
+            ..Self::new(file, path, superblock)
         }
     }
 
@@ -51,16 +64,16 @@ impl TreeFile {
         let image = image.map_err(|e| e.with_path(path))?;
         let behind = image.verity_superblock().map_err(|e| e.with_path(path))?;
         if let Some(superblock) = behind {
-            return Ok(Self::new(hold()?, path, superblock));
+            return Ok(Self::of_file(hold()?, path, superblock));
         }
         let beside = beside(path);
-        match File::open(&beside) {
-            Ok(tree) => Ok(Self::new(tree, &beside, 0)),
-            Err(e) => Err(Error::io(
-                "find a verity tree behind the image or in this file, which brisk verity makes",
-                e,
-            )
-            .with_path(beside)),
+        match open_file(&beside) {
+            Ok(tree) => Ok(Self::of_file(tree, &beside, 0)),
+            Err(e) => {
+                let doing =
+                    "find a verity tree behind the image or in this file, which brisk verity makes";
+                Err(Error::io(doing, e).with_path(beside))
+            }
         }
     }
 
@@ -73,6 +86,12 @@ impl TreeFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Opens a file. If it is a pipe, this does not wait for a writer.
+fn open_file(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, flags, Mode::empty())?.into())
 }
 
 /// The name of the file with the tree of the image at `path`: `IMAGE.verity`. systemd looks for this name too, and

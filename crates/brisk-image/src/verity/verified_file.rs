@@ -1,19 +1,23 @@
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brisk_io::ReadAt;
 
-use super::BLOCK;
 use super::hash_blocks::{HashBlock, HashBlocks};
 use super::levels::{DIGESTS, Level, Levels};
 use super::root_hash::{RootHash, SaltedHash};
 use super::tree_file::TreeFile;
-use crate::error::{Corrupt, Error, Location, Result};
+use super::{BLOCK, Verity};
+use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::verity_superblock::{self, TREE, VeritySuperblock};
+use crate::ordered;
+use crate::work::Work;
 
 /// The most bytes that one read takes from the file.
 const MOST_READ: u64 = 1 << 20;
@@ -44,11 +48,105 @@ pub struct VerifiedFile {
     kept: HashBlocks,
     /// One bit for each group of hash blocks of the first level: whether the kernel was asked to read them.
     ahead: Vec<AtomicU64>,
+    /// The descriptors of the files that it reads, as far as they are files.
+    descriptors: Vec<RawFd>,
     /// Buffers of reads that are over. There are as many as threads that ever read at the same time.
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
 impl VerifiedFile {
+    /// The image in `file`, which has the name `path`, compared with the tree that [`TreeFile::find`] finds.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`TreeFile::find`] and [`VerifiedFile::new`], and `Corrupt` if the tree does not cover the bytes that
+    /// `verity` says.
+    pub fn open(path: &Path, file: File, offset: Option<u64>, verity: &Verity) -> Result<Self> {
+        let tree = TreeFile::find(path, &file, offset)?;
+        let (tree_path, superblock) = (tree.path.clone(), tree.superblock);
+        let descriptor = file.as_raw_fd();
+        let mut verified = Self::new(file, path, tree, verity.root)?;
+        verified.descriptors.push(descriptor);
+        match verity.data_len {
+            Some(len) if len != verified.data_len() => {
+                let at = Location::Byte(superblock.saturating_add(72));
+                let allowed = Allowed::Only(len / BLOCK);
+                let field = "number of data blocks";
+                let fault = Error::field(at, field, verified.data_blocks, allowed).about(TREE);
+                Err(fault.with_path(tree_path))
+            }
+            _ => Ok(verified),
+        }
+    }
+
+    /// The image in `file` as its own tree says that it is. Nobody vouches for that tree: what is read is as good as the
+    /// tree, and no better. This is for signing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`VerifiedFile::open`].
+    pub fn of_its_own_root(path: &Path, file: File, offset: Option<u64>) -> Result<Self> {
+        let tree = TreeFile::find(path, &file, offset)?;
+        let tree_path = tree.path.clone();
+        let root = || {
+            let mut superblock = [0; verity_superblock::LEN];
+            let read = tree.source.read_exact_at(tree.superblock, &mut superblock);
+            read.map_err(|e| Error::io("read the superblock of the verity tree", e))?;
+            let superblock = VeritySuperblock::parse(&superblock, tree.superblock)?;
+            let mut top = [0; BLOCK as usize];
+            let read = match Levels::of(superblock.data_blocks).get(0) {
+                // The root hash of a single block is its digest.
+                None => file.read_exact_at(0, &mut top),
+                Some(_) => {
+                    let behind = tree.superblock + verity_superblock::LEN as u64;
+                    let at = behind.next_multiple_of(BLOCK);
+                    tree.source.read_exact_at(at, &mut top)
+                }
+            };
+            read.map_err(|e| Error::io("read the top of the verity tree", e))?;
+            Ok(RootHash(SaltedHash::new(&superblock.salt).of(&top)))
+        };
+        let root = root().map_err(|e: Error| e.with_path(tree_path))?;
+        Self::new(file, path, tree, root)
+    }
+
+    /// Reads the whole file, and compares it with the tree. Tells `work` the bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`VerifiedFile::check`], for the first block that differs, and `Cancelled`.
+    pub fn check_all(&self, work: &Work) -> Result<()> {
+        let pieces = self.data_len().div_ceil(MOST_READ);
+        ordered::for_each(
+            work.thread_count(),
+            2 * work.thread_count(),
+            (0..pieces).map(|piece| piece * MOST_READ),
+            Vec::new,
+            |buffer, at| {
+                let len = MOST_READ.min(self.data_len() - at);
+                buffer.resize(len as usize, 0);
+                let read = self.data.read_exact_at(at, buffer);
+                read.map_err(|e| Error::io("read the file", e).with_path(&self.name))?;
+                self.check(at, buffer)?;
+                Ok::<_, Error>(len)
+            },
+            |len| work.tell(len?),
+        )
+    }
+
+    /// What it is compared with.
+    pub fn verity(&self) -> Verity {
+        Verity {
+            root: self.root,
+            data_len: Some(self.data_len()),
+        }
+    }
+
+    /// The numbers of the descriptors that it reads from, for a process that closes all others.
+    pub fn descriptors(&self) -> &[RawFd] {
+        &self.descriptors
+    }
+
     /// The bytes of `data`, compared with the tree in `tree`, whose top must have the digest `root`. Errors call the
     /// data `name`.
     ///
@@ -122,6 +220,7 @@ impl VerifiedFile {
             levels,
             salted: SaltedHash::new(&salt),
             root,
+            descriptors: tree.descriptor.into_iter().collect(),
             buffers: Mutex::default(),
         };
         verified.check_top()?;

@@ -17,6 +17,8 @@ pub(super) struct Read {
     /// The byte of the pack at which `bytes` begin. It wraps below 0 if the pack starts within a block.
     pub(super) start: u64,
     pub(super) bytes: AlignedBuf,
+    /// How many of `bytes` were read: whole blocks.
+    pub(super) len: usize,
 }
 
 /// The same, for a thread that decodes them. Dropping it frees its buffer for another read.
@@ -29,6 +31,16 @@ impl Batch {
     /// The numbers of its frames.
     pub(super) fn frames(&self) -> Range<usize> {
         self.read.frames.clone()
+    }
+
+    /// The byte of the pack at which it starts. It wraps below 0 if the pack starts within a block.
+    pub(super) fn start(&self) -> u64 {
+        self.read.start
+    }
+
+    /// All bytes that were read.
+    pub(super) fn blocks(&self) -> &[u8] {
+        self.read.bytes.get(..self.read.len).unwrap_or(&[])
     }
 
     /// The stored bytes of one of its frames.

@@ -32,7 +32,9 @@ pub struct PackCandidate {
 pub(super) struct OpenPack {
     pub(super) pack: HotPack,
     pub(super) file: PackFile,
-    /// What must be done before the frames of the pack are used. None if they can be.
+    /// Whether its frames are used. If not, the pack is only a list of pages, which are read from the image.
+    pub(super) uses_frames: bool,
+    /// What must be done so that later sessions use the frames.
     pub(super) comparison: Option<Comparison>,
 }
 
@@ -120,7 +122,12 @@ impl PackCandidate {
                 (pack, range.start.saturating_add(image.offset()))
             }
         };
-        let file = PackFile::new(hold()?, start, &pack);
+        // A hash tree vouches for what it covers, and nothing else does: neither the user nor an earlier comparison.
+        let (uses_frames, comparison) = match image.verified() {
+            Some(_) => (self.is_behind, None),
+            None => (self.comparison.is_none(), self.comparison.clone()),
+        };
+        let file = PackFile::new(hold()?, start, &pack).verified(image.verified());
         if !file.is_direct() {
             // The kernel reads the pack while this computes the identity, which reads the image's tables.
             file.read_ahead_of(0);
@@ -133,10 +140,10 @@ impl PackCandidate {
             let allowed = MOST_PAGES;
             return Err(Cause::HotPackLarge { pages, allowed });
         }
-        let comparison = self.comparison.clone();
         Ok(Some(OpenPack {
             pack,
             file,
+            uses_frames,
             comparison,
         }))
     }
@@ -162,7 +169,7 @@ pub(crate) fn first_pack(
     let mut last = None;
     match open_first(candidates, image, || false, |why| last = Some(why)) {
         Some(open) => Some(Ok(UsablePack {
-            is_compared: open.comparison.is_none(),
+            is_compared: open.uses_frames,
             pack: open.pack,
         })),
         None => last.map(Err),

@@ -288,7 +288,7 @@ impl Fill {
             root: root.fd(),
             pack,
             file: &opened.file,
-            uses_frames: opened.comparison.is_none(),
+            uses_frames: opened.uses_frames,
             pages,
             counters,
             log: self.log.as_ref(),

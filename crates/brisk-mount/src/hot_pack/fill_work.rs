@@ -99,6 +99,10 @@ impl FillWork<'_> {
         let mut reader = self.pack.frame_reader();
         let mut from_image = ImagePages::new(self.image, self.pack);
         while let Some(batch) = batches.next() {
+            if let Err(e) = self.file.check(&batch) {
+                self.report(e);
+                continue;
+            }
             for number in batch.frames() {
                 let Some(frame) = self.pack.frame(number) else {
                     return;
@@ -145,16 +149,21 @@ impl FillWork<'_> {
     ) {
         let goes_on = match pieces {
             Ok(pieces) => self.store_pieces(frame, pieces).is_ok(),
-            Err(e) => {
-                let kind = e.kind();
-                if self.counters.damaged() == 0 {
-                    let cause = Cause::HotPack { source: e };
-                    (self.tell)(&Error::new(Action::Fill, cause));
-                }
-                goes_on_behind(kind)
-            }
+            Err(e) => return self.report(e),
         };
         if !goes_on {
+            self.progress.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Reports the first frame or batch that cannot be used, and ends the fill if the next ones will fail too.
+    fn report(&self, e: brisk_image::Error) {
+        let kind = e.kind();
+        if self.counters.damaged() == 0 {
+            let cause = Cause::HotPack { source: e };
+            (self.tell)(&Error::new(Action::Fill, cause));
+        }
+        if !goes_on_behind(kind) {
             self.progress.over.store(true, Ordering::Relaxed);
         }
     }

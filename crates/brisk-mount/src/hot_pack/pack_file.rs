@@ -8,16 +8,18 @@
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use brisk_image::hot_pack::{HotFrame, HotPack};
+use brisk_image::verity::VerifiedFile;
 use brisk_io::{
     AlignedBuf, DIRECT_ALIGNMENT, cached_pages, largest_advice, open_direct, page_size,
     read_at_least,
 };
 use rustix::fs::{Advice, fadvise};
 
-use super::batch_ring::{Read, ReadRing};
+use super::batch_ring::{Batch, Read, ReadRing};
 
 /// How far to read ahead of the frame that is decoded. More would delay the program's own reads.
 const WINDOW: u64 = 4 << 20;
@@ -40,6 +42,8 @@ pub(super) struct PackFile {
     file: File,
     /// The same file, for direct reads.
     direct: Option<File>,
+    /// The same file, whose blocks are compared with a hash tree.
+    verified: Option<Arc<VerifiedFile>>,
     /// The byte of the file that the pack starts at.
     start: u64,
     /// The bytes of the pack that its frames are in.
@@ -68,8 +72,27 @@ impl PackFile {
             told: AtomicU64::new(data.start),
             file,
             direct,
+            verified: None,
             start,
             data,
+        }
+    }
+
+    /// With batches that are compared with the hash tree of the file, if it is `verified`.
+    pub(super) fn verified(mut self, verified: Option<&Arc<VerifiedFile>>) -> Self {
+        self.verified = verified.cloned();
+        self
+    }
+
+    /// Compares a batch with the hash tree. Nothing of it may be decoded before. The thread that decodes does this, so
+    /// that the disk never waits for it.
+    pub(super) fn check(&self, batch: &Batch) -> brisk_image::Result<()> {
+        match &self.verified {
+            // The batch may start before the pack does, in the same block.
+            Some(verified) => {
+                verified.check(self.start.wrapping_add(batch.start()), batch.blocks())
+            }
+            None => Ok(()),
         }
     }
 
@@ -158,7 +181,9 @@ impl PackFile {
             let Some(blocks) = bytes.get_mut(..len) else {
                 return read;
             };
-            if read_at_least(direct, start - before, blocks, needed).is_err() {
+            // What is verified has whole blocks, and all of them are needed.
+            let least = if self.verified.is_some() { len } else { needed };
+            if read_at_least(direct, start - before, blocks, least).is_err() {
                 // Everything before this was read, so advice goes on from here.
                 self.told.fetch_max(stored.start, Ordering::Relaxed);
                 return read;
@@ -170,6 +195,7 @@ impl PackFile {
                 frames: first..end,
                 start: stored.start.wrapping_sub(before),
                 bytes,
+                len,
             };
             if ring.full.send(batch).is_err() {
                 return read;

@@ -269,7 +269,7 @@ impl Session {
     fn key(&self, images: &[OpenImage]) -> std::io::Result<String> {
         let mut key = Key::new()?;
         for image in images {
-            key.add_image(&image.file, image.offset)?;
+            image.add_to(&mut key)?;
             key.add_path(image.at.as_deref());
         }
         key.add_number(self.root.into());

@@ -2,11 +2,15 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use brisk_image::verity::{VerifiedFile, Verity};
 use brisk_image::{Image, OpenOptions};
 
 use crate::error::Cause;
+use crate::key::Key;
 
 /// An image of a [`Session`](crate::Session).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +23,9 @@ pub struct SessionImage {
     /// The directory to mount the image on. The mount hides its contents, for the session only. `None` is the
     /// first of `/mnt`, `/media` and `/srv` that is empty and not a mount point.
     pub at: Option<PathBuf>,
+    /// Compares each block with the image's hash tree, whenever it is read. The tree is behind the image or beside it:
+    /// see [`TreeFile::find`](brisk_image::verity::TreeFile::find). `None` compares nothing.
+    pub verity: Option<Verity>,
 }
 
 impl SessionImage {
@@ -28,6 +35,7 @@ impl SessionImage {
             path: path.into(),
             offset: 0,
             at: None,
+            verity: None,
         }
     }
 }
@@ -39,12 +47,23 @@ pub(crate) struct OpenImage {
     pub(crate) offset: u64,
     /// A canonical path of a directory.
     pub(crate) at: Option<PathBuf>,
+    pub(crate) verified: Option<Arc<VerifiedFile>>,
 }
 
 impl OpenImage {
     /// `in_root`: its place is in a root directory that does not exist yet.
     pub(crate) fn open(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
         let file = File::open(&image.path).map_err(|e| Cause::io("open the image", e))?;
+        let verified = match &image.verity {
+            Some(verity) => {
+                let file = file.try_clone();
+                let file = file.map_err(|e| Cause::io("hold the image", e))?;
+                let verified = VerifiedFile::open(&image.path, file, Some(image.offset), verity);
+                let failed = |e| Cause::io("verify the image", io::Error::other(e));
+                Some(Arc::new(verified.map_err(failed)?))
+            }
+            None => None,
+        };
         Ok(Self {
             path: image
                 .path
@@ -57,15 +76,51 @@ impl OpenImage {
                 Some(at) => Some(mount_directory(at)?),
                 None => None,
             },
+            verified,
+        })
+    }
+
+    /// Another handle on the same image.
+    pub(crate) fn try_clone(&self) -> Result<Self, Cause> {
+        let file = self.file.try_clone();
+        Ok(Self {
+            path: self.path.clone(),
+            file: file.map_err(|e| Cause::io("hold the image", e))?,
+            offset: self.offset,
+            at: self.at.clone(),
+            verified: self.verified.clone(),
         })
     }
 
     /// Reads the image's superblock and tables.
     pub(super) fn read(&self) -> Result<Image, Cause> {
-        let read = |file| Image::from_source(file, &OpenOptions::new().offset(self.offset));
-        let file = self.file.try_clone();
-        let image = file.map_err(|e| Cause::io("hold the image", e)).map(read)?;
+        let image = self.try_clone()?.into_image(OpenOptions::new());
         image.map_err(|e| Cause::io("read the image", io::Error::other(e)))
+    }
+
+    /// Reads the image, verified if that was asked for.
+    pub(crate) fn into_image(self, options: OpenOptions) -> Result<Image, brisk_image::Error> {
+        let options = options.offset(self.offset);
+        match self.verified {
+            Some(verified) => Image::open_verified(verified, &options),
+            None => Image::from_source(self.file, &options),
+        }
+    }
+
+    /// Adds what distinguishes it from other images, and from the same image that is verified in another way.
+    pub(super) fn add_to(&self, key: &mut Key) -> io::Result<()> {
+        key.add_image(&self.file, self.offset)?;
+        match &self.verified {
+            Some(verified) => key.add(verified.root_hash().as_bytes()),
+            None => key.add(&[]),
+        }
+        Ok(())
+    }
+
+    /// The descriptors that it needs.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let verified = self.verified.iter().flat_map(|file| file.descriptors());
+        std::iter::once(self.file.as_raw_fd()).chain(verified.copied())
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brisk_image::{Image, OpenOptions};
+use brisk_image::OpenOptions;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{getegid, geteuid};
@@ -143,7 +143,7 @@ fn build(
     let mut kept = vec![theirs.as_raw_fd(), directory.fd().as_raw_fd()];
     kept.extend(listener.iter().map(AsRawFd::as_raw_fd));
     for image in &mounted {
-        kept.push(image.image.file.as_raw_fd());
+        kept.extend(image.image.descriptors());
         kept.push(image.channel.as_raw_fd());
         kept.push(image.root.as_raw_fd());
         kept.extend(image.fill.iter().flat_map(ImageFill::descriptors));
@@ -244,12 +244,12 @@ impl MountedImage {
         let launch = self.fill.and_then(apply);
         let connection =
             FuseConnection::establish(self.channel, &options).map_err(|e: Error| e.to_string())?;
-        let how = OpenOptions::new()
-            .offset(self.image.offset)
-            .limits(brisk_image::Limits::new().block_cache(options.block_cache));
-        let image = Image::from_source(self.image.file, &how).map_err(|e| e.to_string())?;
+        let limits = brisk_image::Limits::new().block_cache(options.block_cache);
+        let path = self.image.path.clone();
+        let image = self.image.into_image(OpenOptions::new().limits(limits));
+        let image = image.map_err(|e| e.to_string())?;
         Ok(GuardedImage {
-            path: self.image.path,
+            path,
             place: self.place,
             image,
             connection,

@@ -4,12 +4,12 @@
 //! session. But no namespace ends with the programs, so the mount stays until it is unmounted. If the system
 //! refuses namespaces, runs use such a mount, and it is unmounted some time after the last of them.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use brisk_image::verity::Verity;
 use brisk_image::{Image, Limits, OpenOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -50,6 +50,8 @@ pub struct SharedMount {
     pub offset: u64,
     /// The directory to mount the image on. The mount hides its contents.
     pub target: PathBuf,
+    /// Compares each block with the image's hash tree, as [`SessionImage::verity`] says.
+    pub verity: Option<Verity>,
     /// Lets other users in. Root's mounts always do. For other users the system must allow it, with
     /// `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
@@ -62,6 +64,7 @@ impl SharedMount {
             image: image.into(),
             offset: 0,
             target: target.into(),
+            verity: None,
             allow_other: false,
         }
     }
@@ -112,8 +115,9 @@ impl SharedMount {
             path: self.image.clone(),
             offset: self.offset,
             at: None,
+            verity: self.verity,
         };
-        let OpenImage { path, file, .. } = OpenImage::open(&image, false)?;
+        let image = OpenImage::open(&image, false)?;
         let target = mount_directory(&self.target)?;
         let mounted = mounted_on(&target);
         let mounted = mounted.map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
@@ -122,7 +126,7 @@ impl SharedMount {
         }
         let identify = |e| Cause::io("identify the image", e);
         let mut key = Key::new().map_err(identify)?;
-        key.add_image(&file, self.offset).map_err(identify)?;
+        image.add_to(&mut key).map_err(identify)?;
         key.add(b"shared");
         key.add_path(Some(&target));
         let key = key.name();
@@ -136,9 +140,7 @@ impl SharedMount {
             lock,
         };
         let pending = PendingMount {
-            path,
-            image: file,
-            offset: self.offset,
+            image,
             target: target.clone(),
             allow_other: self.allow_other,
             until,
@@ -165,7 +167,7 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<EnteredSess
     let image = OpenImage::open(&session.image, false)?;
     let identify = |e| Cause::io("identify the image", e);
     let mut key = Key::new().map_err(identify)?;
-    key.add_image(&image.file, image.offset).map_err(identify)?;
+    image.add_to(&mut key).map_err(identify)?;
     key.add(b"instead");
     key.add_path(image.at.as_deref());
     let key = key.name();
@@ -190,14 +192,12 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<EnteredSess
     };
     let fills = ImageFill::of_session(session, std::slice::from_ref(&image))?;
     let fill = fills.into_iter().next().flatten();
-    let target = match image.at {
-        Some(at) => at,
+    let target = match &image.at {
+        Some(at) => at.clone(),
         None => directory.make_place(&key)?,
     };
     let pending = PendingMount {
-        path: image.path,
-        image: image.file,
-        offset: image.offset,
+        image,
         target: target.clone(),
         allow_other: false,
         until: MountEnd::Idle(session.linger),
@@ -259,9 +259,7 @@ impl SessionFiles {
 
 /// An image to mount for all programs.
 struct PendingMount {
-    path: PathBuf,
-    image: fs::File,
-    offset: u64,
+    image: OpenImage,
     /// A canonical path of a directory.
     target: PathBuf,
     allow_other: bool,
@@ -297,9 +295,9 @@ impl PendingMount {
         let mut kept = vec![
             theirs.as_raw_fd(),
             directory.fd().as_raw_fd(),
-            self.image.as_raw_fd(),
             channel.as_raw_fd(),
         ];
+        kept.extend(self.image.descriptors());
         kept.extend(listener.iter().map(AsRawFd::as_raw_fd));
         kept.extend(self.fill.iter().flat_map(ImageFill::descriptors));
         let guard = {
@@ -326,19 +324,19 @@ impl PendingMount {
         }
     }
 
-    fn open_image(image: fs::File, offset: u64, options: &ServeOptions) -> Result<Image, String> {
+    fn open_image(image: OpenImage, options: &ServeOptions) -> Result<Image, String> {
         let limits = Limits::new().block_cache(options.block_cache);
-        let how = OpenOptions::new().offset(offset).limits(limits);
-        Image::from_source(image, &how).map_err(|e| e.to_string())
+        let image = image.into_image(OpenOptions::new().limits(limits));
+        image.map_err(|e| e.to_string())
     }
 
     /// Mounts, and returns the channel. Nobody answers requests yet, so nothing in the mount may be touched.
     fn mount(&self) -> Result<OwnedFd, Cause> {
         if !is_privileged() {
-            let options = fusermount::options(&self.path, self.allow_other);
+            let options = fusermount::options(&self.image.path, self.allow_other);
             return fusermount::mount(&self.target, &options);
         }
-        mount_channel(&self.path, &self.target).map_err(|cause| match cause {
+        mount_channel(&self.image.path, &self.target).map_err(|cause| match cause {
             Cause::MountRefused { .. } => Cause::NotPermitted,
             cause => cause,
         })
@@ -370,7 +368,8 @@ impl PendingMount {
         let apply = |fill: ImageFill| fill.apply(&mut options, root, &self.target);
         let launch = self.fill.and_then(apply);
         let connection = FuseConnection::establish(channel, &options).map_err(|e| e.to_string());
-        let image = Self::open_image(self.image, self.offset, &options);
+        let path = self.image.path.clone();
+        let image = Self::open_image(self.image, &options);
         let (connection, image) = match (connection, image) {
             (Ok(connection), Ok(image)) => (connection, image),
             (Err(e), _) | (_, Err(e)) => {
@@ -392,7 +391,7 @@ impl PendingMount {
             key,
             listener,
             images: vec![GuardedImage {
-                path: self.path,
+                path,
                 place: self.target.clone(),
                 image,
                 connection,

@@ -1,13 +1,12 @@
 //! What a tracer mounts and serves.
 
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
+use brisk_image::OpenOptions;
 use brisk_image::profile::RootKind;
-use brisk_image::{Image, OpenOptions};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
@@ -15,7 +14,7 @@ use super::{PlannedSource, TracePlan};
 use crate::error::{Action, Cause, Error};
 use crate::fuse::directory::ServedDirectory;
 use crate::fuse::server::serve_directory;
-use crate::session::{Layout, mount_channel};
+use crate::session::{Layout, OpenImage, mount_channel};
 use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, serve};
 
 /// A mount that waits for its server. When anything in the mount is touched, no other process may have the
@@ -27,7 +26,7 @@ pub(super) struct TracedMount {
 }
 
 enum MountSource {
-    Image { file: File, offset: u64 },
+    Image(Box<OpenImage>),
     Tree { root: OwnedFd },
 }
 
@@ -47,12 +46,8 @@ pub(super) fn mount_all(plan: &TracePlan) -> Result<(Vec<TracedMount>, Layout), 
                 (tree, MountSource::Tree { root })
             }
             PlannedSource::Image(image) => {
-                let file = image
-                    .file
-                    .try_clone()
-                    .map_err(|e| Cause::io("hold the image", e))?;
-                let offset = image.offset;
-                (&image.path, MountSource::Image { file, offset })
+                let held = Box::new(image.try_clone()?);
+                (&image.path, MountSource::Image(held))
             }
         });
     }
@@ -75,7 +70,7 @@ impl TracedMount {
     pub(super) fn serve(self, recording: &Arc<Recording>, owners: Owners) -> Result<(), Error> {
         let failed = |cause| Error::new(Action::Trace, cause).with_path(&self.at);
         let kind = match self.what {
-            MountSource::Image { .. } => RootKind::Image,
+            MountSource::Image(_) => RootKind::Image,
             MountSource::Tree { .. } => RootKind::Directory,
         };
         let recorder: Option<Arc<Recorder>> = recording.add(&self.at, kind);
@@ -86,9 +81,9 @@ impl TracedMount {
         };
         let connection = FuseConnection::establish(self.channel, &options)?;
         let body: Box<dyn FnOnce() + Send> = match self.what {
-            MountSource::Image { file, offset } => {
-                let how = OpenOptions::new().offset(offset);
-                let image = Image::from_source(file, &how)
+            MountSource::Image(image) => {
+                let image = image
+                    .into_image(OpenOptions::new())
                     .map_err(|e| failed(Cause::io("read the image", std::io::Error::other(e))))?;
                 // The connection ends with the thread, and so does every wait for an answer.
                 Box::new(move || tell(serve(&connection, &image, &options)))

@@ -13,12 +13,16 @@ use brisk_image::InodeKind;
 use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::size::parse_size;
+use crate::verify_args::VerifyArgs;
 
 /// What to write.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
 
     /// Paths of files from the root of the image. brisk follows symbolic links inside the image.
     #[arg(value_name = "PATH", required = true)]
@@ -50,7 +54,7 @@ fn parse_range(text: &str) -> anyhow::Result<Range<u64>> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let image = args.image.open()?;
+    let image = args.verified.open(&args.image.image, args.image.offset)?;
     let shown = args.image.image.display();
     // Looks up all files before it writes the first, so that a wrong name writes nothing.
     let mut inodes = Vec::new();

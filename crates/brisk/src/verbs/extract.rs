@@ -15,12 +15,16 @@ use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::messages::{say, warn};
 use crate::progress::Progress;
+use crate::verify_args::VerifyArgs;
 
 /// What to extract, and where to.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
 
     /// The directory to extract into. brisk makes it if it does not exist. It must be empty.
     #[arg(value_name = "DIR")]
@@ -83,7 +87,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if let Some(jobs) = args.jobs {
         extractor = extractor.threads(jobs.get());
     }
-    let image = args.image.open()?;
+    let image = args.verified.open(&args.image.image, args.image.offset)?;
     let summary = {
         let progress = Progress::new(None, args.quiet);
         let extractor = extractor.progress(progress.callback());

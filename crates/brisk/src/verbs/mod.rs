@@ -16,6 +16,7 @@ pub mod profile;
 pub mod repack;
 pub mod replay;
 pub mod run;
+pub mod sign;
 pub mod stat;
 pub mod trace;
 pub mod umount;

@@ -8,6 +8,7 @@ use brisk_mount::{Backing, KernelMount, MountOptions, SharedMount};
 use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::messages::say;
+use crate::verify_args::VerifyArgs;
 
 /// What to mount, and where.
 #[derive(Debug, clap::Args)]
@@ -20,6 +21,9 @@ of their own, and all files appear as theirs.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
 
     /// The directory to mount it on. The mount hides its contents.
     dir: PathBuf,
@@ -44,7 +48,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let image = args.image.open()?;
+    if args.kernel {
+        args.verified.refuse_with_kernel(&args.image.image)?;
+    }
+    let image = args.verified.open(&args.image.image, args.image.offset)?;
     if args.kernel {
         let mount = KernelMount::new(&args.image.image, &args.dir, &options(&image))?;
         args.report(mount.target(), how(mount.backing()));
@@ -52,6 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
     let mut mount = SharedMount::new(&args.image.image, &args.dir);
     mount.offset = image.offset();
+    mount.verity = image.verified().map(|file| file.verity());
     mount.allow_other = args.allow_other;
     drop(image);
     let how = "through FUSE".to_owned();

@@ -24,12 +24,12 @@ use super::profile::percent;
 use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::answer::Answer;
-use crate::image_args::open_image;
 use crate::messages::{say, warn};
 use crate::names::shown;
 use crate::recorded_place::recorded_place;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
+use crate::verify_args::VerifyArgs;
 
 /// How much of a launch from a directory is recorded at most. What a program asks for later depends on its
 /// user.
@@ -91,6 +91,9 @@ pub struct Args {
 
     #[command(flatten)]
     surroundings: SurroundingsArgs,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
 
     /// Lets programs write where the image is. brisk keeps that in memory, and drops it when the session ends.
     #[arg(long, conflicts_with = "kernel")]
@@ -211,7 +214,7 @@ pub struct LocatedImage {
 impl LocatedImage {
     fn of(args: &Args) -> anyhow::Result<Self> {
         // This starts no thread: a process can enter a namespace only while it has one thread.
-        let image = open_image(&args.image, args.offset)?;
+        let image = args.verified.open(&args.image, args.offset)?;
         let recorded = match args.at {
             Some(_) => None,
             None if args.surroundings.root => None,
@@ -251,6 +254,15 @@ pub fn start(
     }
     if args.profile.is_none() && args.reading.is_given() {
         bail!("--disk and --budget need --profile, or a directory; leave them out");
+    }
+    if args.kernel {
+        args.verified.refuse_with_kernel(&args.image)?;
+    }
+    if args.verified.is_of_one_image() && !args.surroundings.with.is_empty() {
+        bail!(
+            "--verify roothash=… is about one image, and --with names more; use --verify roothash, which takes the root \
+             hash of each from the file beside it, or --verify key"
+        );
     }
     let located = LocatedImage::of(args)?;
     if args.audit {
@@ -435,6 +447,11 @@ impl Args {
                 self.fill_budget.is_some(),
                 "limit it with --budget",
             ),
+            (
+                self.verified.given().unwrap_or("--verify"),
+                self.verified.given().is_some(),
+                pack,
+            ),
             ("--audit", self.audit, pack),
             ("--kernel", self.kernel, leave),
         ];
@@ -453,9 +470,12 @@ fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
 fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Session> {
     let mut first = SessionImage::new(&args.image);
     first.offset = image.offset();
+    first.verity = image.verified().map(|file| file.verity());
     first.at = at;
     let mut session = Session::new(first, args.command.clone());
-    session.with = args.surroundings.with()?;
+    session.with = args
+        .surroundings
+        .with(|path| args.verified.open(path, None))?;
     session.root = args.surroundings.root;
     session.binds.clone_from(&args.surroundings.bind);
     session.writable = args.writable;
@@ -507,7 +527,11 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
                 pack.data_len(),
                 if plan.learned { "learned " } else { "" }
             ));
-            if !plan.is_compared {
+            if !plan.is_compared && session.image.verity.is_some() {
+                say(
+                    "the hash tree of the image does not cover this hot pack: the session reads its pages from the image",
+                );
+            } else if !plan.is_compared {
                 say(
                     "anybody may have made this hot pack: the session reads its pages from the image, and compares the \
                      two after the launch; name the pack with --hot if you trust it",

@@ -133,7 +133,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             of_session
         });
     served.trees.clone_from(&args.trees);
-    served.with = args.surroundings.with()?;
+    served.with = args
+        .surroundings
+        .with(|path| Ok(brisk_image::Image::open(path)?))?;
     served.root = args.surroundings.root;
     served.binds.clone_from(&args.surroundings.bind);
     served.writable = args.writable;

@@ -16,9 +16,11 @@ use serde::Serialize;
 use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::json;
+use crate::manifest::Sidecar;
 use crate::messages::{count, warn};
 use crate::names::{path_from_root, printable, shown};
 use crate::progress::Progress;
+use crate::verify_args::VerifyArgs;
 
 /// What to check.
 #[derive(Debug, clap::Args)]
@@ -33,6 +35,9 @@ if the image is not what its recipe makes; and with 2 if brisk cannot read it.")
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
 
     /// A hot pack to compare with the image, in addition to the one behind it. [default: IMAGE.hot, if it
     /// exists]
@@ -112,7 +117,7 @@ struct Rebuilt {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let report = match args.image.open() {
+    let report = match args.verified.open(&args.image.image, args.image.offset) {
         Ok(image) => check(args, &image)?,
         Err(e) => match e.downcast_ref::<brisk_image::Error>() {
             Some(fault) if fault.kind() == ErrorKind::Corrupt => {
@@ -184,8 +189,15 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
         },
         None => None,
     };
+    if let Some(verified) = image.verified() {
+        match verified.check_all(&work) {
+            Err(e) if e.kind() == ErrorKind::Corrupt => on_fault(&mut faults, e),
+            all => all?,
+        }
+    }
     drop(progress);
     written?;
+    check_signed_hot_pack(args, &mut faults)?;
     let rebuilt = match rebuild {
         Some(rebuild) if faults.is_empty() => Some(rebuild?.run(image, args.quiet)?),
         _ => None,
@@ -200,6 +212,33 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
         hot_pack_beside,
         rebuilt,
     })
+}
+
+/// Compares the hot pack beside the image with its digest in the manifest, if a signature vouches for the image.
+fn check_signed_hot_pack(args: &Args, faults: &mut Vec<Fault>) -> anyhow::Result<()> {
+    let path = &args.image.image;
+    if !args.verified.is_by_key() {
+        return Ok(());
+    }
+    let Some(signed) = args.verified.keys()?.manifest_of(path)?.hot_pack else {
+        return Ok(());
+    };
+    let beside = crate::manifest::hot_pack_beside(path);
+    let why = match Sidecar::of(&beside)? {
+        Some(found) if found == signed => return Ok(()),
+        Some(_) => "is not the one that was signed with the image; get it again",
+        None => "was signed with the image, and is missing; get it again",
+    };
+    let message = format!("{}: the hot pack {why}", shown(&beside));
+    if !args.json {
+        writeln!(io::stdout().lock(), "{message}")?;
+    }
+    faults.push(Fault {
+        message,
+        path: None,
+        path_bytes: None,
+    });
+    Ok(())
 }
 
 /// Compares the hot pack behind the image, if there is one, with the contents of the image.
@@ -218,7 +257,24 @@ fn check_hot_pack(
         Err(e) => return Err(e.into()),
     };
     let origin = Origin::image(image);
-    Ok(Some(pack.verify(&origin, work, on_fault)?))
+    compare_pack(&pack, &origin, work, on_fault)
+}
+
+/// Compares a hot pack with the image. None if the image is too damaged for that.
+fn compare_pack(
+    pack: &HotPack,
+    origin: &Origin,
+    work: &Work,
+    on_fault: &mut dyn FnMut(brisk_image::Error),
+) -> anyhow::Result<Option<HotChecked>> {
+    match pack.verify(origin, work, &mut *on_fault) {
+        Ok(checked) => Ok(Some(checked)),
+        Err(e) if e.kind() == ErrorKind::Corrupt => {
+            on_fault(e);
+            Ok(None)
+        }
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// The hot pack that was named, or else the one beside the image, if there is one.
@@ -239,9 +295,9 @@ fn check_beside(
 ) -> anyhow::Result<HotPackFile> {
     let mut faults = Vec::new();
     let checked = match HotPack::open(path, &Limits::default()) {
-        Ok(pack) => Some(pack.verify(&Origin::image(image), work, |e| {
+        Ok(pack) => compare_pack(&pack, &Origin::image(image), work, &mut |e| {
             on_fault(&mut faults, e);
-        })?),
+        })?,
         Err(e) if e.kind() == ErrorKind::Corrupt => {
             on_fault(&mut faults, e);
             None

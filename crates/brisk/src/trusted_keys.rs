@@ -1,0 +1,182 @@
+//! The public keys whose signatures a user trusts.
+
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use minisign_verify::{PublicKey, Signature};
+
+use crate::manifest::{MOST_BYTES, Manifest, manifest_beside, signature_beside};
+use crate::names::shown;
+
+/// The keys that the administrator trusts, for all users.
+const OF_SYSTEM: &str = "/etc/brisk/trusted.d";
+
+/// Public keys, with the files that they are from.
+pub struct TrustedKeys {
+    keys: Vec<(PathBuf, PublicKey)>,
+    /// Where the keys were looked for, for messages.
+    places: Vec<PathBuf>,
+}
+
+impl TrustedKeys {
+    /// The keys in these files.
+    pub fn named(files: &[PathBuf]) -> anyhow::Result<Self> {
+        let keys: anyhow::Result<Vec<_>> = files.iter().map(|file| read_key(file)).collect();
+        Ok(Self {
+            keys: keys?,
+            places: files.to_vec(),
+        })
+    }
+
+    /// The keys in the files `*.pub` of `/etc/brisk/trusted.d` and of `brisk/trusted.d` in the user's configuration.
+    ///
+    /// # Errors
+    ///
+    /// If a key cannot be read, is no key, or others may write to it.
+    pub fn installed() -> anyhow::Result<Self> {
+        let mut places = vec![PathBuf::from(OF_SYSTEM)];
+        places.extend(of_user());
+        let mut keys = Vec::new();
+        for place in &places {
+            let entries = match fs::read_dir(place) {
+                Ok(entries) => entries,
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                Err(e) => return Err(e).with_context(|| format!("cannot read {}", shown(place))),
+            };
+            check_writers(place)?;
+            let mut files = Vec::new();
+            for entry in entries {
+                let entry = entry.with_context(|| format!("cannot read {}", shown(place)))?;
+                files.push(entry.path());
+            }
+            files.retain(|file| file.extension().is_some_and(|end| end == "pub"));
+            files.sort();
+            for file in &files {
+                keys.push(read_key(file)?);
+            }
+        }
+        Ok(Self { keys, places })
+    }
+
+    /// The manifest beside the image at `path`, if one of the keys has signed it.
+    ///
+    /// # Errors
+    ///
+    /// If manifest or signature are missing or damaged, or none of the keys has made the signature. The text says what
+    /// to do.
+    pub fn manifest_of(&self, path: &Path) -> anyhow::Result<Manifest> {
+        if self.keys.is_empty() {
+            bail!(
+                "{}: no key is trusted, because there is no file *.pub in {}; put the publisher's public key there, or \
+                 name it with --trust",
+                shown(path),
+                self.looked_in()
+            );
+        }
+        let (manifest_path, signature_path) = (manifest_beside(path), signature_beside(path));
+        let read = |file: &Path| {
+            read_short(file).with_context(|| {
+                format!(
+                    "{}: the image is not signed: expected its manifest and signature in {} and {}; get them from the \
+                     publisher, or sign the image with brisk sign",
+                    shown(path),
+                    shown(&manifest_path),
+                    shown(&signature_path)
+                )
+            })
+        };
+        let (manifest, signature) = (read(&manifest_path)?, read(&signature_path)?);
+        let signature = Signature::decode(&signature).map_err(|e| {
+            anyhow::anyhow!(
+                "{}: it is not a signature of minisign ({e}); get another copy",
+                shown(&signature_path)
+            )
+        })?;
+        let mut of_key = None;
+        for (file, key) in &self.keys {
+            match key.verify(manifest.as_bytes(), &signature, false) {
+                Ok(()) => {
+                    return Manifest::parse(&manifest)
+                        .with_context(|| format!("{}: cannot use it", shown(&manifest_path)));
+                }
+                Err(minisign_verify::Error::UnexpectedKeyId) => {}
+                Err(e) => of_key = Some((file, e)),
+            }
+        }
+        match of_key {
+            Some((file, e)) => bail!(
+                "{}: it is not what the key in {} has signed ({e}): manifest or signature were changed; get both again",
+                shown(&manifest_path),
+                shown(file)
+            ),
+            None => bail!(
+                "{}: the signature is by a key that is not trusted; trusted are {}; name the right key with --trust if \
+                 you trust it",
+                shown(&signature_path),
+                self.names()
+            ),
+        }
+    }
+
+    fn looked_in(&self) -> String {
+        let places = self.places.iter().map(|place| shown(place).to_string());
+        places.collect::<Vec<_>>().join(" or ")
+    }
+
+    fn names(&self) -> String {
+        let files = self.keys.iter().map(|(file, _)| shown(file).to_string());
+        files.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The user's own directory of keys. None if the environment names no home.
+fn of_user() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    Some(config?.join("brisk/trusted.d"))
+}
+
+fn read_key(file: &Path) -> anyhow::Result<(PathBuf, PublicKey)> {
+    check_writers(file)?;
+    let text = read_short(file).with_context(|| format!("cannot read the key {}", shown(file)))?;
+    let key = PublicKey::decode(&text).map_err(|e| {
+        anyhow::anyhow!(
+            "{}: it is not a public key of minisign ({e}); minisign -G makes a pair of keys",
+            shown(file)
+        )
+    })?;
+    Ok((file.to_owned(), key))
+}
+
+/// Checks that not everybody can replace what is trusted.
+fn check_writers(path: &Path) -> anyhow::Result<()> {
+    let metadata = fs::metadata(path).with_context(|| format!("cannot examine {}", shown(path)))?;
+    if metadata.mode() & 0o002 != 0 {
+        bail!(
+            "{}: everybody may write to it (mode {:04o}), so it cannot be trusted; chmod o-w {}",
+            shown(path),
+            metadata.mode() & 0o7777,
+            shown(path)
+        );
+    }
+    Ok(())
+}
+
+/// The text of a short file.
+fn read_short(file: &Path) -> anyhow::Result<String> {
+    let open = fs::File::open(file).with_context(|| format!("cannot open {}", shown(file)))?;
+    let mut text = String::new();
+    open.take(MOST_BYTES + 1)
+        .read_to_string(&mut text)
+        .with_context(|| format!("cannot read {}", shown(file)))?;
+    if text.len() as u64 > MOST_BYTES {
+        bail!("{}: it has more than {MOST_BYTES} bytes", shown(file));
+    }
+    Ok(text)
+}
