@@ -22,6 +22,13 @@ const BRIEF: (usize, usize, usize) = (1 << 17, 4 << 20, 1 << 17);
 /// A launch that is being recorded, by all its servers together.
 #[derive(Debug)]
 pub struct Recording {
+    launch: Arc<Launch>,
+    recorders: Mutex<Vec<Arc<Recorder>>>,
+}
+
+/// What the recorders of one launch share. It knows none of them, so that it ends with the last of them.
+#[derive(Debug)]
+struct Launch {
     started: Instant,
     /// None when the recording was cut.
     builder: Mutex<Option<ProfileBuilder>>,
@@ -29,13 +36,12 @@ pub struct Recording {
     over: AtomicBool,
     /// How many nodes each recorder keeps names of.
     most_nodes: usize,
-    recorders: Mutex<Vec<Arc<Recorder>>>,
 }
 
 /// Records what one server is asked: see [`ServeOptions::recorder`](super::options::ServeOptions).
 #[derive(Debug)]
 pub struct Recorder {
-    recording: Arc<Recording>,
+    launch: Arc<Launch>,
     root: RootId,
     /// How each node was first found: by a look-up or in a listing.
     found: Mutex<HashMap<u64, Found>>,
@@ -62,17 +68,19 @@ impl Recording {
 
     fn with(builder: ProfileBuilder, most_nodes: usize) -> Arc<Self> {
         Arc::new(Self {
-            started: Instant::now(),
-            builder: Mutex::new(Some(builder)),
-            over: AtomicBool::new(false),
-            most_nodes,
+            launch: Arc::new(Launch {
+                started: Instant::now(),
+                builder: Mutex::new(Some(builder)),
+                over: AtomicBool::new(false),
+                most_nodes,
+            }),
             recorders: Mutex::default(),
         })
     }
 
     /// How long the recording has lasted, or lasted until it was cut.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        self.launch.started.elapsed()
     }
 
     /// The recorder for a server whose files the program sees at the absolute `path`. None if the recording
@@ -82,9 +90,9 @@ impl Recording {
         path: impl Into<PathBuf>,
         kind: RootKind,
     ) -> Option<Arc<Recorder>> {
-        let root = lock(&self.builder).as_ref()?.add_root(path, kind);
+        let root = lock(&self.launch.builder).as_ref()?.add_root(path, kind);
         let recorder = Arc::new(Recorder {
-            recording: Arc::clone(self),
+            launch: Arc::clone(&self.launch),
             root,
             found: Mutex::default(),
         });
@@ -99,11 +107,11 @@ impl Recording {
     ///
     /// `Corrupt` if a profile cannot hold some of the names.
     pub fn cut(&self, command: Vec<OsString>, by: String) -> brisk_image::Result<Option<Recorded>> {
-        let Some(builder) = lock(&self.builder).take() else {
+        let Some(builder) = lock(&self.launch.builder).take() else {
             return Ok(None);
         };
-        self.over.store(true, Ordering::Relaxed);
-        let at = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.launch.over.store(true, Ordering::Relaxed);
+        let at = u64::try_from(self.launch.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let recorders = lock(&self.recorders);
         let found: HashMap<_, _> = recorders
             .iter()
@@ -122,7 +130,7 @@ impl Recording {
 impl Recorder {
     /// Whether requests are recorded now.
     pub(super) fn is_recording(&self) -> bool {
-        !self.recording.over.load(Ordering::Relaxed)
+        !self.launch.over.load(Ordering::Relaxed)
     }
 
     /// `name` was looked up in the node `directory`.
@@ -130,9 +138,9 @@ impl Recorder {
         if !self.is_recording() {
             return;
         }
-        let at = self.recording.started.elapsed();
+        let at = self.launch.started.elapsed();
         let name = OsStr::from_bytes(name);
-        let builder = lock(&self.recording.builder);
+        let builder = lock(&self.launch.builder);
         let Some(builder) = builder.as_ref() else {
             return;
         };
@@ -155,7 +163,7 @@ impl Recorder {
 
     fn name(&self, parent: u64, name: &OsStr, entry: &EntryOut) {
         let mut found = lock(&self.found);
-        if found.len() < self.recording.most_nodes
+        if found.len() < self.launch.most_nodes
             && let Entry::Vacant(place) = found.entry(entry.nodeid)
         {
             place.insert(Found {
@@ -178,8 +186,8 @@ impl Recorder {
         if !self.is_recording() {
             return;
         }
-        let at = self.recording.started.elapsed();
-        if let Some(builder) = lock(&self.recording.builder).as_ref() {
+        let at = self.launch.started.elapsed();
+        if let Some(builder) = lock(&self.launch.builder).as_ref() {
             builder.range(self.root, node, offset, len, at);
         }
     }
@@ -208,4 +216,19 @@ fn named(found: &HashMap<u64, Found>, node: u64) -> Option<Named> {
 /// A panic leaves nothing half-changed: every statement under these locks leaves the data consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_ends_with_its_recorders() {
+        let recording = Recording::start();
+        let recorder = recording.add("/app", RootKind::Image).expect("it goes on");
+        let (launch, of_recorder) = (Arc::downgrade(&recording.launch), Arc::downgrade(&recorder));
+        drop((recording, recorder));
+        assert_eq!(of_recorder.strong_count(), 0);
+        assert_eq!(launch.strong_count(), 0);
+    }
 }
