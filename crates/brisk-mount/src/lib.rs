@@ -98,6 +98,13 @@ mod trace;
 mod whole_pages;
 mod working_directory;
 
+/// Doors for fuzz targets and their tests. No product is built with them, and any release may change them.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::fuse::in_memory as fuse;
+}
+
 pub use error::{Error, ErrorKind, Result, with_reasons};
 pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::options::{OnFault, ServeOptions};

@@ -1,28 +1,83 @@
 //! A channel to the kernel: requests come in, answers go out.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 
 use brisk_image::InodeRef;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::node::node_of;
-use super::wire::{InHeader, OutHeader, StoreOut, notify};
+use super::wire::{InHeader, OutHeader, StoreOut, notify, op};
 use crate::hot_pack::fill_target::FillTarget;
 
 /// The longest request in bytes. The kernel wants at least 8 KiB, and itself refuses what does not fit. Only
 /// writes could be longer, and no image allows them.
 pub(super) const REQUEST: usize = 16 << 10;
 
+/// The most slices of one write, which is `UIO_MAXIOV` of Linux. With more, a write fails.
+const SLICES: usize = 1024;
+
+/// The other side of a channel: `/dev/fuse`, or a list of requests in memory.
+pub(super) trait Device: Sync {
+    /// Reads the next request into `buf`, and returns its length. Waits for it.
+    fn read(&self, buf: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Writes one message, whole or not at all.
+    fn write(&self, message: &[IoSlice<'_>]) -> Result<(), Errno>;
+}
+
+impl Device for OwnedFd {
+    fn read(&self, buf: &mut [u8]) -> Result<usize, Errno> {
+        rustix::io::read(self, buf)
+    }
+
+    fn write(&self, message: &[IoSlice<'_>]) -> Result<(), Errno> {
+        rustix::io::writev(self, message).map(|_| ())
+    }
+}
+
 /// One descriptor of a connection.
 #[derive(Clone, Copy)]
-pub(super) struct Channel<'a>(pub(super) BorrowedFd<'a>);
+pub(super) struct Channel<'a>(pub(super) &'a dyn Device);
 
 /// A request of the kernel.
+///
+/// 1. The header says its length: `header.len` is that of the header and `body` together.
+/// 2. `header.unique` is not 0, because an answer with 0 would be a notification.
 pub(super) struct Request<'a> {
     pub(super) header: InHeader,
     pub(super) body: &'a [u8],
+}
+
+/// Bytes that are no [`Request`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Malformed {
+    /// They have no whole header.
+    Cut,
+    /// It breaks invariant 2, so nobody waits for an answer.
+    Unanswerable,
+    /// It breaks invariant 1. Somebody may wait for an answer with this number.
+    Length { unique: u64 },
+}
+
+impl<'a> Request<'a> {
+    /// Checks what was read from a device.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, body) = InHeader::read_from_prefix(bytes).map_err(|_| Malformed::Cut)?;
+        if header.unique == 0 {
+            return Err(Malformed::Unanswerable);
+        }
+        if u64::from(header.len) != bytes.len() as u64 {
+            return Err(match op::is_answered(header.opcode) {
+                true => Malformed::Length {
+                    unique: header.unique,
+                },
+                false => Malformed::Unanswerable,
+            });
+        }
+        Ok(Self { header, body })
+    }
 }
 
 impl Request<'_> {
@@ -45,17 +100,24 @@ impl Channel<'_> {
     /// Waits for a request. None when the file system is unmounted or the connection aborted.
     pub(super) fn receive<'b>(self, buf: &'b mut [u8]) -> Result<Option<Request<'b>>, Errno> {
         let n = loop {
-            match rustix::io::read(self.0, &mut *buf) {
-                Ok(n) => break n,
+            let n = match self.0.read(&mut *buf) {
+                Ok(n) => n,
                 // ENOENT: the asker gave up before the request was read.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Err(e) => return Err(e),
+            };
+            // The kernel sends no malformed request. Whoever sends one gets an error for it, if an error can
+            // be sent, and the next request is answered.
+            match Request::parse(buf.get(..n).ok_or(Errno::IO)?) {
+                Ok(_) => break n,
+                Err(Malformed::Cut) => return Err(Errno::IO),
+                Err(Malformed::Unanswerable) => {}
+                Err(Malformed::Length { unique }) => self.reply_error(unique, Errno::IO)?,
             }
         };
         let bytes = buf.get(..n).ok_or(Errno::IO)?;
-        let (header, body) = InHeader::read_from_prefix(bytes).map_err(|_| Errno::IO)?;
-        Ok(Some(Request { header, body }))
+        Ok(Some(Request::parse(bytes).map_err(|_| Errno::IO)?))
     }
 
     /// Answers with `value`.
@@ -75,6 +137,14 @@ impl Channel<'_> {
 
     /// Answers with the bytes of `slices`.
     pub(super) fn reply_slices(self, unique: u64, slices: &[IoSlice<'_>]) -> Result<(), Errno> {
+        if slices.len() >= SLICES {
+            // Many small blocks, on a system with large pages.
+            let mut bytes = Vec::with_capacity(slices.iter().map(|s| s.len()).sum());
+            for slice in slices {
+                bytes.extend_from_slice(slice);
+            }
+            return self.reply_bytes(unique, &bytes);
+        }
         let header = out_header(slices.iter().map(|s| s.len()).sum(), 0, unique)?;
         let mut all = Vec::with_capacity(slices.len() + 1);
         all.push(IoSlice::new(header.as_bytes()));
@@ -119,11 +189,9 @@ impl Channel<'_> {
 
     fn write(self, slices: &[IoSlice<'_>]) -> Result<(), Errno> {
         loop {
-            match rustix::io::writev(self.0, slices) {
-                // The device takes a message either whole or not at all.
-                Ok(_) => return Ok(()),
+            match self.0.write(slices) {
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(e),
+                result => return result,
             }
         }
     }
@@ -151,4 +219,64 @@ fn answered(result: Result<(), Errno>) -> Result<(), Errno> {
 fn out_header(len: usize, error: i32, unique: u64) -> Result<OutHeader, Errno> {
     let len = u32::try_from(size_of::<OutHeader>() + len).map_err(|_| Errno::INVAL)?;
     Ok(OutHeader { len, error, unique })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    /// As many blocks of 4 KiB are in a READ of a system with pages of 64 KiB.
+    #[test]
+    fn an_answer_of_many_slices_is_one_message() {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (kernel, device) = socketpair(AddressFamily::UNIX, kind, flags, None).expect("sockets");
+        let bytes: Vec<u8> = (0..4096u32).map(|n| n.to_le_bytes()[0]).collect();
+        let slices: Vec<_> = bytes.chunks(1).map(IoSlice::new).collect();
+        for slices in [&slices[..1023], &slices[..1024], &slices[..]] {
+            let channel = Channel(&device);
+            channel.reply_slices(7, slices).expect("it can be sent");
+            let mut message = vec![0; 8192];
+            let len = rustix::io::read(&kernel, &mut message).expect("it has arrived");
+            assert_eq!(len, 16 + slices.len());
+            assert_eq!(message[16..len], bytes[..slices.len()]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_apart() {
+        let header = |len, opcode, unique| InHeader {
+            len,
+            opcode,
+            unique,
+            nodeid: 1,
+            uid: 0,
+            gid: 0,
+            pid: 1,
+            total_extlen: 0,
+            padding: 0,
+        };
+        for (header, malformed) in [
+            (header(40, op::GETATTR, 5), None),
+            (
+                header(39, op::GETATTR, 5),
+                Some(Malformed::Length { unique: 5 }),
+            ),
+            (
+                header(41, op::GETATTR, 5),
+                Some(Malformed::Length { unique: 5 }),
+            ),
+            (
+                header(u32::MAX, op::FORGET, 5),
+                Some(Malformed::Unanswerable),
+            ),
+            (header(40, op::GETATTR, 0), Some(Malformed::Unanswerable)),
+        ] {
+            let bytes = header.as_bytes();
+            assert_eq!(Request::parse(bytes).err(), malformed, "{header:?}");
+            let cut = Request::parse(&bytes[..39]).err();
+            assert_eq!(cut, Some(Malformed::Cut));
+        }
+    }
 }

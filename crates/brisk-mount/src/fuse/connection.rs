@@ -1,9 +1,10 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use brisk_io::page_size;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
-use super::channel::{Channel, REQUEST};
+use super::channel::{Channel, Device, REQUEST};
 use super::options::ServeOptions;
 use super::wire::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR, can, op};
 use crate::error::{Action, Cause, Error, Result};
@@ -35,6 +36,12 @@ const UNRECORDED: u64 = can::ASYNC_READ | can::DO_READDIRPLUS | can::READDIRPLUS
 /// Pages of one READ: 1 MiB. The mount's read-ahead is also a limit. It is 128 KiB, unless root raises it in
 /// /sys/class/bdi.
 const MAX_PAGES: u16 = 256;
+
+/// The most bytes of one READ.
+pub(super) fn max_read() -> u32 {
+    // A page has at most 64 KiB.
+    u32::try_from(page_size()).map_or(u32::MAX, |page| page.saturating_mul(MAX_PAGES.into()))
+}
 
 /// How many read-ahead requests may wait at once, and how many make a disk count as busy. The kernel's
 /// defaults, 12 and 9, are too few for large files.
@@ -78,7 +85,7 @@ impl FuseConnection {
     /// `Unsupported` if the kernel is older than Linux 5.4. `Io` if `channel` belongs to no mount, or if INIT
     /// was answered before.
     pub fn establish(channel: OwnedFd, options: &ServeOptions) -> Result<Self> {
-        let agreed = init(channel.as_fd(), options.exact_recorder().is_some())
+        let agreed = init(&channel, options.exact_recorder().is_some())
             .map_err(|cause| Error::new(Action::Serve, cause))?;
         let mut channels = vec![channel];
         while channels.len() <= options.threads {
@@ -133,8 +140,9 @@ impl FuseConnection {
     }
 
     /// The channel to which stores are written.
-    pub(super) fn storing(&self) -> BorrowedFd<'_> {
-        self.channels.last().map_or(self.channel(), AsFd::as_fd)
+    pub(super) fn storing(&self) -> &OwnedFd {
+        // Invariant 1.
+        self.channels.last().unwrap_or(&self.channels[0])
     }
 
     /// Keeps `lifeline` open as long as a process has the connection and can answer. A thread that waits for
@@ -174,7 +182,7 @@ impl FuseConnection {
 
     /// Whether the kernel can resend requests that a dead server had read (Linux 6.9 and later).
     pub fn can_resend(&self) -> bool {
-        self.agrees(can::HAS_RESEND)
+        self.agreed & can::HAS_RESEND != 0
     }
 
     /// Makes the kernel send every unanswered request again.
@@ -187,7 +195,7 @@ impl FuseConnection {
     ///
     /// `Io`: EINVAL if [`FuseConnection::can_resend`] is false.
     pub fn resend(&self) -> Result<()> {
-        match Channel(self.channel()).resend() {
+        match Channel(&self.channels[0]).resend() {
             // After the end there is nothing to send.
             Ok(()) | Err(Errno::NODEV | Errno::CONNABORTED) => Ok(()),
             Err(e) => {
@@ -195,10 +203,6 @@ impl FuseConnection {
                 Err(Error::new(Action::Serve, cause))
             }
         }
-    }
-
-    pub(super) fn agrees(&self, flag: u64) -> bool {
-        self.agreed & flag != 0
     }
 }
 
@@ -214,8 +218,8 @@ pub fn mount_data(channel: BorrowedFd<'_>, uid: u32, gid: u32) -> String {
 }
 
 /// Reads INIT, answers it, and returns the flags of the answer.
-fn init(channel: BorrowedFd<'_>, recorded: bool) -> Result<u64, Cause> {
-    let channel = Channel(channel);
+fn init(device: &dyn Device, recorded: bool) -> Result<u64, Cause> {
+    let channel = Channel(device);
     let io = |e| Cause::io("agree with the kernel on the FUSE protocol", e);
     let mut buf = vec![0; REQUEST];
     let Some(request) = channel.receive(&mut buf).map_err(io)? else {

@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brisk_image::inode::Device;
 use brisk_io::ReadAt;
 use rustix::fs::{
-    Dir, FileType, Mode, OFlags, fstatvfs, getxattr, listxattr, major, minor, openat, readlinkat,
+    Dir, FileType, Mode, OFlags, fstat, fstatvfs, getxattr, listxattr, major, minor, openat,
+    readlinkat,
 };
 use rustix::io::Errno;
 use zerocopy::FromZeros;
@@ -119,7 +120,12 @@ impl ServedDirectory {
         if let Some(file) = take_in_front(&mut lock(&self.files), node) {
             return Ok(file);
         }
-        // Otherwise opening a pipe would wait for a writer.
+        // Opening a device or a pipe has effects of its own, so only a file is opened.
+        let found = self.open(node, OFlags::PATH)?;
+        if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::RegularFile {
+            return Err(Errno::INVAL);
+        }
+        // Something else may be there now, and opening a pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::from(self.open(node, flags)?);
         if !file.metadata().map_err(errno)?.is_file() {

@@ -16,7 +16,11 @@ pub(crate) mod channel;
 pub(crate) mod connection;
 pub(crate) mod directory;
 pub(crate) mod file_system;
+#[cfg(test)]
+mod hostile;
 pub(crate) mod image;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod in_memory;
 pub(crate) mod listing;
 mod neighbours;
 pub(crate) mod node;

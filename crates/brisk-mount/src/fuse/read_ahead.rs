@@ -127,35 +127,24 @@ impl ReadAhead {
     }
 
     fn follow_up(&self, channel: Channel<'_>, nodes: Nodes<'_>, counters: &ServeCounters) {
-        // What fails here fails again when a program asks for it, and is reported then. If the kernel has
-        // dropped the node (ENOENT), nobody wants it.
-        let goes_on = |stored: Result<(), Errno>| {
-            // With any other error, the connection has ended, or the kernel accepts no stores.
-            matches!(
-                stored,
-                Ok(()) | Err(Errno::IO | Errno::NOENT | Errno::NOMEM)
-            )
-        };
         while let Some(task) = self.next() {
-            let go_on = match task {
-                Task::Rest(rest) => rest
-                    .ranges
-                    .iter()
-                    .all(|range| goes_on(rest.store(range, channel, counters))),
-                Task::Whole(files) => files.into_iter().all(|nodeid| {
-                    let reader = nodes.file(nodeid).map_err(|fail| match fail {
-                        Fail::Errno(errno) => errno,
-                        Fail::Image(_) => Errno::IO,
-                    });
-                    goes_on(reader.and_then(|reader| {
-                        store(nodeid, &reader, 0..reader.len(), channel, counters)
-                    }))
-                }),
-            };
-            if !go_on {
+            if !task.run(channel, nodes, counters) {
                 return;
             }
         }
+    }
+
+    /// Like [`ReadAhead::run`], for what waits now.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn run_waiting(
+        &self,
+        channel: Channel<'_>,
+        nodes: Nodes<'_>,
+        counters: &ServeCounters,
+    ) {
+        // The lock is not held while a task runs.
+        let next = || self.lock().waiting.pop_front();
+        while next().is_some_and(|task| task.run(channel, nodes, counters)) {}
     }
 
     fn next(&self) -> Option<Task> {
@@ -176,6 +165,38 @@ impl ReadAhead {
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Task {
+    /// Stores it. False if nothing more can be stored.
+    fn run(self, channel: Channel<'_>, nodes: Nodes<'_>, counters: &ServeCounters) -> bool {
+        // What fails here fails again when a program asks for it, and is reported then. If the kernel has
+        // dropped the node (ENOENT), nobody wants it.
+        let goes_on = |stored: Result<(), Errno>| {
+            // With any other error, the connection has ended, or the kernel accepts no stores.
+            matches!(
+                stored,
+                Ok(()) | Err(Errno::IO | Errno::NOENT | Errno::NOMEM)
+            )
+        };
+        match self {
+            Self::Rest(rest) => rest
+                .ranges
+                .iter()
+                .all(|range| goes_on(rest.store(range, channel, counters))),
+            Self::Whole(files) => {
+                files.into_iter().all(|nodeid| {
+                    let reader = nodes.file(nodeid).map_err(|fail| match fail {
+                        Fail::Errno(errno) => errno,
+                        Fail::Image(_) => Errno::IO,
+                    });
+                    goes_on(reader.and_then(|reader| {
+                        store(nodeid, &reader, 0..reader.len(), channel, counters)
+                    }))
+                })
+            }
+        }
     }
 }
 

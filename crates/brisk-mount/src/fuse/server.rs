@@ -1,7 +1,6 @@
 use std::collections::HashSet;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +11,7 @@ use brisk_image::Image;
 use rustix::io::Errno;
 
 use super::channel::{Channel, REQUEST, Request};
-use super::connection::FuseConnection;
+use super::connection::{FuseConnection, max_read};
 use super::directory::ServedDirectory;
 use super::file_system::FileSystem;
 use super::image::ServedImage;
@@ -27,6 +26,9 @@ use crate::hot_pack::fill::Fill;
 
 /// The longest name, in bytes, as in SquashFS.
 const MAX_NAME: usize = 256;
+
+/// The most bytes of a listing in one answer. The kernel asks for less. If a listing is longer, it asks on.
+const MAX_LISTED: usize = 1 << 20;
 
 /// How many different faults are reported.
 const MAX_FAULTS: usize = 64;
@@ -136,14 +138,9 @@ fn answer_all(
     tree: &impl FileSystem,
     options: &ServeOptions,
 ) -> Result<()> {
-    let server = Server {
-        tree,
-        connection,
-        options,
-        told: Mutex::default(),
-    };
+    let server = Server::new(tree, connection.agreed(), options);
     let channels = connection.answering();
-    let answer = |i: usize| server.answer(Channel(channels[i % channels.len()].as_fd()));
+    let answer = |i: usize| server.answer(Channel(&channels[i % channels.len()]));
     let result = thread::scope(|scope| {
         let others: Vec<_> = (1..options.threads)
             .map_while(|i| {
@@ -161,16 +158,27 @@ fn answer_all(
     result.map_err(|e| Error::new(Action::Serve, Cause::io("receive requests", e)))
 }
 
-struct Server<'a, T> {
+pub(super) struct Server<'a, T> {
     tree: &'a T,
-    connection: &'a FuseConnection,
+    /// What was agreed in INIT, as bits of [`can`].
+    agreed: u64,
     options: &'a ServeOptions,
     /// Faults of the image that were reported.
     told: Mutex<HashSet<String>>,
 }
 
-impl<T: FileSystem> Server<'_, T> {
-    fn answer(&self, channel: Channel<'_>) -> Result<(), Errno> {
+impl<'a, T: FileSystem> Server<'a, T> {
+    pub(super) fn new(tree: &'a T, agreed: u64, options: &'a ServeOptions) -> Self {
+        Self {
+            tree,
+            agreed,
+            options,
+            told: Mutex::default(),
+        }
+    }
+
+    /// Answers the requests of `channel` until it ends. Each request that has an answer gets exactly one.
+    pub(super) fn answer(&self, channel: Channel<'_>) -> Result<(), Errno> {
         // Every page is written to, so that none is missing. The kernel answers a request with EIO if it
         // cannot copy it, and it does not load a missing page for a process that is being killed.
         let mut buf = vec![1; REQUEST];
@@ -194,7 +202,9 @@ impl<T: FileSystem> Server<'_, T> {
                 Ok(Err(errno)) => errno,
                 Err(_) => Errno::IO,
             };
-            channel.reply_error(request.header.unique, errno)?;
+            if op::is_answered(request.header.opcode) {
+                channel.reply_error(request.header.unique, errno)?;
+            }
         }
         Ok(())
     }
@@ -207,22 +217,22 @@ impl<T: FileSystem> Server<'_, T> {
             op::LOOKUP => self.lookup(channel, request)?,
             // The server keeps nothing for a node, so it has nothing to forget. It answers an interrupted
             // request as soon as any other. None of these requests has an answer.
-            op::FORGET | op::BATCH_FORGET | op::INTERRUPT => {}
+            code if !op::is_answered(code) => {}
             op::GETATTR => {
                 channel.reply(unique, &self.tree.attributes(node)?)?;
             }
             op::READLINK => channel.reply_bytes(unique, &self.tree.link(node)?)?,
-            op::OPEN if !self.connection.agrees(can::NO_OPEN) => {
+            op::OPEN if !self.agrees(can::NO_OPEN) => {
                 channel.reply(unique, &opened(FOPEN_KEEP_CACHE))?;
             }
-            op::OPENDIR if !self.connection.agrees(can::NO_OPENDIR) => {
+            op::OPENDIR if !self.agrees(can::NO_OPENDIR) => {
                 channel.reply(unique, &opened(FOPEN_KEEP_CACHE | FOPEN_CACHE_DIR))?;
             }
             op::READ => self.read(channel, request)?,
             op::READDIR | op::READDIRPLUS => {
                 let plus = request.header.opcode == op::READDIRPLUS;
                 let ReadIn { offset, size, .. } = request.read()?;
-                let size = size as usize;
+                let size = usize::try_from(size).map_or(MAX_LISTED, |size| size.min(MAX_LISTED));
                 let part = self.tree.list(node, offset, size, plus)?;
                 if let (Some(recorder), true) = (&self.options.recorder, plus) {
                     recorder.listed(node, &part);
@@ -257,10 +267,18 @@ impl<T: FileSystem> Server<'_, T> {
         Ok(())
     }
 
+    fn agrees(&self, flag: u64) -> bool {
+        self.agreed & flag != 0
+    }
+
     fn lookup(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
         let name = request.name(0)?;
         if name.len() > MAX_NAME {
             return Err(Errno::NAMETOOLONG.into());
+        }
+        // The kernel resolves these itself. In a directory that is served they would lead out of it.
+        if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
+            return Err(Errno::INVAL.into());
         }
         let directory = request.header.nodeid;
         let entry = self.tree.look_up(directory, name)?;
@@ -273,6 +291,10 @@ impl<T: FileSystem> Server<'_, T> {
 
     fn read(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
         let ReadIn { offset, size, .. } = request.read()?;
+        // A shorter answer would be the end of the file.
+        if size > max_read() {
+            return Err(Errno::INVAL.into());
+        }
         let node = request.header.nodeid;
         match (&self.options.fill, &self.options.recorder) {
             (Some(fill), _) => {

@@ -46,6 +46,7 @@ pub(super) mod op {
     pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const DESTROY: u32 = 38;
     pub(crate) const IOCTL: u32 = 39;
+    pub(crate) const NOTIFY_REPLY: u32 = 41;
     pub(crate) const BATCH_FORGET: u32 = 42;
     pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const READDIRPLUS: u32 = 44;
@@ -53,6 +54,11 @@ pub(super) mod op {
     pub(crate) const TMPFILE: u32 = 51;
     /// The highest code that is counted separately, plus one.
     pub(crate) const END: u32 = 53;
+
+    /// Whether a request with this code has an answer.
+    pub(crate) fn is_answered(code: u32) -> bool {
+        !matches!(code, FORGET | BATCH_FORGET | INTERRUPT | NOTIFY_REPLY)
+    }
 }
 
 /// The codes of notifications, which the server sends unasked.
