@@ -103,6 +103,7 @@ mod working_directory;
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::fuse::in_memory as fuse;
+    pub use crate::session::rehearsal as session;
 }
 
 pub use error::{Error, ErrorKind, Result, with_reasons};

@@ -45,14 +45,25 @@ impl Profile {
         let path = path.as_ref();
         let read = || {
             let file = File::open(path).map_err(|e| Error::io("open the profile", e))?;
-            let most = limits.memory / GROWTH;
-            let mut text = Vec::new();
-            file.take(most.saturating_add(1))
-                .read_to_end(&mut text)
-                .map_err(|e| Error::io("read the profile", e))?;
-            Self::from_text(&text, limits)
+            Self::from_reader(file, limits)
         };
         read().map_err(|e: Error| e.with_path(path))
+    }
+
+    /// Reads the profile that `reader` has up to its end. It may have no end: no more is read than
+    /// [`Limits::memory`](crate::Limits) allows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Profile::open`].
+    pub fn from_reader(reader: impl Read, limits: &Limits) -> Result<Self> {
+        let most = limits.memory / GROWTH;
+        let mut text = Vec::new();
+        reader
+            .take(most.saturating_add(1))
+            .read_to_end(&mut text)
+            .map_err(|e| Error::io("read the profile", e))?;
+        Self::from_text(&text, limits)
     }
 
     /// The profile that `text` describes.

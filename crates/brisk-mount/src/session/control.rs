@@ -178,7 +178,7 @@ fn wait(socket: &OwnedFd, within: Timespec) -> rustix::io::Result<()> {
 }
 
 /// Reads what [`super::guardian`] writes. Unknown fields come from a later version of brisk.
-fn parse(key: String, message: Message) -> SessionStatus {
+pub(super) fn parse(key: String, message: Message) -> SessionStatus {
     let mut status = SessionStatus {
         key,
         ..SessionStatus::default()

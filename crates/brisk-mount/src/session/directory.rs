@@ -76,6 +76,12 @@ impl Directory {
         }
     }
 
+    /// A directory of sessions at another place.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn at(path: &Path) -> io::Result<Self> {
+        Self::open_at(path).map_err(|cause| io::Error::other(cause.to_string()))
+    }
+
     fn open_at(path: &Path) -> Result<Self, Cause> {
         let fd = open_private(path).map_err(|cause| match cause {
             Cause::Io { source, .. } if is_no_room(&source) => Cause::NoRoomForSession { source },

@@ -12,7 +12,7 @@ use rustix::process::{chroot, fchdir};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::EnteredSession;
-use super::message::{receive, send};
+use super::message::{Message, receive, send};
 use super::surroundings;
 use crate::error::Cause;
 
@@ -27,31 +27,72 @@ pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<EnteredSe
         Err(Errno::PIPE | Errno::CONNRESET) => return Ok(None),
         Err(e) => return Err(failed(e)),
     }
-    let Some(mut answer) = receive(&socket).map_err(failed)? else {
+    let Some(answer) = receive(&socket).map_err(failed)? else {
         return Ok(None);
     };
-    let shared = answer.verb() == b"shared";
-    let (place, descriptors) = (answer.fields.pop(), answer.descriptors);
-    if let (Some(place), true) = (&place, shared) {
-        let place = PathBuf::from(OsString::from_vec(place.clone()));
-        return Ok(Some(EnteredSession {
+    match JoinAnswer::parse(answer) {
+        Err(Malformed) => Err(failed(Errno::PROTO)),
+        Ok(JoinAnswer::Shared { place }) => Ok(Some(EnteredSession {
             tree: place.clone(),
             joined: false,
             covered: vec![place],
             guardian: socket,
-        }));
+        })),
+        Ok(JoinAnswer::Joined {
+            place,
+            namespaces: [mounts, root, user],
+        }) => {
+            enter(&mounts, &root, &user).map_err(failed)?;
+            Ok(Some(EnteredSession {
+                tree: place,
+                joined: true,
+                covered: Vec::new(),
+                guardian: socket,
+            }))
+        }
     }
-    let (Some(place), Ok([mounts, root, user])) = (place, <[OwnedFd; 3]>::try_from(descriptors))
-    else {
-        return Err(failed(Errno::PROTO));
-    };
-    enter(&mounts, &root, &user).map_err(failed)?;
-    Ok(Some(EnteredSession {
-        tree: PathBuf::from(OsString::from_vec(place)),
-        joined: true,
-        covered: Vec::new(),
-        guardian: socket,
-    }))
+}
+
+/// The answer of a guardian to a run that joins.
+///
+/// 1. The place is an absolute path.
+#[derive(Debug)]
+pub(super) enum JoinAnswer {
+    /// The image is mounted for all programs.
+    Shared { place: PathBuf },
+    /// The image is mounted in these namespaces: mounts, root directory and users.
+    Joined {
+        place: PathBuf,
+        namespaces: [OwnedFd; 3],
+    },
+}
+
+/// A message that is no answer to a run that joins.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl JoinAnswer {
+    /// Checks a message.
+    pub(super) fn parse(message: Message) -> Result<Self, Malformed> {
+        let Ok([verb, place]) = <[Vec<u8>; 2]>::try_from(message.fields) else {
+            return Err(Malformed);
+        };
+        let place = PathBuf::from(OsString::from_vec(place));
+        if !place.is_absolute() {
+            return Err(Malformed);
+        }
+        match (&verb[..], <[OwnedFd; 3]>::try_from(message.descriptors)) {
+            (b"shared", Err(none)) if none.is_empty() => Ok(Self::Shared { place }),
+            (b"joined", Ok(namespaces)) => Ok(Self::Joined { place, namespaces }),
+            _ => Err(Malformed),
+        }
+    }
+
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn place(&self) -> &std::path::Path {
+        let (Self::Shared { place } | Self::Joined { place, .. }) = self;
+        place
+    }
 }
 
 fn enter(mounts: &OwnedFd, root: &OwnedFd, user: &OwnedFd) -> rustix::io::Result<()> {
@@ -71,4 +112,43 @@ fn enter(mounts: &OwnedFd, root: &OwnedFd, user: &OwnedFd) -> rustix::io::Result
         chroot(".")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_with_a_place_and_its_descriptors_is_one() {
+        for (fields, descriptors, is_answer) in [
+            (&["shared", "/a"][..], 0, true),
+            (&["joined", "/a"], 3, true),
+            (&["shared", "/a"], 3, false),
+            (&["joined", "/a"], 0, false),
+            (&["joined", "/a"], 2, false),
+            (&["joined", "/a"], 4, false),
+            (&["joined", ""], 3, false),
+            (&["joined", "a/b"], 3, false),
+            (&["joined", "../a"], 3, false),
+            (&["joined"], 3, false),
+            (&["joined", "/a", "/b"], 3, false),
+            (&["Joined", "/a"], 3, false),
+            (&[""], 0, false),
+        ] {
+            let open = |_| openat(CWD, "/", OFlags::PATH, Mode::empty()).expect("a root");
+            let message = Message {
+                fields: fields
+                    .iter()
+                    .map(|field| field.as_bytes().to_vec())
+                    .collect(),
+                descriptors: (0..descriptors).map(open).collect(),
+            };
+            let parsed = JoinAnswer::parse(message);
+            assert_eq!(
+                parsed.is_ok(),
+                is_answer,
+                "{fields:?}, {descriptors} descriptors"
+            );
+        }
+    }
 }

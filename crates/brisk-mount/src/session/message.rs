@@ -110,6 +110,15 @@ pub(super) fn failure(socket: impl AsFd) -> Option<String> {
 
 /// The next packet. None if the other side has closed. Waits for a packet, unless the socket is non-blocking.
 pub(super) fn receive(socket: impl AsFd) -> Result<Option<Message>> {
+    receive_with(RecvFlags::empty(), socket)
+}
+
+/// Like [`receive`], but does not wait: EAGAIN if no packet has arrived.
+pub(super) fn receive_now(socket: impl AsFd) -> Result<Option<Message>> {
+    receive_with(RecvFlags::DONTWAIT, socket)
+}
+
+fn receive_with(flags: RecvFlags, socket: impl AsFd) -> Result<Option<Message>> {
     let mut bytes = vec![0; PACKET];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -118,7 +127,7 @@ pub(super) fn receive(socket: impl AsFd) -> Result<Option<Message>> {
             socket.as_fd(),
             &mut [IoSliceMut::new(&mut bytes)],
             &mut control,
-            RecvFlags::CMSG_CLOEXEC,
+            flags | RecvFlags::CMSG_CLOEXEC,
         ) {
             Ok(received) => break received,
             Err(Errno::INTR) => {}

@@ -40,6 +40,9 @@ mod shared;
 mod shared_mount_point;
 mod surroundings;
 
+#[cfg(feature = "fuzzing")]
+pub use guardian::rehearsal;
+
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
 pub(crate) use dev_fuse::mount_channel;
 pub(crate) use layout::Layout;

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -184,9 +184,26 @@ fn text_of(profile: &Profile) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The profile in such a file.
+/// The profile in such a file. The server that sent it reads hostile images, so the file may be any other, or
+/// have no end.
 fn profile_in(file: OwnedFd) -> Result<Profile, Box<dyn Error>> {
-    let mut text = Vec::new();
-    File::from(file).read_to_end(&mut text)?;
-    Ok(Profile::from_text(&text, &Limits::of_profiles())?)
+    Ok(Profile::from_reader(
+        File::from(file),
+        &Limits::of_profiles(),
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_without_end_is_too_long() {
+        let endless = File::open("/dev/zero").expect("it is there");
+        let error = profile_in(endless.into()).expect_err("it has no end");
+        assert_eq!(
+            error.to_string(),
+            "a profile needs 1073741856, which passes the limit of 1073741824"
+        );
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -64,15 +65,25 @@ impl Server {
         })
     }
 
-    /// Watches the thread that the server has named.
+    /// Watches the thread that the server has named, if it is one of its own.
     pub(super) fn watch(&mut self, thread: &[u8]) {
         let id = std::str::from_utf8(thread)
             .ok()
             .and_then(|id| id.parse().ok())
-            .and_then(Pid::from_raw);
+            // The system's numbers are positive, and `Pid` has no others.
+            .filter(|id: &i32| *id > 0)
+            .and_then(Pid::from_raw)
+            .filter(|thread| self.has_thread(*thread));
         // If that is impossible, only the whole process is watched.
         self.thread =
             id.and_then(|id| pidfd_open(id, PidfdFlags::from_bits_retain(PIDFD_THREAD)).ok());
+    }
+}
+
+impl Server {
+    fn has_thread(&self, thread: Pid) -> bool {
+        let [pid, thread] = [self.pid, thread].map(Pid::as_raw_nonzero);
+        Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
     }
 }
 

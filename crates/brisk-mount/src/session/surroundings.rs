@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, makedev, openat, statx};
 use rustix::io::{Errno, Result};
 
 /// What a process must share with the one that made a session to be let into it.
@@ -30,8 +30,11 @@ impl Surroundings {
         };
         let mut found = [(0, 0); COUNT];
         for (found, descriptor) in found.iter_mut().zip(descriptors) {
-            let stat = fstat(descriptor)?;
-            *found = (stat.st_dev, stat.st_ino);
+            // A descriptor of a mount whose server never answers must not make the guardian wait.
+            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+            let stat = statx(descriptor, "", flags, StatxFlags::INO)?;
+            let device = makedev(stat.stx_dev_major, stat.stx_dev_minor);
+            *found = (device, stat.stx_ino);
         }
         Ok(Self(found))
     }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, getpid};
 
@@ -13,7 +14,7 @@ use super::request::{EndAnswer, JoinAnswer, Joinable, Role};
 use super::state::{NamespaceHandles, State};
 use crate::session::log::say;
 use crate::session::members::name_of;
-use crate::session::message::{FAILED, Message, receive, send_now};
+use crate::session::message::{FAILED, Message, receive_now, send_now};
 use crate::session::shared_mount_point::SharedMountPoint;
 use crate::session::surroundings::Surroundings;
 
@@ -41,11 +42,14 @@ impl State {
         let Some(peer) = self.peers.get(index) else {
             return true;
         };
-        let Ok(Some(message)) = receive(&peer.socket) else {
-            return false;
+        let message = match receive_now(&peer.socket) {
+            Ok(Some(message)) => message,
+            Err(Errno::AGAIN) => return true,
+            Ok(None) | Err(_) => return false,
         };
+        let may_build = peer.role != Role::Asks;
         let answer = match message.verb() {
-            b"ready" => match NamespaceHandles::of_this_process() {
+            b"ready" if may_build => match NamespaceHandles::of_this_process() {
                 Ok(namespaces) => {
                     self.namespaces = Some(namespaces);
                     return true;
@@ -154,7 +158,13 @@ impl State {
     /// The counters of a server. Empty if it does not answer soon.
     fn counts(&mut self, index: usize) -> Vec<Vec<u8>> {
         match self.images.get(index).map(GuardedImage::count) {
-            Some(Counted::Counts(counts)) => counts,
+            Some(Counted::Counts(counts)) => {
+                // Other fields are for the guardian itself to say.
+                let known = |field: &Vec<u8>| {
+                    field.starts_with(b"count.") || field.starts_with(b"operation=")
+                };
+                counts.into_iter().filter(known).collect()
+            }
             Some(Counted::Other(message)) => {
                 self.note(index, message);
                 Vec::new()

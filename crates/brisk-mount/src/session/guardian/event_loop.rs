@@ -34,7 +34,7 @@ impl State {
     }
 
     /// Waits for the next event, and handles it. False if the session has ended.
-    fn step(&mut self) -> io::Result<bool> {
+    pub(super) fn step(&mut self) -> io::Result<bool> {
         let readable = self.wait()?;
         let now = Instant::now();
         self.shortage.end_if_over(now);

@@ -15,10 +15,14 @@ mod answers;
 mod ending;
 mod event_loop;
 mod guarded_image;
+#[cfg(test)]
+mod hostile;
 mod learners;
 mod lifetime;
 mod listener;
 mod processes;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod rehearsal;
 mod request;
 mod shortage;
 mod state;

@@ -5,6 +5,7 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
@@ -14,7 +15,7 @@ use super::state::State;
 use super::supervisor::{Reason, Remedy};
 use super::watchdog::{self, AfterEnd, Watchdog};
 use crate::session::log::say;
-use crate::session::message::{Message, receive};
+use crate::session::message::{Message, receive_now};
 use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::{Server, ServerTask};
 use crate::syscalls::start_child;
@@ -25,8 +26,10 @@ impl State {
         let Some(server) = image.and_then(|image| image.servers.current_if(pid)) else {
             return;
         };
-        match receive(&server.socket) {
+        // What was readable may have been read meanwhile, while the server was asked for its counters.
+        match receive_now(&server.socket) {
             Ok(Some(message)) => self.note(index, message),
+            Err(Errno::AGAIN) => {}
             _ => self.bury_server(index, pid, now),
         }
     }
@@ -104,13 +107,20 @@ impl State {
 
     /// Starts a learner, which makes a hot pack from what a server has recorded.
     fn start_learner(&mut self, index: usize, recorded: OwnedFd) {
-        let mut recorded = Some(recorded);
+        // A launch is learned from once, whatever a server says.
+        let launch = self
+            .images
+            .get_mut(index)
+            .and_then(|image| image.launch.take());
+        let Some(launch) = launch else {
+            return;
+        };
+        let mut learned = Some((launch, recorded));
         let started = start_child(|| {
             rustix::thread::set_name(c"brisk-learner").ok();
-            let GuardedImage { image, launch, .. } = self.leave_for(index);
-            let learn =
-                |(launch, recorded): (RecordedLaunch, OwnedFd)| launch.learn(&image, recorded);
-            launch.zip(recorded.take()).map_or(1, learn)
+            let GuardedImage { image, .. } = self.leave_for(index);
+            let learn = |(launch, recorded): (RecordedLaunch, _)| launch.learn(&image, recorded);
+            learned.take().map_or(1, learn)
         });
         if let Err(e) = started.and_then(|pid| self.learners.add(pid)) {
             say(&format!("nothing is learned from this launch: {e}"));
