@@ -70,6 +70,9 @@ SECONDS ?= 1800
 fuzz: deps
 	fuzz/run read $(SECONDS)
 	fuzz/run launch $(SECONDS)
+	fuzz/run sections $(SECONDS)
+	fuzz/run fuse $(SECONDS)
+	fuzz/run session $(SECONDS)
 	fuzz/run round_trip $(SECONDS)
 
 # Tests the crate with unsafe code under AddressSanitizer. Needs a nightly toolchain, which rustup installs. Leaks are not
