@@ -3,136 +3,30 @@
 //! Everything is undone within a minute, because each mount has a watchdog that aborts it.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_image::{Image, OpenOptions};
 use brisk_io::Mapping;
-use brisk_mount::{
-    FuseConnection, Owners, ServeCounters, ServeCounts, ServeOptions, mount_data, serve,
-};
+use brisk_mount::{Owners, ServeOptions};
 use rustix::fs::{
-    Advice, Dir, FileType, Mode, OFlags, XattrFlags, fadvise, getxattr, getxattr_query, listxattr,
-    listxattr_query, makedev, mknodat, open, setxattr, statvfs,
+    Advice, Dir, FileType, Mode, XattrFlags, fadvise, getxattr, getxattr_query, listxattr,
+    listxattr_query, makedev, mknodat, setxattr, statvfs,
 };
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 
 mod fixture;
+use fixture::mounted::{Connected, Mounted};
 use fixture::{Fixture, unmounted};
-
-/// How long a mount may exist.
-const PATIENCE: Duration = Duration::from_secs(50);
-
-/// A mounted connection without a server. It is unmounted and aborted at the end, or when it takes too long.
-struct Connected {
-    dir: PathBuf,
-    connection: Arc<FuseConnection>,
-    done: Option<Sender<()>>,
-    watchdog: Option<JoinHandle<bool>>,
-}
-
-impl Connected {
-    fn new(dir: PathBuf, options: &ServeOptions) -> Self {
-        let channel = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            .expect("these tests need /dev/fuse");
-        let data = CString::new(mount_data(channel.as_fd(), 0, 0)).expect("no NUL");
-        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-        mount("brisk", &dir, "fuse.brisk", flags, data.as_c_str()).expect("root may mount");
-        let connection = FuseConnection::establish(channel, options).expect("INIT is queued");
-        let (done, is_done) = channel_of();
-        let at = dir.clone();
-        let watchdog = thread::spawn(move || {
-            let late = is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
-            if late {
-                // FORCE aborts the connection even if the unmount itself fails.
-                unmount(&at, UnmountFlags::FORCE | UnmountFlags::DETACH).expect("it is mounted");
-            }
-            late
-        });
-        Self {
-            dir,
-            connection: Arc::new(connection),
-            done: Some(done),
-            watchdog: Some(watchdog),
-        }
-    }
-}
-
-fn channel_of() -> (Sender<()>, Receiver<()>) {
-    channel()
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        drop(self.done.take());
-        let watchdog = self.watchdog.take().expect("dropped once");
-        let late = watchdog.join().expect("the watchdog does not panic");
-        if !late {
-            // A test that ended the connection itself has nothing left to unmount.
-            let gone = unmount(&self.dir, UnmountFlags::FORCE | UnmountFlags::DETACH);
-            assert!(gone.is_ok() || gone == Err(Errno::INVAL), "{gone:?}");
-        }
-        assert!(
-            !late || thread::panicking(),
-            "it took more than {PATIENCE:?}"
-        );
-    }
-}
-
-/// A mounted image that this process serves.
-struct Mounted {
-    server: Option<JoinHandle<brisk_mount::Result<()>>>,
-    counters: Arc<ServeCounters>,
-    connected: Option<Connected>,
-}
-
-impl Mounted {
-    fn new(dir: PathBuf, image: Image, options: ServeOptions) -> Self {
-        let connected = Connected::new(dir, &options);
-        let connection = connected.connection.clone();
-        let counters = options.counters.clone();
-        let server = thread::spawn(move || serve(&connection, &image, &options));
-        Self {
-            server: Some(server),
-            counters,
-            connected: Some(connected),
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir().join(name)
-    }
-
-    fn dir(&self) -> &Path {
-        &self.connected.as_ref().expect("not dropped").dir
-    }
-
-    fn counts(&self) -> ServeCounts {
-        self.counters.counts()
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        drop(self.connected.take());
-        let server = self.server.take().expect("dropped once");
-        let result = server.join().expect("the server does not panic");
-        if !thread::panicking() {
-            result.expect("an unmount is the regular end");
-        }
-    }
-}
 
 /// Serves the image of the fixture's tree.
 fn mounted(fixture: &Fixture, name: &str, mksquashfs: &[&str]) -> Mounted {
