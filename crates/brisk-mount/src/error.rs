@@ -155,6 +155,10 @@ pub(crate) enum Cause {
         block: u32,
     },
     NotAFile,
+    /// The processes that serve the files of the program have ended.
+    NobodyServes {
+        source: io::Error,
+    },
     KernelRefused {
         said: String,
         source: io::Error,
@@ -314,7 +318,9 @@ impl Cause {
 
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { .. } | Self::NoRoomForSession { .. } => ErrorKind::Io,
+            Self::Io { .. } | Self::NoRoomForSession { .. } | Self::NobodyServes { .. } => {
+                ErrorKind::Io
+            }
             Self::NotPermitted | Self::FusermountRefused { .. } => ErrorKind::NotPermitted,
             Self::NoLoopDevices
             | Self::NoLoopNode { .. }
@@ -418,6 +424,10 @@ impl fmt::Display for Cause {
                 "the image ends at {len} bytes, inside a block of {block}, and the kernel cannot \
                  read such a last block; pad the file to a multiple of 4096 bytes \
                  (truncate -s %4096 FILE)"
+            ),
+            Self::NobodyServes { .. } => f.write_str(
+                "the processes that serve its files have ended; the last log in the directory of sessions \
+                 ($XDG_RUNTIME_DIR/brisk, /run/brisk or /tmp/brisk-UID) says why",
             ),
             Self::NotAFile => f.write_str(
                 "it is neither a regular file nor a block device; name the image's file",
@@ -725,6 +735,7 @@ impl std::error::Error for Error {
             | Cause::MountRefused { source }
             | Cause::NeitherWay { source }
             | Cause::NoOverlay { source }
+            | Cause::NobodyServes { source }
             | Cause::BindSource { source, .. }
             | Cause::BindTarget { source, .. }
             | Cause::WorkingDirectory { source, .. } => Some(source),

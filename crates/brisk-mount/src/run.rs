@@ -227,6 +227,9 @@ fn examine(path: &Path) -> Result<(), Cause> {
         io::ErrorKind::PermissionDenied => Cause::CommandNotExecutable {
             why: "you may not enter a directory on the way to it",
         },
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::NotConnected => {
+            Cause::NobodyServes { source: e }
+        }
         _ => Cause::io("examine it", e),
     })?;
     if metadata.is_dir() {

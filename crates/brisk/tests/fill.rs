@@ -215,6 +215,34 @@ fn what_was_filled_is_read_without_a_request() {
     });
 }
 
+#[test]
+fn what_was_stored_stays_though_the_server_is_killed() {
+    each_user(|stage| {
+        prepare(stage);
+        make_pack(stage, "app.img", &files(stage), "app.img.hot");
+        // The system may drop idle pages at any time.
+        for _ in 0..8 {
+            assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+            filled(stage);
+            let server = stage.processes("brisk-server")[0];
+            kill_process(Pid::from_raw(server).unwrap(), Signal::KILL).unwrap();
+            wait_for(stage, "another server", || {
+                stage
+                    .processes("brisk-server")
+                    .iter()
+                    .any(|later| *later != server)
+            });
+            compare(stage);
+            if count(stage, "reads") == Some(0) {
+                return;
+            }
+            let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+            assert_eq!(said(&ended).0, Some(0), "{ended:?}");
+        }
+        panic!("stored pages are read again each time");
+    });
+}
+
 /// Lets a session fill from the pack beside app.img, and reads all of it.
 fn fill_and_read(stage: &Stage, pack: &HotPack) {
     // A program that asks for nothing.
@@ -776,7 +804,8 @@ fn nobody_hangs_though_guardian_and_server_are_killed_with_a_request_unread() {
             if let Some(program) = meet_unread(stage) {
                 break program;
             }
-            let is_early = begun.elapsed() < SURELY;
+            // Beside other work, the threads are rarely caught in time.
+            let is_early = begun.elapsed() < 4 * SURELY;
             assert!(is_early, "the fill is always quicker: {}", stage.log());
         };
         kill_guardian_and_server(stage, "nobody");

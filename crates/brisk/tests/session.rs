@@ -825,7 +825,23 @@ fn a_server_that_is_killed_while_stopped_is_replaced() {
 #[test]
 fn an_image_that_was_cut_gives_errors_where_it_is_gone() {
     each_user(|stage| {
-        let child = reader(stage);
+        let script =
+            "cat $BRISK_TREE/many/7; read go; cat $BRISK_TREE/many/7; cat $BRISK_TREE/noise";
+        let mut child = stage
+            .run(&["bin/app", "sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let cached = fs::read(stage.path("tree/many/7")).unwrap();
+        let mut first = vec![0; cached.len()];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut first)
+            .unwrap();
         let image = fs::File::options()
             .write(true)
             .open(stage.path("app.img"))
@@ -833,7 +849,8 @@ fn an_image_that_was_cut_gives_errors_where_it_is_gone() {
         image.set_len(4096).unwrap();
         let (code, out, err) = said(&go(child));
         assert_ne!(code, Some(0));
-        assert_eq!(out, "");
+        // What is in memory stays.
+        assert_eq!((first, out.into_bytes()), (cached.clone(), cached));
         assert!(err.contains("Input/output error"), "{err}");
     });
 }
@@ -1159,6 +1176,73 @@ fn a_killed_server_is_replaced_below_a_writable_layer() {
             "cmp $BRISK_TREE/noise tree/noise && cat $BRISK_TREE/new",
         );
         assert_eq!(later, (Some(0), "new\n".to_owned(), String::new()));
+    });
+}
+
+/// Starts a program that waits, kills the servers, and lets the program go on.
+fn killed_meanwhile(
+    stage: &Stage,
+    arguments: &[&str],
+    script: &str,
+) -> (Option<i32>, String, String) {
+    let child = stage
+        .brisk(&["run", "--linger", "600"])
+        .args(arguments)
+        .arg(format!("read go; {script}"))
+        .env("HOME", stage.writable())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    stage.wait_for_program("sh");
+    let servers = stage.processes("brisk-server");
+    kill(&servers, Signal::KILL);
+    let output = go(child);
+    let later = stage.processes("brisk-server");
+    assert_eq!(later.len(), servers.len());
+    assert!(later.iter().all(|server| !servers.contains(server)));
+    said(&output)
+}
+
+#[test]
+fn a_program_that_runs_does_not_notice_that_its_servers_are_killed() {
+    each_user(|stage| {
+        stage.pack_root();
+        fs::create_dir(stage.path("runtime")).unwrap();
+        let with = format!("app.img@{}", stage.path("runtime").display());
+        let image = ["app.img", "--at", "at"];
+        let (end, same) = (
+            ["--", "bin/app", "sh", "-c"],
+            "cmp $BRISK_TREE/noise tree/noise && echo same",
+        );
+        let two = format!("{same} && cmp runtime/text tree/text && echo same");
+        let tries = [
+            ([&image[..], &["--writable"], &end].concat(), same, "same\n"),
+            (
+                [&image[..], &["--with", &with], &end].concat(),
+                &two,
+                "same\nsame\n",
+            ),
+            (
+                ["root.img", "--root", "--", "/bin/sh", "-c"].to_vec(),
+                "cat /etc/own; ls /data",
+                "image\n",
+            ),
+        ];
+        for (arguments, script, expected) in tries {
+            assert_eq!(
+                killed_meanwhile(stage, &arguments, script),
+                (Some(0), expected.to_owned(), String::new()),
+                "{arguments:?}"
+            );
+            stage.plainly(&[
+                stage.executable().to_str().unwrap(),
+                "umount",
+                "--lazy",
+                arguments[0],
+            ]);
+        }
     });
 }
 

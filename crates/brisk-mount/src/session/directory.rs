@@ -253,6 +253,13 @@ impl Directory {
         lock.release()
     }
 
+    /// Removes the lock of the session `key`, after a step failed that needs it. Whether there is such a session is not
+    /// known: a process that needs the lock makes another file.
+    pub(super) fn abandon(&self, key: &str, lock: Lock) -> io::Result<()> {
+        self.remove(key, "lock")?;
+        lock.release()
+    }
+
     fn remove(&self, key: &str, kind: &str) -> io::Result<()> {
         if !self.is_there {
             return Ok(());

@@ -236,8 +236,13 @@ impl Session {
             }
             let lock = directory.lock(&key).map_err(failed)?;
             // Another run may have made it while this one waited.
-            let Some(socket) = directory.connect(&key).map_err(failed)? else {
-                return set_up::set_up(self, images, directory, &key, lock);
+            let socket = match directory.connect(&key) {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return set_up::set_up(self, images, directory, &key, lock),
+                Err(e) => {
+                    directory.abandon(&key, lock).map_err(failed)?;
+                    return Err(failed(e));
+                }
             };
             // The guardian may need the lock before it can answer.
             lock.release().map_err(failed)?;

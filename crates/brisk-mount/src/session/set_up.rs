@@ -52,9 +52,14 @@ pub(super) fn set_up(
     key: &str,
     lock: Lock,
 ) -> Result<EnteredSession, Cause> {
-    let files = directory
-        .try_clone()
-        .map_err(|e| Cause::io("hold the directory of sessions", e))?;
+    let failed = |e| Cause::io("hold the directory of sessions", e);
+    let files = match directory.try_clone() {
+        Ok(files) => files,
+        Err(e) => {
+            directory.abandon(key, lock).map_err(failed)?;
+            return Err(failed(e));
+        }
+    };
     match build(session, images, directory, key, &lock) {
         Ok(entered) => {
             lock.release()

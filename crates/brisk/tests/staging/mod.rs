@@ -349,6 +349,20 @@ impl Stage {
         }
     }
 
+    /// Removes the logs of sessions that have ended.
+    pub fn remove_logs(&self) {
+        self.assert_no_process(Duration::from_secs(10));
+        let Ok(entries) = fs::read_dir(self.runtime().join("brisk")) else {
+            return;
+        };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|kind| kind == "log") {
+                fs::remove_file(path).unwrap();
+            }
+        }
+    }
+
     /// The log of the sessions' own processes.
     pub fn log(&self) -> String {
         let Ok(entries) = fs::read_dir(self.runtime().join("brisk")) else {

@@ -1,0 +1,239 @@
+//! Runs without descriptors, without room, and with times that are wrong.
+
+mod staging;
+
+use std::ffi::CString;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+use staging::each_user;
+
+fn said(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+/// A filesystem in memory, until it is dropped.
+struct Memory<'a>(&'a Path);
+
+impl<'a> Memory<'a> {
+    fn new(path: &'a Path, user: u32, options: &str) -> Self {
+        let options = format!("mode=0700,uid={user},{options}");
+        let options = CString::new(options).unwrap();
+        mount(
+            "brisk-test",
+            path,
+            "tmpfs",
+            MountFlags::empty(),
+            Some(&*options),
+        )
+        .unwrap();
+        Self(path)
+    }
+
+    fn set_read_only(&self) {
+        mount_remount(self.0, MountFlags::RDONLY, "").unwrap();
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        unmount(self.0, UnmountFlags::DETACH).unwrap();
+    }
+}
+
+/// With each number of descriptors that a run may have, up to one that suffices.
+#[test]
+fn a_run_with_few_descriptors_starts_its_program_or_says_why_not() {
+    each_user(|stage| {
+        let mut started = 0;
+        for limit in 3..=48u64 {
+            let run = stage.lingering(
+                "0",
+                &["bin/app", "sh", "-c", "cmp $BRISK_TREE/noise tree/noise"],
+            );
+            let mut command = Command::new("prlimit");
+            command
+                .arg(format!("--nofile={limit}:{limit}"))
+                .arg(run.get_program())
+                .args(run.get_args())
+                .current_dir(stage.path(""));
+            for (name, value) in run.get_envs() {
+                command.env(name, value.unwrap());
+            }
+            let (code, _, err) = said(&command.output().unwrap());
+            match code {
+                Some(0) => started += 1,
+                // The loader of the C library, or the shell, may be without descriptors themselves.
+                Some(126 | 127) => assert!(
+                    err.contains("oo many open files") || limit < 8,
+                    "{limit}: {err}"
+                ),
+                code => {
+                    assert_eq!((code, started), (Some(125), 0), "{limit}: {err}");
+                    // The server that was started may be the one without descriptors. Then its log stays.
+                    let said = match err.contains("the processes that serve its files have ended") {
+                        true => stage.log(),
+                        false => err,
+                    };
+                    assert!(said.contains("oo many open files"), "{limit}: {said}");
+                    stage.remove_logs();
+                }
+            }
+            stage.assert_nothing_left(Duration::from_secs(10));
+        }
+        assert!(started > 0);
+    });
+}
+
+#[test]
+fn a_read_only_session_directory_is_done_without() {
+    each_user(|stage| {
+        for with_directory in [false, true] {
+            let runtime = stage.runtime();
+            let memory = Memory::new(&runtime, stage.user(), "size=1M");
+            if with_directory {
+                assert!(
+                    stage
+                        .plainly(&["mkdir", "-m", "700", "run/brisk"])
+                        .status
+                        .success()
+                );
+            }
+            memory.set_read_only();
+            let output = stage
+                .run(&["bin/app", "cat", "tree/sub/inside"])
+                .output()
+                .unwrap();
+            let (code, out, err) = said(&output);
+            assert_eq!((code, out.as_str()), (Some(0), "from the image"), "{err}");
+            assert!(
+                err.contains("the directory of sessions has no room (Read-only file system"),
+                "{err}"
+            );
+            drop(memory);
+            stage.assert_no_process(Duration::from_secs(10));
+        }
+    });
+}
+
+#[test]
+fn a_disk_that_becomes_read_only_changes_nothing() {
+    each_user(|stage| {
+        let disk = stage.path("disk");
+        fs::create_dir(&disk).unwrap();
+        let memory = Memory::new(&disk, stage.user(), "size=64M");
+        fs::copy(stage.path("app.img"), disk.join("app.img")).unwrap();
+        fs::set_permissions(
+            disk.join("app.img"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o644),
+        )
+        .unwrap();
+        let run = |script: &str| {
+            let mut command = stage.brisk(&[
+                "run",
+                "disk/app.img",
+                "--at",
+                "at",
+                "--auto",
+                "--linger",
+                "600",
+                "--",
+            ]);
+            command.args(["bin/app", "sh", "-c", script]);
+            command
+        };
+        let mut child = run("read go; cmp $BRISK_TREE/noise tree/noise && echo same")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        stage.wait_for_program("sh");
+        memory.set_read_only();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let same = (Some(0), "same\n".to_owned(), String::new());
+        assert_eq!(said(&child.wait_with_output().unwrap()), same);
+        let later = run("cmp $BRISK_TREE/text tree/text && echo same")
+            .output()
+            .unwrap();
+        assert_eq!(said(&later), same);
+        stage.brisk(&["umount", "disk/app.img"]).output().unwrap();
+        stage.assert_no_process(Duration::from_secs(20));
+    });
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_file_and_no_other() {
+    each_user(|stage| {
+        let disk = stage.path("disk");
+        fs::create_dir(&disk).unwrap();
+        let _memory = Memory::new(&disk, stage.user(), "size=1M");
+        fs::create_dir(stage.path("small")).unwrap();
+        fs::write(stage.path("small/file"), "small").unwrap();
+        for (verb, old) in [
+            ("pack", "small"),
+            ("repack", "small.img"),
+            ("extract", "small.img"),
+        ] {
+            assert_eq!(
+                said(
+                    &stage
+                        .brisk(&["pack", "small", "-q", "-o", "disk/small.img"])
+                        .output()
+                        .unwrap()
+                )
+                .0,
+                Some(0)
+            );
+            fs::copy(stage.path("disk/small.img"), stage.path("small.img")).unwrap();
+            let before = fs::read(stage.path("disk/small.img")).unwrap();
+            let arguments: &[&str] = match verb {
+                // Three million bytes of noise, which no codec makes less.
+                "pack" => &["pack", "tree", "-q", "-o", "disk/small.img"],
+                "repack" => &["repack", "app.img", "-q", "-o", "disk/small.img"],
+                _ => &["extract", "app.img", "disk/copy"],
+            };
+            let (code, _, err) = said(&stage.brisk(arguments).output().unwrap());
+            assert_eq!(code, Some(2), "{verb} {old}: {err}");
+            assert!(err.contains("No space left on device"), "{err}");
+            assert_eq!(fs::read(stage.path("disk/small.img")).unwrap(), before);
+            if verb != "extract" {
+                assert_eq!(fs::read_dir(&disk).unwrap().count(), 1);
+            }
+        }
+    });
+}
+
+/// As after the clock of the machine was wrong.
+#[test]
+fn files_of_the_future_and_of_1970_are_like_others() {
+    each_user(|stage| {
+        let run = || {
+            let mut command = stage.lingering("0", &["bin/app", "cat", "tree/sub/inside"]);
+            let output = command.output().unwrap();
+            assert_eq!(
+                said(&output),
+                (Some(0), "from the image".to_owned(), String::new())
+            );
+            stage.assert_nothing_left(Duration::from_secs(10));
+        };
+        let future = SystemTime::UNIX_EPOCH + Duration::from_secs(10_000_000_000);
+        for time in [SystemTime::UNIX_EPOCH, future] {
+            for name in ["app.img", "run", "home"] {
+                let file = fs::File::open(stage.path(name)).unwrap();
+                file.set_modified(time).unwrap();
+            }
+            run();
+        }
+        run();
+    });
+}
