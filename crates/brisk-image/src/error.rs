@@ -214,6 +214,8 @@ pub(crate) enum Corrupt {
     Name { name: Vec<u8>, why: &'static str },
     /// A directory is reached a second time, so the tree is not a tree.
     DirectoryLoop { inode_number: u32 },
+    /// A listing is that of another directory, too.
+    SharedListing { inode_number: u32 },
     /// The root is no directory.
     Root { inode: &'static str },
     /// An inode is of another type than the directory entry that led to it says.
@@ -281,6 +283,11 @@ impl fmt::Display for Corrupt {
             Self::DirectoryLoop { inode_number } => write!(
                 f,
                 "directory with inode number {inode_number} is reached a second time, allowed is once"
+            ),
+            Self::SharedListing { inode_number } => write!(
+                f,
+                "directory with inode number {inode_number} has the listing of another one, \
+                 allowed is one of its own"
             ),
             Self::Root { inode } => {
                 write!(f, "root inode is a {inode}, allowed is a directory")
@@ -363,6 +370,8 @@ pub(crate) struct Limit {
     pub(crate) what: &'static str,
     pub(crate) needs: u64,
     pub(crate) limit: u64,
+    /// Whether `Limits::names` or `Limits::contents` raises it.
+    pub(crate) of_image: bool,
 }
 
 /// What cannot be packed, or an option that cannot be used.
@@ -465,7 +474,22 @@ impl Error {
     }
 
     pub(crate) fn limit(what: &'static str, needs: u64, limit: u64) -> Self {
-        Self::new(Cause::Limit(Limit { what, needs, limit }))
+        Self::new(Cause::Limit(Limit {
+            what,
+            needs,
+            limit,
+            of_image: false,
+        }))
+    }
+
+    /// As [`Error::limit`], of one that is in proportion to the image unless the caller says otherwise.
+    pub(crate) fn limit_of_image(what: &'static str, needs: u64, limit: u64) -> Self {
+        Self::new(Cause::Limit(Limit {
+            what,
+            needs,
+            limit,
+            of_image: true,
+        }))
     }
 
     pub(crate) fn changed(what: &'static str, was: u64, is: u64) -> Self {
@@ -518,6 +542,20 @@ impl Error {
         self.0.path.as_deref()
     }
 
+    /// True if [`Limits::names`](crate::Limits::names) or
+    /// [`Limits::contents`](crate::Limits::contents) raises the limit that the error is about.
+    pub fn is_image_limit(&self) -> bool {
+        matches!(&self.0.cause, Cause::Limit(limit) if limit.of_image)
+    }
+
+    /// Where a fault is, and what: to be said again without looking again.
+    pub(crate) fn as_corrupt(&self) -> Option<(Location, &Corrupt)> {
+        match &self.0.cause {
+            Cause::Corrupt { at, what, .. } => Some((*at, what)),
+            _ => None,
+        }
+    }
+
     /// The byte of the image at which a fault was found, or at which the metadata block with the
     /// fault is stored.
     pub fn image_offset(&self) -> Option<u64> {
@@ -556,7 +594,9 @@ impl fmt::Display for Error {
                 write!(f, "corrupt {subject} at {at}: {what}")
             }
             Cause::Unsupported(what) => what.fmt(f),
-            Cause::Limit(Limit { what, needs, limit }) => {
+            Cause::Limit(Limit {
+                what, needs, limit, ..
+            }) => {
                 write!(f, "{what} needs {needs}, which passes the limit of {limit}")
             }
             Cause::Missing(what) => what.fmt(f),

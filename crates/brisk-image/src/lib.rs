@@ -41,6 +41,12 @@ assert_eq!(image.read("hello")?, b"hello, world");
 All bytes of an image are untrusted. Nothing reached from [`Image::open`] panics. Every fault is an [`Error`] that says
 field, place, found and allowed. No call allocates more than its [`Limits`] allow.
 
+What goes through a whole image is bounded by the image's own length: a walk by [`Limits::names`], and what reads all
+files ([`Extractor::extract`], [`Image::check`], [`Tree::from_image`]) by [`Limits::contents`]. So an image of 100 KB
+is never a tree of more than 300,000 names, nor files of more than 1.1 GiB, unless the caller allows it. Memory is in
+proportion to names, at 100 to 300 bytes each, where a whole tree is kept. Not bounded in this way is what a caller
+asks for piece by piece, such as [`FileReader::copy_to`] of one very long file with holes, which needs little memory.
+
 # Features
 
 All in this table are on by default:

@@ -260,7 +260,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         (
             add("new", TreeEntry::symlink("")),
             Input,
-            "new: the target of a symbolic link has 0 bytes, allowed are 1 to 65535 and no zero among them".into(),
+            "new: the target of a symbolic link has 0 bytes, allowed are 1 to 4095 and no zero among them".into(),
         ),
         (
             add("new", TreeEntry::char_device(4096, 0)),

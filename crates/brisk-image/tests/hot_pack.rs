@@ -686,7 +686,10 @@ fn damage_is_said_with_its_place() {
         (
             20,
             &[255; 4],
-            "the table of a hot pack needs 4294967295, which passes the limit of 33554432".into(),
+            format!(
+                "the table of a hot pack needs 4294967295, which passes the limit of {}",
+                (1 << 20) + 16 * bytes.len()
+            ),
         ),
         (
             24,

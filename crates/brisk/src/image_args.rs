@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use brisk_image::{Image, OpenOptions};
+use brisk_image::{Image, Limits, OpenOptions};
 
 /// An image to be read.
 #[derive(Debug, clap::Args)]
@@ -15,16 +15,65 @@ pub struct ImageArgs {
     pub offset: Option<u64>,
 }
 
+/// How much an image may hold where all of it is read.
+#[derive(Debug, clap::Args)]
+pub struct LimitArgs {
+    /// Reads the image however many names and bytes its files have. Give this only for images that you trust.
+    /// [default: at most 100,000 names and 1 GiB, and for each byte of the image 2 names and 1000 bytes more]
+    #[arg(long)]
+    pub no_limits: bool,
+}
+
+impl LimitArgs {
+    /// The limits of images.
+    pub fn limits(&self) -> Limits {
+        match self.no_limits {
+            true => Limits::new().names(u64::MAX).contents(u64::MAX),
+            false => Limits::new(),
+        }
+    }
+
+    /// The same error. If an option lifts the limit that it is about, it says which.
+    pub fn advise<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        advise(result, "use --no-limits")
+    }
+}
+
+/// The same error. If it is about a limit that `advice` lifts, it says so.
+pub fn advise<T>(result: anyhow::Result<T>, advice: &str) -> anyhow::Result<T> {
+    result.map_err(|e| {
+        let error = e.downcast_ref::<brisk_image::Error>();
+        match error.is_some_and(brisk_image::Error::is_image_limit) {
+            true => anyhow::anyhow!("{e:#}; if you trust the image, {advice}"),
+            false => e,
+        }
+    })
+}
+
 impl ImageArgs {
     /// Opens the image.
     pub fn open(&self) -> anyhow::Result<Image> {
         open_image(&self.image, self.offset)
     }
+
+    /// Opens the image within other limits than the default ones.
+    pub fn open_within(&self, limits: Limits) -> anyhow::Result<Image> {
+        open_image_within(&self.image, self.offset, limits)
+    }
 }
 
 /// Opens the image at `path`. It starts at byte `offset` of the file. Without `offset`, brisk finds it.
 pub fn open_image(path: &Path, offset: Option<u64>) -> anyhow::Result<Image> {
-    let mut options = OpenOptions::new();
+    open_image_within(path, offset, Limits::new())
+}
+
+/// As [`open_image`], within other limits than the default ones.
+pub fn open_image_within(
+    path: &Path,
+    offset: Option<u64>,
+    limits: Limits,
+) -> anyhow::Result<Image> {
+    let mut options = OpenOptions::new().limits(limits);
     if let Some(bytes) = offset {
         options = options.offset(bytes);
     }

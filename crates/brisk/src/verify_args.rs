@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use brisk_image::verity::{RootHash, VerifiedFile, Verity, root_hash_beside};
-use brisk_image::{Image, OpenOptions};
+use brisk_image::{Image, Limits, OpenOptions};
 use brisk_io::ReadAt;
 
-use crate::image_args::open_image;
+use crate::image_args::open_image_within;
 use crate::manifest::MOST_BYTES;
 use crate::names::shown;
 use crate::trusted_keys::TrustedKeys;
@@ -145,12 +145,22 @@ impl VerifyArgs {
 
     /// Opens the image at `path`, verified if that is asked for. This starts no thread.
     pub fn open(&self, path: &Path, offset: Option<u64>) -> anyhow::Result<Image> {
+        self.open_within(path, offset, Limits::new())
+    }
+
+    /// As [`VerifyArgs::open`], within other limits than the default ones.
+    pub fn open_within(
+        &self,
+        path: &Path,
+        offset: Option<u64>,
+        limits: Limits,
+    ) -> anyhow::Result<Image> {
         let Some(verity) = self.verity_of(path)? else {
-            return open_image(path, offset);
+            return open_image_within(path, offset, limits);
         };
         let file = File::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
         let verified = VerifiedFile::open(path, file, offset, &verity)?;
-        let mut options = OpenOptions::new();
+        let mut options = OpenOptions::new().limits(limits);
         if let Some(bytes) = offset {
             options = options.offset(bytes);
         }

@@ -201,12 +201,12 @@ fn what_no_reader_could_hold_is_refused() {
     let sandbox = Sandbox::with_app();
     fs::File::create(sandbox.path("app/disk"))
         .unwrap()
-        .set_len(65 << 30)
+        .set_len(205 << 30)
         .unwrap();
     let refused = sandbox.failure(&["pack", "app", "-o", "app.img", "--block-size", "4K"]);
     assert_eq!(
         refused,
-        "brisk: disk: the file has 69793218560 bytes, allowed are 68719476736 in blocks of 4096; make \
+        "brisk: disk: the file has 220117073920 bytes, allowed are 219902324736 in blocks of 4096; make \
          blocks larger\n"
     );
     assert!(!sandbox.path("app.img").exists());

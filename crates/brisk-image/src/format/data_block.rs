@@ -4,18 +4,16 @@ use crate::error::{Allowed, Error, Location, Result};
 
 const RAW: u32 = 1 << 24;
 
-/// The word that says how a block is stored.
+/// The word that says how a block is stored, and nothing more: lists have millions of them.
 ///
-/// 1. `len` is at most the block size of the image.
+/// 1. Its length is at most the block size of the image.
+/// 2. No other bits are set than those of the length and [`RAW`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StoredLen {
-    len: u32,
-    raw: bool,
-}
+pub(crate) struct StoredLen(u32);
 
 impl StoredLen {
     /// A block of zeros, which is not stored at all.
-    pub(crate) const SPARSE: Self = Self { len: 0, raw: false };
+    pub(crate) const SPARSE: Self = Self(0);
 
     /// Checks a word that was found at `at`.
     pub(crate) fn parse(word: u32, block_size: u32, at: Location) -> Result<Self> {
@@ -28,34 +26,31 @@ impl StoredLen {
                 Allowed::AtMost(block_size.into()),
             ));
         }
-        Ok(Self {
-            len,
-            raw: word & RAW != 0,
-        })
+        Ok(Self(word))
     }
 
     /// `len` stored bytes, or none if that passes `block_size`.
     pub(crate) fn new(len: usize, raw: bool, block_size: u32) -> Option<Self> {
         let len = u32::try_from(len).ok()?;
-        (len <= block_size).then_some(Self { len, raw })
+        (len <= block_size && len < RAW).then_some(Self(len | if raw { RAW } else { 0 }))
     }
 
     pub(crate) fn encode(self) -> u32 {
-        self.len | if self.raw { RAW } else { 0 }
+        self.0
     }
 
     /// Stored bytes; zero for a block of zeros.
     pub(crate) fn len(self) -> u32 {
-        self.len
+        self.0 & !RAW
     }
 
     /// True if the bytes are stored as they are.
     pub(crate) fn is_raw(self) -> bool {
-        self.raw
+        self.0 & RAW != 0
     }
 
     pub(crate) fn is_sparse(self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 }
 

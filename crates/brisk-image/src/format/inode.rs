@@ -8,8 +8,9 @@ use crate::error::{Allowed, Error, Location, Result};
 /// No shared block, or no xattrs.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The longest target of a symbolic link that Linux follows: a page less its final NUL.
-pub(crate) const MAX_TARGET: u32 = 65_535;
+/// The longest target of a symbolic link: what `symlink` makes and `readlink` gives on Linux, which
+/// counts a final NUL. Its own SquashFS refuses one that is longer than a page.
+pub(crate) const MAX_TARGET: u32 = 4095;
 
 /// The type of an inode on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,17 @@ use crate::error::{Allowed, Error, Location, Result};
 /// Bytes in a metadata block when decoded, but for the last of a table.
 pub(crate) const METADATA_BLOCK: usize = 8192;
 
+/// Stored bytes of a metadata block that is full, at least: its header, and the shortest frame of
+/// zstd that decodes to 8192 bytes. The other codecs take 20 to 60.
+const LEAST_STORED: u64 = 12;
+
+/// Bytes that `stored` bytes of metadata blocks decode to at most.
+pub(crate) fn most_decoded(stored: u64) -> u64 {
+    let blocks = stored.checked_div(LEAST_STORED).unwrap_or(stored);
+    let block = u64::try_from(METADATA_BLOCK).unwrap_or(u64::MAX);
+    blocks.saturating_add(1).saturating_mul(block)
+}
+
 /// Bytes of the header in front of each stored metadata block.
 pub(crate) const HEADER: usize = 2;
 

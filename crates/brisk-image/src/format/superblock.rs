@@ -3,7 +3,8 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::metadata::MetaRef;
+use super::metadata::{MetaRef, most_decoded};
+use super::table::{Fragment, TableShape};
 use crate::codec::Codec;
 use crate::error::{Allowed, Corrupt, Error, Location, Result, Unsupported};
 
@@ -61,6 +62,7 @@ pub(crate) struct Wire {
 ///    are in `directory_table..bytes_used`.
 /// 5. `id_count >= 1`.
 /// 6. `fragment_table` is there if `fragment_count > 0`.
+/// 7. The image has room for the list of the fragment table, and for a byte of each fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     codec: Codec,
@@ -157,6 +159,22 @@ impl Superblock {
                 "fragment count of an image without a fragment table",
                 fragment_count,
                 Allowed::Only(0),
+            ));
+        }
+        // Each has a stored byte at least, and its entry is found through the list.
+        let fragments = TableShape {
+            count: fragment_count.into(),
+            entry_len: size_of::<Fragment>(),
+        };
+        let room = fragment_table.map_or(0, |at| bytes_used.saturating_sub(at));
+        let listed = fragments.entries_of_list(room);
+        let most = listed.min(bytes_used);
+        if u64::from(fragment_count) > most {
+            return Err(Error::field(
+                Location::Byte(16),
+                "fragment count",
+                fragment_count,
+                Allowed::AtMost(most),
             ));
         }
         let id_count = raw.id_count.get();
@@ -275,6 +293,17 @@ impl Superblock {
         .flatten()
         .min()
         .unwrap_or(self.bytes_used)
+    }
+
+    /// Bytes that the inode table decodes to at most.
+    pub(crate) fn most_inode_bytes(&self) -> u64 {
+        most_decoded(self.directory_table.saturating_sub(self.inode_table))
+    }
+
+    /// Bytes that the directory table decodes to at most.
+    pub(crate) fn most_listing_bytes(&self) -> u64 {
+        let end = self.directory_table_end();
+        most_decoded(end.saturating_sub(self.directory_table))
     }
 
     pub(crate) fn fragment_table(&self) -> Option<u64> {

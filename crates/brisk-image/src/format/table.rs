@@ -16,7 +16,7 @@ pub(crate) struct TableShape {
 
 impl TableShape {
     /// Entries in a full metadata block.
-    fn per_block(self) -> u64 {
+    pub(crate) fn per_block(self) -> u64 {
         u64::try_from(METADATA_BLOCK)
             .unwrap_or(u64::MAX)
             .checked_div(self.entry_len_u64())
@@ -30,6 +30,11 @@ impl TableShape {
     /// Metadata blocks that the table takes, each with 8 bytes in the list of where they start.
     pub(crate) fn blocks(self) -> u64 {
         self.count.div_ceil(self.per_block())
+    }
+
+    /// Entries that a table has at most whose list takes `bytes`.
+    pub(crate) fn entries_of_list(self, bytes: u64) -> u64 {
+        bytes.wrapping_shr(3).saturating_mul(self.per_block())
     }
 
     /// The metadata block with entry `i`, and the byte in it; none if the table is shorter.

@@ -18,11 +18,18 @@ use crate::format::section::SectionKind;
 use crate::ordered;
 use crate::profile::origin::{Origin, Stamp};
 use crate::profile::{PAGE, PageRange};
+use crate::read::check::MOST_FAULTS;
 use crate::read::image::Image;
 use crate::read::inode_reader::InodeRef;
 use crate::read::limits::Limits;
 use crate::read::sections::Section;
 use crate::work::Work;
+
+/// Bytes that a table may decode to, beside [`TABLE_PER_BYTE`].
+const MOST_TABLE: u64 = 1 << 20;
+
+/// Bytes that a table may decode to for each byte of the pack. Tables take a hundredth of a pack.
+const TABLE_PER_BYTE: u64 = 16;
 
 /// The pages that a launch asks for, in about that order, with its look-ups. A pack is a file
 /// beside its tree or image, or a section behind the image.
@@ -250,7 +257,8 @@ impl HotPack {
         source.read_exact_at(0, &mut bytes).map_err(io)?;
         // Stored, decoded and checked table are there at once; checked, an entry takes up to three
         // times as much as decoded, and so that limit is kept.
-        let header = Header::parse(&bytes, len, limits.memory / 8)?;
+        let most = MOST_TABLE.saturating_add(len.saturating_mul(TABLE_PER_BYTE));
+        let header = Header::parse(&bytes, len, most.min(limits.memory / 8))?;
         // Said now, as no frame could be read.
         Decoder::new(header.codec, Decoders::Fastest)?;
         let mut stored = vec![0; header.table_stored];
@@ -430,7 +438,7 @@ impl HotPack {
     /// Compares an image with the identity, and then decodes every frame, and compares it with the files
     /// of `origin`.
     ///
-    /// Each fault goes to `on_fault`, in order; damage does not end the check, but the identity of
+    /// Each of the first 100 faults goes to `on_fault`, in order; damage does not end the check, but the identity of
     /// another image does.
     ///
     /// # Errors
@@ -473,7 +481,9 @@ impl HotPack {
                 }
                 Err(e) if e.kind() == ErrorKind::Corrupt => {
                     checked.faults += 1;
-                    on_fault(self.name(e));
+                    if checked.faults <= MOST_FAULTS {
+                        on_fault(self.name(e));
+                    }
                     goes_on
                 }
                 Err(e) => Err(e),

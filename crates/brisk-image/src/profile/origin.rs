@@ -5,6 +5,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use brisk_io::ReadAt;
 use rustix::fd::OwnedFd;
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 
 use super::{Profile, Root, RootKind};
 use crate::error::{Error, Result};
+use crate::read::contents_budget::ContentsBudget;
 use crate::read::file_reader::FileReader;
 use crate::read::image::Image;
 use crate::read::inode_reader::{InodeKind, InodeRef};
@@ -28,8 +30,15 @@ pub struct Origin(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Directory { root: OwnedFd, path: PathBuf },
-    Image(Image),
+    Directory {
+        root: OwnedFd,
+        path: PathBuf,
+    },
+    Image {
+        image: Image,
+        /// What may be read whole.
+        contents: Arc<ContentsBudget>,
+    },
 }
 
 /// A file of an [`Origin`].
@@ -42,6 +51,7 @@ pub(crate) enum OriginFile {
     Packed {
         reader: FileReader,
         reference: InodeRef,
+        contents: Arc<ContentsBudget>,
     },
 }
 
@@ -58,14 +68,17 @@ impl Origin {
 
     /// The tree in `image`.
     pub fn image(image: &Image) -> Self {
-        Self(Kind::Image(image.clone()))
+        Self(Kind::Image {
+            image: image.clone(),
+            contents: Arc::new(ContentsBudget::new(image)),
+        })
     }
 
     /// The image, if it is one.
     pub fn as_image(&self) -> Option<&Image> {
         match &self.0 {
             Kind::Directory { .. } => None,
-            Kind::Image(image) => Some(image),
+            Kind::Image { image, .. } => Some(image),
         }
     }
 
@@ -73,7 +86,7 @@ impl Origin {
     fn path(&self) -> Option<&Path> {
         match &self.0 {
             Kind::Directory { path, .. } => Some(path),
-            Kind::Image(image) => image.path(),
+            Kind::Image { image, .. } => image.path(),
         }
     }
 
@@ -100,7 +113,7 @@ impl Origin {
                 };
                 Ok(stat().map_err(named)?.then_some(None))
             }
-            Kind::Image(image) => {
+            Kind::Image { image, .. } => {
                 let inode = image.lookup(path)?.filter(crate::Inode::is_dir);
                 Ok(inode.map(|inode| Some(inode.reference())))
             }
@@ -160,7 +173,7 @@ impl Origin {
                     path,
                 }))
             }
-            Kind::Image(image) => {
+            Kind::Image { image, contents } => {
                 let Some(inode) = image.lookup(path)? else {
                     return Ok(None);
                 };
@@ -168,7 +181,11 @@ impl Origin {
                     return Ok(None);
                 }
                 let (reader, reference) = (image.file(&inode)?, inode.reference());
-                Ok(Some(OriginFile::Packed { reader, reference }))
+                Ok(Some(OriginFile::Packed {
+                    reader,
+                    reference,
+                    contents: Arc::clone(contents),
+                }))
             }
         }
     }
@@ -199,7 +216,7 @@ impl Origin {
                 };
                 stat().map_err(named)
             }
-            Kind::Image(image) => {
+            Kind::Image { image, .. } => {
                 let inode = image.lookup(path)?;
                 let is_file = |inode: &crate::Inode| matches!(inode.kind(), InodeKind::File(_));
                 Ok(inode.filter(is_file).map(|inode| inode.len()))
@@ -232,7 +249,7 @@ impl Origin {
                 };
                 stat().map_err(named)
             }
-            Kind::Image(image) => Ok(image.lookup(path)?.is_some()),
+            Kind::Image { image, .. } => Ok(image.lookup(path)?.is_some()),
         }
     }
 
@@ -240,7 +257,7 @@ impl Origin {
     fn place(&self) -> Result<Option<PathBuf>> {
         match &self.0 {
             Kind::Directory { path, .. } => Ok(path.canonicalize().ok()),
-            Kind::Image(image) => image.recorded_place(),
+            Kind::Image { image, .. } => image.recorded_place(),
         }
     }
 
@@ -372,8 +389,16 @@ impl OriginFile {
         }
     }
 
-    /// BLAKE3 of the contents.
+    /// BLAKE3 of the contents, holes too.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, and `Limit` if all files of an image whose digests were asked for have more
+    /// contents than its [`Limits`](crate::Limits) allow.
     pub(crate) fn digest(&self) -> Result<[u8; 32]> {
+        if let Self::Packed { contents, .. } = self {
+            contents.spend(self.len())?;
+        }
         let mut hasher = blake3::Hasher::new();
         let mut buf = vec![0; CHUNK];
         let mut at = 0;

@@ -4,13 +4,20 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::block_reader::Block;
+use super::contents_budget::ContentsBudget;
 use super::file_reader::FileReader;
 use super::image::Image;
 use super::inode_reader::{Inode, InodeKind, InodeRef};
+use super::shared_block::FRAGMENT_TABLE;
 use super::walk::{Walk, WalkEntry};
 use crate::error::{Allowed, Error, ErrorKind, Location, Result};
 use crate::ordered;
 use crate::work::Work;
+
+/// Faults that a check describes. More are counted: who keeps what is described must not keep a
+/// gigabyte of it.
+pub(crate) const MOST_FAULTS: u64 = 100;
 
 /// What [`Image::check`] read and decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +41,7 @@ pub struct Checked {
     /// Sections behind the image. The feature `sections` brings this field, and checks them.
     #[cfg(feature = "sections")]
     pub sections: u64,
-    /// What of all this is damaged.
+    /// What of all this is damaged. Only the first 100 faults were described.
     pub faults: u64,
     /// Whether the tree was seen to its end, which a fault in its metadata prevents.
     pub whole_tree: bool,
@@ -44,9 +51,10 @@ impl Image {
     /// Reads and decodes everything: each inode, listing, block and attribute, the table of inode
     /// numbers, and, with the feature `sections`, each section, whose digest must be right.
     ///
-    /// Each fault goes to `on_fault` at once, in the order of the tree, with the path in the image
-    /// of the file that it harms, if that is known. A damaged block does not end the check. Damaged
-    /// metadata end the walk of the tree, and the check goes on with what belongs to no tree.
+    /// Each of the first 100 faults goes to `on_fault` at once, in the order of the tree, with the
+    /// path in the image of the file that it harms, if that is known. A damaged block does not end
+    /// the check. Damaged metadata end the walk of the tree, and the check goes on with what belongs
+    /// to no tree. A damaged list of a table is one fault, and ends the check of that table.
     ///
     /// SquashFS has no checksums, so a block that still decodes passes, and so does every block
     /// that is stored raw.
@@ -56,7 +64,7 @@ impl Image {
     /// # Errors
     ///
     /// `Io` if the image cannot be read, `Limit` if it needs more than its
-    /// [`Limits`](crate::Limits) and `Unsupported` for what a later version wrote. Damage is no
+    /// [`Limits`](crate::Limits), also if its files have more contents than those allow, and `Unsupported` for what a later version wrote. Damage is no
     /// error but a fault.
     pub fn check(
         &self,
@@ -67,7 +75,9 @@ impl Image {
         let mut sort = |path: Option<&Path>, result: Result<()>| match result {
             Err(e) if e.kind() == ErrorKind::Corrupt => {
                 faults += 1;
-                on_fault(path, self.name(e));
+                if faults <= MOST_FAULTS {
+                    on_fault(path, self.name(e));
+                }
                 Ok(())
             }
             result => result.map_err(|e| self.name(e)),
@@ -115,7 +125,7 @@ impl Image {
 
     fn check_part(&self, part: Part, buf: &mut [u8]) -> Result<()> {
         match part {
-            Part::Block { reader, i } => reader.read_block(i, &mut buf[..reader.block_len(i)]),
+            Part::Block { reader, block, len } => reader.read_block(block, &mut buf[..len]),
             Part::Tail { reader, offset } => {
                 // Less than a block is left.
                 reader.read_at(offset, buf).map(|_| ())
@@ -141,7 +151,9 @@ struct Job {
 enum Part {
     Block {
         reader: FileReader,
-        i: usize,
+        block: Block,
+        /// Bytes that it decodes to.
+        len: usize,
     },
     /// The end of a file, in a block that it shares.
     Tail {
@@ -167,16 +179,33 @@ struct Jobs<'a> {
     /// Shared blocks that files led to.
     seen_shared_blocks: HashSet<u32>,
     next_shared_block: u32,
-    failed: Option<Error>,
+    contents: ContentsBudget,
+    /// Whether inodes are looked up by their numbers.
+    checks_numbers: bool,
+    /// Faults that are to be given out next.
+    failed: Vec<Error>,
     checked: Checked,
 }
 
 impl<'a> Jobs<'a> {
     fn new(image: &'a Image, work: &'a Work) -> Self {
-        let (walk, failed) = match image.walk() {
-            Ok(walk) => (Some(walk), None),
-            Err(e) => (None, Some(e)),
+        let (walk, mut failed) = match image.walk() {
+            Ok(walk) => (Some(walk), Vec::new()),
+            Err(e) => (None, vec![e]),
         };
+        let mut checks_numbers = true;
+        // A list that is damaged would be a fault for each inode, and for each shared block.
+        if let Some(exports) = &image.inner.exports
+            && let Err(e) = exports.check_list(&image.inner.metadata)
+        {
+            checks_numbers = false;
+            failed.push(e);
+        }
+        let mut next_shared_block = 0;
+        if let Err(e) = image.inner.fragments.check_list(&image.inner.metadata) {
+            next_shared_block = image.shared_block_count();
+            failed.push(e);
+        }
         Self {
             image,
             walk,
@@ -185,7 +214,9 @@ impl<'a> Jobs<'a> {
             linked: HashSet::new(),
             xattrs: HashSet::new(),
             seen_shared_blocks: HashSet::new(),
-            next_shared_block: 0,
+            next_shared_block,
+            contents: ContentsBudget::new(image),
+            checks_numbers,
             failed,
             checked: Checked::default(),
         }
@@ -194,11 +225,13 @@ impl<'a> Jobs<'a> {
     /// The next part of the file that is given out at the moment.
     fn next_part(&mut self) -> Option<Job> {
         let (path, reader, next) = self.current.as_mut()?;
-        while let Some(block) = reader.blocks().get(*next) {
+        while let Some(stored) = reader.blocks().stored(*next) {
             let i = *next;
             *next += 1;
-            let bytes = reader.block_len(i) as u64;
-            if block.stored.is_sparse() {
+            let len = reader.block_len(i);
+            let bytes = len as u64;
+            let block = reader.blocks().get(i).filter(|_| !stored.is_sparse());
+            let Some(block) = block else {
                 match self.work.tell(bytes) {
                     Ok(()) => continue,
                     Err(e) => {
@@ -209,13 +242,14 @@ impl<'a> Jobs<'a> {
                         });
                     }
                 }
-            }
+            };
             self.checked.blocks += 1;
             return Some(Job {
                 path: Some(path.clone()),
                 part: Part::Block {
                     reader: reader.clone(),
-                    i,
+                    block,
+                    len,
                 },
                 bytes,
             });
@@ -249,14 +283,19 @@ impl<'a> Jobs<'a> {
         if let Some(index) = inode.xattr
             && self.xattrs.insert(index)
         {
-            self.checked.xattrs += self.image.xattrs(inode)?.len() as u64;
+            let xattrs = self.image.xattrs(inode)?;
+            self.checked.xattrs += xattrs.len() as u64;
+            self.contents.add_xattrs(&xattrs)?;
         }
-        self.check_number(inode)?;
+        if self.checks_numbers {
+            self.check_number(inode)?;
+        }
         match inode.kind() {
             InodeKind::Directory(_) => self.checked.directories += 1,
             InodeKind::File(file) => {
                 self.checked.files += 1;
                 self.checked.bytes = self.checked.bytes.saturating_add(file.len);
+                self.contents.add_file(file)?;
                 let reader = self.image.file(inode)?;
                 if let Some((number, _)) = file.tail.filter(|_| reader.has_tail()) {
                     self.seen_shared_blocks.insert(number);
@@ -281,18 +320,30 @@ impl<'a> Jobs<'a> {
     }
 
     fn next_unseen_shared_block(&mut self) -> Option<Job> {
+        let job = |part| Job {
+            path: None,
+            part,
+            bytes: 0,
+        };
         while self.next_shared_block < self.image.shared_block_count() {
             let number = self.next_shared_block;
             self.next_shared_block += 1;
             self.checked.shared_blocks += 1;
-            if !self.seen_shared_blocks.contains(&number) {
-                let part = Part::SharedBlock(number);
-                return Some(Job {
-                    path: None,
-                    part,
-                    bytes: 0,
-                });
+            if self.seen_shared_blocks.contains(&number) {
+                continue;
             }
+            let whole = self.image.block_size().into();
+            if let Err(e) = self.contents.spend(whole) {
+                return Some(job(Part::Failed(e)));
+            }
+            if let Err(e) = self.image.inner.fragment(number, FRAGMENT_TABLE) {
+                // All entries of a metadata block are damaged if one is.
+                let per_block = self.image.inner.fragments.per_block();
+                let next = (u64::from(number) / per_block + 1) * per_block;
+                self.next_shared_block = u32::try_from(next).unwrap_or(u32::MAX);
+                return Some(job(Part::Failed(e)));
+            }
+            return Some(job(Part::SharedBlock(number)));
         }
         None
     }
@@ -311,7 +362,7 @@ impl Iterator for Jobs<'_> {
                 part: Part::Failed(e),
                 bytes: 0,
             };
-            if let Some(e) = self.failed.take() {
+            if let Some(e) = self.failed.pop() {
                 return Some(failed(None, e));
             }
             match self.walk.as_mut().and_then(Iterator::next) {

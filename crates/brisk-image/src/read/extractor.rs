@@ -23,6 +23,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::contents_budget::ContentsBudget;
 use super::file_reader::FileReader;
 use super::image::Image;
 use super::inode_reader::{Device, File, Inode, InodeKind, InodeRef};
@@ -158,7 +159,8 @@ impl Extractor {
     ///
     /// # Errors
     ///
-    /// Those of reading, with the path of the image, `Io` with the path of the file that the system
+    /// Those of reading, with the path of the image, `Limit` before anything is written if the tree has
+    /// more names, or its files more contents, than the image's [`Limits`](crate::Limits) allow, `Io` with the path of the file that the system
     /// refused, and `Cancelled`.
     pub fn extract(&self, image: &Image, target: impl AsRef<Path>) -> Result<ExtractSummary> {
         let target = target.as_ref();
@@ -173,7 +175,9 @@ impl Extractor {
         };
         #[cfg(not(feature = "patterns"))]
         let selects = |_: &Path, _| true;
-        listing.collect(image, selects)?;
+        let contents = ContentsBudget::new(image);
+        listing.collect(image, &contents, selects)?;
+        let first_names = listing.first_names();
         close(&root)
             .map_err(|e| Error::io("close the target directory to others", e).with_path(target))?;
         let work = Extraction {
@@ -183,6 +187,7 @@ impl Extractor {
             root,
             options: self,
             dirs: &listing.directories,
+            contents,
             lost: Mutex::default(),
         };
         let mut summary = ExtractSummary::default();
@@ -200,8 +205,8 @@ impl Extractor {
                 Made::Nothing => {}
             }
         }
-        for link in &listing.links {
-            summary.hard_links += u64::from(work.link(link)?);
+        for (link, first) in listing.links.iter().zip(&first_names) {
+            summary.hard_links += u64::from(work.link(link, first)?);
         }
         work.finish_directories()?;
         summary.directories = listing.directories.len() as u64;
@@ -269,9 +274,13 @@ impl NewFile {
     }
 }
 
-/// A directory to be made; the target is the first.
+/// A directory to be made; the target is the first, and is in itself.
+///
+/// No path is kept: those of directories in each other have bytes with the square of the depth.
 struct DirectoryEntry {
-    path: PathBuf,
+    /// Its index in the list of directories, which is lower than that of this one.
+    parent: usize,
+    name: OsString,
     inode: Inode,
 }
 
@@ -287,7 +296,15 @@ struct LinkEntry {
     directory: usize,
     name: OsString,
     /// Directory and name of the first.
-    first: (usize, OsString),
+    first: FirstName,
+}
+
+/// Where the first name of an inode is.
+#[derive(Clone, Copy)]
+enum FirstName {
+    /// In the list of files, before that is sorted.
+    File(usize),
+    Special(usize),
 }
 
 /// What is to be made.
@@ -299,45 +316,67 @@ struct Listing {
     links: Vec<LinkEntry>,
 }
 
+/// A directory that the walk is in.
+struct OpenDirectory {
+    inode: Inode,
+    name: OsString,
+    /// Where in the list it is, once something in it is wanted.
+    index: Option<usize>,
+}
+
 impl Listing {
-    fn collect(&mut self, image: &Image, selects: impl Fn(&Path, bool) -> bool) -> Result<()> {
-        // Directories that were seen, and where in the list each is, once something in it is wanted.
-        let mut seen: HashMap<PathBuf, (Inode, Option<usize>)> = HashMap::new();
-        let mut first: HashMap<InodeRef, (usize, OsString)> = HashMap::new();
+    fn collect(
+        &mut self,
+        image: &Image,
+        contents: &ContentsBudget,
+        selects: impl Fn(&Path, bool) -> bool,
+    ) -> Result<()> {
+        let mut open: Vec<OpenDirectory> = Vec::new();
+        let mut first: HashMap<InodeRef, FirstName> = HashMap::new();
         for entry in image.walk()? {
-            let (path, inode) = entry?.into_parts();
+            let entry = entry?;
+            let depth = entry.depth();
+            let (path, inode) = entry.into_parts();
             let len = path.as_os_str().len();
             if len >= PATH_MAX {
                 let most = PATH_MAX as u64 - 1;
                 return Err(image.name(Error::limit("a path", len as u64, most)));
             }
+            open.truncate(depth);
             let wanted = path.as_os_str().is_empty() || selects(&path, inode.is_dir());
+            let name = path.file_name().unwrap_or_default().to_owned();
             if inode.is_dir() {
-                seen.insert(path.clone(), (inode, None));
+                open.push(OpenDirectory {
+                    inode,
+                    name,
+                    index: None,
+                });
                 if wanted {
-                    self.want_directory(&path, &mut seen);
+                    self.want_directory(&mut open);
                 }
                 continue;
             }
-            let (true, Some(parent), Some(name)) = (wanted, path.parent(), path.file_name()) else {
+            if !wanted {
                 continue;
-            };
-            let directory = self.want_directory(parent, &mut seen);
-            let name = name.to_owned();
+            }
+            let directory = self.want_directory(&mut open);
             // Whatever the image says of their number: each inode is held once.
-            if let Some(known) = first.get(&inode.reference()) {
+            if let Some(&first) = first.get(&inode.reference()) {
                 self.links.push(LinkEntry {
                     directory,
                     name,
-                    first: known.clone(),
+                    first,
                 });
                 continue;
             }
-            first.insert(inode.reference(), (directory, name.clone()));
-            let list = match inode.kind() {
-                InodeKind::File(_) => &mut self.files,
-                _ => &mut self.specials,
+            let (list, index): (_, fn(usize) -> FirstName) = match inode.kind() {
+                InodeKind::File(file) => {
+                    contents.add_file(file)?;
+                    (&mut self.files, FirstName::File)
+                }
+                _ => (&mut self.specials, FirstName::Special),
             };
+            first.insert(inode.reference(), index(list.len()));
             list.push(NamedEntry {
                 directory,
                 name,
@@ -347,29 +386,45 @@ impl Listing {
         Ok(())
     }
 
-    /// The index of the directory at `path` in the list, to which it and those above it are added.
-    fn want_directory(
-        &mut self,
-        path: &Path,
-        seen: &mut HashMap<PathBuf, (Inode, Option<usize>)>,
-    ) -> usize {
-        if let Some((_, Some(index))) = seen.get(path) {
-            return *index;
-        }
-        if let Some(parent) = path.parent() {
-            self.want_directory(parent, seen);
-        }
-        let index = self.directories.len();
-        // A walk comes to a directory before it comes to what is in it.
-        if let Some((inode, known)) = seen.get_mut(path) {
-            *known = Some(index);
-            self.directories.push(DirectoryEntry {
-                path: path.to_owned(),
-                inode: inode.clone(),
+    /// For each link, directory and name of the first name of its inode.
+    fn first_names(&self) -> Vec<(usize, OsString)> {
+        let first = |link: &LinkEntry| {
+            let entry = match link.first {
+                FirstName::File(index) => &self.files[index],
+                FirstName::Special(index) => &self.specials[index],
+            };
+            (entry.directory, entry.name.clone())
+        };
+        self.links.iter().map(first).collect()
+    }
+
+    /// The index in the list of the innermost directory of `open`. It and those above it are added.
+    fn want_directory(&mut self, open: &mut [OpenDirectory]) -> usize {
+        let mut parent = 0;
+        for directory in open {
+            parent = *directory.index.get_or_insert_with(|| {
+                self.directories.push(DirectoryEntry {
+                    parent,
+                    name: directory.name.clone(),
+                    inode: directory.inode.clone(),
+                });
+                self.directories.len() - 1
             });
         }
-        index
+        parent
     }
+}
+
+/// The path in the image of directory `index` of a list.
+fn path_of(directories: &[DirectoryEntry], index: usize) -> PathBuf {
+    let mut names = Vec::new();
+    let mut at = index;
+    // The first is the target, and has no name.
+    while at > 0 {
+        names.push(&directories[at].name);
+        at = directories[at].parent;
+    }
+    names.into_iter().rev().collect()
 }
 
 enum Made {
@@ -385,6 +440,7 @@ struct Extraction<'a> {
     root: OwnedFd,
     options: &'a Extractor,
     dirs: &'a [DirectoryEntry],
+    contents: ContentsBudget,
     new_file: NewFile,
     /// What the system refused although the tree is whole without: how often, and the first path.
     lost: Mutex<HashMap<String, (u64, PathBuf)>>,
@@ -424,6 +480,11 @@ struct Writer {
 }
 
 impl Extraction<'_> {
+    /// The path in the image of directory `index`.
+    fn path(&self, index: usize) -> PathBuf {
+        path_of(self.dirs, index)
+    }
+
     fn fault(
         &self,
         directory: usize,
@@ -431,12 +492,12 @@ impl Extraction<'_> {
         doing: &'static str,
         e: impl Into<io::Error>,
     ) -> Error {
-        let path = self.target.join(&self.dirs[directory].path).join(name);
+        let path = self.target.join(self.path(directory)).join(name);
         Error::io(doing, e.into()).with_path(path)
     }
 
     fn lose(&self, directory: usize, name: &OsStr, what: String) {
-        let path = self.dirs[directory].path.join(name);
+        let path = self.path(directory).join(name);
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = lost.entry(what).or_insert_with(|| (0, path.clone()));
         entry.0 += 1;
@@ -464,13 +525,13 @@ impl Extraction<'_> {
             return Ok(Arc::clone(fd));
         }
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-        let path = &self.dirs[index].path;
+        let path = self.path(index);
         let open = || {
             let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             let whole = if path.as_os_str().is_empty() {
                 Path::new(".")
             } else {
-                path
+                &path
             };
             match openat2(&self.root, whole, flags, Mode::empty(), beneath) {
                 // Linux before 5.6, and filters of system calls that do not know this one.
@@ -478,7 +539,7 @@ impl Extraction<'_> {
                 opened => return opened,
             }
             let mut fd = openat(&self.root, ".", flags, Mode::empty())?;
-            for component in path {
+            for component in &path {
                 fd = openat(&fd, component, flags, Mode::empty())?;
             }
             Ok(fd)
@@ -492,17 +553,8 @@ impl Extraction<'_> {
 
     fn make_directories(&self) -> Result<()> {
         let mut last = LastDirectory::default();
-        let indices: HashMap<&Path, usize> = self
-            .dirs
-            .iter()
-            .enumerate()
-            .map(|(index, d)| (d.path.as_path(), index))
-            .collect();
         for entry in &self.dirs[1..] {
-            let parent = entry.path.parent().and_then(|parent| indices.get(parent));
-            let (Some(&parent), Some(name)) = (parent, entry.path.file_name()) else {
-                continue;
-            };
+            let (parent, name) = (entry.parent, &entry.name);
             let fd = self.directory(parent, &mut last)?;
             mkdirat(&*fd, name, Mode::RWXU)
                 .map_err(|e| self.fault(parent, name, "make the directory", e))?;
@@ -792,7 +844,9 @@ impl Extraction<'_> {
         if !self.options.xattrs || !inode.has_xattrs() {
             return Ok(());
         }
-        for xattr in self.image.xattrs(inode)? {
+        let xattrs = self.image.xattrs(inode)?;
+        self.contents.add_xattrs(&xattrs)?;
+        for xattr in xattrs {
             if xattr.name() == CAPABILITIES && !self.restores_privileges() {
                 self.lose_privilege(directory, name, "xattr security.capability");
                 continue;
@@ -880,10 +934,10 @@ impl Extraction<'_> {
     }
 
     /// Makes a further name; false if the first could not be made.
-    fn link(&self, link: &LinkEntry) -> Result<bool> {
-        let from = self.directory(link.first.0, &mut LastDirectory::default())?;
+    fn link(&self, link: &LinkEntry, first: &(usize, OsString)) -> Result<bool> {
+        let from = self.directory(first.0, &mut LastDirectory::default())?;
         let to = self.directory(link.directory, &mut LastDirectory::default())?;
-        match linkat(&*from, &link.first.1, &*to, &link.name, AtFlags::empty()) {
+        match linkat(&*from, &first.1, &*to, &link.name, AtFlags::empty()) {
             Ok(()) => Ok(true),
             // A device that only root can make.
             Err(Errno::NOENT)

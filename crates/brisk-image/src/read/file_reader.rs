@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use brisk_io::ReadAt;
 
+use super::block_list::{BLOCK_IN_MEMORY, BlockList};
 use super::block_reader::Block;
 use super::image::Image;
 use super::inode_reader::{File, Inode, InodeKind};
@@ -14,9 +15,6 @@ use super::open_image::OpenImage;
 use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::data_block::StoredLen;
 use crate::ordered;
-
-/// Bytes that a list takes for each block.
-pub(crate) const BLOCK_IN_MEMORY: u64 = size_of::<Block>() as u64;
 
 /// The end of a file, in a block that it shares with others.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +36,7 @@ struct Tail {
 pub struct FileReader {
     image: Image,
     len: u64,
-    blocks: Arc<Vec<Block>>,
+    blocks: Arc<BlockList>,
     tail: Option<Tail>,
     /// Where in the image the whole file stands, if it stands there as it is.
     contiguous: Option<u64>,
@@ -130,27 +128,13 @@ impl Image {
         let block_size = u64::from(inner.stored.superblock.block_size());
         let (mut cursor, count) = inner.block_list(file)?;
         let location = cursor.location();
-        // All at once, as a list that grows takes up to three times its length.
-        let mut blocks = Vec::with_capacity(count);
-        let mut start = file.blocks_start;
-        let mut words = [0; 4096];
-        while blocks.len() < count {
-            let at = cursor.location();
-            let n = (count - blocks.len()).min(words.len() / 4);
-            cursor.read(&mut words[..n * 4], "the list of a file's blocks")?;
-            for word in words[..n * 4].as_chunks::<4>().0 {
-                let stored = StoredLen::parse(
-                    u32::from_le_bytes(*word),
-                    inner.stored.superblock.block_size(),
-                    at,
-                )?;
-                inner
-                    .stored
-                    .check_inside(start, stored.len().into(), "a data block")?;
-                blocks.push(Block { start, stored });
-                start += u64::from(stored.len());
-            }
-        }
+        let mut blocks = BlockList::with_capacity(count, file.blocks_start);
+        inner.read_words(&mut cursor, count, |stored| {
+            let (start, len) = (blocks.next_start(), stored.len().into());
+            inner.stored.check_inside(start, len, "a data block")?;
+            blocks.push(stored);
+            Ok(())
+        })?;
         let tail = match file.tail {
             Some((number, offset)) if !file.len.is_multiple_of(block_size) => Some(Tail {
                 number,
@@ -172,23 +156,68 @@ impl Image {
 }
 
 impl OpenImage {
+    /// Calls `each` with how each of the next `count` blocks is stored.
+    fn read_words(
+        &self,
+        cursor: &mut MetaCursor<'_>,
+        count: usize,
+        mut each: impl FnMut(StoredLen) -> Result<()>,
+    ) -> Result<()> {
+        let block_size = self.stored.superblock.block_size();
+        let mut words = [0; 4096];
+        let mut left = count;
+        while left > 0 {
+            let at = cursor.location();
+            let n = left.min(words.len() / 4);
+            cursor.read(&mut words[..n * 4], "the list of a file's blocks")?;
+            for word in words[..n * 4].as_chunks::<4>().0 {
+                each(StoredLen::parse(u32::from_le_bytes(*word), block_size, at)?)?;
+            }
+            left -= n;
+        }
+        Ok(())
+    }
+
+    /// Bytes of a file that are in no hole, and blocks that are holes. The list of its blocks is read
+    /// and not kept.
+    pub(crate) fn count_holes(&self, file: &File) -> Result<(u64, u64)> {
+        let block_size = u64::from(self.stored.superblock.block_size());
+        let (mut cursor, count) = self.block_list(file)?;
+        let (mut left, mut sparse, mut holes) = (file.len, 0, 0);
+        self.read_words(&mut cursor, count, |stored| {
+            let len = left.min(block_size);
+            left -= len;
+            if stored.is_sparse() {
+                sparse += len;
+                holes += 1;
+            }
+            Ok(())
+        })?;
+        Ok((file.len - sparse, holes))
+    }
+
+    /// Blocks that are the file's alone.
+    pub(crate) fn block_count(&self, file: &File) -> u64 {
+        let block_size = u64::from(self.stored.superblock.block_size());
+        match file.tail {
+            Some(_) => file.len / block_size,
+            None => file.len.div_ceil(block_size),
+        }
+    }
+
     /// A cursor at the list of a file's blocks, and how many it has. The image and the limits allow
     /// as many.
     fn block_list(&self, file: &File) -> Result<(MetaCursor<'_>, usize)> {
-        let block_size = u64::from(self.stored.superblock.block_size());
-        let count = match file.tail {
-            Some(_) => file.len / block_size,
-            None => file.len.div_ceil(block_size),
-        };
+        let count = self.block_count(file);
         let cursor = self.inode_cursor_at(file.block_words)?;
         let location = cursor.location();
-        // Each word takes 4 bytes of the inode table, and 3 stored bytes decode to at most 8 KiB.
-        let table_left =
-            self.stored.superblock.directory_table() - self.stored.superblock.inode_table();
-        let words_left = (table_left / 3 + 1).saturating_mul(2048);
-        if count > words_left {
+        // Each word takes 4 bytes of the inode table.
+        let (need, have) = (
+            count.saturating_mul(4),
+            self.stored.superblock.most_inode_bytes(),
+        );
+        if need > have {
             let what = "the list of a file's blocks";
-            let (need, have) = (count.saturating_mul(4), words_left.saturating_mul(4));
             return Err(Error::corrupt(
                 location,
                 Corrupt::Truncated { what, need, have },
@@ -277,8 +306,8 @@ impl FileReader {
     /// [`FileReader::piece`] then reads no more than it is asked for.
     pub fn is_raw_at(&self, offset: u64) -> bool {
         let i = usize::try_from(offset / u64::from(self.image.block_size()));
-        let block = i.ok().and_then(|i| self.blocks.get(i));
-        block.is_some_and(|block| block.stored.is_raw())
+        let stored = i.ok().and_then(|i| self.blocks.stored(i));
+        stored.is_some_and(StoredLen::is_raw)
     }
 
     /// As [`Image::shared_block`] of the file's inode.
@@ -397,13 +426,13 @@ impl FileReader {
         let block_size = u64::from(self.image.block_size());
         let mut blocks = offset / block_size..offset.saturating_add(len).div_ceil(block_size);
         blocks.all(|i| {
-            let block = usize::try_from(i).ok().and_then(|i| self.blocks.get(i));
-            block.is_some_and(|block| block.stored.is_sparse())
+            let stored = usize::try_from(i).ok().and_then(|i| self.blocks.stored(i));
+            stored.is_some_and(StoredLen::is_sparse)
         })
     }
 
     /// Blocks that are this file's alone.
-    pub(crate) fn blocks(&self) -> &[Block] {
+    pub(crate) fn blocks(&self) -> &BlockList {
         &self.blocks
     }
 
@@ -412,13 +441,13 @@ impl FileReader {
         self.tail.is_some()
     }
 
-    /// Decodes block `i` into `out`, which is as long as [`FileReader::block_len`] says, past the
-    /// cache.
-    pub(crate) fn read_block(&self, i: usize, out: &mut [u8]) -> Result<()> {
+    /// Decodes `block` of this file into `out`, which is as long as [`FileReader::block_len`] says,
+    /// past the cache.
+    pub(crate) fn read_block(&self, block: Block, out: &mut [u8]) -> Result<()> {
         self.image
             .inner
             .blocks
-            .read_whole(self.blocks[i], out, "a data block")
+            .read_whole(block, out, "a data block")
             .map_err(|e| self.image.name(e))
     }
 
@@ -450,7 +479,7 @@ impl FileReader {
             let out = &mut buf[done..done + n];
             match self.blocks.get(i) {
                 Some(block) if block.stored.is_sparse() => out.fill(0),
-                Some(block) if n == len => inner.blocks.read_whole(*block, out, "a data block")?,
+                Some(block) if n == len => inner.blocks.read_whole(block, out, "a data block")?,
                 Some(block) if block.stored.is_raw() => {
                     if block.stored.len() as usize != len {
                         let found = block.stored.len() as usize;
@@ -465,7 +494,7 @@ impl FileReader {
                         .read_into(block.start + skip as u64, out, "a data block")?;
                 }
                 Some(block) => {
-                    let bytes = inner.blocks.cached(*block, len, "a data block")?;
+                    let bytes = inner.blocks.cached(block, len, "a data block")?;
                     if bytes.len() != len {
                         let allowed = Allowed::Only(len as u64);
                         return Err(block.wrong_len("a data block", bytes.len(), allowed));
@@ -515,7 +544,7 @@ impl FileReader {
                 block: Some((Arc::new(bytes), 0)),
             });
         }
-        let bytes = inner.blocks.cached(*block, whole, what)?;
+        let bytes = inner.blocks.cached(block, whole, what)?;
         if bytes.len() != whole {
             return wrong_len(bytes.len());
         }

@@ -20,8 +20,11 @@ pub(crate) struct LookupTable {
     shape: TableShape,
     /// What is wrong with a number that is too high.
     field: &'static str,
-    starts: OnceLock<Box<[u64]>>,
+    /// The list, or what is wrong with it: a list that is damaged is not read again for each entry.
+    starts: OnceLock<Starts>,
 }
+
+type Starts = std::result::Result<Box<[u64]>, Box<(Location, Corrupt)>>;
 
 impl LookupTable {
     pub(crate) fn new(
@@ -58,13 +61,7 @@ impl LookupTable {
             };
             return Err(Error::field(from, self.field, i, allowed));
         };
-        let starts = match self.starts.get() {
-            Some(starts) => starts,
-            None => {
-                let starts = self.read_starts(metadata.image())?;
-                self.starts.get_or_init(|| starts)
-            }
-        };
+        let starts = self.starts(metadata.image())?;
         // `block_and_byte` gives a block below `shape.blocks()`, which is the length of `starts`.
         let at = starts[block];
         let block = metadata.block(at, self.list)?;
@@ -85,6 +82,43 @@ impl LookupTable {
             })?;
         entry.copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// Checks the list without reading an entry.
+    pub(crate) fn check_list(&self, metadata: &MetaReader) -> Result<()> {
+        match self.shape.count {
+            0 => Ok(()),
+            _ => self.starts(metadata.image()).map(drop),
+        }
+    }
+
+    /// Entries in a full metadata block of the table, which are all damaged if one is.
+    pub(crate) fn per_block(&self) -> u64 {
+        self.shape.per_block()
+    }
+
+    fn starts(&self, image: &StoredImage) -> Result<&[u64]> {
+        let starts = match self.starts.get() {
+            Some(starts) => starts,
+            None => {
+                let starts = match self.read_starts(image) {
+                    Ok(starts) => Ok(starts),
+                    // Any other fault may be gone the next time.
+                    Err(e) => match e.as_corrupt() {
+                        Some((at, what)) => Err(Box::new((at, what.clone()))),
+                        None => return Err(e),
+                    },
+                };
+                self.starts.get_or_init(|| starts)
+            }
+        };
+        match starts {
+            Ok(starts) => Ok(starts),
+            Err(fault) => {
+                let (at, what) = &**fault;
+                Err(Error::corrupt(*at, what.clone()))
+            }
+        }
     }
 
     fn read_starts(&self, image: &StoredImage) -> Result<Box<[u64]>> {

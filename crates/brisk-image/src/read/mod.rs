@@ -1,8 +1,10 @@
 //! Reading images: from bytes at offsets to directories, inodes, files and their attributes.
 
 pub(crate) mod block_cache;
+pub(crate) mod block_list;
 pub(crate) mod block_reader;
 pub(crate) mod check;
+pub(crate) mod contents_budget;
 pub(crate) mod dir_reader;
 pub(crate) mod extractor;
 pub(crate) mod file_reader;

@@ -9,12 +9,16 @@ use zerocopy::FromBytes;
 use super::image::Image;
 use super::stored_image::StoredImage;
 use crate::error::{Allowed, Corrupt, Error, Location, Result};
+use crate::format::PATH_MAX;
 use crate::format::section::{self, HEADER, SectionKind, Wire};
 #[cfg(feature = "verity")]
 use crate::format::verity_superblock::SUPERBLOCK_IN_SECTION;
 
 /// Sections looked at, at most: a file of headers only must not take long.
 const MAX_SECTIONS: usize = 64;
+
+/// Bytes of a recorded place: a path that Linux can name.
+const MOST_PLACE: u64 = PATH_MAX as u64 - 1;
 
 /// Bytes of a section that are hashed at once.
 const CHUNK: usize = 256 << 10;
@@ -76,18 +80,23 @@ impl StoredImage {
         Ok(sections)
     }
 
-    /// The first section of `kind`, and its contents, checked against their digest.
-    pub(crate) fn section(&self, kind: SectionKind) -> Result<Option<(Section, Vec<u8>)>> {
+    /// The first section of `kind`, and its contents of at most `most` bytes, checked against their
+    /// digest.
+    pub(crate) fn section(
+        &self,
+        kind: SectionKind,
+        most: u64,
+    ) -> Result<Option<(Section, Vec<u8>)>> {
         let sections = self.sections()?;
         match sections.into_iter().find(|section| section.kind == kind) {
-            Some(section) => Ok(Some((section, self.section_contents(&section)?))),
+            Some(section) => Ok(Some((section, self.section_contents(&section, most)?))),
             None => Ok(None),
         }
     }
 
     /// The directory that the tree belongs at, if a section records it.
     pub(crate) fn recorded_place(&self) -> Result<Option<PathBuf>> {
-        let Some((section, bytes)) = self.section(SectionKind::PLACE)? else {
+        let Some((section, bytes)) = self.section(SectionKind::PLACE, MOST_PLACE)? else {
             return Ok(None);
         };
         if bytes.first() != Some(&b'/') || bytes.contains(&0) {
@@ -98,7 +107,7 @@ impl StoredImage {
         Ok(Some(OsString::from_vec(bytes).into()))
     }
 
-    pub(crate) fn section_contents(&self, section: &Section) -> Result<Vec<u8>> {
+    fn section_contents(&self, section: &Section, most: u64) -> Result<Vec<u8>> {
         if section.version != 1 {
             let at = Location::Byte(section.start - HEADER as u64 + 12);
             return Err(Error::field(
@@ -108,8 +117,15 @@ impl StoredImage {
                 Allowed::Only(1),
             ));
         }
-        if section.len > self.limits.memory {
-            return Err(Error::limit("a section", section.len, self.limits.memory));
+        if section.len > most {
+            let at = Location::Byte(section.start - HEADER as u64 + 16);
+            let allowed = Allowed::AtMost(most);
+            return Err(Error::field(
+                at,
+                "length of a section",
+                section.len,
+                allowed,
+            ));
         }
         let len = usize::try_from(section.len)
             .map_err(|_| Error::limit("a section", section.len, usize::MAX as u64))?;

@@ -12,12 +12,17 @@ use crate::format::table::Fragment;
 pub(crate) const FRAGMENT_TABLE: Location = Location::Byte(80);
 
 impl OpenImage {
-    /// Where shared block `number`, which something at `from` names, is stored.
-    pub(crate) fn shared_block(&self, number: u32, from: Location) -> Result<Block> {
+    /// Entry `number` of the fragment table, which something at `from` names.
+    pub(crate) fn fragment(&self, number: u32, from: Location) -> Result<Fragment> {
         let mut entry = [0; size_of::<Fragment>()];
         self.fragments
             .read(&self.metadata, number.into(), &mut entry, from)?;
-        let entry: Fragment = zerocopy::transmute!(entry);
+        Ok(zerocopy::transmute!(entry))
+    }
+
+    /// Where shared block `number`, which something at `from` names, is stored.
+    pub(crate) fn shared_block(&self, number: u32, from: Location) -> Result<Block> {
+        let entry = self.fragment(number, from)?;
         let block_size = self.stored.superblock.block_size();
         let stored = StoredLen::parse(entry.stored.get(), block_size, from)?;
         let start = entry.start.get();

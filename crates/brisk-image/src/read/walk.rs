@@ -1,19 +1,21 @@
 //! Going through a whole tree, once.
 
 use std::collections::HashSet;
+use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 
 use super::dir_reader::ReadDir;
 use super::image::Image;
 use super::inode_reader::{Inode, InodeKind, InodeRef};
 use crate::error::{Corrupt, Error, Result};
-use crate::format::metadata::METADATA_BLOCK;
+use crate::format::metadata::MetaRef;
 
 /// Something in the tree, with its path from the root.
 #[derive(Debug, Clone)]
 pub struct WalkEntry {
     path: PathBuf,
     depth: usize,
+    is_last: bool,
     inode: Inode,
 }
 
@@ -21,6 +23,11 @@ impl WalkEntry {
     /// The path from the root; empty for the root itself.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// True for the last name of its directory, and for the start of the walk.
+    pub fn is_last(&self) -> bool {
+        self.is_last
     }
 
     /// How many directories below the start of the walk it is, which itself is at 0.
@@ -45,44 +52,122 @@ impl WalkEntry {
 /// After an error nothing more comes.
 ///
 /// Invariants that make a walk end on any image:
-/// 1. No directory is entered twice.
-/// 2. Listings are read for at most as many bytes as the directory table can decode to.
-/// 3. No path has more than [`Limits::depth`](crate::Limits) directories.
+/// 1. No directory is entered twice, and no two have one listing.
+/// 2. No path has more than [`Limits::depth`](crate::Limits) directories.
+/// 3. What is given out stays within `budget`.
 /// 4. `path` is that of the last directory of `open`, so memory grows with the depth, and not with
 ///    its square.
 pub struct Walk<'a> {
     image: &'a Image,
     /// What the walk starts with, until it was given out.
     first: Option<(PathBuf, Inode)>,
-    open: Vec<ReadDir<'a>>,
+    open: Vec<Peekable<ReadDir<'a>>>,
     path: PathBuf,
     entered: HashSet<InodeRef>,
-    listing_bytes_left: u64,
+    /// Where the listings start that were entered.
+    listings: HashSet<MetaRef>,
+    /// Files of several names whose blocks were counted.
+    counted: HashSet<InodeRef>,
+    budget: Budget,
+}
+
+/// What is left of what a walk may give.
+struct Budget {
+    names: u64,
+    /// Bytes of paths, and of targets of symbolic links.
+    path_bytes: u64,
+    /// Bytes of listings that the directory table can hold.
+    listings: u64,
+    /// Bytes of lists of blocks that the inode table can hold. An image whose inodes overlap says
+    /// that it has more.
+    block_lists: u64,
+}
+
+/// Takes `n` off what is left; none if less is left.
+fn spend(left: &mut u64, n: u64) -> Option<()> {
+    *left = left.checked_sub(n)?;
+    Some(())
 }
 
 impl Image {
     /// Walks the whole tree.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, and later `Limit` if the tree has more names, or longer paths, than
+    /// [`Limits::names`](crate::Limits::names) allows.
     pub fn walk(&self) -> Result<Walk<'_>> {
         Ok(self.walk_from(PathBuf::new(), self.root()?))
     }
 
     /// Walks what is at and below `inode`, whose path is `path`.
     pub fn walk_from(&self, path: PathBuf, inode: Inode) -> Walk<'_> {
-        let superblock = &self.inner.stored.superblock;
-        // A metadata block takes at least 3 stored bytes, and decodes to at most 8 KiB.
-        let stored = superblock.directory_table_end() - superblock.directory_table();
+        let stored = &self.inner.stored;
+        let (superblock, limits) = (&stored.superblock, &stored.limits);
         Walk {
             image: self,
             first: Some((path, inode)),
             open: Vec::new(),
             path: PathBuf::new(),
             entered: HashSet::new(),
-            listing_bytes_left: (stored / 3 + 1).saturating_mul(METADATA_BLOCK as u64),
+            listings: HashSet::new(),
+            counted: HashSet::new(),
+            budget: Budget {
+                names: limits.names_of(superblock.bytes_used()),
+                path_bytes: limits.path_bytes_of(superblock.bytes_used()),
+                listings: superblock.most_listing_bytes(),
+                block_lists: superblock.most_inode_bytes(),
+            },
         }
     }
 }
 
 impl Walk<'_> {
+    fn corrupt(&self, inode: &Inode, fault: Corrupt) -> Error {
+        match self.image.inner.inode_cursor(inode.reference()) {
+            Ok(cursor) => self.image.name(Error::corrupt(cursor.location(), fault)),
+            Err(e) => self.image.name(e),
+        }
+    }
+
+    /// Takes what `inode`, at `path`, costs off the budget.
+    fn spend(&mut self, path: &Path, inode: &Inode) -> Result<()> {
+        let stored = &self.image.inner.stored;
+        let (limits, image_len) = (&stored.limits, stored.superblock.bytes_used());
+        let over = |what, most: u64| {
+            let needs = most.saturating_add(1);
+            Err(self.image.name(Error::limit_of_image(what, needs, most)))
+        };
+        if spend(&mut self.budget.names, 1).is_none() {
+            return over(
+                "the number of names in the tree",
+                limits.names_of(image_len),
+            );
+        }
+        let target = match inode.kind() {
+            InodeKind::Symlink(target) => target.len(),
+            _ => 0,
+        };
+        let bytes = path.as_os_str().len().saturating_add(target);
+        if spend(&mut self.budget.path_bytes, bytes as u64).is_none() {
+            let most = limits.path_bytes_of(image_len);
+            return over("the length of all paths in the tree", most);
+        }
+        let InodeKind::File(file) = inode.kind() else {
+            return Ok(());
+        };
+        let list = self.image.inner.block_count(file).saturating_mul(4);
+        // A file that says it has one name has one, or is counted again.
+        let is_new = list > 0 && (inode.nlink() <= 1 || self.counted.insert(inode.reference()));
+        let have = self.budget.block_lists;
+        if is_new && spend(&mut self.budget.block_lists, list).is_none() {
+            let what = "the list of a file's blocks";
+            let need = list;
+            return Err(self.corrupt(inode, Corrupt::Truncated { what, need, have }));
+        }
+        Ok(())
+    }
+
     fn enter(&mut self, path: &Path, inode: &Inode) -> Result<()> {
         let InodeKind::Directory(directory) = inode.kind() else {
             return Ok(());
@@ -94,34 +179,38 @@ impl Walk<'_> {
                 .image
                 .name(Error::limit("the depth of directories", needs, limit)));
         }
-        let left = self
-            .listing_bytes_left
-            .checked_sub(directory.listing_len.into());
-        if let (true, Some(left)) = (self.entered.insert(inode.reference()), left) {
-            self.listing_bytes_left = left;
-            self.open.push(self.image.read_dir(inode)?);
-            self.path.clear();
-            self.path.push(path);
-            return Ok(());
+        let inode_number = inode.number();
+        if !self.entered.insert(inode.reference()) {
+            return Err(self.corrupt(inode, Corrupt::DirectoryLoop { inode_number }));
         }
-        let at = self.image.inner.inode_cursor(inode.reference())?.location();
-        let fault = Corrupt::DirectoryLoop {
-            inode_number: inode.number(),
-        };
-        Err(self.image.name(Error::corrupt(at, fault)))
+        let need = u64::from(directory.listing_len);
+        // An empty one may be said to stand anywhere.
+        if need > 0 && !self.listings.insert(directory.listing) {
+            return Err(self.corrupt(inode, Corrupt::SharedListing { inode_number }));
+        }
+        let have = self.budget.listings;
+        if spend(&mut self.budget.listings, need).is_none() {
+            let what = "a directory listing";
+            return Err(self.corrupt(inode, Corrupt::Truncated { what, need, have }));
+        }
+        self.open.push(self.image.read_dir(inode)?.peekable());
+        self.path.clear();
+        self.path.push(path);
+        Ok(())
     }
 
     fn advance(&mut self) -> Result<Option<WalkEntry>> {
-        let (path, inode) = match self.first.take() {
-            Some(first) => first,
+        let (path, inode, is_last) = match self.first.take() {
+            Some((path, inode)) => (path, inode, true),
             None => loop {
                 let Some(entries) = self.open.last_mut() else {
                     return Ok(None);
                 };
                 match entries.next().transpose()? {
                     Some(entry) => {
+                        let is_last = entries.peek().is_none();
                         let path = self.path.join(entry.name());
-                        break (path, self.image.entry_inode(&entry)?);
+                        break (path, self.image.entry_inode(&entry)?, is_last);
                     }
                     None => {
                         self.open.pop();
@@ -130,10 +219,16 @@ impl Walk<'_> {
                 }
             },
         };
+        self.spend(&path, &inode)?;
         // What is open are the directories above it.
         let depth = self.open.len();
         self.enter(&path, &inode)?;
-        Ok(Some(WalkEntry { path, depth, inode }))
+        Ok(Some(WalkEntry {
+            path,
+            depth,
+            is_last,
+            inode,
+        }))
     }
 }
 

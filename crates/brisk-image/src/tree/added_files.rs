@@ -121,7 +121,7 @@ impl Spool {
 }
 
 impl FileSource for AddedFiles {
-    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + '_>> {
+    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + Send + '_>> {
         match (file.checked_sub(self.first), &self.base) {
             (Some(number), _) => Ok(Box::new(&self.files[number as usize])),
             (None, Some(base)) => base.open(file),

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::file_type;
-use crate::error::{Error, Result};
+use crate::error::{Error, Missing, Result};
 use crate::format::inode::FileType;
 use crate::ordered;
 use crate::read::inode_reader::Device;
@@ -18,6 +18,15 @@ use crate::work::Work;
 /// Bytes of each file that are compared at once: the largest block of an image, so that blocks are
 /// decoded whole and once.
 const CHUNK: usize = 1 << 20;
+
+/// Parts that a file is compared in, about: handing out a part takes as long as comparing some KiB,
+/// and files with holes may be very long.
+const PARTS: u64 = 4096;
+
+/// Bytes that are compared at most, beside those of both trees. Each file is in one pair, but for
+/// hard links that the other tree has not; between trees that only differ there, that is less than
+/// the bytes of the one that has fewer links.
+const MOST_REPEATED: u64 = 1 << 30;
 
 /// An aspect of files that a comparison may ignore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -233,8 +242,8 @@ struct Pair {
     inodes: (InodeId, InodeId),
     sources: (SourceId, SourceId),
     lens: (u64, u64),
-    /// Set when a difference was found: what is behind it need not be read.
-    differs: AtomicBool,
+    /// The first byte that is known to differ: what is behind it need not be read.
+    differs: AtomicU64,
 }
 
 impl Pair {
@@ -261,40 +270,62 @@ fn compare_contents(was: &Tree, is: &Tree, work: &Work) -> Result<Contents> {
                 inodes: (a, b),
                 sources: (source, is_source),
                 lens: (len, is_len),
-                differs: AtomicBool::new(false),
+                differs: AtomicU64::new(u64::MAX),
             });
         }
     }
     drop(known);
+    let most = was.bytes().saturating_add(is.bytes());
+    let most = most.saturating_add(MOST_REPEATED);
+    let needs = pairs.iter().map(Pair::common);
+    let needs = needs.fold(0, u64::saturating_add);
+    if needs > most {
+        let what = "comparing each pair of hard-linked files";
+        return Err(Error::limit(what, needs, most));
+    }
     let different_len = pairs.iter().filter(|pair| pair.lens.0 != pair.lens.1);
     let mut contents: Contents = different_len.map(|p| (p.inodes, p.common())).collect();
-    let chunks = pairs.iter().flat_map(|pair| {
+    let parts = pairs.iter().flat_map(|pair| {
+        // At least a chunk, and more for a file of more than 4 GiB.
+        let len = (pair.common() / PARTS).max(CHUNK as u64);
+        let step = usize::try_from(len).unwrap_or(usize::MAX);
         (0..pair.common())
-            .step_by(CHUNK)
-            .map(move |offset| (pair, offset))
+            .step_by(step)
+            .map(move |from| (pair, from..from.saturating_add(len).min(pair.common())))
     });
     ordered::for_each(
         work.thread_count(),
         work.thread_count().saturating_mul(4),
-        chunks,
+        parts,
         || (Opened::new(was), Opened::new(is)),
-        |(a, b), (pair, offset)| {
-            // At most `CHUNK`.
-            let len = (pair.common() - offset).min(CHUNK as u64) as usize;
-            work.tell(len as u64)?;
-            if pair.differs.load(Ordering::Relaxed) {
-                return Ok((pair.inodes, None));
+        |(a, b), (pair, part)| {
+            let mut first = None;
+            for offset in part.clone().step_by(CHUNK) {
+                // At most `CHUNK`.
+                let len = (part.end - offset).min(CHUNK as u64) as usize;
+                work.tell(len as u64)?;
+                if pair.differs.load(Ordering::Relaxed) <= offset {
+                    break;
+                }
+                let holes = a.is_hole(pair.sources.0, offset, len)?
+                    && b.is_hole(pair.sources.1, offset, len)?;
+                if holes {
+                    continue;
+                }
+                let a = a.read(pair.sources.0, offset, len)?;
+                let b = b.read(pair.sources.1, offset, len)?;
+                let differs = match a == b {
+                    true => None,
+                    false => a.iter().zip(b).position(|(a, b)| a != b),
+                };
+                if let Some(at) = differs {
+                    let at = offset + at as u64;
+                    pair.differs.fetch_min(at, Ordering::Relaxed);
+                    first = Some(at);
+                    break;
+                }
             }
-            let a = a.read(pair.sources.0, offset, len)?;
-            let b = b.read(pair.sources.1, offset, len)?;
-            let first = match a == b {
-                true => None,
-                false => a.iter().zip(b).position(|(a, b)| a != b),
-            };
-            if first.is_some() {
-                pair.differs.store(true, Ordering::Relaxed);
-            }
-            Ok((pair.inodes, first.map(|first| offset + first as u64)))
+            Ok((pair.inodes, first))
         },
         |result: Result<_>| {
             if let (inodes, Some(first)) = result? {
@@ -324,15 +355,25 @@ impl<'a> Opened<'a> {
         }
     }
 
+    /// The file that is asked for, and room for a part of it.
+    fn open(&mut self, source: SourceId) -> Result<(&mut (dyn SourceFile + 'a), &mut [u8])> {
+        if self.file.as_ref().is_none_or(|(open, _)| *open != source) {
+            self.file = Some((source, self.tree.source.open(source)?));
+        }
+        match &mut self.file {
+            Some((_, file)) => Ok((&mut **file, &mut self.buf)),
+            // It was opened above.
+            None => Err(Error::missing(Missing::InTree)),
+        }
+    }
+
+    fn is_hole(&mut self, source: SourceId, offset: u64, len: usize) -> Result<bool> {
+        self.open(source)?.0.is_hole(offset, len as u64)
+    }
+
     fn read(&mut self, source: SourceId, offset: u64, len: usize) -> Result<&[u8]> {
-        let file = match &mut self.file {
-            Some((open, file)) if *open == source => file,
-            other => {
-                let file = self.tree.source.open(source)?;
-                &mut other.insert((source, file)).1
-            }
-        };
-        let buf = &mut self.buf[..len];
+        let (file, buf) = self.open(source)?;
+        let buf = &mut buf[..len];
         if file.is_hole(offset, len as u64)? {
             buf.fill(0);
         } else {

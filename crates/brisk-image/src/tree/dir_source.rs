@@ -485,7 +485,7 @@ struct DirSource {
 }
 
 impl FileSource for DirSource {
-    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + '_>> {
+    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + Send + '_>> {
         let (path, stamp) = &self.files[file as usize];
         let path = self.root.join(path);
         let open = || {

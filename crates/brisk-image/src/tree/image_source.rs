@@ -7,6 +7,7 @@ use super::builder::TreeBuilder;
 use super::rules::TreeRules;
 use super::{Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeKind};
 use crate::error::{Error, Result};
+use crate::read::contents_budget::ContentsBudget;
 use crate::read::file_reader::FileReader;
 use crate::read::image::Image;
 use crate::read::inode_reader::{Inode, InodeKind, InodeRef};
@@ -16,7 +17,8 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Those of reading the image.
+    /// Those of reading the image, and `Limit` if the tree has more names, or its files more contents,
+    /// than the image's [`Limits`](crate::Limits) allow.
     pub fn from_image(image: &Image, rules: &TreeRules) -> Result<Self> {
         let mut files = Vec::new();
         let mut known: HashMap<InodeRef, InodeId> = HashMap::new();
@@ -24,12 +26,14 @@ impl Tree {
         // directory would take memory that grows with the square of the depth.
         let mut parents: Vec<Option<InodeId>> = Vec::new();
         let mut builder: Option<TreeBuilder> = None;
+        let contents = ContentsBudget::new(image);
         for entry in image.walk()? {
             let entry = entry?;
             let depth = entry.depth();
             let (path, inode) = entry.into_parts();
             let attributes = rules.apply(&path, inode.is_dir(), attributes(&inode));
             let mut xattrs = image.xattrs(&inode)?;
+            contents.add_xattrs(&xattrs)?;
             xattrs.retain(|xattr| matches!(rules.keeps_xattr(xattr.name()), Ok(true)));
             let Some(builder) = &mut builder else {
                 parents.push(Some(0));
@@ -53,6 +57,9 @@ impl Tree {
                     id
                 }
                 None => {
+                    if let InodeKind::File(file) = inode.kind() {
+                        contents.add_file(file)?;
+                    }
                     let kind = kind(image, &inode, &mut files)?;
                     let id = builder.add_inode(attributes, xattrs, kind)?;
                     known.insert(inode.reference(), id);
@@ -113,7 +120,7 @@ struct ImageSource {
 }
 
 impl FileSource for ImageSource {
-    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + '_>> {
+    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + Send + '_>> {
         let inode = self.image.inode(self.files[file as usize])?;
         Ok(Box::new(self.image.file(&inode)?))
     }

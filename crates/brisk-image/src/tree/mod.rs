@@ -89,7 +89,7 @@ pub(crate) fn file_type(kind: &TreeKind) -> FileType {
 /// Where the contents of files come from.
 pub(crate) trait FileSource: Send + Sync {
     /// Opens a file for reading.
-    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + '_>>;
+    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + Send + '_>>;
 }
 
 /// The contents of one file that is packed.

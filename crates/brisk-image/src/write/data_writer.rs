@@ -82,10 +82,19 @@ struct Item {
     storage: Storage,
 }
 
+/// Blocks that are looked at together for a hole, in files that have more. Handing out a block costs
+/// as much as decoding some KiB, and a hole may have millions of them.
+const HOLE_STEP: u64 = 64;
+
+/// Steps of a hole that are given out together, at most.
+const HOLE_STEPS: u64 = 64;
+
 /// A block to be made.
 enum Job {
     /// A block of one file.
     Block { item: Item, offset: u64, len: usize },
+    /// Whole blocks of one file that are a hole.
+    Hole { item: Item, len: u64 },
     /// A block that the ends of several files share.
     SharedBlock(Vec<Member>),
 }
@@ -125,10 +134,24 @@ struct Layout<'a, I> {
     /// The file that is cut up at the moment, where its next block starts, and where blocks of its
     /// own end.
     current: Option<(Item, u64, u64)>,
+    /// That file, if it is long enough to look for holes.
+    long: Option<Box<dyn SourceFile + Send + 'a>>,
     /// The block that is filled at the moment, its bytes, and the class of its files.
     shared: (Vec<Member>, usize, u8),
     /// A full shared block, which comes next.
     full: Option<Vec<Member>>,
+}
+
+/// Bytes of the hole at `offset` that is given out next: whole steps before `end`. None where there is
+/// no hole, and where a file cannot be looked at: then reading it says so.
+fn hole(file: &mut dyn SourceFile, offset: u64, end: u64, step: u64) -> Option<u64> {
+    if !offset.is_multiple_of(step) {
+        return None;
+    }
+    let most = (end - offset) / step;
+    let is_hole = |n: &u64| matches!(file.is_hole(offset + n * step, step), Ok(true));
+    let steps = (0..most.min(HOLE_STEPS)).take_while(is_hole).count() as u64;
+    (steps > 0).then(|| steps * step)
 }
 
 impl<I: Iterator<Item = Placement>> Iterator for Layout<'_, I> {
@@ -141,6 +164,13 @@ impl<I: Iterator<Item = Placement>> Iterator for Layout<'_, I> {
             }
             if let Some((item, offset, end)) = &mut self.current {
                 if offset < end {
+                    let step = HOLE_STEP * u64::from(self.options.block_size);
+                    if let Some(file) = &mut self.long
+                        && let Some(len) = hole(&mut **file, *offset, *end, step)
+                    {
+                        *offset += len;
+                        return Some(Job::Hole { item: *item, len });
+                    }
                     // At most a block.
                     let len = (*end - *offset).min(self.options.block_size.into()) as usize;
                     let job = Job::Block {
@@ -189,6 +219,11 @@ impl<I> Layout<'_, I> {
             && placement.storage == Storage::Coded
             && (len < block_size || self.options.tails);
         let end = if shares { len - tail } else { len };
+        // Blocks of a raw file are all stored.
+        let may_have_holes = placement.storage == Storage::Coded && end > HOLE_STEP * block_size;
+        self.long = may_have_holes
+            .then(|| self.tree.source.open(source).ok())
+            .flatten();
         self.current = Some((item, 0, end));
     }
 
@@ -290,6 +325,7 @@ impl<'a> Worker<'a> {
         let (len, storage) = match &job {
             Job::Block { len, item, .. } => (*len, item.storage),
             Job::SharedBlock(members) => (members.iter().map(|m| m.len).sum(), Storage::Coded),
+            Job::Hole { .. } => (0, Storage::Coded),
         };
         if self.read(&job, &mut input[..len])? {
             return Ok(Made {
@@ -322,6 +358,10 @@ impl<'a> Worker<'a> {
     /// Reads what a block holds; true if it is all zeros and need not be stored.
     fn read(&mut self, job: &Job, input: &mut [u8]) -> Result<bool> {
         match job {
+            Job::Hole { item, .. } => {
+                self.file(item.source)?.file.check_unchanged()?;
+                Ok(true)
+            }
             Job::Block { item, offset, len } => {
                 let file = &mut self.file(item.source)?.file;
                 // A raw file stays in one piece.
@@ -351,7 +391,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
+/// True if all bytes are zero.
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
     // Comparing with oneself, one byte later, runs at the speed of memory.
     bytes
         .first()
@@ -393,6 +434,7 @@ pub(crate) fn write(
             .filter(|p| !duplicates.contains_key(&p.file)),
         options,
         current: None,
+        long: None,
         shared: (Vec::new(), 0, 0),
         full: None,
     };
@@ -478,6 +520,18 @@ impl Data {
                     self.tally.sparse_bytes += *len as u64;
                 }
                 *len as u64
+            }
+            Job::Hole { item, len } => {
+                let contents = self.contents.entry(item.inode).or_default();
+                if contents.blocks.is_empty() {
+                    contents.start = start;
+                }
+                for _ in 0..*len / u64::from(block_size) {
+                    contents.blocks.push(stored);
+                }
+                contents.sparse += len;
+                self.tally.sparse_bytes += len;
+                *len
             }
             Job::SharedBlock(members) => {
                 let number = u32::try_from(self.shared_blocks.len())

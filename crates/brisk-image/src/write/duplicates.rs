@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::data_writer::is_zero;
 use crate::error::Result;
 use crate::ordered;
 use crate::tree::{InodeId, SourceId, Tree, TreeKind};
@@ -140,21 +141,30 @@ fn digest(
     let mut file = tree.source.open(candidate.source)?;
     let mut hasher = blake3::Hasher::new();
     let end = candidate.len.min(most);
-    let mut at = 0;
+    let (mut at, mut zeros) = (0, 0);
+    // A run of zeros is hashed as its length, so that holes of any length take no time. A part is
+    // zeros or not, however it is stored.
+    let mut hash = |zeros: &mut u64, part: &[u8]| {
+        hasher.update(&std::mem::take(zeros).to_le_bytes());
+        hasher.update(part);
+    };
     while at < end {
         work.ask()?;
         let n = usize::try_from(end - at)
             .unwrap_or(usize::MAX)
             .min(buf.len());
         let part = &mut buf[..n];
-        if file.is_hole(at, n as u64)? {
-            part.fill(0);
-        } else {
+        let is_hole = file.is_hole(at, n as u64)?;
+        if !is_hole {
             file.read_exact_at(at, part)?;
         }
-        hasher.update(part);
+        match is_hole || is_zero(part) {
+            true => zeros += n as u64,
+            false => hash(&mut zeros, part),
+        }
         at += n as u64;
     }
+    hash(&mut zeros, &[]);
     file.check_unchanged()?;
     Ok(*hasher.finalize().as_bytes())
 }

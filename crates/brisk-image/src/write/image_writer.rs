@@ -25,7 +25,7 @@ use crate::format::table::Fragment;
 use crate::hot_pack::writer::HotSummary;
 use crate::output::{Output, OutputFile, directory_of};
 use crate::plan::{PlanFile, PlanRules, Storage};
-use crate::read::file_reader::BLOCK_IN_MEMORY;
+use crate::read::block_list::BLOCK_IN_MEMORY;
 use crate::read::image::Image;
 use crate::read::limits::Limits;
 use crate::tree::{InodeId, Tree, TreeKind};

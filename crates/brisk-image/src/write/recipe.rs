@@ -7,6 +7,9 @@ use crate::error::{Error, Result};
 use crate::format::section::SectionKind;
 use crate::read::image::Image;
 
+/// Bytes of a recorded recipe: patterns of some ten thousand files.
+const MOST_RECIPE: u64 = 4 << 20;
+
 /// How an image was made: every option that the bytes depend on, and the versions of what made
 /// them.
 ///
@@ -56,7 +59,7 @@ impl Image {
         let section = self
             .inner
             .stored
-            .section(SectionKind::RECIPE)
+            .section(SectionKind::RECIPE, MOST_RECIPE)
             .map_err(|e| self.name(e))?;
         let Some((_, bytes)) = section else {
             return Ok(None);

@@ -10,7 +10,7 @@ use super::node::{Fail, Nodes};
 /// How many files keep their list of blocks.
 const FILES: usize = 256;
 
-/// The most blocks in all these lists, unless a single list is longer. A block takes 16 bytes.
+/// The most blocks in all these lists, unless a single list is longer. A block takes 5 bytes.
 const BLOCKS: u64 = 1 << 19;
 
 /// Lists of blocks that are kept: making one takes time in proportion to the file, and a file is read in many

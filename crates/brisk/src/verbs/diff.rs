@@ -5,12 +5,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use brisk_image::compare::{Aspect, Change, Difference};
-use brisk_image::{Image, Tree, TreeRules, Work};
+use brisk_image::{Image, Limits, OpenOptions, Tree, TreeRules, Work};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
-use crate::image_args::ImageArgs;
+use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::messages::warn;
 use crate::names::{path_from_root, shown};
@@ -26,6 +26,9 @@ Exits with 0 if there is no difference, with 1 if there is one, and with 2 after
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// Another image, or a directory.
     #[arg(value_name = "IMAGE|TREE")]
@@ -69,11 +72,15 @@ impl From<Ignore> for Aspect {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    args.limits.advise(compare(args))
+}
+
+fn compare(args: &Args) -> anyhow::Result<Answer> {
     let ignored: Vec<Aspect> = args.ignore.iter().copied().map(Aspect::from).collect();
     // What is not compared is not read, so it causes no warning.
     let rules = TreeRules::default().xattrs(!ignored.contains(&Aspect::Xattrs));
-    let was = Tree::from_image(&args.image.open()?, &rules)?;
-    let is = tree_at(&args.other, &rules)?;
+    let was = Tree::from_image(&args.image.open_within(args.limits.limits())?, &rules)?;
+    let is = tree_at(&args.other, &rules, args.limits.limits())?;
     if !args.quiet {
         for warning in was.warnings().iter().chain(is.warnings()) {
             warn(warning);
@@ -102,11 +109,11 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 }
 
 /// The tree in the directory or image at `path`.
-fn tree_at(path: &Path, rules: &TreeRules) -> anyhow::Result<Tree> {
+fn tree_at(path: &Path, rules: &TreeRules, limits: Limits) -> anyhow::Result<Tree> {
     if path.is_dir() {
         return Ok(Tree::from_directory(path, rules)?);
     }
-    let image = Image::open(path)?;
+    let image = Image::open_with(path, &OpenOptions::new().limits(limits))?;
     Ok(Tree::from_image(&image, rules)?)
 }
 

@@ -12,9 +12,10 @@ use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use crate::answer::Answer;
-use crate::image_args::ImageArgs;
+use crate::image_args::{ImageArgs, LimitArgs, advise};
 use crate::messages::{say, warn};
 use crate::progress::Progress;
+use crate::size::parse_size;
 use crate::verify_args::VerifyArgs;
 
 /// What to extract, and where to.
@@ -25,6 +26,9 @@ pub struct Args {
 
     #[command(flatten)]
     verified: VerifyArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// The directory to extract into. brisk makes it if it does not exist. It must be empty.
     #[arg(value_name = "DIR")]
@@ -56,6 +60,11 @@ pub struct Args {
     #[arg(short, long, alias = "threads", value_name = "N")]
     jobs: Option<NonZero<usize>>,
 
+    /// Refuses an image whose files have more bytes than this, without their holes: a number, such as 500M or 4G.
+    /// [default: 1 GiB, and 1000 for each byte of the image]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    max_size: Option<u64>,
+
     /// Prints a summary as one JSON object.
     #[arg(long)]
     json: bool,
@@ -75,6 +84,13 @@ struct Extraction<'a> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    match args.max_size {
+        Some(_) => advise(extract(args), "raise --max-size"),
+        None => args.limits.advise(extract(args)),
+    }
+}
+
+fn extract(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     let mut extractor = Extractor::new()
         .select(&args.select)?
@@ -87,7 +103,12 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if let Some(jobs) = args.jobs {
         extractor = extractor.threads(jobs.get());
     }
-    let image = args.verified.open(&args.image.image, args.image.offset)?;
+    let mut limits = args.limits.limits();
+    if let Some(bytes) = args.max_size {
+        limits = limits.contents(bytes);
+    }
+    let ImageArgs { image, offset } = &args.image;
+    let image = args.verified.open_within(image, *offset, limits)?;
     let summary = {
         let progress = Progress::new(None, args.quiet);
         let extractor = extractor.progress(progress.callback());

@@ -10,7 +10,7 @@ use brisk_image::{Image, Recipe};
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
-use crate::image_args::ImageArgs;
+use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::messages::count;
 use crate::names::{printable, shown};
@@ -20,6 +20,9 @@ use crate::names::{printable, shown};
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// Shows this many of the largest files.
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -46,7 +49,11 @@ struct Info {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let image = args.image.open()?;
+    args.limits.advise(show(args))
+}
+
+fn show(args: &Args) -> anyhow::Result<Answer> {
+    let image = args.image.open_within(args.limits.limits())?;
     let path = &args.image.image;
     let file = std::fs::File::open(path).and_then(|file| brisk_io::ReadAt::size(&file));
     let info = Info {

@@ -12,7 +12,7 @@ use jiff::civil::{Date, date};
 use serde::Serialize;
 
 use crate::answer::Answer;
-use crate::image_args::ImageArgs;
+use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::names::{path_from_root, shown};
 
@@ -24,6 +24,9 @@ terminal, brisk escapes characters that the terminal would obey.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// Paths of directories or files from the root of the image. [default: the root directory]
     #[arg(value_name = "PATH")]
@@ -56,7 +59,11 @@ pub struct Args {
 const BUFFER: usize = 64 << 10;
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let image = args.image.open()?;
+    args.limits.advise(list(args))
+}
+
+fn list(args: &Args) -> anyhow::Result<Answer> {
+    let image = args.image.open_within(args.limits.limits())?;
     let stdout = io::stdout();
     let mut lister = Lister {
         escape: stdout.is_terminal(),
@@ -210,31 +217,24 @@ impl<W: Write> Lister<W> {
     /// Draws everything below `inode`, with `path` as the first line.
     fn tree(&mut self, image: &Image, path: &Path, inode: &Inode) -> anyhow::Result<()> {
         self.line(path)?;
-        let top = path.components().count();
-        let mut entries = Vec::new();
-        for entry in image.walk_from(path.to_owned(), inode.clone()).skip(1) {
-            let (path, inode) = entry?.into_parts();
-            let depth = path.components().count() - top - 1;
-            let target = match inode.kind() {
-                InodeKind::Symlink(target) => Some(target.clone()),
-                _ => None,
-            };
-            entries.push((depth, path, target));
-        }
-        let last = last_of_siblings(entries.iter().map(|(depth, ..)| *depth));
         // For each directory on the path: whether more entries follow in it.
         let mut open: Vec<bool> = Vec::new();
-        for ((depth, path, target), last) in entries.iter().zip(last) {
-            open.truncate(*depth);
+        for entry in image.walk_from(path.to_owned(), inode.clone()).skip(1) {
+            let entry = entry?;
+            open.truncate(entry.depth() - 1);
             for more in &open {
                 let bar = if *more { "│   " } else { "    " };
                 self.buffer.extend_from_slice(bar.as_bytes());
             }
-            open.push(!last);
-            let branch = if last { "└── " } else { "├── " };
+            open.push(!entry.is_last());
+            let branch = if entry.is_last() {
+                "└── "
+            } else {
+                "├── "
+            };
             self.buffer.extend_from_slice(branch.as_bytes());
-            self.name(path.file_name().unwrap_or_default());
-            if let Some(target) = target {
+            self.name(entry.path().file_name().unwrap_or_default());
+            if let InodeKind::Symlink(target) = entry.inode().kind() {
                 self.buffer.extend_from_slice(b" -> ");
                 self.name(target);
             }
@@ -242,22 +242,6 @@ impl<W: Write> Lister<W> {
         }
         Ok(())
     }
-}
-
-/// Which entries are the last in their directory. The entries have these depths, each directory before its
-/// contents.
-fn last_of_siblings(depths: impl DoubleEndedIterator<Item = usize>) -> Vec<bool> {
-    // From the end: at which depths an entry of the directory was seen already.
-    let mut later: Vec<bool> = Vec::new();
-    let mut last: Vec<bool> = depths
-        .rev()
-        .map(|depth| {
-            later.resize(depth + 1, false);
-            !std::mem::replace(&mut later[depth], true)
-        })
-        .collect();
-    last.reverse();
-    last
 }
 
 /// Type and permissions, in the form of `ls -l`.
@@ -443,16 +427,6 @@ mod tests {
             day.push_time(&mut buffer, seconds);
             assert_eq!(String::from_utf8(buffer).unwrap(), expected);
         }
-    }
-
-    #[test]
-    fn the_last_of_siblings_has_nothing_after_it_in_its_directory() {
-        // a, a/b, a/b/c, a/d, e, e/f
-        let depths = [0, 1, 2, 1, 0, 1];
-        assert_eq!(
-            last_of_siblings(depths.into_iter()),
-            [false, false, true, true, true, true]
-        );
     }
 
     #[test]

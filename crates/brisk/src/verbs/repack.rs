@@ -10,7 +10,7 @@ use brisk_image::{Tree, TreeRules};
 use super::pack::{CodecArgs, LayoutArgs, Written, report};
 use crate::answer::Answer;
 use crate::hot_pack_args::BehindArgs;
-use crate::image_args::ImageArgs;
+use crate::image_args::{ImageArgs, LimitArgs};
 use crate::messages::warn;
 use crate::names::shown;
 use crate::output_file::is_same;
@@ -29,6 +29,9 @@ Examples:\n  \
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// The image to write, which may be the old one. It replaces a file of this name when it is complete.
     #[arg(short, long, value_name = "IMAGE")]
@@ -58,6 +61,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    args.limits.advise(repack(args))
+}
+
+fn repack(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     let mut writer = args.codec.writer(&args.layout)?;
     if let Some(threads) = args.threads {
@@ -65,7 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
     writer.check()?;
     writer = args.hot.apply(writer)?;
-    let image = args.image.open()?;
+    let image = args.image.open_within(args.limits.limits())?;
     if image.offset() > 0 && is_same(&args.image.image, &args.output) {
         bail!(
             "{}: this file has a program before its image, which would be lost, because brisk writes only an image; name \

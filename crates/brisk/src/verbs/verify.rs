@@ -14,7 +14,7 @@ use brisk_io::ReadAt;
 use serde::Serialize;
 
 use crate::answer::Answer;
-use crate::image_args::ImageArgs;
+use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::manifest::Sidecar;
 use crate::messages::{count, warn};
@@ -27,7 +27,7 @@ use crate::verify_args::VerifyArgs;
 #[command(after_help = "\
 Reads and decodes every inode, listing, block and extended attribute, and checks the digest of each section \
 behind the image. Compares every page of the hot pack, behind the image or beside it, with the contents of the \
-image. Prints a line for each fault, with the file that it harms.\n\n\
+image. Prints a line for each of the first 100 faults, with the file that it harms, and counts the others.\n\n\
 SquashFS itself has no checksums: verify does not see damage that still decodes, for example in blocks that are \
 stored raw. brisk diff compares an image with what it was made from.\n\n\
 Exits with 0 if the image is sound; with 1 if it or its hot pack is damaged, if the pack is of another image, or \
@@ -38,6 +38,9 @@ pub struct Args {
 
     #[command(flatten)]
     verified: VerifyArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// A hot pack to compare with the image, in addition to the one behind it. [default: IMAGE.hot, if it
     /// exists]
@@ -62,7 +65,8 @@ pub struct Args {
 #[derive(Debug, Default, Serialize)]
 struct Verification {
     sound: bool,
-    faults: Vec<Fault>,
+    #[serde(flatten)]
+    faults: Faults,
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<Checked>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,6 +75,28 @@ struct Verification {
     hot_pack_beside: Option<HotPackFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rebuilt: Option<Rebuilt>,
+}
+
+/// What is damaged.
+#[derive(Debug, Default, Serialize)]
+struct Faults {
+    /// The library describes the first 100, of the image and of each hot pack.
+    #[serde(rename = "faults")]
+    described: Vec<Fault>,
+    #[serde(rename = "more_faults")]
+    more: u64,
+}
+
+impl Faults {
+    fn count(&self) -> u64 {
+        self.more.saturating_add(self.described.len() as u64)
+    }
+
+    /// Adds those of `all` new ones that were not described. There were `before` descriptions then.
+    fn add_rest(&mut self, all: u64, before: usize) {
+        let described = self.described.len().saturating_sub(before) as u64;
+        self.more = self.more.saturating_add(all.saturating_sub(described));
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -101,7 +127,8 @@ struct HotPackFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
     sound: bool,
-    faults: Vec<Fault>,
+    #[serde(flatten)]
+    faults: Faults,
     /// None if the file is not a hot pack, or belongs to another image.
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<HotChecked>,
@@ -117,7 +144,13 @@ struct Rebuilt {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let report = match args.verified.open(&args.image.image, args.image.offset) {
+    args.limits.advise(check_all(args))
+}
+
+fn check_all(args: &Args) -> anyhow::Result<Answer> {
+    let ImageArgs { image, offset } = &args.image;
+    let limits = args.limits.limits();
+    let report = match args.verified.open_within(image, *offset, limits) {
         Ok(image) => check(args, &image)?,
         Err(e) => match e.downcast_ref::<brisk_image::Error>() {
             Some(fault) if fault.kind() == ErrorKind::Corrupt => {
@@ -126,7 +159,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
                     writeln!(io::stdout().lock(), "{}", printable(&fault.message))?;
                 }
                 Verification {
-                    faults: vec![fault],
+                    faults: Faults {
+                        described: vec![fault],
+                        more: 0,
+                    },
                     ..Verification::default()
                 }
             }
@@ -160,7 +196,7 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
         false => None,
     };
     let work = Work::new();
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let mut written = Ok(());
     let progress = Progress::new(None, args.quiet);
     let checked = image.check(&work.clone().progress(progress.callback()), |path, e| {
@@ -169,15 +205,18 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
             let line = format!("{}{}", printable(&e.to_string()), place.unwrap_or_default());
             written = writeln!(io::stdout().lock(), "{line}");
         }
-        faults.push(Fault::new(path, &e));
+        faults.described.push(Fault::new(path, &e));
     })?;
-    let mut on_fault = |faults: &mut Vec<Fault>, e: brisk_image::Error| {
+    faults.add_rest(checked.faults, 0);
+    let mut on_fault = |faults: &mut Faults, e: brisk_image::Error| {
         if !args.json && written.is_ok() {
             written = writeln!(io::stdout().lock(), "{}", printable(&e.to_string()));
         }
-        faults.push(Fault::new(None, &e));
+        faults.described.push(Fault::new(None, &e));
     };
+    let before = faults.described.len();
     let hot_pack = check_hot_pack(image, &work, &mut |e| on_fault(&mut faults, e))?;
+    faults.add_rest(hot_pack.map_or(0, |checked| checked.faults), before);
     let hot_pack_beside = match hot_pack_beside(args) {
         Some(path) => match check_beside(image, &path, &work, &mut on_fault) {
             // A launch also goes on without it.
@@ -199,11 +238,11 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
     written?;
     check_signed_hot_pack(args, &mut faults)?;
     let rebuilt = match rebuild {
-        Some(rebuild) if faults.is_empty() => Some(rebuild?.run(image, args.quiet)?),
+        Some(rebuild) if faults.count() == 0 => Some(rebuild?.run(image, args.quiet)?),
         _ => None,
     };
     Ok(Verification {
-        sound: faults.is_empty()
+        sound: faults.count() == 0
             && hot_pack_beside.as_ref().is_none_or(|beside| beside.sound)
             && rebuilt.is_none_or(|r| r.first_difference.is_none()),
         faults,
@@ -215,7 +254,7 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
 }
 
 /// Compares the hot pack beside the image with its digest in the manifest, if a signature vouches for the image.
-fn check_signed_hot_pack(args: &Args, faults: &mut Vec<Fault>) -> anyhow::Result<()> {
+fn check_signed_hot_pack(args: &Args, faults: &mut Faults) -> anyhow::Result<()> {
     let path = &args.image.image;
     if !args.verified.is_by_key() {
         return Ok(());
@@ -233,7 +272,7 @@ fn check_signed_hot_pack(args: &Args, faults: &mut Vec<Fault>) -> anyhow::Result
     if !args.json {
         writeln!(io::stdout().lock(), "{message}")?;
     }
-    faults.push(Fault {
+    faults.described.push(Fault {
         message,
         path: None,
         path_bytes: None,
@@ -291,9 +330,9 @@ fn check_beside(
     image: &Image,
     path: &Path,
     work: &Work,
-    on_fault: &mut dyn FnMut(&mut Vec<Fault>, brisk_image::Error),
+    on_fault: &mut dyn FnMut(&mut Faults, brisk_image::Error),
 ) -> anyhow::Result<HotPackFile> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let checked = match HotPack::open(path, &Limits::default()) {
         Ok(pack) => compare_pack(&pack, &Origin::image(image), work, &mut |e| {
             on_fault(&mut faults, e);
@@ -304,11 +343,12 @@ fn check_beside(
         }
         Err(e) => return Err(e.into()),
     };
+    faults.add_rest(checked.map_or(0, |checked| checked.faults), 0);
     let (name, path_bytes) = json::name(path);
     Ok(HotPackFile {
         path: name.into_owned(),
         path_bytes,
-        sound: faults.is_empty(),
+        sound: faults.count() == 0,
         faults,
         checked,
     })
@@ -361,7 +401,11 @@ fn print(image: &str, report: &Verification) -> io::Result<()> {
         )?,
         None => {}
     }
-    match report.faults.len() {
+    if report.faults.more > 0 {
+        let more = count(report.faults.more, "fault", "faults");
+        writeln!(out, "{image}: and {more} more")?;
+    }
+    match report.faults.count() {
         0 if report.rebuilt.is_none_or(|r| r.first_difference.is_none()) => {
             writeln!(out, "{image}: sound")?;
         }
@@ -371,7 +415,7 @@ fn print(image: &str, report: &Verification) -> io::Result<()> {
     }
     if let Some(beside) = &report.hot_pack_beside {
         let pack = printable(&beside.path);
-        match (&beside.checked, beside.faults.len()) {
+        match (&beside.checked, beside.faults.count()) {
             (Some(checked), 0) => writeln!(
                 out,
                 "{pack}: has {} ({} bytes) of what the image has",

@@ -87,11 +87,17 @@ struct Extracted<'a> {
     segments: Vec<Segment>,
     /// For each file the end of its segments.
     ends: Vec<usize>,
+    /// Bytes of all files that the archive does not hold.
+    holes: u64,
     newest: i64,
     /// How many names started with `/`, and the first of them.
     absolute: Option<(u64, TarPosition)>,
     warnings: Vec<String>,
 }
+
+/// Bytes of holes in all files of an archive. A header of 512 bytes says that a file has up to 16 TiB of
+/// them, and the list of its blocks is kept in memory.
+const MOST_HOLES: u64 = 1 << 40;
 
 struct Node {
     permissions: u16,
@@ -127,6 +133,7 @@ impl<'a> Extracted<'a> {
             xattr_sets: HashSet::new(),
             segments: Vec::new(),
             ends: Vec::new(),
+            holes: 0,
             newest: i64::MIN,
             absolute: None,
             warnings: Vec::new(),
@@ -294,6 +301,16 @@ impl<'a> Extracted<'a> {
                         u32::MAX.into(),
                     )
                 })?;
+                let kept = segments.iter().map(|segment| segment.piece.len);
+                let kept = kept.fold(0, u64::saturating_add);
+                self.holes = self.holes.saturating_add(len.saturating_sub(kept));
+                if self.holes > MOST_HOLES {
+                    return Err(entry.position.refuse(format_args!(
+                        "makes the holes of all files {} bytes, allowed are {MOST_HOLES}; pack the \
+                         directory instead",
+                        self.holes
+                    )));
+                }
                 self.segments.extend(segments);
                 self.ends.push(self.segments.len());
                 NodeKind::Other(TreeKind::File { len, source })
@@ -441,7 +458,7 @@ struct TarSource {
 }
 
 impl FileSource for TarSource {
-    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + '_>> {
+    fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + Send + '_>> {
         let file = file as usize;
         let start = match file {
             0 => 0,
