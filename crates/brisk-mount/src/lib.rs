@@ -69,6 +69,7 @@ let never = session.exec(|notice| eprintln!("{notice:?}"))?;
 #![deny(unsafe_code)]
 
 mod beneath;
+mod confinement;
 mod error;
 mod fuse;
 mod fusermount;
@@ -106,6 +107,7 @@ pub mod fuzzing {
     pub use crate::session::rehearsal as session;
 }
 
+pub use confinement::Confinement;
 pub use error::{Error, ErrorKind, Result, with_reasons};
 pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::options::{OnFault, ServeOptions};

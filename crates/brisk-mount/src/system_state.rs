@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use brisk_io::measure::{try_cachestat, try_io_uring, try_nowait};
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use crate::confinement::{can_filter_calls, landlock_version};
 use crate::memory::MemoryLimit;
 use crate::mount_table::mounts;
 use crate::reclaimer::{Reclaimer, names};
@@ -23,6 +24,11 @@ pub struct SystemState {
     pub io_uring: io::Result<()>,
     /// Whether a seccomp filter restricts this process's system calls. None if the system does not say.
     pub seccomp: Option<bool>,
+    /// Whether a process can limit its own system calls by a filter, as the processes of a session do.
+    pub call_filters: bool,
+    /// The version of Landlock, by which a process limits the files that it may open. None if the kernel has none, or
+    /// if it was not enabled when the system started.
+    pub landlock: Option<u32>,
     /// What takes pages out of memory although there is room: [`Reclaimer::all`].
     pub reclaimers: Option<Vec<Reclaimer>>,
     /// The disks, and how many bytes the kernel reads ahead on each.
@@ -44,6 +50,8 @@ impl SystemState {
             cachestat: in_memory().and_then(|file| try_cachestat(&file)),
             io_uring: try_io_uring(),
             seccomp: status.ok().and_then(|status| has_filter(&status)),
+            call_filters: can_filter_calls(),
+            landlock: landlock_version(),
             reclaimers: Reclaimer::all(),
             read_aheads: read_aheads(Path::new("/sys/block")),
             memory: MemoryLimit::find(),

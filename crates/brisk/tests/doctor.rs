@@ -61,5 +61,5 @@ fn words_and_json_say_the_same() {
         is_measured || rates.starts_with("cannot measure it: "),
         "{rates}"
     );
-    assert_eq!(findings.len(), 26);
+    assert_eq!(findings.len(), 28);
 }

@@ -90,6 +90,11 @@ impl PackCandidate {
         &self.file
     }
 
+    /// What must be done before its frames are used.
+    pub(super) fn comparison(&self) -> Option<&Comparison> {
+        self.comparison.as_ref()
+    }
+
     /// The descriptors that it needs.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let comparison = self.comparison.as_ref().and_then(Comparison::descriptor);

@@ -90,6 +90,11 @@ impl Comparison {
         self.packs.as_ref().map(|packs| packs.0.as_fd())
     }
 
+    /// The name of the image and the pack as they are now.
+    pub(super) fn pair(&self) -> &str {
+        &self.pair
+    }
+
     /// Keeps the result that all frames have the contents of the image.
     pub(super) fn keep(&self) -> io::Result<()> {
         self.packs

@@ -67,7 +67,11 @@ pub struct Fill {
     /// Signals that `early` is None, or that the fill must end.
     settled: Condvar,
     ended: Arc<AtomicBool>,
+    keeper: OnceLock<Keeper>,
 }
+
+/// Keeps that the pack of the pair with this name was compared with the image.
+pub(crate) type Keeper = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
 
 /// A node, and the pages of it that the kernel asked for.
 type Read = (u64, Range<u64>);
@@ -102,6 +106,7 @@ impl Fill {
             log: None,
             settled: Condvar::new(),
             ended: Arc::default(),
+            keeper: OnceLock::new(),
         }
     }
 
@@ -169,6 +174,26 @@ impl Fill {
 
     fn early(&self) -> MutexGuard<'_, Option<Vec<Read>>> {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets `keeper` keep that a pack was compared with the image, because this process may not write. It gets the name
+    /// of the pair, for [`Fill::keep_comparison`] in another process.
+    pub(crate) fn keep_comparisons_by(&self, keeper: Keeper) {
+        // It is set once, before the fill runs.
+        self.keeper.set(keeper).ok();
+    }
+
+    /// Keeps that a pack was compared with the image. Does nothing if the pair is not one of this fill.
+    pub(crate) fn keep_comparison(&self, pair: &[u8]) -> io::Result<()> {
+        let mut comparisons = self.candidates.iter().filter_map(PackCandidate::comparison);
+        let known = comparisons.find(|comparison| comparison.pair().as_bytes() == pair);
+        known.map_or(Ok(()), Comparison::keep)
+    }
+
+    /// The files of its packs. A direct read opens them again.
+    pub(crate) fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let files = self.candidates.iter().map(PackCandidate::file);
+        files.map(AsFd::as_fd)
     }
 
     /// Makes [`Fill::run`] end.
@@ -246,7 +271,11 @@ impl Fill {
                 frames: checked.faults,
             }),
             Ok(_) => {
-                if let Err(e) = comparison.keep() {
+                let kept = match self.keeper.get() {
+                    Some(keeper) => keeper(comparison.pair()),
+                    None => comparison.keep(),
+                };
+                if let Err(e) = kept {
                     tell(Cause::io("keep that the hot pack was compared", e));
                 }
             }

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::directory::Directory;
 use super::message::{Message, receive, send};
+use crate::Confinement;
 use crate::error::{Action, Cause, Error, Result};
 
 /// How long to wait for the answer of a guardian. A guardian that was stopped never answers.
@@ -34,6 +35,8 @@ pub struct SessionStatus {
     pub key: String,
     /// Whether its image is mounted for all programs, and not only for its own.
     pub shared: bool,
+    /// Which limits its guardian has put on itself.
+    pub confinement: Confinement,
     /// The process of its guardian. 0 if the guardian does not answer; then nothing else is known.
     pub guardian: i32,
     /// When it was made.
@@ -58,6 +61,8 @@ pub struct ImageStatus {
     pub place: PathBuf,
     /// The process of its server. None if it has none at the moment.
     pub server: Option<i32>,
+    /// Which limits its server has put on itself.
+    pub confinement: Confinement,
     /// How often a server replaced one that had died.
     pub restarts: u32,
     /// The counters of its server, by name, since that server started.
@@ -198,6 +203,8 @@ pub(super) fn parse(key: String, message: Message) -> SessionStatus {
             (b"since", _) => {
                 status.since = seconds.and_then(|s| SystemTime::UNIX_EPOCH.checked_add(s));
             }
+            (b"confined", None) => status.confinement = Confinement::parse(&text),
+            (b"confined", Some(image)) => image.confinement = Confinement::parse(&text),
             (b"shared", _) => status.shared = true,
             (b"linger", _) => status.linger = seconds,
             (b"left", _) => status.left = seconds,

@@ -19,8 +19,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{PidfdFlags, getpid, nice, pidfd_open};
 
+use super::image_source::ImageSource;
 use super::log::say;
 use super::message::send;
+use crate::confinement::{Files, Role, confine};
 use crate::error::with_reasons;
 use crate::hot_pack::learned_packs::LearnedPacks;
 use crate::hot_pack::learning::{LAUNCH, Recorded};
@@ -145,17 +147,22 @@ impl RecordedLaunch {
     }
 
     /// The work of the learner's process. Returns the exit status.
-    pub(super) fn learn(&self, image: &Image, recorded: OwnedFd) -> i32 {
+    pub(super) fn learn(&self, source: ImageSource, recorded: OwnedFd) -> i32 {
         // If the system refuses this, other programs are a little slower for a while.
         nice(LOWEST).ok();
+        let files = Files {
+            read: vec![source.fd()],
+            write: Some(self.packs.fd()),
+        };
+        confine(Role::Learner, &files);
         let maker = PackMaker {
             packs: &self.packs,
             key: &self.key,
             limit: self.limit,
             image: &self.image,
         };
-        let learned =
-            profile_in(recorded).and_then(|launch| maker.learn(image, self.recorded, launch));
+        let learned = profile_in(recorded)
+            .and_then(|launch| maker.learn(&source.open()?, self.recorded, launch));
         let named = self.image.display();
         match learned {
             Ok(None) => 0,

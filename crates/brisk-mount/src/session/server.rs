@@ -5,29 +5,23 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use brisk_image::Image;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::gettid;
 
+use super::image_source::ImageSource;
 use super::log::say;
-use super::members::Members;
 use super::message::{receive, send};
-use super::mount_handle::MountHandle;
 use super::recorded_launch::RecordedLaunch;
+use crate::confinement::{Confinement, Files, Role, confine};
 use crate::fuse::server::serve_image;
 use crate::syscalls::start_child;
 use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions};
 
 /// `PIDFD_THREAD`, the flag of `pidfd_open` for a thread (Linux 6.9). It is the same bit as `O_EXCL`.
 const PIDFD_THREAD: u32 = 0o200;
-
-/// How long a server whose guardian died waits before it looks for programs. A program that was about to join
-/// needs that time to appear.
-const ORPHANED: Duration = Duration::from_secs(1);
 
 /// A server process, as its guardian sees it.
 pub(super) struct Server {
@@ -91,54 +85,77 @@ impl Server {
 pub(super) struct ServerTask {
     pub(super) socket: OwnedFd,
     pub(super) connection: FuseConnection,
-    pub(super) image: Image,
+    pub(super) source: ImageSource,
     pub(super) options: ServeOptions,
     pub(super) launch: Option<RecordedLaunch>,
-    pub(super) handle: MountHandle,
-    pub(super) members: Members,
 }
 
 impl ServerTask {
-    /// Serves until the connection ends, and returns the exit status. If the guardian dies, this ends the
+    /// Serves until the connection ends, and returns the exit status. If the guardian dies, the watchdog ends the
     /// connection when the programs have ended.
     pub(super) fn run(self) -> i32 {
+        let confinement = self.confine();
         let socket = Arc::new(self.socket);
+        let image = match self.source.open() {
+            Ok(image) => image,
+            Err(e) => {
+                say(&format!("a server could not read its image: {e}"));
+                let why = e.to_string();
+                // If nobody listens any more, nobody needs to know.
+                send(&*socket, &["failed", &why], &[]).ok();
+                return 1;
+            }
+        };
         let options = Arc::new(self.options);
         let launch = self.launch.map(Arc::new);
+        if let Some(fill) = &options.fill {
+            let guardian = Arc::clone(&socket);
+            fill.keep_comparisons_by(Box::new(move |pair| {
+                Ok(send(&*guardian, &["compared", pair], &[])?)
+            }));
+        }
         // Before any thread can notice that the launch is over.
-        self.image.set_block_cache(options.first_block_cache());
+        image.set_block_cache(options.first_block_cache());
         let liaison = {
             let (socket, options) = (Arc::clone(&socket), Arc::clone(&options));
-            let (image, launch) = (self.image.clone(), launch.clone());
+            let (image, launch) = (image.clone(), launch.clone());
             move || {
-                answer_guardian(&socket, &options, &image, launch.as_deref());
+                answer_guardian(&socket, &options, &image, launch.as_deref(), confinement);
                 // Nobody uses the recording any more.
                 image.set_block_cache(options.block_cache);
-                // A mount that all programs see stays until it is unmounted.
-                if let MountHandle::Root(_) = self.handle {
-                    wait_for_programs(&self.members);
-                    self.handle.abort();
-                }
             }
         };
         if let Err(e) = thread::Builder::new().spawn(liaison) {
             say(&format!("a server could not start a thread: {e}"));
             return 1;
         }
-        if let Err(e) = serve_image(&self.connection, &self.image, &options) {
+        if let Err(e) = serve_image(&self.connection, &image, &options) {
             say(&format!("a server failed: {e}"));
             return 1;
         }
         self.connection.say_it_ended();
         // The session may have ended together with its launch.
         if let Some(launch) = launch {
-            launch.hand_over(&socket, &options, &self.image);
+            launch.hand_over(&socket, &options, &image);
         }
         // If nobody listens any more, nobody needs to know.
         if send(&*socket, &["ended"], &[]).is_err() {
             return 0;
         }
         0
+    }
+}
+
+impl ServerTask {
+    fn confine(&self) -> Confinement {
+        let mut files = Files {
+            read: vec![self.source.fd()],
+            write: None,
+        };
+        if let Some(fill) = &self.options.fill {
+            files.read.extend(fill.files());
+        }
+        confine(Role::Server, &files)
     }
 }
 
@@ -149,6 +166,7 @@ fn answer_guardian(
     options: &ServeOptions,
     image: &Image,
     launch: Option<&RecordedLaunch>,
+    confinement: Confinement,
 ) {
     let started = ["started".to_owned(), gettid().as_raw_nonzero().to_string()];
     if send(socket, &started, &[]).is_err() {
@@ -171,7 +189,7 @@ fn answer_guardian(
             ("bytes_stored", counts.bytes_stored),
             ("faults", counts.faults),
         ];
-        let mut fields = vec!["counts".to_owned()];
+        let mut fields = vec!["counts".to_owned(), format!("confined={confinement}")];
         let fill = counts.fill;
         let filled = [
             ("fill_pack", fill.pack),
@@ -200,23 +218,6 @@ fn answer_guardian(
         }));
         if send(socket, &fields, &[]).is_err() {
             return;
-        }
-    }
-}
-
-/// Returns when the session has no process left except its own.
-fn wait_for_programs(members: &Members) {
-    thread::sleep(ORPHANED);
-    loop {
-        match members.any() {
-            Ok(None) => return,
-            Ok(Some(watch)) => {
-                let mut fds = [PollFd::new(&watch, PollFlags::IN)];
-                if poll(&mut fds, None).is_err() {
-                    thread::sleep(ORPHANED);
-                }
-            }
-            Err(_) => thread::sleep(ORPHANED),
         }
     }
 }

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brisk_image::OpenOptions;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{getegid, geteuid};
@@ -17,11 +16,13 @@ use rustix::process::{getegid, geteuid};
 use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock, is_no_room};
 use super::guardian::{GuardedImage, Guardian, Servers};
+use super::image_source::ImageSource;
 use super::layout::Layout;
 use super::log::say;
 use super::members::Members;
 use super::message::{FAILED, failure, send, send_now};
 use super::mount_handle::MountHandle;
+use super::own_limits::take_own_limits;
 use super::session_fill::ImageFill;
 use super::surroundings::Surroundings;
 use super::{EnteredSession, OpenImage, Session};
@@ -207,6 +208,7 @@ fn guard(
 ) -> i32 {
     // The name is only for people, so a failure does not matter.
     rustix::thread::set_name(c"brisk-guardian").ok();
+    take_own_limits();
     let devices = mounted.iter().map(|image| image.device.clone()).collect();
     let begin = || -> Result<Guardian, String> {
         let members = Members::new(devices).map_err(|e| e.to_string())?;
@@ -249,14 +251,15 @@ impl MountedImage {
         let launch = self.fill.and_then(apply);
         let connection =
             FuseConnection::establish(self.channel, &options).map_err(|e: Error| e.to_string())?;
-        let limits = brisk_image::Limits::new().block_cache(options.block_cache);
         let path = self.image.path.clone();
-        let image = self.image.into_image(OpenOptions::new().limits(limits));
-        let image = image.map_err(|e| e.to_string())?;
+        let source = ImageSource {
+            image: self.image,
+            block_cache: options.block_cache,
+        };
         Ok(GuardedImage {
             path,
             place: self.place,
-            image,
+            source,
             connection,
             options,
             launch,

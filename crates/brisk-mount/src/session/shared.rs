@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brisk_image::verity::Verity;
-use brisk_image::{Image, Limits, OpenOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -19,11 +18,13 @@ use rustix::process::{getegid, geteuid};
 use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock};
 use super::guardian::{GuardedImage, Guardian, Servers};
+use super::image_source::ImageSource;
 use super::log::say;
 use super::members::Members;
 use super::message::{FAILED, receive, send_now};
 use super::mount_handle::MountHandle;
 use super::open_image::{OpenImage, SessionImage, mount_directory};
+use super::own_limits::take_own_limits;
 use super::session_fill::ImageFill;
 use super::shared_mount_point::SharedMountPoint;
 use super::{EnteredSession, Session, TRIES, join};
@@ -324,12 +325,6 @@ impl PendingMount {
         }
     }
 
-    fn open_image(image: OpenImage, options: &ServeOptions) -> Result<Image, String> {
-        let limits = Limits::new().block_cache(options.block_cache);
-        let image = image.into_image(OpenOptions::new().limits(limits));
-        image.map_err(|e| e.to_string())
-    }
-
     /// Mounts, and returns the channel. Nobody answers requests yet, so nothing in the mount may be touched.
     fn mount(&self) -> Result<OwnedFd, Cause> {
         if !is_privileged() {
@@ -354,6 +349,7 @@ impl PendingMount {
     ) -> i32 {
         // The name is only for people, so a failure does not matter.
         rustix::thread::set_name(c"brisk-guardian").ok();
+        take_own_limits();
         let root = FillRoot::At(self.target.clone());
         let mut options = ServeOptions {
             owners: match place.privileged {
@@ -369,10 +365,9 @@ impl PendingMount {
         let launch = self.fill.and_then(apply);
         let connection = FuseConnection::establish(channel, &options).map_err(|e| e.to_string());
         let path = self.image.path.clone();
-        let image = Self::open_image(self.image, &options);
-        let (connection, image) = match (connection, image) {
-            (Ok(connection), Ok(image)) => (connection, image),
-            (Err(e), _) | (_, Err(e)) => {
+        let connection = match connection {
+            Ok(connection) => connection,
+            Err(e) => {
                 say(&format!("the guardian could not start: {e}"));
                 place.detach();
                 // Closed before the first run hears of the failure, so that the run can remove the files.
@@ -393,7 +388,10 @@ impl PendingMount {
             images: vec![GuardedImage {
                 path,
                 place: self.target.clone(),
-                image,
+                source: ImageSource {
+                    image: self.image,
+                    block_cache: options.block_cache,
+                },
                 connection,
                 options,
                 launch,

@@ -121,7 +121,9 @@ struct Diagnosis {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let support = KernelSupport::probe();
     let mut findings = findings(&support, may_mount());
-    findings.extend(speeds(&support, &SystemState::probe()));
+    let system = SystemState::probe();
+    findings.extend(limits_of_sessions(&system));
+    findings.extend(speeds(&support, &system));
     findings.push(disk_rates());
     let missing = |finding: &Finding| finding.needed && finding.state == State::No;
     let diagnosis = Diagnosis {
@@ -183,6 +185,24 @@ fn findings(support: &KernelSupport, may_mount: State) -> Vec<Finding> {
         ),
     );
     findings
+}
+
+/// What keeps the processes of a session from doing more than they need.
+fn limits_of_sessions(system: &SystemState) -> [Finding; 2] {
+    let landlock = match system.landlock {
+        Some(version) => format!("Landlock, version {version}"),
+        None => "no Landlock".to_owned(),
+    };
+    [
+        Finding::new("servers limit their calls", State::when(system.call_filters), "seccomp").cure(
+            "use a kernel with CONFIG_SECCOMP_FILTER, and in a container a profile that allows seccomp: without it, a \
+             server that a hostile image has taken over can make any system call",
+        ),
+        Finding::new("servers limit their files", State::when(system.landlock.is_some()), landlock).cure(
+            "use Linux 5.13 or later with landlock among the security modules (lsm=), and in a container a profile \
+             that allows it: without it, a server that a hostile image has taken over can read its user's files",
+        ),
+    ]
 }
 
 /// Findings that change how fast programs start, but not whether they start.

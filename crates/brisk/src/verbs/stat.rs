@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 use anyhow::Context;
-use brisk_mount::{ImageStatus, SessionStatus, sessions};
+use brisk_mount::{Confinement, ImageStatus, SessionStatus, sessions};
 use serde_json::{Map, Value, json};
 
 use crate::answer::Answer;
@@ -15,7 +15,9 @@ use crate::names::{printable, shown};
 /// Which sessions to look at.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A session is what the runs of an image by one user share (see brisk run). Exits with 1 if there is none.")]
+A session is what the runs of an image by one user share (see brisk run). Exits with 1 if there is none.\n\n\
+limits names what a process of the session has given up: capabilities, system calls and files that it does not \
+need. A guardian has given up no files, because it could not unmount then; it reads no image.")]
 pub struct Args {
     /// The image, or the directory that it is mounted on. [default: all sessions of the user]
     path: Option<PathBuf>,
@@ -58,6 +60,7 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
             None => "none: programs get errors".to_owned(),
         };
         writeln!(out, "  server      {server}")?;
+        writeln!(out, "  limits      {}", image.confinement)?;
         for (name, count) in &image.counts {
             let name = printable(name).replace('_', " ");
             writeln!(out, "  {name:<15}{count}")?;
@@ -67,6 +70,7 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
         }
     }
     writeln!(out, "  guardian    process {}", session.guardian)?;
+    writeln!(out, "  limits      {}", session.confinement)?;
     if let Some(since) = session.since {
         let since =
             jiff::Timestamp::try_from(since).context("the time is outside of the calendar")?;
@@ -113,6 +117,14 @@ fn micros(nanos: u64) -> String {
     }
 }
 
+fn limits(in_force: Confinement) -> Value {
+    json!({
+        "capabilities": in_force.capabilities,
+        "calls": in_force.calls,
+        "files": in_force.files,
+    })
+}
+
 fn to_json(session: &SessionStatus) -> Value {
     let since = session
         .since
@@ -145,6 +157,7 @@ fn to_json(session: &SessionStatus) -> Value {
                 "place": place,
                 "place_bytes": place_bytes,
                 "server": image.server,
+                "limits": limits(image.confinement),
                 "restarts": image.restarts,
                 "counts": counts,
                 "operations": operations,
@@ -160,6 +173,7 @@ fn to_json(session: &SessionStatus) -> Value {
         "key": session.key,
         "answers": session.guardian != 0,
         "guardian": session.guardian,
+        "limits": limits(session.confinement),
         "since": since.map(|since| since.as_secs()),
         "linger": session.linger.map(|linger| linger.as_secs()),
         "left": session.left.map(|left| left.as_secs()),

@@ -37,6 +37,15 @@ impl State {
         }
     }
 
+    /// Tells the process that made the session why it cannot be served.
+    pub(super) fn tell_first(&self, why: &[u8]) {
+        if let Some(first) = self.peers.first()
+            && let Err(e) = send_now(&first.socket, &[FAILED, why], &[])
+        {
+            say(&format!("the process that made the session is gone: {e}"));
+        }
+    }
+
     /// Handles a message of a peer. False if the peer has disconnected, or must.
     pub(super) fn hear(&mut self, index: usize, now: Instant) -> bool {
         let Some(peer) = self.peers.get(index) else {
@@ -124,6 +133,7 @@ impl State {
             format!("guardian={}", getpid()).into_bytes(),
             format!("since={since}").into_bytes(),
         ];
+        fields.push(format!("confined={}", self.confinement).into_bytes());
         if self.shared.is_some() {
             fields.push(b"shared=1".to_vec());
         }
@@ -160,9 +170,8 @@ impl State {
         match self.images.get(index).map(GuardedImage::count) {
             Some(Counted::Counts(counts)) => {
                 // Other fields are for the guardian itself to say.
-                let known = |field: &Vec<u8>| {
-                    field.starts_with(b"count.") || field.starts_with(b"operation=")
-                };
+                const KNOWN: [&[u8]; 3] = [b"confined=", b"count.", b"operation="];
+                let known = |field: &Vec<u8>| KNOWN.iter().any(|name| field.starts_with(name));
                 counts.into_iter().filter(known).collect()
             }
             Some(Counted::Other(message)) => {

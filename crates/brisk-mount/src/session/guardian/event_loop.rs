@@ -67,6 +67,10 @@ impl State {
                 (Loss::Nothing | Loss::Mount, _) => {}
             }
         }
+        if let Some(why) = self.unserved.take() {
+            self.tell_first(&why);
+            return Ok(false);
+        }
         self.reap(now);
         if self.shortage.until().is_none() {
             self.start_missing_servers(now);

@@ -4,11 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use brisk_image::Image;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::supervisor::{Reason, Remedy, Supervisor};
+use crate::session::image_source::ImageSource;
 use crate::session::log::say;
 use crate::session::message::{Message, receive, send_now};
 use crate::session::mount_handle::MountHandle;
@@ -26,7 +26,7 @@ const COUNTS_WITHIN: Timespec = Timespec {
 pub(in crate::session) struct GuardedImage {
     pub(in crate::session) path: PathBuf,
     pub(in crate::session) place: PathBuf,
-    pub(in crate::session) image: Image,
+    pub(in crate::session) source: ImageSource,
     pub(in crate::session) connection: FuseConnection,
     pub(in crate::session) options: ServeOptions,
     /// The recording of the launch, if a pack is learned from it.
@@ -47,7 +47,7 @@ pub(in crate::session) struct Servers {
 
 /// The answer of a server that is asked for its counters.
 pub(super) enum Counted {
-    /// `count.name=number` and `operation=name number times`.
+    /// `confined=limits`, `count.name=number` and `operation=name number times`.
     Counts(Vec<Vec<u8>>),
     /// Another message, which the server sent at the same time.
     Other(Message),

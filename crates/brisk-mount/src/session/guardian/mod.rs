@@ -10,6 +10,9 @@
 //! [`lifetime`] when the session ends, and [`request`] what peers are answered. The others act, on the
 //! guardian's [`state`]: [`processes`] starts and buries servers, learners and the watchdog, [`answers`]
 //! talks with peers, and [`ending`] ends the session.
+//!
+//! It reads no image and no pack. It starts other processes for that, which may do less than it does
+//! ([`confinement`](crate::confinement)).
 
 mod answers;
 mod ending;
@@ -47,6 +50,7 @@ use super::log::say;
 use super::members::Members;
 use super::shared_mount_point::SharedMountPoint;
 use super::surroundings::Surroundings;
+use crate::Confinement;
 use crate::syscalls::keep_children;
 
 /// What a guardian starts with.
@@ -95,13 +99,29 @@ impl Guardian {
             learners: Learners::default(),
             lifelines: Vec::new(),
             watchdog: None,
+            own_life: None,
+            unserved: None,
+            confinement: Confinement::default(),
         };
         state.hold_lifelines();
         let started = (0..state.images.len()).try_for_each(|index| state.start_server(index));
+        if let (Ok(()), Some(shared)) = (&started, &state.shared) {
+            // The maker waits until the image is served, and removes the session's files if it is not.
+            let shared = shared.clone();
+            state.hear_first_of_servers();
+            if let Some(why) = state.unserved.take() {
+                shared.detach();
+                state.listener.leave();
+                state.tell_first(&why);
+                return 1;
+            }
+        }
         state.tell_maker(started.as_ref().err());
         let result = started.and_then(|()| {
             // After the servers, because the launch waits for them.
             state.start_watchdog();
+            // Nothing that others have written was read before.
+            state.confine();
             state.keep()
         });
         state.end();

@@ -11,11 +11,12 @@ use rustix::process::Pid;
 
 use super::guarded_image::GuardedImage;
 use super::shortage::of_shortage;
-use super::state::State;
+use super::state::{Pipe, State};
 use super::supervisor::{Reason, Remedy};
 use super::watchdog::{self, AfterEnd, Watchdog};
+use crate::confinement::{Files, Role, confine, confine_caller_of_fusermount};
 use crate::session::log::say;
-use crate::session::message::{Message, receive_now};
+use crate::session::message::{Message, receive, receive_now};
 use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::{Server, ServerTask};
 use crate::syscalls::start_child;
@@ -41,16 +42,36 @@ impl State {
         if let (b"recorded", Some(recorded)) = (verb, recorded) {
             return self.start_learner(index, recorded);
         }
+        if let (b"compared", Some(pair)) = (verb, field) {
+            return self.keep_comparison(index, pair);
+        }
         let Some(servers) = self.images.get_mut(index).map(|image| &mut image.servers) else {
             return;
         };
         match (verb, field, &mut servers.current) {
             (b"started", Some(thread), Some(server)) => server.watch(thread),
+            // The log says why. The first server of an image decides whether there is a session, and later ones are
+            // replaced until they fail too often.
+            (b"failed", Some(why), _) if servers.supervisor.restarts() == 0 => {
+                self.unserved = Some(why.to_vec());
+            }
             (b"ended", ..) => {
                 servers.supervisor.connection_ended();
                 self.listener.unlist();
             }
             _ => {}
+        }
+    }
+
+    /// Keeps for later sessions that a server has compared its pack with its image. A server may not write itself: a
+    /// hostile image that has taken it over could write that of any pack.
+    fn keep_comparison(&self, index: usize, pair: &[u8]) {
+        let fill = self
+            .images
+            .get(index)
+            .and_then(|image| image.options.fill.as_ref());
+        if let Some(Err(e)) = fill.map(|fill| fill.keep_comparison(pair)) {
+            say(&format!("cannot keep that the hot pack was compared: {e}"));
         }
     }
 
@@ -60,6 +81,36 @@ impl State {
             image.servers.current = Some(server);
         }
         Ok(())
+    }
+
+    /// Waits until each server has said whether it serves its image.
+    pub(super) fn hear_first_of_servers(&mut self) {
+        for index in 0..self.images.len() {
+            let Some(server) = self
+                .images
+                .get(index)
+                .and_then(|i| i.servers.current.as_ref())
+            else {
+                continue;
+            };
+            match receive(&server.socket) {
+                Ok(Some(message)) => self.note(index, message),
+                _ => self.unserved = Some(b"its server ended".to_vec()),
+            }
+        }
+    }
+
+    /// Gives up what only the first servers needed.
+    pub(super) fn confine(&mut self) {
+        self.confinement = match self.needs_fusermount() {
+            true => confine_caller_of_fusermount(),
+            false => confine(
+                Role::Guardian {
+                    by_name: self.is_by_name(),
+                },
+                &Files::default(),
+            ),
+        };
     }
 
     /// In a new process: keeps only one image of what the guardian has.
@@ -79,6 +130,7 @@ impl State {
         self.listener.leave();
         self.namespaces = None;
         self.program = None;
+        self.own_life = None;
     }
 
     /// In the new process: serves.
@@ -96,11 +148,9 @@ impl State {
         let task = ServerTask {
             socket,
             connection: image.connection,
-            image: image.image,
+            source: image.source,
             options,
             launch,
-            handle: image.handle,
-            members: self.members.clone(),
         };
         task.run()
     }
@@ -118,8 +168,8 @@ impl State {
         let mut learned = Some((launch, recorded));
         let started = start_child(|| {
             rustix::thread::set_name(c"brisk-learner").ok();
-            let GuardedImage { image, .. } = self.leave_for(index);
-            let learn = |(launch, recorded): (RecordedLaunch, _)| launch.learn(&image, recorded);
+            let GuardedImage { source, .. } = self.leave_for(index);
+            let learn = |(launch, recorded): (RecordedLaunch, _)| launch.learn(source, recorded);
             learned.take().map_or(1, learn)
         });
         if let Err(e) = started.and_then(|pid| self.learners.add(pid)) {
@@ -142,6 +192,12 @@ impl State {
                 }
             }
         }
+        match pipe_with(PipeFlags::CLOEXEC) {
+            Ok((read, write)) => self.own_life = Some(Pipe { read, write }),
+            Err(e) => say(&format!(
+                "if the guardian is killed, the session does not end: {e}"
+            )),
+        }
     }
 
     pub(super) fn start_watchdog(&mut self) {
@@ -151,10 +207,24 @@ impl State {
         let started = start_child(|| {
             let lifelines = mem::take(&mut self.lifelines);
             let images = mem::take(&mut self.images).into_iter();
+            let guardian = self.own_life.take().map(|life| {
+                drop(life.write);
+                life.read
+            });
             self.leave_post();
             // The rest of the images is dropped, and the connections with it.
             let handles = images.map(|image| image.handle);
-            watchdog::run(lifelines.into_iter().zip(handles).collect())
+            let watched = lifelines.into_iter().zip(handles).collect();
+            match self.needs_fusermount() {
+                true => confine_caller_of_fusermount(),
+                false => confine(
+                    Role::Watchdog {
+                        by_name: self.is_by_name(),
+                    },
+                    &Files::default(),
+                ),
+            };
+            watchdog::run(watched, guardian, &self.members)
         });
         match started.and_then(|pid| Ok(Watchdog::of(pid)?)) {
             Ok(watchdog) => self.watchdog = Some(watchdog),

@@ -3,14 +3,13 @@
 //! It is a real one, with its event loop and its sockets, in the calling process. It has one image, and starts no
 //! process: its server is a socket.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use brisk_image::{Image, OpenOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, memfd_create, openat};
 use rustix::net::{
@@ -28,14 +27,16 @@ use super::shortage::Shortage;
 use super::state::{NamespaceHandles, Peer, State};
 use crate::session::control::parse;
 use crate::session::directory::Directory;
+use crate::session::image_source::ImageSource;
 use crate::session::join::JoinAnswer;
 use crate::session::members::Members;
 use crate::session::message::{Message, receive};
 use crate::session::mount_handle::MountHandle;
+use crate::session::open_image::OpenImage;
 use crate::session::server::Server;
 use crate::session::shared_mount_point::SharedMountPoint;
 use crate::session::surroundings::{self, Surroundings};
-use crate::{FuseConnection, ServeOptions};
+use crate::{Confinement, FuseConnection, ServeOptions};
 
 /// The session's key, and its place.
 const KEY: &str = "rehearsed";
@@ -59,7 +60,7 @@ const VERBS: [&[u8]; 7] = [
 #[derive(Debug)]
 pub struct Stage {
     directory: PathBuf,
-    image: Image,
+    image: PathBuf,
 }
 
 /// A packet of a case.
@@ -111,11 +112,11 @@ impl Packet<'_> {
 
 impl Stage {
     /// In the empty directory `directory`, with the image at `image`.
-    pub fn new(directory: &Path, image: &Path) -> brisk_image::Result<Self> {
-        Ok(Self {
+    pub fn new(directory: &Path, image: &Path) -> Self {
+        Self {
             directory: directory.join("sessions"),
-            image: Image::open_with(image, &OpenOptions::new())?,
-        })
+            image: image.to_owned(),
+        }
     }
 
     fn guardian(&self, setting: u8, maker: OwnedFd, server: OwnedFd) -> io::Result<State> {
@@ -134,9 +135,18 @@ impl Stage {
             socket: server,
         });
         let image = GuardedImage {
-            path: "/images/app.img".into(),
+            path: self.image.clone(),
             place: PLACE.into(),
-            image: self.image.clone(),
+            source: ImageSource {
+                image: OpenImage {
+                    path: self.image.clone(),
+                    file: File::open(&self.image)?,
+                    offset: 0,
+                    at: None,
+                    verified: None,
+                },
+                block_cache: 0,
+            },
             connection: FuseConnection::from_parts(vec![channel], 0).map_err(io::Error::other)?,
             options: ServeOptions::default(),
             launch: None,
@@ -164,6 +174,9 @@ impl Stage {
             learners: Learners::default(),
             lifelines: Vec::new(),
             watchdog: None,
+            own_life: None,
+            unserved: None,
+            confinement: Confinement::default(),
         })
     }
 }

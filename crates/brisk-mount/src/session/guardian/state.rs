@@ -13,6 +13,7 @@ use super::listener::Listener;
 use super::request::{Joinable, Role};
 use super::shortage::Shortage;
 use super::watchdog::Watchdog;
+use crate::Confinement;
 use crate::session::members::Members;
 use crate::session::shared_mount_point::SharedMountPoint;
 use crate::session::surroundings::Surroundings;
@@ -38,6 +39,18 @@ pub(super) struct State {
     /// The reading ends of the lifelines. The connections of the images hold the other ends.
     pub(super) lifelines: Vec<OwnedFd>,
     pub(super) watchdog: Option<Watchdog>,
+    /// A pipe whose writing end only the guardian holds. So the watchdog, which reads it, knows whether it lives.
+    pub(super) own_life: Option<Pipe>,
+    /// Why an image could not be served from the start.
+    pub(super) unserved: Option<Vec<u8>>,
+    /// Which limits the guardian has put on itself.
+    pub(super) confinement: Confinement,
+}
+
+/// Both ends of a pipe.
+pub(super) struct Pipe {
+    pub(super) read: OwnedFd,
+    pub(super) write: OwnedFd,
 }
 
 /// A process that is connected.
@@ -73,6 +86,17 @@ impl State {
                 built: self.namespaces.is_some(),
             },
         }
+    }
+
+    /// Whether the images are mounted for all programs, and found by their names.
+    pub(super) fn is_by_name(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Whether this process and the watchdog unmount with `fusermount3`.
+    pub(super) fn needs_fusermount(&self) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_some_and(|place| !place.privileged)
     }
 
     /// Whether a peer is about to start a program.

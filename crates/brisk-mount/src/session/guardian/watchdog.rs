@@ -4,18 +4,22 @@
 //! closes. But a thread of the server that stores a page waits, unkillably, for the answer to a request for
 //! that page, and keeps a channel open while it waits. If no server has read that request, none ever will.
 //! The watchdog has no channel, so its own death makes nobody wait.
+//!
+//! If only the guardian is killed, the watchdog takes its place at the end: it ends the connections when the last program
+//! has ended. A server cannot do that. It may neither unmount nor look at other processes.
 
 use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
 };
 
 use crate::session::log::say;
+use crate::session::members::Members;
 use crate::session::mount_handle::MountHandle;
 use crate::syscalls::ignore_requests_to_end;
 
@@ -88,22 +92,87 @@ impl Watchdog {
     }
 }
 
+/// How long to wait for programs after the guardian died. A program that was about to join needs that time to appear.
+const ORPHANED: Duration = Duration::from_secs(1);
+
+/// Whether a session without a guardian still has programs.
+enum Programs {
+    /// The guardian lives and looks itself, or the mounts stay until they are unmounted.
+    OfGuardian,
+    /// Nobody has looked yet.
+    Unknown { look_at: Instant },
+    /// One lives: the descriptor is readable when it has ended.
+    One(OwnedFd),
+    /// The last one has ended.
+    Gone,
+}
+
+impl Programs {
+    fn look(members: &Members) -> Self {
+        match members.any() {
+            Ok(None) => Self::Gone,
+            Ok(Some(program)) => Self::One(program),
+            Err(_) => Self::unknown(AGAIN),
+        }
+    }
+
+    fn unknown(wait: Duration) -> Self {
+        Self::Unknown {
+            look_at: Instant::now() + wait,
+        }
+    }
+
+    /// When to look, if nothing happens before.
+    fn timeout(&self) -> Option<Timespec> {
+        let Self::Unknown { look_at } = self else {
+            return None;
+        };
+        let left = look_at.saturating_duration_since(Instant::now());
+        Some(Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        })
+    }
+}
+
 /// The work of the watchdog's process: aborts the connection of each mount whose lifeline no process holds
-/// any more, until no mount is left. `watched` has the reading end of each lifeline, with its mount. Returns
-/// the exit status.
-pub(super) fn run(mut watched: Vec<(OwnedFd, MountHandle)>) -> i32 {
+/// any more, until no mount is left. `watched` has the reading end of each lifeline, with its mount. `guardian` is the
+/// reading end of a pipe that the guardian holds: after its end, the connections end with the last of `members`.
+/// Returns the exit status.
+pub(super) fn run(
+    mut watched: Vec<(OwnedFd, MountHandle)>,
+    mut guardian: Option<OwnedFd>,
+    members: &Members,
+) -> i32 {
     // A missing name does no harm.
     rustix::thread::set_name(NAME).ok();
     // Stopping a service asks all its processes to end at once. This one must end after the others.
     ignore_requests_to_end();
+    // A mount that all programs see stays until it is unmounted.
+    guardian.take_if(|_| {
+        let mut handles = watched.iter().map(|(_, handle)| handle);
+        handles.any(|handle| matches!(handle, MountHandle::Shared(_)))
+    });
+    let mut programs = Programs::OfGuardian;
     while !watched.is_empty() {
+        let program = match &programs {
+            Programs::One(program) => Some(program),
+            _ => None,
+        };
         let mut fds: Vec<_> = watched
             .iter()
-            .map(|(lifeline, _)| PollFd::new(lifeline, PollFlags::IN))
+            .map(|(lifeline, _)| lifeline)
+            .chain(&guardian)
+            .chain(program)
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
-        if poll(&mut fds, None).is_err() {
-            thread::sleep(AGAIN);
-            continue;
+        match poll(&mut fds, programs.timeout().as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(_) => {
+                thread::sleep(AGAIN);
+                continue;
+            }
         }
         let happened: Vec<_> = fds.iter().map(PollFd::revents).collect();
         let mut happened = happened.into_iter();
@@ -116,6 +185,20 @@ pub(super) fn run(mut watched: Vec<(OwnedFd, MountHandle)>) -> i32 {
             }
             _ => true,
         });
+        let mut happened = happened.map(|said| !said.is_empty());
+        if guardian.is_some() && happened.next() == Some(true) {
+            guardian = None;
+            programs = Programs::unknown(ORPHANED);
+        }
+        programs = match programs {
+            Programs::One(_) if happened.next() == Some(true) => Programs::look(members),
+            Programs::Unknown { look_at } if Instant::now() >= look_at => Programs::look(members),
+            other => other,
+        };
+        if let Programs::Gone = programs {
+            // Their servers end, and their lifelines with them.
+            watched.drain(..).for_each(|(_, handle)| handle.abort());
+        }
     }
     0
 }

@@ -1,0 +1,27 @@
+//! An image that is not read yet.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use brisk_image::{Image, Limits, OpenOptions};
+
+use super::open_image::OpenImage;
+
+/// The file of an image. Only processes that may do little read it, because its bytes are not trusted: a server, and a
+/// learner.
+pub(super) struct ImageSource {
+    pub(super) image: OpenImage,
+    /// The most bytes of decoded blocks to keep.
+    pub(super) block_cache: u64,
+}
+
+impl ImageSource {
+    /// Reads the image's superblock and tables.
+    pub(super) fn open(self) -> brisk_image::Result<Image> {
+        let limits = Limits::new().block_cache(self.block_cache);
+        self.image.into_image(OpenOptions::new().limits(limits))
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.image.file.as_fd()
+    }
+}
