@@ -65,7 +65,7 @@ pub struct UserNamespaces {
     /// Whether `kernel.apparmor_restrict_unprivileged_userns` (Ubuntu) is on.
     pub apparmor_restricts: Option<bool>,
     /// Whether this process has an AppArmor profile. The profile that is installed for brisk allows
-    /// namespaces.
+    /// namespaces. The one of programs that brisk has started does not, and does not count.
     pub apparmor_profile: bool,
 }
 
@@ -318,7 +318,7 @@ fn page_cache_events(found: [Support; 2]) -> Support {
 /// An AppArmor label is `unconfined`, or the name of a profile with its mode: `brisk (unconfined)`.
 fn is_profile(label: &str) -> bool {
     let label = label.trim_end_matches(['\n', '\0']);
-    !label.is_empty() && label != "unconfined"
+    !label.is_empty() && label != "unconfined" && !label.contains("brisk_program")
 }
 
 fn find_in_path(program: &str) -> Option<PathBuf> {
@@ -470,7 +470,9 @@ CONFIG_XZ_DEC_X86=y
     #[test]
     fn a_label_names_a_profile_or_none() {
         assert!(is_profile("brisk (unconfined)\n"));
+        assert!(is_profile("brisk (enforce)\n"));
         assert!(is_profile("snap.app (enforce)"));
+        assert!(!is_profile("brisk//&brisk_program (enforce)"));
         assert!(!is_profile("unconfined\n"));
         assert!(!is_profile("\0"));
     }
