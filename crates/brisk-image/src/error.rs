@@ -247,6 +247,9 @@ impl fmt::Display for Digest<'_> {
     }
 }
 
+/// Bytes of a refused name that an error shows.
+const NAME_SHOWN: usize = 256;
+
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -279,7 +282,12 @@ impl fmt::Display for Corrupt {
             } => {
                 write!(f, "{what} decodes to {found} bytes, allowed is {allowed}")
             }
-            Self::Name { name, why } => write!(f, "name \"{}\" {why}", name.escape_ascii()),
+            Self::Name { name, why } => {
+                // Hostile ones have no bound, and these suffice to find it.
+                let shown = name.get(..NAME_SHOWN).unwrap_or(name);
+                let more = if shown.len() < name.len() { "..." } else { "" };
+                write!(f, "name \"{}{more}\" {why}", shown.escape_ascii())
+            }
             Self::DirectoryLoop { inode_number } => write!(
                 f,
                 "directory with inode number {inode_number} is reached a second time, allowed is once"
