@@ -12,10 +12,7 @@ use staging::{Stage, each_user};
 const NOTHING: &str = "0000000000000000";
 
 /// `CAP_SYS_ADMIN` and `CAP_SYS_PTRACE`.
-const OF_WATCHDOG: &str = "0000000000280000";
-
-/// These, and `CAP_SETPCAP`, with which the processes that it starts give up the others.
-const OF_GUARDIAN: &str = "0000000000280100";
+const TO_UNMOUNT: &str = "0000000000280000";
 
 fn text(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -48,7 +45,7 @@ fn limited(stage: &Stage, name: &str) -> i32 {
 }
 
 fn assert_limited(pid: i32, name: &str, capabilities: &str) {
-    for set in ["CapEff", "CapPrm", "CapBnd"] {
+    for set in ["CapEff", "CapPrm"] {
         assert_eq!(status(pid, set), capabilities, "{set} of {name}");
     }
     for set in ["CapInh", "CapAmb"] {
@@ -67,14 +64,14 @@ fn each_process_has_what_it_needs_and_the_program_has_all() {
             assert_eq!(text(&stage.sh(of_program)), own);
         }
         for (name, capabilities) in [
-            ("brisk-guardian", OF_GUARDIAN),
-            ("mount-watchdog", OF_WATCHDOG),
+            ("brisk-guardian", TO_UNMOUNT),
+            ("mount-watchdog", TO_UNMOUNT),
             ("brisk-server", NOTHING),
         ] {
             assert_limited(limited(stage, name), name, capabilities);
         }
         // A server that replaces another, and a watchdog, are started by a guardian that is limited already.
-        for (name, capabilities) in [("brisk-server", NOTHING), ("mount-watchdog", OF_WATCHDOG)] {
+        for (name, capabilities) in [("brisk-server", NOTHING), ("mount-watchdog", TO_UNMOUNT)] {
             let first = limited(stage, name);
             // The guardian would give up a watchdog that it has just started.
             std::thread::sleep(Duration::from_millis(200));

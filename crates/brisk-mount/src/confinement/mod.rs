@@ -45,11 +45,7 @@ impl Role {
     fn needs(self) -> CapabilitySet {
         match self {
             Self::Server | Self::Learner => CapabilitySet::empty(),
-            // With it, the processes that it starts limit what they can get.
-            Self::Guardian { by_name } => {
-                Self::Watchdog { by_name }.needs() | CapabilitySet::SETPCAP
-            }
-            Self::Watchdog { by_name } => {
+            Self::Guardian { by_name } | Self::Watchdog { by_name } => {
                 // To unmount, and to see in which namespace a process is that has capabilities.
                 let needs = CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE;
                 match by_name {
