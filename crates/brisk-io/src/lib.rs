@@ -11,6 +11,8 @@ bytes. This crate has all ways behind a few calls, and chooses between them:
 | many small parts of a file, in an asynchronous program | [`AsyncFile`]: answers at once what is in memory. [`block_on`] runs such a program on a thread that waits for the disk itself |
 | generated code that the next run can map | [`CodeCache`] |
 | the kernel to read parts of files ahead | [`Prefetch`]. [`plan_extents`] decides in which pieces, by what the disk [charges](Charge), and [`measure_charge`] measures that |
+| to borrow records of a file that others append to | [`AppendOnlyMapping`] |
+| what a forked child must not share with its parent | [`PerProcess`], [`UnsharedFile`] |
 | to know what is in the page cache, or to empty it of a file | [`residency`] and [`evict`]. With them, a measurement can prove "cold" and "warm" |
 
 # Example
@@ -39,7 +41,7 @@ This crate interprets no file, except the entries of a [`CodeCache`], and it che
 still happen to a mapped file:
 
 * Somebody writes to it. Reads that copy ([`ReadAt`]) then return older or newer bytes, and nothing else. Borrowing needs
-  a promise that nobody writes: see [`ImmutableFile`].
+  a promise that nobody writes: see [`ImmutableFile`] and [`AppendOnlyFile`].
 * Somebody truncates it, or its disk fails. Touching a lost page ends the process, or is an error after
   [`guard_mappings`].
 
@@ -58,6 +60,7 @@ still happen to a mapped file:
 
 mod advice;
 mod aligned_buf;
+mod append_only;
 mod async_file;
 mod block_device;
 mod cache_home;
@@ -71,13 +74,14 @@ mod immutable_file;
 mod kernel_calls;
 mod load;
 mod load_source;
-#[cfg(feature = "io-uring")]
 mod maker;
 mod mapping;
 mod need;
 mod page_cache;
+mod per_process;
 mod prefetch;
 mod racing_copy;
+mod range_lock;
 mod read_at;
 mod read_group;
 mod read_pool;
@@ -85,6 +89,7 @@ mod region;
 mod sigbus;
 mod strategy;
 mod transfer;
+mod unshared_file;
 mod uring;
 mod waiting_read;
 
@@ -94,6 +99,7 @@ mod machine;
 
 pub use advice::{largest_advice, largest_advice_on, will_read, will_read_all};
 pub use aligned_buf::AlignedBuf;
+pub use append_only::{AppendOnlyFile, AppendOnlyMapping};
 pub use async_file::{AsyncCounts, AsyncFile, ReadAtFuture};
 pub use block_device::BlockDevice;
 pub use cache_home::cache_home;
@@ -111,11 +117,14 @@ pub use load_source::LoadSource;
 pub use mapping::{ImmutableMapping, Mapping};
 pub use need::{Form, Need, Touch};
 pub use page_cache::{Residency, cached_pages, evict, page_size, residency, start_writeback};
+pub use per_process::PerProcess;
 pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};
+pub use range_lock::try_lock_byte;
 pub use read_at::{ReadAt, Window};
 pub use sigbus::guard_mappings;
 pub use strategy::{Strategy, UnknownStrategy};
 pub use transfer::{DIRECT_ALIGNMENT, open_direct, read_at_least};
+pub use unshared_file::UnsharedFile;
 
 /// Aids for measurements: they prove that a cache is cold or warm, and try what the kernel allows.
 ///

@@ -129,6 +129,22 @@ impl Region {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len) }
     }
 
+    /// Some of the wanted bytes.
+    ///
+    /// # Safety
+    ///
+    /// 1. `part.start <= part.end <= len`.
+    /// 2. As long as the result lives, no process changes or truncates this part of the mapped file.
+    #[inline]
+    pub(crate) unsafe fn part(&self, part: Range<usize>) -> &[u8] {
+        // SAFETY: by requirement 1 and invariant 3 the result is in the mapping, or dangles with both 0.
+        let start = unsafe { self.base.add(self.skip + part.start) };
+        // SAFETY: by requirement 1 and invariants 1 to 3, the part's bytes are readable for the life of `self` (zero of
+        // them from a dangling pointer are too), and their number fits an isize. This process writes them only through
+        // `&mut self`, and by requirement 2 nobody else does.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), part.end - part.start) }
+    }
+
     /// The wanted bytes, for writing. None if they are not writable.
     ///
     /// # Safety
@@ -184,6 +200,24 @@ impl Region {
         unsafe { racing_copy(from.as_ptr(), buf.as_mut_ptr(), n) };
         self.check()?;
         Ok(n)
+    }
+
+    /// Copies `N` bytes from `offset` of the wanted bytes, and fails if some of them are not there or could not be read.
+    ///
+    /// For few bytes: a caller that goes on after an error gets one page of zeros for each page that it touches.
+    #[inline(always)]
+    pub(crate) fn load<const N: usize>(&self, offset: u64, to: &mut [u8; N]) -> io::Result<()> {
+        let at = usize::try_from(offset).ok();
+        let fits = |at: &usize| self.len.checked_sub(*at).is_some_and(|rest| rest >= N);
+        let Some(at) = at.filter(fits) else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        // SAFETY: `at + N <= len`, so by invariant 3 the result is in the mapping, or dangles with both 0.
+        let from = unsafe { self.base.add(self.skip + at) };
+        // SAFETY: as in `copy`: `N` bytes from there are readable (invariants 1 to 3) and stay mapped, and this process
+        // does not write them now. `to` has `N` bytes and is borrowed for this alone.
+        unsafe { racing_copy(from.as_ptr(), to.as_mut_ptr(), N) };
+        self.check()
     }
 
     #[inline]
