@@ -1,0 +1,235 @@
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::clock::now;
+#[cfg(test)]
+use crate::disk::Disk;
+use crate::disk::RealDisk;
+use crate::entry::Entries;
+use crate::flight::Turn;
+use crate::format::record::Record;
+use crate::hit::Hit;
+use crate::insertion::New;
+use crate::options::CacheOptions;
+use crate::stat::{BucketStat, CacheCounts, CacheStat};
+use crate::store::Store;
+
+/// A cache in a directory, which any number of processes share.
+///
+/// A handle is cheap to share between threads, and works on in a child that is forked. See the [crate](crate) for what
+/// is promised.
+#[derive(Debug)]
+pub struct Cache {
+    pub(crate) store: Store,
+}
+
+/// What is stored beside a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct About {
+    /// The caller's name for the layout of the value. Who reads compares it with what it knows.
+    pub fingerprint: u64,
+    /// A number from 0 to 255. [`Cache::buckets`] has totals of each.
+    pub bucket: u16,
+}
+
+impl Cache {
+    /// Opens the cache in this directory. If the directory does not exist, makes it, for this user alone.
+    ///
+    /// Values are copied and the copies checked. A directory that this user may only read works, too.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::PermissionDenied`] if the directory belongs to neither this user nor root, or if others may
+    /// write there. [`io::ErrorKind::InvalidInput`] if the limit is too small for the segments. Otherwise those of the
+    /// system.
+    pub fn open(directory: &Path, options: CacheOptions) -> io::Result<Self> {
+        let store = Store::open(directory, options, None, Arc::new(RealDisk))?;
+        Ok(Self { store })
+    }
+
+    pub(crate) fn of(store: Store) -> Self {
+        Self { store }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn on_disk(
+        directory: &Path,
+        options: CacheOptions,
+        disk: Arc<dyn Disk>,
+    ) -> io::Result<Self> {
+        let store = Store::open(directory, options, None, disk)?;
+        Ok(Self { store })
+    }
+
+    /// Looks for the value of a key.
+    ///
+    /// From [`Cache::open_mapped`] a hit borrows, and takes no system call and no allocation, unless this is the first
+    /// one in its segment or a use is to be [noted](CacheOptions::note_use_after).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system, for example if there are too few descriptors. Damage is a miss and a
+    /// [count](Cache::counts).
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> io::Result<Option<Hit>> {
+        self.store.get(key)
+    }
+
+    /// Looks for the value of a key, and copies it into `buf`, whose former contents go. A buffer that is large enough
+    /// is not allocated again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::get`].
+    #[inline]
+    pub fn get_into<'b>(&self, key: &[u8], buf: &'b mut Vec<u8>) -> io::Result<Option<&'b [u8]>> {
+        let record: Option<Record> = self.store.get_into(key, buf)?;
+        Ok(record.map(|record| buf.get(record.layout.value()).unwrap_or_default()))
+    }
+
+    /// Stores a value under a key. It replaces the one before. Removes the oldest entries if the cache would pass its
+    /// limit.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] if the key has no bytes or more than 32 KiB, or if the value is larger than a
+    /// quarter of the limit. [`io::ErrorKind::TimedOut`] if another process has the lock for longer than
+    /// [`CacheOptions::write_wait`]. Otherwise those of the system. Then the value is either stored or not, and the
+    /// cache is whole.
+    pub fn insert(&self, key: &[u8], value: &[u8], about: About) -> io::Result<()> {
+        self.store.insert(New {
+            key,
+            value,
+            fingerprint: about.fingerprint,
+            bucket: about.bucket,
+        })
+    }
+
+    /// Looks for the value of a key. If there is none, `fetch` makes one, and it is stored.
+    ///
+    /// Over all threads and processes, one fetches a key at a time. The others wait for it, at most
+    /// [`CacheOptions::fetch_wait`]; then they fetch, too. One that is killed lets the next one go on at once. Inside of
+    /// a fetch, another one does not wait.
+    ///
+    /// A value that cannot be stored is returned all the same, and [counted](CacheCounts::unstored).
+    ///
+    /// # Errors
+    ///
+    /// Those of `fetch`, and of [`Cache::get`].
+    pub fn get_or_insert_with<E: From<io::Error>>(
+        &self,
+        key: &[u8],
+        about: About,
+        fetch: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Hit, E> {
+        self.get_or_renew_with(key, about, |_| true, fetch)
+    }
+
+    /// Like [`Cache::get_or_insert_with`], for values that can be stale. `is_fresh` says whether a value that was found
+    /// will do. Who finds a stale one while another fetches takes the stale one and does not wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::get_or_insert_with`].
+    pub fn get_or_renew_with<E: From<io::Error>>(
+        &self,
+        key: &[u8],
+        about: About,
+        is_fresh: impl Fn(&Hit) -> bool,
+        fetch: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Hit, E> {
+        let found = self.get(key)?;
+        let stale = match found {
+            Some(hit) if is_fresh(&hit) => return Ok(hit),
+            stale => stale,
+        };
+        let flight = match self.store.flight(key, stale.is_none())? {
+            Turn::Own { flight } => flight,
+            Turn::Other => match stale {
+                Some(hit) => return Ok(hit),
+                None => return Err(E::from(io::ErrorKind::WouldBlock.into())),
+            },
+        };
+        // Another may have fetched it just before this one's turn.
+        if let Some(hit) = self.get(key)?.filter(|hit| is_fresh(hit)) {
+            return Ok(hit);
+        }
+        let value = flight.fetch(fetch)?;
+        let stored = self.insert(key, &value, about);
+        drop(flight);
+        if stored.is_ok()
+            && let Some(hit) = self.get(key)?
+        {
+            return Ok(hit);
+        }
+        self.store.counters.unstored.add(1);
+        let record = Record::unstored(about.fingerprint, value.len());
+        Ok(Hit::unstored(value, record, (now(), about.bucket)))
+    }
+
+    /// Notes that a key is used now, so that its entry outlives the eviction of its segment. Returns whether it was
+    /// there. [`Cache::get`] does this by itself from time to time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::insert`].
+    pub fn update_use(&self, key: &[u8]) -> io::Result<bool> {
+        self.store.update_use(key)
+    }
+
+    /// Removes the value of a key. Returns whether there was one. When this returns, it is gone from the disk's index, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::insert`].
+    pub fn remove(&self, key: &[u8]) -> io::Result<bool> {
+        self.store.remove(key)
+    }
+
+    /// Removes all entries. When this returns, they are gone from the disk, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::insert`].
+    pub fn clear(&self) -> io::Result<()> {
+        self.store.clear()
+    }
+
+    /// All entries, in no order. What is inserted or removed meanwhile may be missing or not.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn iter(&self) -> io::Result<Entries<'_>> {
+        Entries::new(&self.store)
+    }
+
+    /// What is in the cache. It looks at each file's name, but at no entry.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn stat(&self) -> io::Result<CacheStat> {
+        self.store.stat()
+    }
+
+    /// The buckets that have entries.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::stat`].
+    pub fn buckets(&self) -> io::Result<Vec<BucketStat>> {
+        self.store.buckets()
+    }
+
+    /// What happened through this handle since it was opened.
+    pub fn counts(&self) -> CacheCounts {
+        self.store.counts()
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        self.store.directory.path()
+    }
+}

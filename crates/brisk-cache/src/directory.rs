@@ -1,0 +1,225 @@
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::io::Errno;
+
+use crate::trust::Trust;
+
+pub(crate) const INDEX: &str = "index";
+pub(crate) const LEDGER: &str = "ledger";
+pub(crate) const FLIGHTS: &str = "flights";
+pub(crate) const TAG: &str = "CACHEDIR.TAG";
+const UNFINISHED: &str = ".new-";
+const SEGMENT: &str = ".segment";
+const VALUE: &str = ".value";
+
+/// What tells two open files apart, whatever their names are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FileId {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+impl FileId {
+    pub(crate) fn of(file: impl AsFd) -> io::Result<Self> {
+        Ok(Self::of_stat(&fstat(file)?))
+    }
+
+    pub(crate) fn of_stat(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        }
+    }
+}
+
+/// A file of the cache, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Name {
+    Index,
+    Segment(u64),
+    Value(u64),
+    Unfinished(u64),
+    /// One that takes no space worth counting: the ledger, the flights, the tag.
+    Small,
+}
+
+impl Name {
+    fn parse(name: &str) -> Option<Self> {
+        let number = |digits: &str| {
+            let plain = digits.len() == 16
+                && digits
+                    .bytes()
+                    .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+            u64::from_str_radix(digits, 16).ok().filter(|_| plain)
+        };
+        if let Some(digits) = name.strip_suffix(SEGMENT) {
+            return number(digits).map(Self::Segment);
+        }
+        if let Some(digits) = name.strip_suffix(VALUE) {
+            return number(digits).map(Self::Value);
+        }
+        if let Some(digits) = name.strip_prefix(UNFINISHED) {
+            return number(digits).map(Self::Unfinished);
+        }
+        match name {
+            INDEX => Some(Self::Index),
+            LEDGER | FLIGHTS | TAG => Some(Self::Small),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:016x}{SEGMENT}")
+}
+
+pub(crate) fn value_name(number: u64) -> String {
+    format!("{number:016x}{VALUE}")
+}
+
+pub(crate) fn unfinished_name(number: u64) -> String {
+    format!("{UNFINISHED}{number:016x}")
+}
+
+/// A file that was found in the directory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Listed {
+    pub(crate) name: Name,
+    pub(crate) len: u64,
+}
+
+/// The directory of a cache, which nobody writes to who is not trusted.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+    trust: Trust,
+}
+
+impl Directory {
+    /// Opens the directory. If it does not exist, makes it, for this user alone or for the group.
+    pub(crate) fn open(path: &Path, group: Option<u32>) -> io::Result<Self> {
+        let told =
+            |e: io::Error| io::Error::new(e.kind(), format!("cache {}: {e}", path.display()));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut opened = openat(CWD, path, flags, Mode::empty());
+        if matches!(opened, Err(Errno::NOENT)) {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+            made.map_err(told)?;
+            opened = openat(CWD, path, flags, Mode::empty());
+            if let (Ok(fd), Some(gid)) = (&opened, group) {
+                let gid = rustix::fs::Gid::from_raw(gid);
+                rustix::fs::fchown(fd, None, Some(gid)).map_err(|e| told(e.into()))?;
+                let mode = Mode::from_raw_mode(0o2770);
+                rustix::fs::fchmod(fd, mode).map_err(|e| told(e.into()))?;
+            }
+        }
+        let fd = opened.map_err(|e| told(e.into()))?;
+        let trust = Trust::new(group);
+        let stat = fstat(&fd).map_err(|e| told(e.into()))?;
+        trust.check(&stat).map_err(told)?;
+        Ok(Self {
+            fd,
+            path: path.to_owned(),
+            trust,
+        })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The mode of a new file.
+    pub(crate) fn file_mode(&self) -> Mode {
+        self.trust.file_mode()
+    }
+
+    /// Opens a file that exists and that nobody writes to who is not trusted. None if there is no such file.
+    pub(crate) fn file(&self, name: &str, access: OFlags) -> io::Result<Option<(File, Stat)>> {
+        // Otherwise opening a named pipe would wait.
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(self.told(name, e.into())),
+        };
+        let stat = fstat(&fd)?;
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            let e = io::Error::new(io::ErrorKind::InvalidData, "not a file; remove it");
+            return Err(self.told(name, e));
+        }
+        self.trust.check(&stat).map_err(|e| self.told(name, e))?;
+        Ok(Some((File::from(fd), stat)))
+    }
+
+    /// Which file has the name. None if none has.
+    pub(crate) fn id_of(&self, name: &str) -> io::Result<Option<FileId>> {
+        match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(FileId::of_stat(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(self.told(name, e.into())),
+        }
+    }
+
+    /// The cache's files. Other names are left alone.
+    pub(crate) fn list(&self) -> io::Result<Vec<Listed>> {
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&self.fd)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(known) = name.to_str().ok().and_then(Name::parse) else {
+                continue;
+            };
+            match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => found.push(Listed {
+                    name: known,
+                    len: u64::try_from(stat.st_size).unwrap_or(0),
+                }),
+                // Another process has removed it.
+                Err(Errno::NOENT) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Says which file an error is about.
+    pub(crate) fn told(&self, name: &str, e: io::Error) -> io::Error {
+        let path = self.path.join(name);
+        io::Error::new(e.kind(), format!("cache file {}: {e}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_a_file_is() {
+        assert_eq!(Name::parse(&segment_name(7)), Some(Name::Segment(7)));
+        assert_eq!(
+            Name::parse(&value_name(u64::MAX)),
+            Some(Name::Value(u64::MAX))
+        );
+        assert_eq!(Name::parse(&unfinished_name(1)), Some(Name::Unfinished(1)));
+        assert_eq!(Name::parse("index"), Some(Name::Index));
+        for other in [
+            "index2",
+            "7.segment",
+            "+00000000000000a.segment",
+            "000000000000000A.value",
+            ".new-",
+        ] {
+            assert_eq!(Name::parse(other), None, "{other}");
+        }
+    }
+}

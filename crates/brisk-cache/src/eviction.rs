@@ -1,0 +1,197 @@
+//! Keeping a cache within its limit: whole files go, oldest first.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::directory::FileId;
+use crate::format::UNIT;
+use crate::format::digest::Digest;
+use crate::format::slot::{Kind, Slot};
+use crate::index::Found;
+use crate::recovery::Aged;
+use crate::segment::{Reading, Segment, file_name};
+use crate::store::Store;
+use crate::writer::{Locked, Wait};
+
+/// After so many bytes or so long, the lock is free for others.
+const BATCH_BYTES: u64 = 1 << 20;
+const BATCH_TIME: Duration = Duration::from_millis(5);
+
+/// What is left to do of an eviction.
+#[derive(Debug, Default)]
+struct Eviction {
+    victims: VecDeque<Aged>,
+    listed: bool,
+    /// The segment that is being emptied.
+    emptied: Option<Emptied>,
+    /// Values that were used get a second chance, until nothing else is left.
+    without_mercy: bool,
+}
+
+#[derive(Debug)]
+struct Emptied {
+    victim: Aged,
+    /// The index in which `next_block` counts.
+    index: FileId,
+    next_block: u32,
+    copied: u64,
+}
+
+impl Store {
+    /// Removes the oldest files until so many bytes are left within the limit.
+    pub(crate) fn make_room(&self, needed: u64) -> io::Result<()> {
+        let mut eviction = Eviction::default();
+        while self.locked(Wait::Bounded, |locked| eviction.batch(locked, needed))? {}
+        Ok(())
+    }
+}
+
+impl Eviction {
+    /// Does a part of it. Returns whether something is left to do.
+    fn batch(&mut self, locked: &mut Locked<'_>, needed: u64) -> io::Result<bool> {
+        let until = Instant::now() + BATCH_TIME;
+        let mut copied = 0;
+        while Instant::now() < until && copied < BATCH_BYTES {
+            if let Some(emptied) = &mut self.emptied {
+                if emptied.next_block(locked, &mut copied)? {
+                    continue;
+                }
+                let victim = emptied.victim;
+                self.emptied = None;
+                remove(locked, &victim)?;
+                continue;
+            }
+            if !self.listed {
+                self.victims = locked.files()?.into();
+                locked.save()?;
+                self.listed = true;
+            }
+            if locked.spare()? >= needed {
+                return Ok(false);
+            }
+            match self.victims.pop_front() {
+                Some(victim) if victim.number == locked.state.active => {}
+                Some(victim) if victim.kind() == Kind::Shared => {
+                    self.emptied = Some(Emptied {
+                        victim,
+                        index: locked.index.id,
+                        next_block: 0,
+                        copied: 0,
+                    });
+                }
+                Some(victim) => evict_value(locked, &victim, self.without_mercy)?,
+                None if self.without_mercy => return Ok(false),
+                None => {
+                    self.without_mercy = true;
+                    self.listed = false;
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Emptied {
+    /// Frees the slots of a block that name the segment, or copies their records forward. Returns whether blocks are
+    /// left.
+    fn next_block(&mut self, locked: &mut Locked<'_>, copied: &mut u64) -> io::Result<bool> {
+        if self.index != locked.index.id {
+            // Another process has replaced the index between two batches.
+            self.index = locked.index.id;
+            self.next_block = 0;
+        }
+        if self.next_block >= locked.index.header.blocks {
+            return Ok(false);
+        }
+        let number = self.victim.number;
+        let slots = locked.index.block_of_segment(self.next_block, number)?;
+        let mut segment = None;
+        for (at, slot) in slots {
+            let bytes = u64::from(slot.room) * UNIT;
+            let allowed = self.copied.saturating_add(bytes) <= locked.store.segment_len / 2;
+            if slot.touched && allowed && locked.state.active != number {
+                if segment.is_none() {
+                    segment = open(locked, &self.victim)?;
+                }
+                let mut record = Vec::new();
+                let read = match &segment {
+                    Some(segment) => segment.copy(&slot, None, &mut record)?.is_ok(),
+                    None => false,
+                };
+                if read && locked.copy_forward(at, &slot, &record)? {
+                    locked.store.counters.copied.add(1);
+                    self.copied = self.copied.saturating_add(bytes);
+                    *copied += bytes;
+                    continue;
+                }
+            }
+            locked.count(&slot, false)?;
+            locked.free_slot(at)?;
+            locked.store.counters.evicted.add(1);
+        }
+        self.next_block += 1;
+        Ok(true)
+    }
+}
+
+fn open(locked: &Locked<'_>, victim: &Aged) -> io::Result<Option<Segment>> {
+    let store = locked.store;
+    Segment::open(
+        &store.directory,
+        victim.kind(),
+        victim.number,
+        Reading::Read,
+    )
+}
+
+/// Removes a file that no slot names.
+fn remove(locked: &mut Locked<'_>, victim: &Aged) -> io::Result<()> {
+    let store = locked.store;
+    if locked.is_durable() {
+        // What was copied forward must be on the disk before its first place goes.
+        locked.sync_active()?;
+        locked.sync_index()?;
+    }
+    if store
+        .disk
+        .remove(&store.directory, &file_name(victim.kind(), victim.number))?
+    {
+        locked.state.bytes = locked.state.bytes.saturating_sub(victim.len);
+    }
+    locked.save()?;
+    locked.process.view_mut().segments.remove(&victim.number);
+    Ok(())
+}
+
+/// Removes the file of a value, unless the value was used since the last time.
+fn evict_value(locked: &mut Locked<'_>, victim: &Aged, without_mercy: bool) -> io::Result<()> {
+    if let Some((at, slot)) = slot_of_value(locked, victim)? {
+        if slot.touched && !without_mercy {
+            let untouched = Slot {
+                touched: false,
+                ..slot
+            };
+            return locked.write_slot(at, &untouched);
+        }
+        locked.count(&slot, false)?;
+        locked.free_slot(at)?;
+        locked.store.counters.evicted.add(1);
+    }
+    remove(locked, victim)
+}
+
+/// The slot that names the file of a value. None if nobody finds the value.
+fn slot_of_value(locked: &Locked<'_>, victim: &Aged) -> io::Result<Option<(u64, Slot)>> {
+    let Some(segment) = open(locked, victim)? else {
+        return Ok(None);
+    };
+    let Some(key) = segment.key_of_first()? else {
+        return Ok(None);
+    };
+    let digest = Digest::of(locked.index.header.seed, &key);
+    Ok(match locked.index.find(digest)? {
+        Found::Slot(at, slot) if slot.segment == victim.number => Some((at, slot)),
+        _ => None,
+    })
+}

@@ -1,0 +1,106 @@
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::check;
+
+pub(crate) const MAGIC: [u8; 8] = *b"briskldg";
+const VERSION: u32 = 1;
+/// Of the ledger's own check. `home` tells ledgers apart.
+const SEED: u64 = 0x6c65_6467_6572_0001;
+
+pub(crate) const LEN: usize = size_of::<Wire>();
+/// Where the totals of the buckets begin: 8 bytes for the number of records, and 8 for their bytes.
+pub(crate) const TOTALS_AT: u64 = 64;
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Wire {
+    pub(super) magic: [u8; 8],
+    pub(super) version: U32,
+    pub(super) reserved: U32,
+    pub(super) active: U64,
+    pub(super) tail: U64,
+    pub(super) sequence: U64,
+    pub(super) bytes: U64,
+    pub(super) home: U64,
+    pub(super) check: U64,
+}
+
+/// Where the next record goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct LedgerState {
+    /// The number of the segment that is appended to. 0 if there is none.
+    pub(crate) active: u64,
+    /// Where the active segment has room.
+    pub(crate) tail: u64,
+    /// The sequence of the next file.
+    pub(crate) sequence: u64,
+    /// The size of all files.
+    pub(crate) bytes: u64,
+    /// Proves that `tail` is right: see `docs/cache-format.md`.
+    pub(crate) home: u64,
+}
+
+impl LedgerState {
+    /// None if the bytes are no ledger, or that of another home.
+    pub(crate) fn parse(bytes: &[u8; LEN], home: u64) -> Option<Self> {
+        let wire = Wire::read_from_bytes(bytes).ok()?;
+        let right = wire.magic == MAGIC
+            && wire.version.get() == VERSION
+            && wire.check.get() == check::seeded(SEED, checked(&wire))
+            && wire.home.get() == home;
+        right.then(|| Self {
+            active: wire.active.get(),
+            tail: wire.tail.get(),
+            sequence: wire.sequence.get(),
+            bytes: wire.bytes.get(),
+            home,
+        })
+    }
+
+    pub(crate) fn encode(self) -> [u8; LEN] {
+        let mut wire = Wire {
+            magic: MAGIC,
+            version: VERSION.into(),
+            reserved: 0.into(),
+            active: self.active.into(),
+            tail: self.tail.into(),
+            sequence: self.sequence.into(),
+            bytes: self.bytes.into(),
+            home: self.home.into(),
+            check: 0.into(),
+        };
+        wire.check = check::seeded(SEED, checked(&wire)).into();
+        zerocopy::transmute!(wire)
+    }
+}
+
+fn checked(wire: &Wire) -> &[u8] {
+    const CHECKED: usize = std::mem::offset_of!(Wire, check);
+    wire.as_bytes().split_at(CHECKED).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_with_one_wrong_bit_or_of_another_home_is_none() {
+        let state = LedgerState {
+            active: 1,
+            tail: 2,
+            sequence: 3,
+            bytes: 4,
+            home: 5,
+        };
+        let bytes = state.encode();
+        assert_eq!(LedgerState::parse(&bytes, 5), Some(state));
+        assert_eq!(LedgerState::parse(&bytes, 6), None);
+        assert_eq!(LedgerState::parse(&[0; LEN], 0), None);
+        for bit in 0..LEN * 8 {
+            let mut bytes = bytes;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(LedgerState::parse(&bytes, 5), None, "bit {bit}");
+        }
+    }
+}

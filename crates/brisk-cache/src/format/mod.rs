@@ -1,0 +1,151 @@
+//! The bytes of a cache, as `docs/cache-format.md` describes them. Nothing here opens a file.
+
+pub(crate) mod check;
+pub(crate) mod digest;
+pub(crate) mod index_header;
+pub(crate) mod ledger_state;
+pub(crate) mod record;
+pub(crate) mod segment_header;
+pub(crate) mod slot;
+
+/// Records begin at multiples of this many bytes. Slots count in it.
+pub(crate) const UNIT: u64 = 64;
+
+/// The lengths of files are multiples of the largest page size of any machine.
+pub(crate) const PAGE: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::{index_header, ledger_state, record, segment_header, slot};
+
+    const TEXT: &str = include_str!("../../docs/cache-format.md");
+
+    /// The rows `offset, size, field` of the first table behind the heading.
+    fn table(title: &str) -> Vec<(usize, usize, &'static str)> {
+        let from = TEXT.find(&format!("\n## {title}\n")).unwrap();
+        let rows = TEXT[from..]
+            .lines()
+            .skip_while(|line| !line.starts_with("| offset"))
+            .skip(2);
+        rows.take_while(|line| line.starts_with('|'))
+            .map(|line| {
+                let mut cells = line.trim_matches('|').split('|').map(str::trim);
+                let mut next = || cells.next().unwrap();
+                (next().parse().unwrap(), next().parse().unwrap(), next())
+            })
+            .collect()
+    }
+
+    /// The rows of a wire struct, in the order of its fields.
+    macro_rules! rows {
+        ($wire:ty { $($field:ident),* }) => {{
+            let names = [$(stringify!($field)),*];
+            let starts = [$(offset_of!($wire, $field)),*];
+            let ends = starts.iter().skip(1).copied().chain([size_of::<$wire>()]);
+            let rows = names.iter().zip(starts).zip(ends);
+            rows.map(|((name, start), end)| (start, end - start, *name)).collect::<Vec<_>>()
+        }};
+    }
+
+    #[test]
+    fn the_page_has_the_offsets_of_the_code() {
+        let rows = rows!(index_header::Wire {
+            magic,
+            version,
+            blocks,
+            seed,
+            check,
+            mark
+        });
+        assert_eq!(table("The index"), rows);
+        let rows = rows!(slot::Wire {
+            digest,
+            segment,
+            place,
+            room,
+            record,
+            written,
+            used,
+            bucket,
+            kind,
+            flags,
+            reserved,
+            check
+        });
+        assert_eq!(table("A slot"), rows);
+        let rows = rows!(segment_header::Wire {
+            magic,
+            version,
+            kind,
+            number,
+            sequence,
+            reserved,
+            check
+        });
+        assert_eq!(table("A segment"), rows);
+        let rows = rows!(record::Wire {
+            check,
+            segment,
+            fingerprint,
+            value_len,
+            key_len
+        });
+        assert_eq!(table("A record"), rows);
+        let rows = rows!(ledger_state::Wire {
+            magic,
+            version,
+            reserved,
+            active,
+            tail,
+            sequence,
+            bytes,
+            home,
+            check
+        });
+        assert_eq!(table("The ledger"), rows);
+    }
+
+    #[test]
+    fn the_page_has_the_constants_of_the_code() {
+        for constant in [
+            format!(
+                "`magic` is `{}`; `version` is {}",
+                index_header::MAGIC.escape_ascii(),
+                1
+            ),
+            format!(
+                "`magic` is `{}`; `version` is {}",
+                segment_header::MAGIC.escape_ascii(),
+                1
+            ),
+            format!(
+                "`magic` is `{}`; `version` is {}",
+                ledger_state::MAGIC.escape_ascii(),
+                1
+            ),
+            format!(
+                "{}   blocks of {} bytes",
+                index_header::SLOTS_AT,
+                index_header::BLOCK
+            ),
+            format!(
+                "{} sets of {} slots of {} bytes",
+                index_header::SETS,
+                slot::WAYS,
+                slot::LEN
+            ),
+            format!("at most {}.", index_header::MOST_BLOCKS),
+            format!("less than {}.", slot::BUCKETS),
+            format!("It has 1 to {} bytes", record::MOST_KEY),
+            format!("A value of at most {} bytes", record::CHUNK),
+            format!("chunks of {} bytes", record::CHUNK),
+            format!("multiples of {}, the first at {}", super::UNIT, super::UNIT),
+            format!("At {} are {} pairs", ledger_state::TOTALS_AT, slot::BUCKETS),
+            format!("multiples of {}, the largest page size", super::PAGE),
+        ] {
+            assert!(TEXT.contains(&constant), "{constant}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+use std::ops::Range;
+
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::slot::Kind;
+use super::{PAGE, UNIT, check};
+
+/// The longest key.
+pub(crate) const MOST_KEY: usize = 32 << 10;
+/// A longer value is checked in chunks of this many bytes.
+pub(crate) const CHUNK: usize = 16 << 10;
+/// The longest value: its table of checks takes 32 MiB.
+pub(crate) const MOST_VALUE: u64 = 64 << 30;
+
+pub(crate) const HEADER: usize = size_of::<Wire>();
+/// The check does not cover itself.
+const CHECKED_FROM: usize = std::mem::offset_of!(Wire, segment);
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Wire {
+    pub(super) check: U64,
+    pub(super) segment: U64,
+    pub(super) fingerprint: U64,
+    pub(super) value_len: [u8; 6],
+    pub(super) key_len: U16,
+}
+
+/// The parts of a record of known lengths, as offsets from its start.
+///
+/// 1. `HEADER + key_len <= table <= value <= end`, and all fit a `usize`.
+/// 2. A value of at most [`CHUNK`] bytes has no table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    key_len: usize,
+    /// Where the checks of the chunks begin.
+    table: usize,
+    /// Where the value begins.
+    pub(crate) value: usize,
+    pub(crate) value_len: usize,
+    end: usize,
+}
+
+impl Layout {
+    /// None if one of the two is longer than allowed.
+    pub(crate) fn of(kind: Kind, key_len: usize, value_len: u64) -> Option<Self> {
+        if key_len == 0 || key_len > MOST_KEY || value_len > MOST_VALUE {
+            return None;
+        }
+        let value_len = usize::try_from(value_len).ok()?;
+        let key_end = HEADER.checked_add(key_len)?;
+        let (table, table_end) = if value_len > CHUNK {
+            let table = key_end.checked_next_multiple_of(8)?;
+            let chunks = value_len.div_ceil(CHUNK);
+            (table, table.checked_add(chunks.checked_mul(8)?)?)
+        } else {
+            (key_end, key_end)
+        };
+        let value = match kind {
+            Kind::Shared => table_end.checked_next_multiple_of(UNIT as usize)?,
+            // The file has a header of one unit before the record.
+            Kind::Alone => table_end
+                .checked_add(UNIT as usize)?
+                .checked_next_multiple_of(PAGE as usize)?
+                .checked_sub(UNIT as usize)?,
+        };
+        Some(Self {
+            key_len,
+            table,
+            value,
+            value_len,
+            end: value.checked_add(value_len)?,
+        })
+    }
+
+    fn is_chunked(&self) -> bool {
+        self.value_len > CHUNK
+    }
+
+    /// How many bytes the check of the record needs: all before the value, or with the value.
+    pub(crate) fn head(&self) -> usize {
+        match self.is_chunked() {
+            true => self.table + self.value_len.div_ceil(CHUNK) * 8,
+            false => self.end,
+        }
+    }
+
+    pub(crate) fn value(&self) -> Range<usize> {
+        self.value..self.end
+    }
+
+    /// The length of the record, in units of 64 bytes. None if a slot cannot say it.
+    pub(crate) fn room(&self) -> Option<u32> {
+        u32::try_from(self.end.div_ceil(UNIT as usize)).ok()
+    }
+}
+
+/// What the caller knows about a record before it reads it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) segment: u64,
+    pub(crate) record: u64,
+    /// The length of the record at most.
+    pub(crate) room: usize,
+    /// None if any key will do.
+    pub(crate) key: Option<&'a [u8]>,
+}
+
+/// The length of the key, by a header that nobody has checked.
+pub(crate) fn key_len(header: &[u8; HEADER]) -> usize {
+    Wire::read_from_bytes(header).map_or(0, |wire| wire.key_len.get().into())
+}
+
+/// Why a record is not the wanted one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// It belongs to another key with the same digest.
+    Foreign,
+    /// It is not what was written.
+    Damaged,
+}
+
+/// The header of a record, before its check: only good to know how much to read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unchecked {
+    wire: Wire,
+    layout: Layout,
+}
+
+impl Unchecked {
+    /// Reads the first [`HEADER`] bytes of a record.
+    #[inline]
+    pub(crate) fn parse(header: &[u8], expected: &Expected<'_>) -> Result<Self, Wrong> {
+        let (wire, _) = Wire::read_from_prefix(header).map_err(|_| Wrong::Damaged)?;
+        if wire.segment.get() != expected.segment || wire.check.get() != expected.record {
+            return Err(Wrong::Damaged);
+        }
+        let [a, b, c, d, e, f] = wire.value_len;
+        let value_len = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        let layout = Layout::of(expected.kind, wire.key_len.get().into(), value_len);
+        let layout = layout.filter(|layout| layout.end <= expected.room);
+        Ok(Self {
+            wire,
+            layout: layout.ok_or(Wrong::Damaged)?,
+        })
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Checks the first [`Layout::head`] bytes of the record, or more of them.
+    #[inline]
+    pub(crate) fn check(self, bytes: &[u8], expected: &Expected<'_>) -> Result<Record, Wrong> {
+        let covered = bytes.get(CHECKED_FROM..self.layout.head());
+        if covered.map(check::of) != Some(expected.record) {
+            return Err(Wrong::Damaged);
+        }
+        self.check_key(bytes, expected)
+    }
+
+    /// Compares the key of a record that has passed its check before.
+    #[inline]
+    pub(crate) fn check_key(self, bytes: &[u8], expected: &Expected<'_>) -> Result<Record, Wrong> {
+        let key = bytes.get(HEADER..HEADER + self.layout.key_len);
+        if expected.key.is_some_and(|wanted| key != Some(wanted)) {
+            return Err(Wrong::Foreign);
+        }
+        Ok(Record {
+            fingerprint: self.wire.fingerprint.get(),
+            segment: expected.segment,
+            layout: self.layout,
+        })
+    }
+}
+
+/// A record whose head passed its check, and its value too unless that has chunks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record {
+    pub(crate) fingerprint: u64,
+    segment: u64,
+    pub(crate) layout: Layout,
+}
+
+impl Record {
+    /// A record that is nowhere: its value could not be stored.
+    pub(crate) fn unstored(fingerprint: u64, value_len: usize) -> Self {
+        let layout = Layout {
+            key_len: 0,
+            table: HEADER,
+            value: HEADER,
+            value_len,
+            end: HEADER.saturating_add(value_len),
+        };
+        Self {
+            fingerprint,
+            segment: 0,
+            layout,
+        }
+    }
+
+    pub(crate) fn key<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        bytes.get(HEADER..HEADER + self.layout.key_len)
+    }
+
+    /// How many chunks have to be checked. 0 if the check of the record covers the value.
+    pub(crate) fn chunks(&self) -> usize {
+        match self.layout.is_chunked() {
+            true => self.layout.value_len.div_ceil(CHUNK),
+            false => 0,
+        }
+    }
+
+    /// Whether a chunk is what was written. `bytes` are those of the record.
+    pub(crate) fn chunk_is_right(&self, number: usize, bytes: &[u8]) -> bool {
+        let table = bytes.get(self.layout.table..self.layout.head());
+        let Some((checks, _)) = table.map(<[u8]>::as_chunks::<8>) else {
+            return false;
+        };
+        let value = bytes.get(self.layout.value()).unwrap_or_default();
+        let chunk = value.chunks(CHUNK).nth(number);
+        let expected = checks.get(number).copied().map(u64::from_le_bytes);
+        let found = chunk.map(|chunk| chunk_check(self.segment, number, chunk));
+        found.is_some() && found == expected
+    }
+}
+
+fn chunk_check(segment: u64, number: usize, chunk: &[u8]) -> u64 {
+    check::seeded(segment.wrapping_add(number as u64), chunk)
+}
+
+/// The bytes of a record before its value, and its check. The last part of the record is the value itself.
+pub(crate) fn encode_head(
+    layout: &Layout,
+    segment: u64,
+    fingerprint: u64,
+    key: &[u8],
+    value: &[u8],
+) -> (Vec<u8>, u64) {
+    let [a, b, c, d, e, f, _, _] = (value.len() as u64).to_le_bytes();
+    let wire = Wire {
+        check: 0.into(),
+        segment: segment.into(),
+        fingerprint: fingerprint.into(),
+        value_len: [a, b, c, d, e, f],
+        // `Layout::of` has compared it.
+        key_len: (layout.key_len as u16).into(),
+    };
+    let small = !layout.is_chunked();
+    let mut head = Vec::with_capacity(if small { layout.end } else { layout.value });
+    head.extend_from_slice(wire.as_bytes());
+    head.extend_from_slice(key);
+    head.resize(layout.table, 0);
+    let check = if small {
+        head.resize(layout.value, 0);
+        head.extend_from_slice(value);
+        let check = check::of(head.split_at(CHECKED_FROM).1);
+        head.truncate(layout.value);
+        check
+    } else {
+        for (number, chunk) in value.chunks(CHUNK).enumerate() {
+            head.extend_from_slice(&chunk_check(segment, number, chunk).to_le_bytes());
+        }
+        let check = check::of(head.split_at(CHECKED_FROM).1);
+        head.resize(layout.value, 0);
+        check
+    };
+    head.splice(..8, check.to_le_bytes());
+    (head, check)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: Kind, key: &[u8], value: &[u8]) -> (Vec<u8>, u64) {
+        let layout = Layout::of(kind, key.len(), value.len() as u64).unwrap();
+        let (mut bytes, check) = encode_head(&layout, 42, 7, key, value);
+        bytes.extend_from_slice(value);
+        (bytes, check)
+    }
+
+    fn read<'a>(bytes: &[u8], expected: &Expected<'a>) -> Result<Record, Wrong> {
+        Unchecked::parse(bytes, expected)?.check(bytes, expected)
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_a_wrong_bit_is_found() {
+        for (kind, len) in [
+            (Kind::Shared, 0),
+            (Kind::Shared, 1),
+            (Kind::Shared, CHUNK),
+            (Kind::Shared, CHUNK + 1),
+            (Kind::Alone, 5),
+            (Kind::Alone, 3 * CHUNK + 17),
+        ] {
+            let value: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+            let (bytes, check) = record(kind, b"the key", &value);
+            let expected = Expected {
+                kind,
+                segment: 42,
+                record: check,
+                room: bytes.len(),
+                key: Some(b"the key"),
+            };
+            let record = read(&bytes, &expected).unwrap();
+            assert_eq!(record.fingerprint, 7);
+            assert_eq!(record.key(&bytes), Some(&b"the key"[..]));
+            assert_eq!(bytes[record.layout.value()], value);
+            let file_place = record.layout.value + UNIT as usize;
+            assert!(kind == Kind::Shared || file_place.is_multiple_of(PAGE as usize));
+            let chunks = record.chunks();
+            assert_eq!(chunks, if len > CHUNK { len.div_ceil(CHUNK) } else { 0 });
+            assert!((0..chunks).all(|number| record.chunk_is_right(number, &bytes)));
+            assert!(!record.chunk_is_right(chunks, &bytes));
+            // One bit of each byte, and not of the zeros between.
+            for at in 0..bytes.len() {
+                let mut wrong = bytes.clone();
+                wrong[at] ^= 1 << (at % 8);
+                let found = match read(&wrong, &expected) {
+                    Err(_) => true,
+                    Ok(record) if at >= record.layout.value => {
+                        !record.chunk_is_right((at - record.layout.value) / CHUNK, &wrong)
+                    }
+                    Ok(record) => chunks > 0 && at >= record.layout.head(),
+                };
+                assert!(found, "length {len}, byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_key_segment_or_record_is_not_the_wanted_one() {
+        let (bytes, check) = record(Kind::Shared, b"one", b"value");
+        let right = Expected {
+            kind: Kind::Shared,
+            segment: 42,
+            record: check,
+            room: bytes.len(),
+            key: Some(b"one"),
+        };
+        assert!(read(&bytes, &right).is_ok());
+        let with = |expected: Expected<'_>| read(&bytes, &expected).err();
+        assert_eq!(
+            with(Expected {
+                key: Some(b"two"),
+                ..right
+            }),
+            Some(Wrong::Foreign)
+        );
+        assert_eq!(
+            with(Expected {
+                segment: 43,
+                ..right
+            }),
+            Some(Wrong::Damaged)
+        );
+        assert_eq!(
+            with(Expected {
+                record: check ^ 1,
+                ..right
+            }),
+            Some(Wrong::Damaged)
+        );
+        assert_eq!(
+            with(Expected {
+                room: bytes.len() - 1,
+                ..right
+            }),
+            Some(Wrong::Damaged)
+        );
+        assert_eq!(
+            with(Expected {
+                kind: Kind::Alone,
+                ..right
+            }),
+            Some(Wrong::Damaged)
+        );
+        assert_eq!(
+            read(
+                &[0; 512],
+                &Expected {
+                    segment: 0,
+                    ..right
+                }
+            )
+            .err(),
+            Some(Wrong::Damaged)
+        );
+    }
+
+    #[test]
+    fn lengths_are_bounded() {
+        assert!(Layout::of(Kind::Shared, 0, 1).is_none());
+        assert!(Layout::of(Kind::Shared, MOST_KEY + 1, 1).is_none());
+        assert!(Layout::of(Kind::Alone, MOST_KEY, MOST_VALUE).is_some());
+        assert!(Layout::of(Kind::Alone, MOST_KEY, MOST_VALUE + 1).is_none());
+    }
+}

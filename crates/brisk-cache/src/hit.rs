@@ -1,0 +1,258 @@
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use crate::clock::{Minute, time_of};
+use crate::format::record::{CHUNK, Record};
+use crate::segment::Segment;
+
+/// A value that was found.
+///
+/// It stays as it is as long as this lives, even if the entry is replaced, evicted or removed meanwhile. From a cache
+/// that was opened by [`Cache::open_mapped`](crate::Cache::open_mapped) it borrows the value from a mapping, and pins
+/// nothing but that. Otherwise it has a copy.
+///
+/// A borrowed value of at most 16 KiB was checked when this handle first found it. A longer one is checked in chunks of
+/// 16 KiB, when a hit is first asked for them. A copy was checked as a whole.
+pub struct Hit {
+    bytes: Bytes,
+    record: Record,
+    checked: Checked,
+    written: Minute,
+    bucket: u16,
+}
+
+enum Bytes {
+    /// The record is in a published range of a mapped segment.
+    Mapped {
+        segment: Arc<Segment>,
+        start: u64,
+        room: usize,
+    },
+    /// The record.
+    Copied(Vec<u8>),
+    /// The value without its record, which could not be stored.
+    Unstored(Vec<u8>),
+}
+
+/// Which chunks were checked, a bit for each.
+enum Checked {
+    All,
+    Few(AtomicU64),
+    Many(Box<[AtomicU64]>),
+}
+
+impl Checked {
+    fn word(&self, chunk: usize) -> Option<(&AtomicU64, u64)> {
+        let bit = 1 << (chunk % 64);
+        match self {
+            Self::All => None,
+            Self::Few(word) => Some((word, bit)),
+            Self::Many(words) => words.get(chunk / 64).map(|word| (word, bit)),
+        }
+    }
+}
+
+impl Hit {
+    #[inline]
+    pub(crate) fn mapped(
+        segment: Arc<Segment>,
+        (start, room): (u64, usize),
+        record: Record,
+        (written, bucket): (Minute, u16),
+    ) -> Self {
+        let checked = match record.chunks() {
+            0 => Checked::All,
+            1..=64 => Checked::Few(AtomicU64::new(0)),
+            many => Checked::Many((0..many.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()),
+        };
+        Self {
+            bytes: Bytes::Mapped {
+                segment,
+                start,
+                room,
+            },
+            record,
+            checked,
+            written,
+            bucket,
+        }
+    }
+
+    pub(crate) fn copied(bytes: Vec<u8>, record: Record, (written, bucket): (Minute, u16)) -> Self {
+        Self {
+            bytes: Bytes::Copied(bytes),
+            record,
+            checked: Checked::All,
+            written,
+            bucket,
+        }
+    }
+
+    pub(crate) fn unstored(
+        value: Vec<u8>,
+        record: Record,
+        (written, bucket): (Minute, u16),
+    ) -> Self {
+        Self {
+            bytes: Bytes::Unstored(value),
+            record,
+            checked: Checked::All,
+            written,
+            bucket,
+        }
+    }
+
+    #[inline]
+    fn record_bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped {
+                segment,
+                start,
+                room,
+            } => segment.published(*start, *room).unwrap_or_default(),
+            Bytes::Copied(bytes) => bytes,
+            Bytes::Unstored(_) => &[],
+        }
+    }
+
+    #[inline]
+    fn unchecked(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Unstored(value) => value,
+            _ => self
+                .record_bytes()
+                .get(self.record.layout.value())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// The number of bytes of the value.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.record.layout.value_len
+    }
+
+    /// Whether the value has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The fingerprint with which the value was inserted.
+    pub fn fingerprint(&self) -> u64 {
+        self.record.fingerprint
+    }
+
+    /// The bucket in which it was inserted.
+    pub fn bucket(&self) -> u16 {
+        self.bucket
+    }
+
+    /// When it was inserted, to the minute.
+    pub fn written(&self) -> SystemTime {
+        time_of(self.written)
+    }
+
+    /// Whether the value is borrowed from a mapping.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.bytes, Bytes::Mapped { .. })
+    }
+
+    /// The value. Checks what was not checked yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hit::part`].
+    #[inline]
+    pub fn bytes(&self) -> io::Result<&[u8]> {
+        match self.checked {
+            Checked::All => Ok(self.unchecked()),
+            _ => self.part(0..self.len()),
+        }
+    }
+
+    /// A part of the value. Each chunk of 16 KiB that it touches is checked once.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] if a chunk is not what was inserted: insert the value again.
+    /// [`io::ErrorKind::UnexpectedEof`] if a page cannot be read, after
+    /// [`guard_mappings`](brisk_io::guard_mappings). [`io::ErrorKind::InvalidInput`] if the value has no such part.
+    pub fn part(&self, part: Range<usize>) -> io::Result<&[u8]> {
+        let value = self.unchecked();
+        let wanted = value.get(part.clone()).ok_or_else(|| {
+            let (from, to, len) = (part.start, part.end, value.len());
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("bytes {from} to {to} of a value of {len}; ask for a part of it"),
+            )
+        })?;
+        let touched = match wanted.is_empty() {
+            true => 0..0,
+            false => part.start / CHUNK..part.end.div_ceil(CHUNK),
+        };
+        for number in touched {
+            let Some((word, bit)) = self.checked.word(number) else {
+                continue;
+            };
+            if word.load(Ordering::Relaxed) & bit != 0 {
+                continue;
+            }
+            let right = self.record.chunk_is_right(number, self.record_bytes());
+            // Zeros in place of an unreadable page are no damage of the entry.
+            if let Bytes::Mapped { segment, .. } = &self.bytes {
+                segment.check_pages()?;
+            }
+            if !right {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!(
+                        "bytes {} to {} of the cached value differ from their check, allowed is what was inserted; \
+                         insert the value again",
+                        number * CHUNK,
+                        value.len().min((number + 1) * CHUNK)
+                    ),
+                ));
+            }
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        Ok(wanted)
+    }
+
+    /// A copy of the value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hit::part`].
+    pub fn to_vec(&self) -> io::Result<Vec<u8>> {
+        self.bytes().map(<[u8]>::to_vec)
+    }
+
+    /// Says whether every page that was borrowed so far could be read. Only useful after
+    /// [`guard_mappings`](brisk_io::guard_mappings), and after the last use of what was borrowed.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if a page could not be read, and zeros were used instead.
+    pub fn check_pages(&self) -> io::Result<()> {
+        match &self.bytes {
+            Bytes::Mapped { segment, .. } => segment.check_pages(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Hit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hit")
+            .field("len", &self.len())
+            .field("fingerprint", &self.fingerprint())
+            .field("bucket", &self.bucket)
+            .field("is_mapped", &self.is_mapped())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,226 @@
+use std::fs::File;
+use std::io;
+
+use brisk_io::{Mapping, ReadAt};
+use rustix::fs::OFlags;
+
+use crate::directory::{Directory, FileId, INDEX};
+use crate::format::digest::{self, Digest};
+use crate::format::index_header::{self, BLOCK, CURRENT, IndexHeader, MARK_AT, SLOTS_AT};
+use crate::format::slot::{self, Slot, WAYS};
+use crate::source::Source;
+
+/// Slots in a set below which a new key goes there, though the other set may have more room. So most keys are found in
+/// the first set.
+const CROWDED: usize = 6;
+
+/// An index that was open when this was made. Another may have replaced it since.
+#[derive(Debug)]
+pub(crate) struct Index {
+    source: Source,
+    /// Open for writing, too, if this user may write it.
+    file: File,
+    pub(crate) writable: bool,
+    pub(crate) id: FileId,
+    pub(crate) header: IndexHeader,
+}
+
+/// What a look at the two sets of a key found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// Its slot, at this offset.
+    Slot(u64, Slot),
+    /// A slot with its digest that fails its check: it may be being written.
+    Torn,
+    Nothing,
+}
+
+/// Where the slot of a key goes.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In place of its slot.
+    Same(u64, Slot),
+    /// In a free slot.
+    Free(u64),
+    /// Nowhere. This is the slot that was not used for longest.
+    Full(u64, Slot),
+}
+
+impl Index {
+    /// Opens the index of the directory. None if there is none that this version can read.
+    pub(crate) fn open(directory: &Directory, mapped: bool) -> io::Result<Option<Self>> {
+        let opened = match directory.file(INDEX, OFlags::RDWR) {
+            Err(e) if is_read_only(&e) => directory.file(INDEX, OFlags::RDONLY).map(|f| (f, false)),
+            opened => opened.map(|f| (f, true)),
+        };
+        let (Some((file, stat)), writable) = opened? else {
+            return Ok(None);
+        };
+        let len = u64::try_from(stat.st_size).unwrap_or(0);
+        if len < SLOTS_AT {
+            return Ok(None);
+        }
+        let source = match mapped {
+            true => Source::Copied(Mapping::of(&file, 0..len)?),
+            false => Source::Read(file.try_clone()?),
+        };
+        let mut header = [0; index_header::LEN];
+        source.read_exact_at(0, &mut header)?;
+        Ok(IndexHeader::parse(&header, len).map(|header| Self {
+            source,
+            file,
+            writable,
+            id: FileId::of_stat(&stat),
+            header,
+        }))
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Whether nothing says that there is another index.
+    #[inline]
+    pub(crate) fn is_marked_current(&self) -> io::Result<bool> {
+        let mut mark = [0; 8];
+        match &self.source {
+            Source::Copied(mapping) => mapping.load(MARK_AT, &mut mark)?,
+            source => source.read_exact_at(MARK_AT, &mut mark)?,
+        }
+        Ok(mark == CURRENT)
+    }
+
+    fn set_at(&self, digest: Digest, set: u32) -> u64 {
+        let block = u64::from(digest.block(self.header.blocks));
+        SLOTS_AT + block * BLOCK + u64::from(set) * u64::from(WAYS) * slot::LEN as u64
+    }
+
+    /// The offsets of the slots in a set, from the one at which to begin.
+    #[inline]
+    fn ways(&self, digest: Digest, set: u32) -> impl Iterator<Item = u64> {
+        let (start, first) = (self.set_at(digest, set), digest.first_way());
+        (0..WAYS).map(move |n| start + u64::from((first + n) % WAYS) * slot::LEN as u64)
+    }
+
+    #[inline]
+    fn slot_bytes(&self, at: u64) -> io::Result<[u8; slot::LEN]> {
+        let mut bytes = [0; slot::LEN];
+        self.source.read_exact_at(at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Looks for the slot of a key. Takes no lock, so a slot may be being written.
+    #[inline]
+    pub(crate) fn find(&self, digest: Digest) -> io::Result<Found> {
+        match &self.source {
+            Source::Copied(mapping) => {
+                let digest_at = |at, to: &mut _| mapping.load(at, to);
+                self.find_by(digest, digest_at, |at, to| mapping.load(at, to))
+            }
+            source => {
+                let digest_at = |at, to: &mut [u8; digest::LEN]| source.read_exact_at(at, to);
+                self.find_by(digest, digest_at, |at, to| source.read_exact_at(at, to))
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn find_by(
+        &self,
+        digest: Digest,
+        digest_at: impl Fn(u64, &mut [u8; digest::LEN]) -> io::Result<()>,
+        slot_at: impl Fn(u64, &mut [u8; slot::LEN]) -> io::Result<()>,
+    ) -> io::Result<Found> {
+        let mut found = Found::Nothing;
+        for set in digest.sets() {
+            for at in self.ways(digest, set) {
+                let mut present = [0; digest::LEN];
+                digest_at(at, &mut present)?;
+                if Digest::from_bytes(present) != digest {
+                    continue;
+                }
+                let mut bytes = [0; slot::LEN];
+                slot_at(at, &mut bytes)?;
+                match Slot::parse(self.header.seed, &bytes) {
+                    Some(slot) if slot.digest == digest => return Ok(Found::Slot(at, slot)),
+                    _ => found = Found::Torn,
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Looks for where the slot of a key goes. Only with the lock.
+    pub(crate) fn place_for(&self, digest: Digest) -> io::Result<Place> {
+        let mut free = [None; 2];
+        let mut used = [0; 2];
+        let mut oldest: Option<(u64, Slot)> = None;
+        for ((set, free), used) in digest.sets().into_iter().zip(&mut free).zip(&mut used) {
+            for at in self.ways(digest, set) {
+                match Slot::parse(self.header.seed, &self.slot_bytes(at)?) {
+                    Some(slot) if slot.digest == digest => return Ok(Place::Same(at, slot)),
+                    Some(slot) => {
+                        *used += 1;
+                        if oldest.is_none_or(|(_, oldest)| slot.last_use() < oldest.last_use()) {
+                            oldest = Some((at, slot));
+                        }
+                    }
+                    None if free.is_none() => *free = Some(at),
+                    None => {}
+                }
+            }
+        }
+        let first = used[0] < CROWDED || used[0] <= used[1];
+        let chosen = if first {
+            free[0].or(free[1])
+        } else {
+            free[1].or(free[0])
+        };
+        match (chosen, oldest) {
+            (Some(at), _) => Ok(Place::Free(at)),
+            (None, Some((at, slot))) => Ok(Place::Full(at, slot)),
+            // Every slot is either free or an old one.
+            (None, None) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// The slots of a block that pass their checks, with their offsets.
+    pub(crate) fn block(&self, number: u32) -> io::Result<Vec<(u64, Slot)>> {
+        self.block_where(number, |_| true)
+    }
+
+    /// The slots of a block that name this segment.
+    pub(crate) fn block_of_segment(
+        &self,
+        number: u32,
+        segment: u64,
+    ) -> io::Result<Vec<(u64, Slot)>> {
+        let wanted = segment.to_le_bytes();
+        self.block_where(number, |bytes| bytes.get(16..24) == Some(&wanted))
+    }
+
+    fn block_where(
+        &self,
+        number: u32,
+        wanted: impl Fn(&[u8; slot::LEN]) -> bool,
+    ) -> io::Result<Vec<(u64, Slot)>> {
+        let start = SLOTS_AT + u64::from(number) * BLOCK;
+        let mut bytes = vec![0; BLOCK as usize];
+        self.source.read_exact_at(start, &mut bytes)?;
+        let (slots, _) = bytes.as_chunks::<{ slot::LEN }>();
+        let offsets = (start..).step_by(slot::LEN);
+        Ok(offsets
+            .zip(slots)
+            .filter(|(_, bytes)| wanted(bytes))
+            .filter_map(|(at, bytes)| Some((at, Slot::parse(self.header.seed, bytes)?)))
+            .collect())
+    }
+}
+
+/// Whether an error says that this user may only read.
+pub(crate) fn is_read_only(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+    )
+}

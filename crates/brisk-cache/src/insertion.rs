@@ -1,0 +1,480 @@
+//! Putting a value under a key.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::clock::{Minute, now};
+use crate::directory::{segment_name, unfinished_name, value_name};
+use crate::format::digest::Digest;
+use crate::format::record::{HEADER, Layout, MOST_KEY, MOST_VALUE, encode_head};
+use crate::format::segment_header::{self, SegmentHeader};
+use crate::format::slot::{BUCKETS, Kind, Slot};
+use crate::format::{PAGE, UNIT};
+use crate::index::Place;
+use crate::random;
+use crate::store::Store;
+use crate::writer::{Locked, Wait};
+
+/// Up to this many bytes, a record is copied together and written by one call.
+const GATHERED: usize = 64 << 10;
+/// The first length of a segment. It doubles.
+const FIRST_LEN: u64 = 1 << 20;
+/// How often room is made for one value before it is given up: others may take the room meanwhile.
+const TRIES: usize = 8;
+
+/// A value to insert.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct New<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) fingerprint: u64,
+    pub(crate) bucket: u16,
+}
+
+/// Where a record has been put.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Put {
+    pub(crate) kind: Kind,
+    pub(crate) segment: u64,
+    pub(crate) place: u32,
+    pub(crate) room: u32,
+    pub(crate) record: u64,
+}
+
+/// What came of an insertion.
+enum Outcome {
+    /// It is done. `crowded`: the next segment needs room that is not there yet.
+    Done { crowded: bool },
+    /// There is no room for so many bytes.
+    NoRoom(u64),
+}
+
+/// A value in a file of its own, without its final name.
+struct Prepared<'a> {
+    store: &'a Store,
+    name: String,
+    put: Put,
+    len: u64,
+    sequence: u64,
+    /// Its lock says that somebody is still writing.
+    _file: File,
+    named: bool,
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        if self.named {
+            // If this fails, the next one who counts the files removes it.
+            self.store
+                .disk
+                .remove(&self.store.directory, &self.name)
+                .ok();
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn insert(&self, new: New<'_>) -> io::Result<()> {
+        let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if new.bucket >= BUCKETS {
+            return refuse(format!(
+                "bucket {}, allowed are 0 to {}",
+                new.bucket,
+                BUCKETS - 1
+            ));
+        }
+        let (key_len, value_len) = (new.key.len(), new.value.len() as u64);
+        if key_len == 0 || key_len > MOST_KEY {
+            return refuse(format!(
+                "a key of {key_len} bytes, allowed are 1 to {MOST_KEY}; use a digest of it"
+            ));
+        }
+        let most = MOST_VALUE.min(self.options.limit / 4);
+        if value_len > most {
+            return refuse(format!(
+                "a value of {value_len} bytes, allowed are {most}, a quarter of the cache's limit; raise the limit"
+            ));
+        }
+        let shared = Layout::of(Kind::Shared, key_len, value_len);
+        let is_small = |layout: &Layout| (layout.value().end as u64) <= self.most_shared;
+        match shared.filter(is_small) {
+            Some(layout) => self.insert_shared(new, layout),
+            None => self.insert_alone(new),
+        }
+    }
+
+    fn insert_shared(&self, new: New<'_>, layout: Layout) -> io::Result<()> {
+        self.try_insert(|locked| {
+            let minute = now();
+            let at = locked.place_for(new.key)?;
+            let Some(put) = locked.append(&new, &layout, &at)? else {
+                return Ok(Outcome::NoRoom(locked.store.segment_len));
+            };
+            locked.publish(&new, &put, at, (minute, minute))?;
+            Ok(Outcome::Done {
+                crowded: locked.is_crowded()?,
+            })
+        })
+    }
+
+    fn insert_alone(&self, new: New<'_>) -> io::Result<()> {
+        let mut prepared = self.prepare(&new)?;
+        self.try_insert(|locked| {
+            let minute = now();
+            let spare = locked.spare()?;
+            if spare < prepared.len {
+                return Ok(Outcome::NoRoom(prepared.len));
+            }
+            let at = locked.place_for(new.key)?;
+            let name = value_name(prepared.put.segment);
+            // It goes as if it had been written now.
+            prepared.sequence = prepared.sequence.max(locked.state.sequence);
+            locked.state.sequence = prepared.sequence.saturating_add(1);
+            locked.state.bytes = locked.state.bytes.saturating_add(prepared.len);
+            locked.count_replacement(&new, &prepared.put, &at)?;
+            locked.save()?;
+            locked
+                .store
+                .disk
+                .rename(&locked.store.directory, &prepared.name, &name)?;
+            prepared.named = false;
+            if locked.is_durable() {
+                locked.store.disk.sync_names(&locked.store.directory)?;
+            }
+            let put = prepared.put;
+            locked.publish(&new, &put, at, (minute, minute))?;
+            Ok(Outcome::Done {
+                crowded: locked.is_crowded()?,
+            })
+        })
+    }
+
+    fn try_insert(
+        &self,
+        mut work: impl FnMut(&mut Locked<'_>) -> io::Result<Outcome>,
+    ) -> io::Result<()> {
+        for _ in 0..TRIES {
+            match self.locked(Wait::Bounded, &mut work)? {
+                Outcome::Done { crowded: false } => return Ok(()),
+                Outcome::Done { crowded: true } => return self.make_room(self.segment_len),
+                Outcome::NoRoom(needed) => self.make_room(needed)?,
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!(
+                "no room within the limit of {} bytes after {TRIES} tries: others fill the cache as fast; raise the limit",
+                self.options.limit
+            ),
+        ))
+    }
+
+    /// Writes a value into a file of its own, without the lock.
+    fn prepare(&self, new: &New<'_>) -> io::Result<Prepared<'_>> {
+        let number = random::number()?;
+        let layout = Layout::of(Kind::Alone, new.key.len(), new.value.len() as u64);
+        let (layout, room) = layout
+            .and_then(|layout| Some((layout, layout.room()?)))
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let name = unfinished_name(number);
+        let (head, record) = encode_head(&layout, number, new.fingerprint, new.key, new.value);
+        let len = (UNIT + layout.value().end as u64).next_multiple_of(PAGE);
+        // With the lock, nobody removes the file between the two calls.
+        let (file, sequence) = self.locked(Wait::Bounded, |locked| {
+            let file = self.disk.create(&self.directory, &name)?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok((file, locked.state.sequence))
+        })?;
+        let header = SegmentHeader {
+            kind: Kind::Alone,
+            number,
+            sequence,
+        };
+        let prepared = Prepared {
+            store: self,
+            name,
+            put: Put {
+                kind: Kind::Alone,
+                segment: number,
+                place: 1,
+                room,
+                record,
+            },
+            len,
+            sequence,
+            _file: file,
+            named: true,
+        };
+        let file = prepared._file.as_fd();
+        let told = |e| self.directory.told(&prepared.name, e);
+        self.disk.reserve(file, 0, len).map_err(told)?;
+        self.disk.write(file, 0, &header.encode()).map_err(told)?;
+        self.disk.write(file, UNIT, &head).map_err(told)?;
+        self.disk
+            .write(file, UNIT + layout.value as u64, new.value)
+            .map_err(told)?;
+        if self.options.durability == crate::Durability::Durable {
+            self.disk.sync(file).map_err(told)?;
+        }
+        Ok(prepared)
+    }
+}
+
+impl Locked<'_> {
+    /// Where the slot of a key goes. The index grows if it has to and may.
+    pub(crate) fn place_for(&mut self, key: &[u8]) -> io::Result<Place> {
+        loop {
+            let place = self
+                .index
+                .place_for(Digest::of(self.index.header.seed, key))?;
+            if !matches!(place, Place::Full(..)) || !self.grow()? {
+                return Ok(place);
+            }
+        }
+    }
+
+    /// Bytes that are left within the limit, if the active segment grows to its full length.
+    pub(crate) fn spare(&mut self) -> io::Result<u64> {
+        let to_come = match self.active()? {
+            Some((_, &mut len)) => self.store.segment_len.saturating_sub(len),
+            None => 0,
+        };
+        let taken = self.state.bytes.saturating_add(to_come);
+        Ok(self.store.options.limit.saturating_sub(taken))
+    }
+
+    /// Whether the next segment has no room.
+    fn is_crowded(&mut self) -> io::Result<bool> {
+        Ok(self.spare()? < self.store.segment_len)
+    }
+
+    /// Notes in the ledger's totals, without writing that of bucket 0, that a record replaces what was at a place.
+    fn count_replacement(&mut self, new: &New<'_>, put: &Put, at: &Place) -> io::Result<()> {
+        if let Place::Same(_, before) | Place::Full(_, before) = at {
+            self.count(before, false)?;
+        }
+        let digest = Digest::of(self.index.header.seed, new.key);
+        self.count(&slot_of(put, digest, new.bucket, (0, 0)), true)
+    }
+
+    /// Writes a record behind the others of the active segment, which nobody finds yet. None if no segment has room.
+    pub(crate) fn append(
+        &mut self,
+        new: &New<'_>,
+        layout: &Layout,
+        at: &Place,
+    ) -> io::Result<Option<Put>> {
+        let room = layout.room().ok_or(io::ErrorKind::InvalidInput)?;
+        let bytes = u64::from(room) * UNIT;
+        let fits = |state: &crate::format::ledger_state::LedgerState, len: u64| {
+            state.tail.checked_add(bytes).is_some_and(|end| end <= len)
+        };
+        if self.active()?.is_none() || !fits(&self.state, self.store.segment_len) {
+            if self.spare()? < self.store.segment_len {
+                return Ok(None);
+            }
+            self.begin_segment()?;
+        }
+        let start = self.state.tail;
+        let end = start.saturating_add(bytes);
+        self.reserve(end)?;
+        let segment = self.state.active;
+        let (mut head, record) = encode_head(layout, segment, new.fingerprint, new.key, new.value);
+        let put = Put {
+            kind: Kind::Shared,
+            segment,
+            place: u32::try_from(start / UNIT).map_err(|_| io::ErrorKind::InvalidInput)?,
+            room,
+            record,
+        };
+        // From here on, the range is this record's, whatever happens.
+        self.state.tail = end;
+        self.count_replacement(new, &put, at)?;
+        self.save()?;
+        let disk = &self.store.disk.clone();
+        let name = segment_name(segment);
+        let directory = &self.store.directory;
+        let (file, _) = self.active()?.ok_or(io::ErrorKind::NotFound)?;
+        let written = if head.len() + new.value.len() <= GATHERED {
+            head.extend_from_slice(new.value);
+            disk.write(file, start, &head)
+        } else {
+            let value_at = start + layout.value as u64;
+            disk.write(file, start, &head)
+                .and_then(|()| disk.write(file, value_at, new.value))
+        };
+        written.map_err(|e| directory.told(&name, e))?;
+        if self.is_durable() {
+            self.sync_active()?;
+        }
+        Ok(Some(put))
+    }
+
+    /// Waits until the active segment is on the disk. If that fails, nobody knows what is there, and the segment is
+    /// closed.
+    pub(crate) fn sync_active(&mut self) -> io::Result<()> {
+        let disk = self.store.disk.clone();
+        let Some((file, _)) = self.active()? else {
+            return Ok(());
+        };
+        let synced = disk.sync(file);
+        if synced.is_err() {
+            self.state.active = 0;
+            self.save()?;
+        }
+        synced
+    }
+
+    /// Makes sure that the active segment has this length.
+    fn reserve(&mut self, end: u64) -> io::Result<()> {
+        let known = self.active()?.map_or(0, |(_, &mut len)| len);
+        if end <= known || end <= self.active_len()? {
+            return Ok(());
+        }
+        let (most, disk) = (self.store.segment_len, self.store.disk.clone());
+        let name = segment_name(self.state.active);
+        let directory = &self.store.directory;
+        let Some((file, len)) = self.active()? else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let from = *len;
+        let to = (from * 2)
+            .max(FIRST_LEN)
+            .max(end.next_multiple_of(PAGE))
+            .min(most);
+        disk.reserve(file, from, to)
+            .map_err(|e| directory.told(&name, e))?;
+        *len = to;
+        self.state.bytes = self.state.bytes.saturating_add(to - from);
+        Ok(())
+    }
+
+    /// Begins a segment, which becomes the active one.
+    fn begin_segment(&mut self) -> io::Result<()> {
+        let number = random::number()?;
+        let name = segment_name(number);
+        let store = self.store;
+        let header = SegmentHeader {
+            kind: Kind::Shared,
+            number,
+            sequence: self.state.sequence,
+        };
+        let file = store.disk.create(&store.directory, &name)?;
+        let len = FIRST_LEN.min(store.segment_len);
+        let begun = store.disk.reserve(file.as_fd(), 0, len);
+        let begun = begun.and_then(|()| store.disk.write(file.as_fd(), 0, &header.encode()));
+        if let Err(e) = begun {
+            store.disk.remove(&store.directory, &name).ok();
+            return Err(store.directory.told(&name, e));
+        }
+        if self.is_durable() {
+            store.disk.sync(file.as_fd())?;
+            store.disk.sync_names(&store.directory)?;
+        }
+        self.state.active = number;
+        self.state.tail = segment_header::LEN as u64;
+        self.state.sequence = self.state.sequence.saturating_add(1);
+        self.state.bytes = self.state.bytes.saturating_add(len);
+        self.set_active(number, file, len);
+        Ok(())
+    }
+
+    /// Makes a record findable, in the place that was chosen for it.
+    fn publish(
+        &mut self,
+        new: &New<'_>,
+        put: &Put,
+        place: Place,
+        times: (Minute, Minute),
+    ) -> io::Result<()> {
+        let digest = Digest::of(self.index.header.seed, new.key);
+        let slot = slot_of(put, digest, new.bucket, times);
+        let (at, before) = match place {
+            Place::Free(at) => (at, None),
+            Place::Same(at, before) => (at, Some(before)),
+            Place::Full(at, before) => {
+                self.store.counters.displaced.add(1);
+                (at, Some(before))
+            }
+        };
+        self.write_slot(at, &slot)?;
+        if self.is_durable() {
+            self.sync_index()?;
+        }
+        match before {
+            Some(before) => self.discard(&before),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the file of a record that no slot names any more, if it has one of its own.
+    pub(crate) fn discard(&mut self, slot: &Slot) -> io::Result<()> {
+        if slot.kind != Kind::Alone {
+            return Ok(());
+        }
+        let name = value_name(slot.segment);
+        let store = self.store;
+        let Some((_, stat)) = store.directory.file(&name, rustix::fs::OFlags::RDONLY)? else {
+            return Ok(());
+        };
+        if store.disk.remove(&store.directory, &name)? {
+            let len = u64::try_from(stat.st_size).unwrap_or(0);
+            self.state.bytes = self.state.bytes.saturating_sub(len);
+            self.save()?;
+        }
+        self.process.view_mut().segments.remove(&slot.segment);
+        Ok(())
+    }
+
+    /// Copies a record to the active segment and its slot with it. Returns whether there was room.
+    pub(crate) fn copy_forward(&mut self, at: u64, slot: &Slot, record: &[u8]) -> io::Result<bool> {
+        let expected = crate::segment::expected(slot, None, record.len());
+        let checked = crate::format::record::Unchecked::parse(record, &expected)
+            .and_then(|unchecked| unchecked.check(record, &expected));
+        let Ok(checked) = checked else {
+            return Ok(false);
+        };
+        let (Some(key), Some(value)) = (checked.key(record), record.get(checked.layout.value()))
+        else {
+            return Ok(false);
+        };
+        let new = New {
+            key,
+            value,
+            fingerprint: checked.fingerprint,
+            bucket: slot.bucket,
+        };
+        let fits = self.state.tail.checked_add(u64::from(slot.room) * UNIT);
+        if self.active()?.is_none() || fits.is_none_or(|end| end > self.store.segment_len) {
+            return Ok(false);
+        }
+        let place = Place::Same(at, *slot);
+        let Some(put) = self.append(&new, &checked.layout, &place)? else {
+            return Ok(false);
+        };
+        let copied = slot_of(&put, slot.digest, slot.bucket, (slot.written, slot.used));
+        self.write_slot(at, &copied)?;
+        Ok(true)
+    }
+}
+
+fn slot_of(put: &Put, digest: Digest, bucket: u16, (written, used): (Minute, Minute)) -> Slot {
+    Slot {
+        digest,
+        segment: put.segment,
+        place: put.place,
+        room: put.room,
+        record: put.record,
+        written,
+        used,
+        bucket,
+        kind: put.kind,
+        touched: false,
+    }
+}
+
+// A record begins with its header, and a slot's place is a multiple of 64.
+const _: () = assert!(HEADER as u64 <= UNIT && segment_header::LEN as u64 == UNIT);

@@ -1,0 +1,99 @@
+/*!
+A cache on disk that any number of processes share, and whose warm hits allocate, parse and copy nothing.
+
+The central type is [`Cache`], a handle of a directory. [`Cache::get`] returns a [`Hit`], which borrows the value from a
+mapping of the file that has it. [`Cache::insert`] appends a record and writes one slot of an index.
+[`Cache::get_or_insert_with`] lets one of all processes fetch what is missing.
+
+# Example
+
+```
+use brisk_cache::{About, Cache, CacheOptions};
+
+# fn main() -> std::io::Result<()> {
+# let home = tempfile::tempdir()?;
+# let directory = home.path().join("pages");
+// SAFETY: nothing but this crate writes to the directory.
+let cache = unsafe { Cache::open_mapped(&directory, CacheOptions::new()) }?;
+let fetch = || std::io::Result::Ok(b"a page".to_vec());
+let hit = cache.get_or_insert_with(b"https://example.org/", About::default(), fetch)?;
+assert_eq!(hit.bytes()?, b"a page");
+assert!(cache.get(b"https://example.org/none")?.is_none());
+# Ok(())
+# }
+```
+
+# Promises
+
+1. What is found is what was inserted under an equal key, byte by byte. Damage, a killed writer and a loss of power give
+   a miss and a [count](CacheCounts), never a wrong byte. A loss of power may bring back an older value.
+2. A process that is killed costs nothing that was inserted before. With [`Durability::Durable`], a loss of power does
+   not either.
+3. Reading takes no lock and waits for nobody. The first hit in a file opens it; later ones take no system call, unless a
+   use is to be [noted](CacheOptions::note_use_after).
+4. The files have at most as many bytes as the [limit](CacheOptions::limit) says, less what killed processes left
+   unfinished until somebody counts. The oldest go first; entries that were used are copied forward.
+5. A [`Hit`] stays as it is while its entry is replaced, evicted or removed.
+6. Handles work on in forked children, which hold no lock of their parents.
+
+`docs/cache-format.md` has the bytes, and how each race between processes ends.
+
+# Trust
+
+Whoever can write to the directory decides what this program reads. So a directory that belongs to another user than this
+one and root, or that others may write, is refused. A process of the same user that writes rubbish there by accident
+causes misses. One that does so on purpose can forge values, because checks are no signatures.
+
+[`Cache::open`] copies a value before it checks it, so nobody can change what was checked. [`Cache::open_mapped`] checks
+the mapping itself, which takes a promise: it is `unsafe`. If somebody cuts a file, or its disk fails, touching a lost
+page ends the process, or is a miss after [`guard_mappings`](brisk_io::guard_mappings).
+
+On filesystems other than ext4, XFS, btrfs, F2FS, ZFS, tmpfs and overlay, files are read and not mapped, and a writer first
+proves that locks work there.
+
+# What this crate does not do
+
+* Know when a value is stale: see [`Cache::get_or_renew_with`].
+* Keep what must not be lost: it is a cache, and evicts.
+* Interpret values. [`About::fingerprint`] says which layout one has.
+* Run on anything but Linux.
+*/
+#![deny(unsafe_code)]
+#![deny(missing_docs)]
+
+mod cache;
+mod clock;
+mod counters;
+mod directory;
+mod disk;
+mod entry;
+mod eviction;
+mod filesystem;
+mod flight;
+mod format;
+mod growth;
+mod hit;
+mod index;
+mod insertion;
+mod lookup;
+mod options;
+mod promise;
+mod random;
+mod recovery;
+mod segment;
+mod source;
+mod stat;
+mod store;
+mod trust;
+mod upkeep;
+mod verified;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use cache::{About, Cache};
+pub use entry::{Entries, Entry};
+pub use hit::Hit;
+pub use options::{CacheOptions, Durability};
+pub use stat::{BucketStat, CacheCounts, CacheStat};

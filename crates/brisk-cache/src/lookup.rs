@@ -1,0 +1,198 @@
+//! Finding a value without a lock.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::clock::{Minute, age, now};
+use crate::format::digest::Digest;
+use crate::format::record::{Record, Unchecked, Wrong};
+use crate::format::slot::Slot;
+use crate::hit::Hit;
+use crate::index::Found;
+use crate::segment::{Segment, expected};
+use crate::store::{Opened, Store};
+use crate::writer::Wait;
+
+/// How often a slot or a record that is not right is read again before the lock is taken.
+const TRIES: usize = 3;
+
+/// A note of use is due, too, for an entry that was written this long in the future.
+const FUTURE: Minute = 24 * 60;
+
+impl Store {
+    /// Looks for a key, and lets `take` have its record. None is a miss.
+    #[inline]
+    fn look_up<R>(
+        &self,
+        key: &[u8],
+        mut take: impl FnMut(&Arc<Segment>, &Slot) -> io::Result<Result<R, Wrong>>,
+    ) -> io::Result<Option<R>> {
+        let process = self.process()?;
+        let mut trusted = None;
+        let mut tries = 0;
+        let mut gone = false;
+        loop {
+            let view = process.view();
+            let Some(index) = &view.index else {
+                drop(view);
+                if self.reopen_index(process)?.is_some() {
+                    continue;
+                }
+                self.counters.absent.add(1);
+                return Ok(None);
+            };
+            if trusted != Some(index.id) && !index.is_marked_current().unwrap_or(false) {
+                // It has been replaced, or is about to be, or somebody has cut it.
+                drop(view);
+                trusted = self.reopen_index(process)?;
+                continue;
+            }
+            let digest = Digest::of(index.header.seed, key);
+            let slot = match index.find(digest) {
+                Ok(Found::Slot(_, slot)) => slot,
+                Ok(Found::Nothing) => {
+                    self.counters.absent.add(1);
+                    return Ok(None);
+                }
+                Ok(Found::Torn) => {
+                    drop(view);
+                    match self.once_more(digest, &mut tries)? {
+                        true => continue,
+                        false => return Ok(None),
+                    }
+                }
+                // Somebody has cut it.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    drop(view);
+                    self.counters.damaged.add(1);
+                    process.view_mut().index = None;
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            };
+            let minute = now();
+            if self.is_expired(&slot, minute) {
+                self.counters.expired.add(1);
+                return Ok(None);
+            }
+            let segment = view.segments.get(&slot.segment);
+            let Some(segment) = segment.filter(|segment| segment.range(&slot).is_some()) else {
+                drop(view);
+                match self.open_segment(process, &slot)? {
+                    Opened::There => continue,
+                    // The slot may have been read just before its segment went. Then the key has another now, or none.
+                    Opened::Gone if !gone => gone = true,
+                    Opened::Gone | Opened::Wrong => {
+                        self.counters.damaged.add(1);
+                        return Ok(None);
+                    }
+                }
+                continue;
+            };
+            match take(segment, &slot) {
+                Ok(Ok(taken)) => {
+                    drop(view);
+                    self.note_use_if_due(&slot, minute);
+                    return Ok(Some(taken));
+                }
+                Ok(Err(Wrong::Foreign)) => {
+                    self.counters.foreign.add(1);
+                    return Ok(None);
+                }
+                Ok(Err(Wrong::Damaged)) => {
+                    drop(view);
+                    if !self.once_more(digest, &mut tries)? {
+                        return Ok(None);
+                    }
+                }
+                // Somebody has cut the file, or its disk fails.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    drop(view);
+                    self.counters.damaged.add(1);
+                    process.view_mut().segments.remove(&slot.segment);
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Whether to look again after something that is not right: three times as it is, then once when nobody writes.
+    #[cold]
+    fn once_more(&self, digest: Digest, tries: &mut usize) -> io::Result<bool> {
+        *tries += 1;
+        if *tries <= TRIES {
+            std::hint::spin_loop();
+            return Ok(true);
+        }
+        if *tries == TRIES + 1 {
+            let there = self.locked(Wait::Bounded, |locked| {
+                Ok(matches!(locked.index.find(digest)?, Found::Slot(..)))
+            });
+            // Who cannot lock sees no more than it has seen.
+            if there.unwrap_or(false) {
+                return Ok(true);
+            }
+        }
+        self.counters.damaged.add(1);
+        Ok(false)
+    }
+
+    #[inline]
+    pub(crate) fn is_expired(&self, slot: &Slot, minute: Minute) -> bool {
+        let allowed = self.options.max_age;
+        allowed.is_some_and(|allowed| age(minute, slot.written) > allowed)
+    }
+
+    #[inline]
+    fn note_use_if_due(&self, slot: &Slot, minute: Minute) {
+        let Some(after) = self.options.note_use_after else {
+            return;
+        };
+        let future = slot.last_use() > minute.saturating_add(FUTURE);
+        if future || age(minute, slot.last_use()) >= after {
+            self.try_note_use(slot);
+        }
+    }
+
+    /// Notes a use if nobody else is writing. Otherwise the next use notes it.
+    #[cold]
+    fn try_note_use(&self, slot: &Slot) {
+        let noted = self.locked(Wait::No, |locked| locked.note_use(slot));
+        if noted.is_err() {
+            self.counters.unnoted.add(1);
+        }
+    }
+
+    /// The value of a key: borrowed if the handle borrows, otherwise a copy.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8]) -> io::Result<Option<Hit>> {
+        self.look_up(key, |segment, slot| {
+            let about = (slot.written, slot.bucket);
+            let Some((start, room)) = segment.range(slot) else {
+                return Ok(Err(Wrong::Damaged));
+            };
+            let Some(bytes) = segment.published(start, room) else {
+                let mut copy = Vec::new();
+                let record = segment.copy(slot, Some(key), &mut copy)?;
+                return Ok(record.map(|record| Hit::copied(copy, record, about)));
+            };
+            let expected = expected(slot, Some(key), room);
+            let record = Unchecked::parse(bytes, &expected).and_then(|unchecked| {
+                if segment.verified.has(slot.place) {
+                    return unchecked.check_key(bytes, &expected);
+                }
+                let record = unchecked.check(bytes, &expected)?;
+                segment.verified.note(slot.place);
+                Ok(record)
+            });
+            Ok(record.map(|record| Hit::mapped(Arc::clone(segment), (start, room), record, about)))
+        })
+    }
+
+    /// Copies the record of a key into `buf`.
+    #[inline]
+    pub(crate) fn get_into(&self, key: &[u8], buf: &mut Vec<u8>) -> io::Result<Option<Record>> {
+        self.look_up(key, |segment, slot| segment.copy(slot, Some(key), buf))
+    }
+}

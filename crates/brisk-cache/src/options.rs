@@ -1,0 +1,115 @@
+use std::time::Duration;
+
+/// Options of a [`Cache`](crate::Cache).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheOptions {
+    /// The most bytes that the files of the cache have together. 1 GiB by default.
+    pub limit: u64,
+    /// How old an entry may be. An older one is a miss. No bound by default.
+    pub max_age: Option<Duration>,
+    /// What survives a loss of power. [`Durability::Relaxed`] by default.
+    pub durability: Durability,
+    /// A use of an entry is noted if the last note, or the entry itself, is older than this. 6 hours by default. None:
+    /// only [`Cache::update_use`](crate::Cache::update_use) notes uses.
+    pub note_use_after: Option<Duration>,
+    /// How long a write waits for another process that is writing. 10 seconds by default.
+    pub write_wait: Duration,
+    /// How long [`Cache::get_or_insert_with`](crate::Cache::get_or_insert_with) waits for another that fetches the same
+    /// key, before it fetches itself. 30 seconds by default.
+    pub fetch_wait: Duration,
+    /// The length of a segment. By default a 32nd of the limit, at least 1 MiB and at most 64 MiB.
+    pub segment_len: Option<u64>,
+    /// A group whose members share the cache with its owner. By default nobody does.
+    pub group: Option<u32>,
+}
+
+/// What survives a loss of power. A killed process costs nothing that was inserted before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Durability {
+    /// The kernel writes to the disk when it likes. A loss of power may lose what was inserted in the last half minute
+    /// or so, or bring back an older value.
+    #[default]
+    Relaxed,
+    /// What was inserted is on the disk before the insertion returns.
+    Durable,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self {
+            limit: 1 << 30,
+            max_age: None,
+            durability: Durability::Relaxed,
+            note_use_after: Some(Duration::from_secs(6 * 60 * 60)),
+            write_wait: Duration::from_secs(10),
+            fetch_wait: Duration::from_secs(30),
+            segment_len: None,
+            group: None,
+        }
+    }
+}
+
+impl CacheOptions {
+    /// At most 1 GiB, of any age, relaxed.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The most bytes that the files of the cache have together.
+    #[must_use]
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// How old an entry may be.
+    #[must_use]
+    pub fn max_age(mut self, age: Option<Duration>) -> Self {
+        self.max_age = age;
+        self
+    }
+
+    /// What survives a loss of power.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// How old the last note of a use must be before another is made.
+    #[must_use]
+    pub fn note_use_after(mut self, age: Option<Duration>) -> Self {
+        self.note_use_after = age;
+        self
+    }
+
+    /// How long a write waits for another process that is writing.
+    #[must_use]
+    pub fn write_wait(mut self, wait: Duration) -> Self {
+        self.write_wait = wait;
+        self
+    }
+
+    /// How long to wait for another that fetches the same key.
+    #[must_use]
+    pub fn fetch_wait(mut self, wait: Duration) -> Self {
+        self.fetch_wait = wait;
+        self
+    }
+
+    /// The length of a segment, which is rounded up to a multiple of 64 KiB.
+    #[must_use]
+    pub fn segment_len(mut self, bytes: u64) -> Self {
+        self.segment_len = Some(bytes);
+        self
+    }
+
+    /// A group whose members share the cache with its owner.
+    #[must_use]
+    pub fn group(mut self, gid: u32) -> Self {
+        self.group = Some(gid);
+        self
+    }
+}

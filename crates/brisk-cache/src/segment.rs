@@ -1,0 +1,214 @@
+use std::fs::File;
+use std::io;
+
+use brisk_io::{AppendOnlyMapping, Mapping, ReadAt};
+use rustix::fs::OFlags;
+
+use crate::directory::{Directory, segment_name, value_name};
+use crate::format::UNIT;
+use crate::format::record::{Expected, HEADER, Record, Unchecked, Wrong, key_len};
+use crate::format::segment_header::{self, SegmentHeader};
+use crate::format::slot::{Kind, Slot};
+use crate::promise::Promise;
+use crate::source::Source;
+use crate::verified::Verified;
+
+/// A file with records, as long as it was when this was made.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    source: Source,
+    len: u64,
+    pub(crate) header: SegmentHeader,
+    pub(crate) verified: Verified,
+}
+
+/// How a handle reads files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reading {
+    /// It borrows from mappings.
+    Borrowed(Promise),
+    /// It copies from mappings.
+    Copied,
+    /// It reads files.
+    Read,
+}
+
+impl Reading {
+    pub(crate) fn is_mapped(self) -> bool {
+        !matches!(self, Self::Read)
+    }
+}
+
+pub(crate) fn file_name(kind: Kind, number: u64) -> String {
+    match kind {
+        Kind::Shared => segment_name(number),
+        Kind::Alone => value_name(number),
+    }
+}
+
+impl Segment {
+    /// None if there is no such file, or if it is not what its name says.
+    pub(crate) fn open(
+        directory: &Directory,
+        kind: Kind,
+        number: u64,
+        reading: Reading,
+    ) -> io::Result<Option<Self>> {
+        let name = file_name(kind, number);
+        let Some((file, stat)) = directory.file(&name, OFlags::RDONLY)? else {
+            return Ok(None);
+        };
+        let len = u64::try_from(stat.st_size).unwrap_or(0);
+        Self::of_file(file, len, kind, number, reading)
+    }
+
+    pub(crate) fn of_file(
+        file: File,
+        len: u64,
+        kind: Kind,
+        number: u64,
+        reading: Reading,
+    ) -> io::Result<Option<Self>> {
+        if len < segment_header::LEN as u64 {
+            return Ok(None);
+        }
+        let source = match reading {
+            Reading::Borrowed(promise) => {
+                Source::Published(AppendOnlyMapping::of(&promise.append_only(file), 0..len)?)
+            }
+            Reading::Copied => Source::Copied(Mapping::of(&file, 0..len)?),
+            Reading::Read => Source::Read(file),
+        };
+        let len = source.size()?;
+        let mut header = [0; segment_header::LEN];
+        source.read_exact_at(0, &mut header)?;
+        let header = SegmentHeader::parse(&header);
+        let right = header.filter(|header| header.number == number && header.kind == kind);
+        Ok(right.map(|header| Self {
+            source,
+            len,
+            header,
+            verified: Verified::new(kind, len),
+        }))
+    }
+
+    /// Where the record of a slot is. None if this does not reach that far.
+    #[inline]
+    pub(crate) fn range(&self, slot: &Slot) -> Option<(u64, usize)> {
+        let start = u64::from(slot.place).checked_mul(UNIT)?;
+        let room = u64::from(slot.room).checked_mul(UNIT)?;
+        let fits = start.checked_add(room).is_some_and(|end| end <= self.len);
+        fits.then_some((start, usize::try_from(room).ok()?))
+    }
+
+    /// The bytes of a published range, if they can be borrowed.
+    #[inline]
+    pub(crate) fn published(&self, start: u64, len: usize) -> Option<&[u8]> {
+        let Source::Published(mapping) = &self.source else {
+            return None;
+        };
+        let start = usize::try_from(start).ok()?;
+        mapping.published(start..start.checked_add(len)?)
+    }
+
+    /// Whether every page that was touched so far could be read.
+    pub(crate) fn check_pages(&self) -> io::Result<()> {
+        match &self.source {
+            Source::Published(mapping) => mapping.check(),
+            Source::Copied(mapping) => mapping.check(),
+            Source::Read(_) => Ok(()),
+        }
+    }
+
+    /// The key of the first record, which may be damaged: whoever asks compares what it finds by it.
+    pub(crate) fn key_of_first(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut header = [0; HEADER];
+        match self.source.read_exact_at(UNIT, &mut header) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(e) => return Err(e),
+        }
+        let mut key = vec![0; key_len(&header)];
+        match self.source.read_exact_at(UNIT + HEADER as u64, &mut key) {
+            Ok(()) => Ok(Some(key)),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The head of the record of a slot, with its key. None if it is damaged.
+    pub(crate) fn head(&self, slot: &Slot) -> io::Result<Option<(Record, Vec<u8>)>> {
+        let Some((start, room)) = self.range(slot).filter(|&(_, room)| room >= HEADER) else {
+            return Ok(None);
+        };
+        let expected = expected(slot, None, room);
+        let mut header = [0; HEADER];
+        self.source.read_exact_at(start, &mut header)?;
+        let Ok(unchecked) = Unchecked::parse(&header, &expected) else {
+            return Ok(None);
+        };
+        let mut head = vec![0; unchecked.layout().head()];
+        self.source.read_exact_at(start, &mut head)?;
+        let record = unchecked.check(&head, &expected);
+        Ok(record
+            .ok()
+            .and_then(|record| Some((record, record.key(&head)?.to_vec()))))
+    }
+
+    /// Copies the record of a slot into `buf`, whose former contents go, and checks all of it.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub(crate) fn copy(
+        &self,
+        slot: &Slot,
+        key: Option<&[u8]>,
+        buf: &mut Vec<u8>,
+    ) -> io::Result<Result<Record, Wrong>> {
+        let Some((start, room)) = self.range(slot) else {
+            return Ok(Err(Wrong::Damaged));
+        };
+        let expected = expected(slot, key, room);
+        let mut header = [0; HEADER];
+        if room < HEADER {
+            return Ok(Err(Wrong::Damaged));
+        }
+        self.source.read_exact_at(start, &mut header)?;
+        let unchecked = match Unchecked::parse(&header, &expected) {
+            Ok(unchecked) => unchecked,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        let needed = unchecked.layout().value().end;
+        // A length that comes from a file may be too much for this machine.
+        buf.clear();
+        buf.try_reserve(needed)
+            .map_err(|_| io::ErrorKind::OutOfMemory)?;
+        buf.resize(needed, 0);
+        self.source.read_exact_at(start, buf)?;
+        let record = match Unchecked::parse(buf, &expected) {
+            Ok(again) => again.check(buf, &expected),
+            Err(wrong) => Err(wrong),
+        };
+        Ok(record.and_then(|record| {
+            let right = (0..record.chunks()).all(|number| record.chunk_is_right(number, buf));
+            right.then_some(record).ok_or(Wrong::Damaged)
+        }))
+    }
+}
+
+/// What a slot says about its record.
+#[inline]
+pub(crate) fn expected<'a>(slot: &Slot, key: Option<&'a [u8]>, room: usize) -> Expected<'a> {
+    Expected {
+        kind: slot.kind,
+        segment: slot.segment,
+        record: slot.record,
+        room,
+        key,
+    }
+}

@@ -1,0 +1,35 @@
+use std::fs::File;
+use std::io;
+
+use brisk_io::{AppendOnlyMapping, Mapping, ReadAt};
+
+/// Where the bytes of a file come from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A mapping from which published ranges may be borrowed.
+    Published(AppendOnlyMapping),
+    /// A mapping from which bytes are copied.
+    Copied(Mapping),
+    /// Reads, on filesystems whose mappings nobody trusts.
+    Read(File),
+}
+
+impl ReadAt for Source {
+    #[inline]
+    fn size(&self) -> io::Result<u64> {
+        match self {
+            Self::Published(mapping) => mapping.size(),
+            Self::Copied(mapping) => mapping.size(),
+            Self::Read(file) => ReadAt::size(file),
+        }
+    }
+
+    #[inline(always)]
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Published(mapping) => mapping.read_at(offset, buf),
+            Self::Copied(mapping) => mapping.read_at(offset, buf),
+            Self::Read(file) => ReadAt::read_at(file, offset, buf),
+        }
+    }
+}

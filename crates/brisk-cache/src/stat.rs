@@ -1,0 +1,158 @@
+use std::io;
+
+use crate::directory::Name;
+use crate::filesystem::Filesystem;
+use crate::format::slot::{BUCKETS, WAYS};
+use crate::segment::file_name;
+use crate::store::Store;
+use crate::writer::{Total, Wait};
+
+/// What is in a cache, and what happened through a handle.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CacheStat {
+    /// Entries, by the writers' count. A writer that was killed can leave it wrong by one, until it is counted again.
+    pub entries: u64,
+    /// The bytes of their records.
+    pub entry_bytes: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// The most that they may have.
+    pub limit: u64,
+    /// Files with many records.
+    pub segments: u64,
+    /// Values with files of their own.
+    pub values: u64,
+    /// Files that are being written.
+    pub unfinished: u64,
+    /// Slots of the index.
+    pub slots: u64,
+    /// Bytes of files that have no name any more and that this handle, or a hit of it, still maps.
+    pub held_bytes: u64,
+    /// Whether the directory is on a filesystem whose files are mapped. On others they are read.
+    pub mapped: bool,
+    /// The number of that filesystem (`statfs`), if it is another.
+    pub filesystem: Option<u64>,
+    /// What happened through this handle since it was opened.
+    pub counts: CacheCounts,
+}
+
+/// What happened through a handle since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CacheCounts {
+    /// Misses: no entry.
+    pub absent: u64,
+    /// Misses: a slot or a record was not what was written.
+    pub damaged: u64,
+    /// Misses: the entry belonged to another key with the same digest.
+    pub foreign: u64,
+    /// Misses: the entry was too old.
+    pub expired: u64,
+    /// Entries that went because their part of the index was full and the cache at its limit.
+    pub displaced: u64,
+    /// Entries that went with the oldest file.
+    pub evicted: u64,
+    /// Entries that were copied from the oldest file to the newest, because they had been used.
+    pub copied: u64,
+    /// Values that were fetched but could not be stored.
+    pub unstored: u64,
+    /// Uses that could not be noted, because another process was writing or this user may only read.
+    pub unnoted: u64,
+}
+
+/// The entries of one bucket, by the writers' count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct BucketStat {
+    /// The bucket.
+    pub bucket: u16,
+    /// How many.
+    pub entries: u64,
+    /// The bytes of their records.
+    pub bytes: u64,
+}
+
+impl Store {
+    pub(crate) fn counts(&self) -> CacheCounts {
+        let counters = &self.counters;
+        CacheCounts {
+            absent: counters.absent.get(),
+            damaged: counters.damaged.get(),
+            foreign: counters.foreign.get(),
+            expired: counters.expired.get(),
+            displaced: counters.displaced.get(),
+            evicted: counters.evicted.get(),
+            copied: counters.copied.get(),
+            unstored: counters.unstored.get(),
+            unnoted: counters.unnoted.get(),
+        }
+    }
+
+    pub(crate) fn stat(&self) -> io::Result<CacheStat> {
+        let mut stat = CacheStat {
+            limit: self.options.limit,
+            mapped: self.reading.is_mapped(),
+            filesystem: match self.filesystem {
+                Filesystem::Local => None,
+                Filesystem::Other(number) => Some(number),
+            },
+            counts: self.counts(),
+            ..CacheStat::default()
+        };
+        for listed in self.directory.list()? {
+            stat.bytes = stat.bytes.saturating_add(listed.len);
+            match listed.name {
+                Name::Segment(_) => stat.segments += 1,
+                Name::Value(_) => stat.values += 1,
+                Name::Unfinished(_) => stat.unfinished += 1,
+                Name::Index | Name::Small => {}
+            }
+        }
+        for bucket in self.buckets()? {
+            stat.entries = stat.entries.saturating_add(bucket.entries);
+            stat.entry_bytes = stat.entry_bytes.saturating_add(bucket.bytes);
+        }
+        let process = self.process()?;
+        self.reopen_index(process)?;
+        let view = process.view();
+        let sets = u64::from(crate::format::index_header::SETS);
+        if let Some(index) = &view.index {
+            stat.slots = u64::from(index.header.blocks) * sets * u64::from(WAYS);
+        }
+        for (&number, segment) in &view.segments {
+            let name = file_name(segment.header.kind, number);
+            if self.directory.id_of(&name)?.is_none() {
+                stat.held_bytes = stat.held_bytes.saturating_add(segment.len());
+            }
+        }
+        Ok(stat)
+    }
+
+    /// The buckets that have entries.
+    pub(crate) fn buckets(&self) -> io::Result<Vec<BucketStat>> {
+        let totals: Vec<Total> = match self.locked(Wait::Bounded, |locked| {
+            Ok((0..BUCKETS).map(|bucket| locked.total(bucket)).collect())
+        }) {
+            Ok(totals) => totals,
+            // Who may not write cannot lock, and counts.
+            Err(e) if crate::index::is_read_only(&e) => self.count_entries()?,
+            Err(e) => return Err(e),
+        };
+        let all = (0..BUCKETS).zip(totals).map(|(bucket, total)| BucketStat {
+            bucket,
+            entries: total.entries,
+            bytes: total.bytes,
+        });
+        Ok(all.filter(|bucket| bucket.entries > 0).collect())
+    }
+
+    fn count_entries(&self) -> io::Result<Vec<Total>> {
+        let process = self.process()?;
+        let index = process.view().index.clone();
+        match index {
+            Some(index) => crate::recovery::totals_of(&index),
+            None => Ok(Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use brisk_io::PerProcess;
+
+use crate::counters::Counters;
+use crate::directory::{Directory, FileId, INDEX};
+use crate::disk::Disk;
+use crate::filesystem::Filesystem;
+use crate::format::PAGE;
+use crate::format::index_header::{BLOCK, SLOTS_AT};
+use crate::format::slot::Slot;
+use crate::index::Index;
+use crate::options::CacheOptions;
+use crate::promise::Promise;
+use crate::segment::{Reading, Segment, file_name};
+use crate::writer::Writer;
+
+/// What all parts of a handle use.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) directory: Directory,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) options: CacheOptions,
+    pub(crate) filesystem: Filesystem,
+    pub(crate) reading: Reading,
+    pub(crate) counters: Counters,
+    pub(crate) segment_len: u64,
+    /// Values whose records are longer have files of their own.
+    pub(crate) most_shared: u64,
+    process: PerProcess<Process>,
+}
+
+/// What a process has open. A forked child opens its own.
+#[derive(Debug)]
+pub(crate) struct Process {
+    view: RwLock<View>,
+    writer: Mutex<Option<Writer>>,
+}
+
+/// The files that are read, as they were when they were opened.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) index: Option<Arc<Index>>,
+    pub(crate) segments: HashMap<u64, Arc<Segment>, BuildHasherDefault<NumberHasher>>,
+}
+
+/// Numbers of segments are random already.
+#[derive(Debug, Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+/// What became of the wish to read a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opened {
+    /// It is in the view.
+    There,
+    /// There is no such file.
+    Gone,
+    /// The file does not have what the slot says.
+    Wrong,
+}
+
+impl Store {
+    pub(crate) fn open(
+        path: &Path,
+        options: CacheOptions,
+        promise: Option<Promise>,
+        disk: Arc<dyn Disk>,
+    ) -> io::Result<Self> {
+        let segment_len = segment_len(&options)?;
+        let directory = Directory::open(path, options.group)?;
+        let filesystem = Filesystem::of(directory.fd())?;
+        let reading = match (filesystem, promise) {
+            (Filesystem::Other(_), _) => Reading::Read,
+            (Filesystem::Local, Some(promise)) => Reading::Borrowed(promise),
+            (Filesystem::Local, None) => Reading::Copied,
+        };
+        let store = Self {
+            directory,
+            disk,
+            options,
+            filesystem,
+            reading,
+            counters: Counters::default(),
+            segment_len,
+            most_shared: (segment_len / 4).min(1 << 20),
+            process: PerProcess::new(),
+        };
+        store.process()?;
+        Ok(store)
+    }
+
+    /// What this process has open.
+    #[inline]
+    pub(crate) fn process(&self) -> io::Result<&Process> {
+        self.process.get_or_try_make(|| {
+            let index = Index::open(&self.directory, self.reading.is_mapped())?;
+            Ok(Process {
+                view: RwLock::new(View {
+                    index: index.map(Arc::new),
+                    segments: HashMap::default(),
+                }),
+                writer: Mutex::new(None),
+            })
+        })
+    }
+
+    /// Opens the index again if the name belongs to another one now. Returns which one the view has.
+    pub(crate) fn reopen_index(&self, process: &Process) -> io::Result<Option<FileId>> {
+        let named = self.directory.id_of(INDEX)?;
+        let has = |view: &View| view.index.as_ref().map(|index| index.id);
+        if has(&process.view()) != named || named.is_none() {
+            let index = Index::open(&self.directory, self.reading.is_mapped())?;
+            process.view_mut().index = index.map(Arc::new);
+        }
+        Ok(has(&process.view()))
+    }
+
+    /// Opens the segment that a slot names, so that the view has it as far as the record reaches.
+    #[cold]
+    pub(crate) fn open_segment(&self, process: &Process, slot: &Slot) -> io::Result<Opened> {
+        let opened = Segment::open(&self.directory, slot.kind, slot.segment, self.reading);
+        let segment = match opened {
+            Ok(Some(segment)) => segment,
+            Ok(None) => return Ok(Opened::Gone),
+            // The file was cut.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Opened::Wrong),
+            Err(e) => return Err(e),
+        };
+        if segment.range(slot).is_none() {
+            return Ok(Opened::Wrong);
+        }
+        let mut view = process.view_mut();
+        view.segments.insert(slot.segment, Arc::new(segment));
+        self.drop_gone(&mut view, slot.segment)?;
+        Ok(Opened::There)
+    }
+
+    /// Drops the maps of segments that are gone and that no hit pins.
+    fn drop_gone(&self, view: &mut View, but: u64) -> io::Result<()> {
+        let mut gone = Vec::new();
+        for (&number, segment) in &view.segments {
+            let name = file_name(segment.header.kind, number);
+            if number != but && self.directory.id_of(&name)?.is_none() {
+                gone.push(number);
+            }
+        }
+        // A hit that pins one keeps it.
+        view.segments.retain(|number, _| !gone.contains(number));
+        Ok(())
+    }
+}
+
+impl Process {
+    #[inline]
+    pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn view_mut(&self) -> RwLockWriteGuard<'_, View> {
+        self.view.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// None if another thread has it.
+    pub(crate) fn try_writer(&self) -> Option<MutexGuard<'_, Option<Writer>>> {
+        match self.writer.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(e)) => Some(e.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// The length of a segment, if the limit has room for four of them and an index.
+fn segment_len(options: &CacheOptions) -> io::Result<u64> {
+    let wanted = options
+        .segment_len
+        .unwrap_or_else(|| (options.limit / 32).clamp(1 << 20, 64 << 20));
+    let len = wanted
+        .max(1)
+        .checked_next_multiple_of(PAGE)
+        .filter(|&len| len <= 1 << 32);
+    let least = len.and_then(|len| len.checked_mul(4)?.checked_add(2 * (SLOTS_AT + BLOCK)));
+    match (len, least) {
+        (Some(len), Some(least)) if least <= options.limit => Ok(len),
+        (_, least) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "the limit is {} bytes with segments of {wanted}, allowed is a limit of at least {} with segments of at \
+                 most 4 GiB; raise the limit, or set a shorter segment_len",
+                options.limit,
+                least.unwrap_or(u64::MAX)
+            ),
+        )),
+    }
+}

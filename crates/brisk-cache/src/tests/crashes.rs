@@ -1,0 +1,279 @@
+//! Every state in which a killed process or a loss of power can leave the directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+
+use super::recording_disk::{Call, Loss, Machine, RecordingDisk};
+use super::{get, home, insert, small, value};
+use crate::{Cache, CacheOptions, Durability};
+
+/// What a program did: the first call that may belong to it, the number of calls when it had returned, the key, and the
+/// value that it left.
+struct Deed {
+    from: usize,
+    to: usize,
+    key: u64,
+    value: Option<Vec<u8>>,
+}
+
+struct History {
+    base: Machine,
+    disk: Arc<RecordingDisk>,
+    deeds: Vec<Deed>,
+    cache: Cache,
+    options: CacheOptions,
+    _home: tempfile::TempDir,
+}
+
+impl History {
+    /// Begins after `set_up`, whose work is on the disk.
+    fn begin(options: CacheOptions, set_up: impl FnOnce(&Cache) -> Vec<(u64, Vec<u8>)>) -> Self {
+        let home = home();
+        let disk = Arc::new(RecordingDisk::default());
+        let cache = Cache::on_disk(home.path(), options.clone(), disk.clone()).unwrap();
+        let known = set_up(&cache);
+        disk.calls.lock().unwrap().clear();
+        let base = Machine::of(home.path());
+        let deed = |(key, value)| Deed {
+            from: 0,
+            to: 0,
+            key,
+            value: Some(value),
+        };
+        let deeds = known.into_iter().map(deed).collect();
+        Self {
+            base,
+            disk,
+            deeds,
+            cache,
+            options,
+            _home: home,
+        }
+    }
+
+    fn insert(&mut self, key: u64, bytes: Vec<u8>) {
+        let from = self.disk.len();
+        insert(&self.cache, key, &bytes).unwrap();
+        let to = self.disk.len();
+        self.deeds.push(Deed {
+            from,
+            to,
+            key,
+            value: Some(bytes),
+        });
+    }
+
+    fn remove(&mut self, key: u64) {
+        let from = self.disk.len();
+        self.cache.remove(&key.to_le_bytes()).unwrap();
+        let to = self.disk.len();
+        self.deeds.push(Deed {
+            from,
+            to,
+            key,
+            value: None,
+        });
+    }
+
+    fn clear(&mut self) {
+        let from = self.disk.len();
+        self.cache.clear().unwrap();
+        let to = self.disk.len();
+        let keys: Vec<u64> = self.deeds.iter().map(|deed| deed.key).collect();
+        for key in keys {
+            self.deeds.push(Deed {
+                from,
+                to,
+                key,
+                value: None,
+            });
+        }
+    }
+
+    /// Opens each state, and compares each key with what it may be. `evicts`: anything may be a miss.
+    fn check(&self, evicts: bool, prefixes: impl Iterator<Item = usize>, losses: u64) -> usize {
+        let calls = self.disk.calls.lock().unwrap().clone();
+        let mut by_key: BTreeMap<u64, Vec<&Deed>> = BTreeMap::new();
+        for deed in &self.deeds {
+            by_key.entry(deed.key).or_default().push(deed);
+        }
+        let mut machine = self.base.clone();
+        let mut applied = 0;
+        let mut states = 0;
+        for prefix in prefixes.take_while(|&prefix| prefix <= calls.len()) {
+            for call in &calls[applied..prefix] {
+                machine.apply(call);
+            }
+            applied = prefix;
+            let random =
+                (0..losses).map(|n| Loss::Random((prefix as u64 + 1) * 7919 + n * 104_729));
+            for loss in [Loss::Nothing, Loss::Everything].into_iter().chain(random) {
+                let there = home();
+                machine.leave(loss, there.path());
+                self.check_state(&by_key, prefix, loss, evicts, there.path());
+                states += 1;
+            }
+        }
+        states
+    }
+
+    fn check_state(
+        &self,
+        by_key: &BTreeMap<u64, Vec<&Deed>>,
+        prefix: usize,
+        loss: Loss,
+        evicts: bool,
+        there: &std::path::Path,
+    ) {
+        let durable = self.options.durability == Durability::Durable;
+        let cache = Cache::open(there, self.options.clone()).unwrap();
+        let mut before = BTreeMap::new();
+        for (&key, deeds) in by_key {
+            let found = get(&cache, key);
+            // The last thing that must have survived.
+            let holds = |deed: &Deed| {
+                let synced = durable || deed.value.is_none() || deed.to == 0;
+                deed.to <= prefix && (synced || loss == Loss::Nothing)
+            };
+            let floor = deeds.iter().rposition(|deed| holds(deed));
+            let may = &deeds[floor.unwrap_or(0)..];
+            let begun = may
+                .iter()
+                .filter(|deed| deed.from < prefix || deed.to <= prefix);
+            let right = begun.clone().any(|deed| deed.value == found);
+            // Between two states of a key there may be none, unless every one is kept.
+            let lost = found.is_none() && (evicts || floor.is_none());
+            // A relaxed update may lose the record and keep the slot.
+            let torn = found.is_none() && !durable && loss != Loss::Nothing;
+            assert!(
+                right || lost || torn,
+                "after {prefix} calls, {loss:?}: key {key} has {:?}",
+                found.map(|found| found.len())
+            );
+            before.insert(key, found);
+        }
+        // The next writer goes on, and changes nothing that was found.
+        let new = value(u64::MAX, prefix as u64, 300);
+        insert(&cache, u64::MAX, &new).unwrap();
+        assert_eq!(get(&cache, u64::MAX), Some(new));
+        for (&key, found) in &before {
+            let now = get(&cache, key);
+            assert!(
+                now == *found || (evicts && now.is_none()),
+                "after {prefix} calls, {loss:?}: key {key}"
+            );
+        }
+        let left = fs::read_dir(there).unwrap().filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.to_str().unwrap().starts_with(".new-")
+        });
+        assert_eq!(left.count(), 0, "after {prefix} calls, {loss:?}");
+    }
+}
+
+fn mixed(options: CacheOptions) -> History {
+    let mut history = History::begin(options, |cache| {
+        let known = (0..4).map(|key| (key, value(key, 0, 500)));
+        known
+            .inspect(|(key, value)| insert(cache, *key, value).unwrap())
+            .collect()
+    });
+    for turn in 1..12 {
+        history.insert(turn % 5, value(turn % 5, turn, 300 * turn as usize));
+        if turn % 4 == 0 {
+            history.remove(turn % 5);
+        }
+    }
+    // Chunked, and alone.
+    history.insert(7, value(7, 0, 40_000));
+    history.insert(8, value(8, 0, 300_000));
+    history.insert(8, value(8, 1, 300_001));
+    history.remove(8);
+    history.insert(0, value(0, 99, 100));
+    history.clear();
+    history.insert(1, value(1, 100, 100));
+    history.insert(9, value(9, 0, 100));
+    history
+}
+
+#[test]
+fn a_relaxed_cache_is_right_or_misses_in_every_state() {
+    let history = mixed(small());
+    let states = history.check(false, 0.., 8);
+    assert!(states > 800, "{states}");
+}
+
+#[test]
+fn a_durable_cache_loses_nothing_in_any_state() {
+    let history = mixed(small().durability(Durability::Durable));
+    let states = history.check(false, 0.., 8);
+    assert!(states > 1_000, "{states}");
+}
+
+#[test]
+fn an_index_that_grows_loses_nothing_in_any_state() {
+    let options = small().durability(Durability::Durable);
+    let mut history = History::begin(options, |cache| {
+        let known = (0..600).map(|key| (key, value(key, 0, 20)));
+        known
+            .inspect(|(key, value)| insert(cache, *key, value).unwrap())
+            .collect()
+    });
+    let before = history.cache.stat().unwrap().slots;
+    let mut key = 1_000;
+    let mut last = 0;
+    while history.cache.stat().unwrap().slots == before {
+        last = history.disk.len();
+        history.insert(key, value(key, 0, 20));
+        key += 1;
+    }
+    history.insert(key, value(key, 0, 20));
+    let states = history.check(false, last.saturating_sub(3).., 4);
+    assert!(states > 60, "{states}");
+}
+
+#[test]
+fn eviction_leaves_right_values_or_none_in_any_state() {
+    let options = CacheOptions::new().limit(5 << 20).segment_len(1 << 20);
+    let mut history = History::begin(options, |cache| {
+        let known = (0..280).map(|key| (key, value(key, 0, 10_000)));
+        known
+            .inspect(|(key, value)| insert(cache, *key, value).unwrap())
+            .collect()
+    });
+    for key in 0..20 {
+        history
+            .cache
+            .update_use(&(key * 3u64).to_le_bytes())
+            .unwrap();
+    }
+    let mut key = 1_000;
+    while history.cache.counts().copied == 0 {
+        assert!(key < 2_000, "nothing is evicted");
+        history.insert(key, value(key, 0, 10_000));
+        key += 1;
+    }
+    let len = history.disk.len();
+    let states = history.check(true, (len.saturating_sub(250)..).step_by(9), 2);
+    assert!(states > 80, "{states}");
+}
+
+#[test]
+fn an_update_of_400_bytes_writes_608_in_three_calls() {
+    let mut history = History::begin(small(), |cache| {
+        insert(cache, 1, &value(1, 0, 400)).unwrap();
+        vec![(1, value(1, 0, 400))]
+    });
+    history.insert(1, value(1, 1, 400));
+    let calls = history.disk.calls.lock().unwrap();
+    let written: Vec<usize> = calls
+        .iter()
+        .map(|call| match call {
+            Call::Write { bytes, .. } => bytes.len(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    // The ledger with a total, the record, and the slot.
+    assert_eq!(written, [80, 64 + 400, 64]);
+}

@@ -1,0 +1,249 @@
+//! A disk that fails, and a process that dies, at any call.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{get, home, insert, small, value};
+use crate::directory::Directory;
+use crate::disk::{Disk, RealDisk};
+use crate::{Cache, CacheOptions, Durability};
+
+/// Fails at one call, or from one call on.
+#[derive(Debug)]
+struct FailingDisk {
+    calls: AtomicU64,
+    from: AtomicU64,
+    /// Whether later calls fail, too, as those of a dead process.
+    dead: bool,
+}
+
+impl FailingDisk {
+    fn new(dead: bool) -> Arc<Self> {
+        let never = AtomicU64::new(u64::MAX);
+        Arc::new(Self {
+            calls: AtomicU64::new(0),
+            from: never,
+            dead,
+        })
+    }
+
+    fn fail_after(&self, calls: u64) {
+        self.calls.store(0, Ordering::SeqCst);
+        self.from.store(calls, Ordering::SeqCst);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.calls.load(Ordering::SeqCst) > self.from.load(Ordering::SeqCst)
+    }
+
+    fn call(&self) -> io::Result<()> {
+        let number = self.calls.fetch_add(1, Ordering::SeqCst);
+        let from = self.from.load(Ordering::SeqCst);
+        if number == from || (self.dead && number > from) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        Ok(())
+    }
+}
+
+impl Disk for FailingDisk {
+    fn create(&self, directory: &Directory, name: &str) -> io::Result<File> {
+        self.call()?;
+        RealDisk.create(directory, name)
+    }
+
+    fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {
+        self.call()?;
+        RealDisk.reserve(file, from, to)
+    }
+
+    fn write(&self, file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.call()?;
+        RealDisk.write(file, at, bytes)
+    }
+
+    fn sync(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        self.call()
+    }
+
+    fn rename(&self, directory: &Directory, from: &str, to: &str) -> io::Result<()> {
+        self.call()?;
+        RealDisk.rename(directory, from, to)
+    }
+
+    fn remove(&self, directory: &Directory, name: &str) -> io::Result<bool> {
+        self.call()?;
+        RealDisk.remove(directory, name)
+    }
+
+    fn sync_names(&self, _: &Directory) -> io::Result<()> {
+        self.call()
+    }
+}
+
+/// Fills a cache until the next keys make its index grow, and returns how many keys it has.
+fn fill(cache: &Cache) -> u64 {
+    for key in 0..700 {
+        insert(cache, key, &value(key, 0, 20)).unwrap();
+    }
+    700
+}
+
+/// Lets a writer fail at each call while it does `work`, which is repeated until nothing fails. Another handle, which was
+/// open before, reads and writes after each.
+fn at_each_call(
+    dead: bool,
+    options: &CacheOptions,
+    work: impl Fn(&Cache, u64) -> io::Result<()>,
+) -> u64 {
+    let mut failed = 0;
+    for calls in 0.. {
+        let home = home();
+        let disk = FailingDisk::new(dead);
+        let writer = Cache::on_disk(home.path(), options.clone(), disk.clone()).unwrap();
+        let keys = fill(&writer);
+        let reader = Cache::open(home.path(), options.clone()).unwrap();
+        let other = Cache::open(home.path(), options.clone()).unwrap();
+        assert_eq!(get(&reader, 3), Some(value(3, 0, 20)));
+        assert_eq!(get(&other, 4), Some(value(4, 0, 20)));
+        disk.fail_after(calls);
+        let done = work(&writer, keys);
+        let has_failed = disk.has_failed();
+        assert!(has_failed || done.is_ok(), "{done:?}");
+        if dead {
+            drop(writer);
+        } else {
+            // The same handle goes on.
+            disk.fail_after(u64::MAX);
+            insert(&writer, 1 << 40, b"afterwards").unwrap();
+            assert_eq!(get(&writer, 1 << 40).as_deref(), Some(&b"afterwards"[..]));
+        }
+        insert(&other, 1 << 41, b"another").unwrap();
+        for handle in [&reader, &other] {
+            assert_eq!(get(handle, 1 << 41).as_deref(), Some(&b"another"[..]));
+            for key in (0..keys).step_by(7) {
+                assert_eq!(
+                    get(handle, key),
+                    Some(value(key, 0, 20)),
+                    "after {calls} calls"
+                );
+            }
+        }
+        if !has_failed {
+            break;
+        }
+        failed += 1;
+    }
+    failed
+}
+
+fn grow(cache: &Cache, keys: u64) -> io::Result<()> {
+    let before = cache.stat()?.slots;
+    let mut key = keys;
+    while cache.stat()?.slots == before {
+        insert(cache, key, &value(key, 0, 20))?;
+        key += 1;
+    }
+    Ok(())
+}
+
+#[test]
+fn growth_that_dies_at_any_step_leaves_old_handles_reading_and_writing() {
+    let options = small();
+    let calls = at_each_call_of_growth(true, &options);
+    assert!(calls >= 9, "{calls}");
+    assert!(at_each_call_of_growth(false, &options) >= 9);
+}
+
+/// Like [`at_each_call`], for the insertion at which the index grows.
+fn at_each_call_of_growth(dead: bool, options: &CacheOptions) -> u64 {
+    let mut failed = 0;
+    for calls in 0.. {
+        let home = home();
+        let disk = FailingDisk::new(dead);
+        let writer = Cache::on_disk(home.path(), options.clone(), disk.clone()).unwrap();
+        let mut keys = fill(&writer);
+        let reader = Cache::open(home.path(), options.clone()).unwrap();
+        let other = Cache::open(home.path(), options.clone()).unwrap();
+        assert_eq!(get(&reader, 3), Some(value(3, 0, 20)));
+        assert_eq!(get(&other, 4), Some(value(4, 0, 20)));
+        let slots = reader.stat().unwrap().slots;
+        // Until the next key has no room: that shows only by trying, so each try is one that may fail.
+        let mut done = Ok(());
+        loop {
+            disk.fail_after(if writer.next_grows(keys) {
+                calls
+            } else {
+                u64::MAX
+            });
+            let grows = writer.next_grows(keys);
+            if done.is_ok() {
+                done = insert(&writer, keys, &value(keys, 0, 20));
+            }
+            if grows {
+                break;
+            }
+            keys += 1;
+        }
+        let has_failed = disk.has_failed();
+        assert!(has_failed || done.is_ok(), "{done:?}");
+        disk.fail_after(u64::MAX);
+        if !dead {
+            insert(&writer, 1 << 40, b"afterwards").unwrap();
+            assert_eq!(get(&writer, 1 << 40).as_deref(), Some(&b"afterwards"[..]));
+        }
+        drop(writer);
+        // Reading comes first, with whatever mark was left.
+        for key in (0..keys).step_by(7) {
+            assert_eq!(
+                get(&reader, key),
+                Some(value(key, 0, 20)),
+                "after {calls} calls"
+            );
+        }
+        insert(&other, 1 << 41, b"another").unwrap();
+        for handle in [&reader, &other] {
+            assert_eq!(
+                get(handle, 1 << 41).as_deref(),
+                Some(&b"another"[..]),
+                "after {calls} calls"
+            );
+            for key in (0..keys).step_by(7) {
+                assert_eq!(
+                    get(handle, key),
+                    Some(value(key, 0, 20)),
+                    "after {calls} calls"
+                );
+            }
+        }
+        grow(&other, 1 << 20).unwrap();
+        assert!(reader.stat().unwrap().slots > slots);
+        assert_eq!(get(&reader, 3), Some(value(3, 0, 20)));
+        if !has_failed {
+            break;
+        }
+        failed += 1;
+    }
+    failed
+}
+
+#[test]
+fn insertions_and_removals_that_fail_at_any_call_leave_the_cache_whole() {
+    for dead in [false, true] {
+        for options in [small(), small().durability(Durability::Durable)] {
+            let calls = at_each_call(dead, &options, |cache, keys| {
+                insert(cache, keys + 1, &value(1, 1, 500))?;
+                // Alone in a file.
+                insert(cache, keys + 2, &value(2, 1, 300_000))?;
+                insert(cache, keys + 2, &value(2, 2, 300_000))?;
+                cache.remove(&(keys + 2).to_le_bytes())?;
+                cache.remove(&(keys + 1).to_le_bytes())?;
+                Ok(())
+            });
+            assert!(calls >= 20, "{calls}");
+        }
+    }
+}

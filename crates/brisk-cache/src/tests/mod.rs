@@ -1,0 +1,39 @@
+//! Tests that replace the disk, or look inside.
+
+mod crashes;
+mod faults;
+mod races;
+mod recording_disk;
+
+use crate::{About, Cache, CacheOptions};
+
+/// A value that says which key and turn it belongs to, in each part of it.
+fn value(key: u64, turn: u64, len: usize) -> Vec<u8> {
+    let mut state = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ turn.wrapping_mul(0xD1B5) ^ 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[0]
+        })
+        .collect()
+}
+
+/// In memory: ext4 takes long to make files after many were removed.
+fn home() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
+fn small() -> CacheOptions {
+    CacheOptions::new().limit(64 << 20).segment_len(1 << 20)
+}
+
+fn insert(cache: &Cache, key: u64, value: &[u8]) -> std::io::Result<()> {
+    cache.insert(&key.to_le_bytes(), value, About::default())
+}
+
+fn get(cache: &Cache, key: u64) -> Option<Vec<u8>> {
+    let hit = cache.get(&key.to_le_bytes()).unwrap();
+    hit.map(|hit| hit.to_vec().unwrap())
+}

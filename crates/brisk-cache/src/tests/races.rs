@@ -1,0 +1,388 @@
+//! Each race of `docs/cache-format.md`, forced.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::{get, home, insert, small, value};
+use crate::clock::tests::FAKE;
+use crate::disk::{Disk, RealDisk};
+use crate::format::digest::Digest;
+use crate::index::{Found, Place};
+use crate::{About, Cache, CacheOptions};
+
+impl Cache {
+    /// Whether the insertion of a new key makes the index grow.
+    pub(super) fn next_grows(&self, key: u64) -> bool {
+        let process = self.store.process().unwrap();
+        let index = process.view().index.clone().unwrap();
+        let digest = Digest::of(index.header.seed, &key.to_le_bytes());
+        matches!(index.place_for(digest).unwrap(), Place::Full(..))
+    }
+
+    /// Where the slot of a key is.
+    fn slot_of(&self, key: u64) -> (u64, crate::format::slot::Slot) {
+        let process = self.store.process().unwrap();
+        let index = process.view().index.clone().unwrap();
+        let digest = Digest::of(index.header.seed, &key.to_le_bytes());
+        match index.find(digest).unwrap() {
+            Found::Slot(at, slot) => (at, slot),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Writes the bytes of a slot, as a writer that is in the middle of it.
+    fn write_bytes_of_slot(&self, at: u64, bytes: &[u8]) {
+        let process = self.store.process().unwrap();
+        let index = process.view().index.clone().unwrap();
+        RealDisk.write(index.file().as_fd(), at, bytes).unwrap();
+    }
+
+    fn seed(&self) -> u64 {
+        let process = self.store.process().unwrap();
+        let view = process.view();
+        view.index.as_ref().unwrap().header.seed
+    }
+}
+
+fn mapped(path: &std::path::Path, options: CacheOptions) -> Cache {
+    // SAFETY: only brisk writes to the directories of these tests.
+    #[allow(unsafe_code)]
+    unsafe { Cache::open_mapped(path, options) }.unwrap()
+}
+
+#[test]
+fn a_slot_that_is_being_written_is_read_again() {
+    let home = home();
+    let writer = mapped(home.path(), small());
+    let reader = mapped(home.path(), small());
+    insert(&writer, 1, &value(1, 0, 100)).unwrap();
+    let (at, slot) = writer.slot_of(1);
+    let whole = slot.encode(writer.seed());
+    // Half of a slot, of a writer that goes on at some time.
+    let mut half = whole;
+    half[40..48].fill(0xAA);
+    writer.write_bytes_of_slot(at, &half);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            writer
+                .store
+                .locked(crate::writer::Wait::Bounded, |_| {
+                    std::thread::sleep(Duration::from_millis(100));
+                    writer.write_bytes_of_slot(at, &whole);
+                    done.store(true, Ordering::SeqCst);
+                    Ok(())
+                })
+                .unwrap();
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        // It waits for the lock, and then the slot is whole.
+        assert_eq!(get(&reader, 1), Some(value(1, 0, 100)));
+        assert!(done.load(Ordering::SeqCst));
+    });
+    // One that nobody goes on with is a miss.
+    writer.write_bytes_of_slot(at, &half);
+    assert_eq!(get(&reader, 1), None);
+    assert_eq!(reader.counts().damaged, 1);
+    // The next insertion has the slot.
+    insert(&writer, 1, &value(1, 1, 100)).unwrap();
+    assert_eq!(get(&reader, 1), Some(value(1, 1, 100)));
+}
+
+#[test]
+fn readers_beside_a_writer_see_whole_values() {
+    let home = home();
+    let options = CacheOptions::new().limit(6 << 20).segment_len(1 << 20);
+    let writer = mapped(home.path(), options.clone());
+    let readers = [
+        mapped(home.path(), options.clone()),
+        Cache::open(home.path(), options).unwrap(),
+    ];
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in &readers {
+            scope.spawn(|| {
+                let mut hits = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    for key in 0..8 {
+                        let Some(found) = get(reader, key) else {
+                            continue;
+                        };
+                        // The first bytes say the turn.
+                        let turn = u64::from_le_bytes(found[..8].try_into().unwrap());
+                        assert!(found[8..] == value(key, turn, found.len() - 8));
+                        hits += 1;
+                    }
+                }
+                assert!(hits > 100, "{hits}");
+                assert_eq!(reader.counts().damaged, 0);
+            });
+        }
+        let started = std::time::Instant::now();
+        let mut turn = 0u64;
+        while started.elapsed() < Duration::from_secs(2) {
+            let key = turn % 8;
+            let mut bytes = turn.to_le_bytes().to_vec();
+            bytes.extend(value(key, turn, (turn % 3_000) as usize));
+            insert(&writer, key, &bytes).unwrap();
+            turn += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(writer.stat().unwrap().segments <= 6);
+    });
+}
+
+#[test]
+fn a_slot_of_an_evicted_segment_is_a_miss_and_a_hit_from_it_stays() {
+    let home = home();
+    let writer = mapped(home.path(), small());
+    let (fresh, known) = (mapped(home.path(), small()), mapped(home.path(), small()));
+    insert(&writer, 1, &value(1, 0, 1000)).unwrap();
+    let hit = known.get(&1u64.to_le_bytes()).unwrap().unwrap();
+    assert!(hit.is_mapped());
+    let (at, slot) = writer.slot_of(1);
+    writer.clear().unwrap();
+    assert_eq!(hit.bytes().unwrap(), value(1, 0, 1000));
+    assert_eq!(get(&known, 1), None);
+    // The slot again, as a reader saw it that was slow.
+    insert(&writer, 2, b"two").unwrap();
+    assert_eq!(get(&fresh, 2).unwrap(), b"two");
+    writer.write_bytes_of_slot(at, &slot.encode(writer.seed()));
+    assert_eq!(get(&fresh, 1), None);
+    assert_eq!(fresh.counts().damaged, 1);
+    drop(hit);
+}
+
+#[test]
+fn a_segment_that_grows_is_mapped_again() {
+    let home = home();
+    let options = CacheOptions::new().limit(64 << 20).segment_len(4 << 20);
+    let writer = mapped(home.path(), options.clone());
+    let reader = mapped(home.path(), options);
+    insert(&writer, 0, &value(0, 0, 1000)).unwrap();
+    let first = reader.get(&0u64.to_le_bytes()).unwrap().unwrap();
+    let segments: HashSet<u64> = (1..400)
+        .map(|key| {
+            insert(&writer, key, &value(key, 0, 9_000)).unwrap();
+            assert_eq!(get(&reader, key), Some(value(key, 0, 9_000)));
+            writer.slot_of(key).1.segment
+        })
+        .collect();
+    assert_eq!(segments.len(), 1);
+    assert_eq!(first.bytes().unwrap(), value(0, 0, 1000));
+}
+
+#[test]
+fn of_two_keys_with_one_digest_the_later_has_the_slot() {
+    let home = home();
+    let cache = mapped(home.path(), small());
+    insert(&cache, 1, b"one").unwrap();
+    let (_, of_one) = cache.slot_of(1);
+    // The slot of key 2 with the record of key 1.
+    insert(&cache, 2, b"two").unwrap();
+    let (at, of_two) = cache.slot_of(2);
+    let forged = crate::format::slot::Slot {
+        digest: of_two.digest,
+        ..of_one
+    };
+    cache.write_bytes_of_slot(at, &forged.encode(cache.seed()));
+    assert_eq!(get(&cache, 2), None);
+    assert_eq!(cache.counts().foreign, 1);
+    assert_eq!(get(&cache, 1).unwrap(), b"one");
+    insert(&cache, 2, b"two again").unwrap();
+    assert_eq!(get(&cache, 2).unwrap(), b"two again");
+}
+
+#[test]
+fn a_record_that_was_replaced_while_it_was_copied_forward_stays_replaced() {
+    let home = home();
+    let cache = mapped(home.path(), small());
+    insert(&cache, 1, b"old").unwrap();
+    let (_, before) = cache.slot_of(1);
+    insert(&cache, 1, b"new").unwrap();
+    // A note of use of the old record comes too late.
+    cache
+        .store
+        .locked(crate::writer::Wait::Bounded, |locked| {
+            locked.note_use(&before)
+        })
+        .unwrap();
+    let (_, now) = cache.slot_of(1);
+    assert_eq!(get(&cache, 1).unwrap(), b"new");
+    assert!(!now.touched, "the use was of another record");
+}
+
+#[test]
+fn clocks_that_jump_leave_entries_neither_for_ever_nor_lost() {
+    const DAY: u32 = 24 * 60;
+    let home = home();
+    let options = small().max_age(Some(Duration::from_secs(10 * 86_400)));
+    let cache = mapped(home.path(), options);
+    let at = |day: u32| FAKE.set(Some(day * DAY));
+    at(1_000);
+    insert(&cache, 1, b"one").unwrap();
+    at(1_011);
+    assert_eq!(get(&cache, 1), None);
+    assert_eq!(cache.counts().expired, 1);
+    // Ten years ahead, and back: the entry is there again.
+    at(5_000);
+    assert_eq!(get(&cache, 1), None);
+    at(1_002);
+    assert_eq!(get(&cache, 1).unwrap(), b"one");
+    // Written in the future: the first use gives it the present time, and it ages from there.
+    at(9_000);
+    insert(&cache, 2, b"two").unwrap();
+    at(1_003);
+    assert_eq!(get(&cache, 2).unwrap(), b"two");
+    at(1_014);
+    assert_eq!(get(&cache, 2), None);
+    FAKE.set(None);
+}
+
+#[test]
+fn uses_are_noted_seldom() {
+    let home = home();
+    let cache = mapped(home.path(), small());
+    FAKE.set(Some(1_000_000));
+    insert(&cache, 1, b"one").unwrap();
+    let touched = || cache.slot_of(1).1.touched;
+    get(&cache, 1);
+    assert!(!touched());
+    FAKE.set(Some(1_000_000 + 6 * 60));
+    get(&cache, 1);
+    assert!(touched());
+    assert_eq!(cache.slot_of(1).1.used, 1_000_000 + 6 * 60);
+    FAKE.set(Some(1_000_000 + 7 * 60));
+    get(&cache, 1);
+    assert_eq!(cache.slot_of(1).1.used, 1_000_000 + 6 * 60);
+    FAKE.set(None);
+}
+
+#[test]
+fn what_was_used_outlives_its_segment() {
+    let home = home();
+    let options = CacheOptions::new().limit(6 << 20).segment_len(1 << 20);
+    let cache = mapped(home.path(), options);
+    for key in 0..20 {
+        insert(&cache, key, &value(key, 0, 5_000)).unwrap();
+    }
+    for key in 0..10u64 {
+        assert!(cache.update_use(&key.to_le_bytes()).unwrap());
+    }
+    let mut key = 100;
+    while cache.counts().evicted == 0 {
+        insert(&cache, key, &value(key, 0, 5_000)).unwrap();
+        key += 1;
+    }
+    for key in 0..10 {
+        assert_eq!(get(&cache, key), Some(value(key, 0, 5_000)), "{key}");
+    }
+    for key in 10..20 {
+        assert_eq!(get(&cache, key), None, "{key}");
+    }
+    let counts = cache.counts();
+    assert_eq!((counts.copied, counts.displaced), (10, 0));
+    let stat = cache.stat().unwrap();
+    assert!(stat.bytes <= 6 << 20);
+    assert_eq!(stat.entries, cache.iter().unwrap().count() as u64);
+}
+
+#[test]
+fn a_child_works_though_a_thread_of_its_parent_was_writing() {
+    let home = home();
+    let cache = mapped(home.path(), small());
+    insert(&cache, 1, b"one").unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                insert(&cache, 2 + turn % 50, &value(2 + turn % 50, turn, 200)).unwrap();
+            }
+        });
+        for round in 0..40u64 {
+            let (mut reader, mut writer) = std::io::pipe().unwrap();
+            // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`. It takes no lock that
+            // the other thread of this process may have held: that is what this test is about.
+            #[allow(unsafe_code)]
+            match unsafe { libc::fork() } {
+                0 => {
+                    let key = (1 << 50) + round;
+                    let right = get(&cache, 1).as_deref() == Some(b"one")
+                        && insert(&cache, key, b"of the child").is_ok()
+                        && get(&cache, key).as_deref() == Some(b"of the child");
+                    writer.write_all(&[u8::from(right)]).ok();
+                    // SAFETY: it takes a number and does not return.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        libc::_exit(0)
+                    }
+                }
+                child => {
+                    drop(writer);
+                    let mut answer = [0];
+                    let told = reader.read(&mut answer);
+                    let mut status = 0;
+                    // SAFETY: it writes a number to where one is.
+                    #[allow(unsafe_code)]
+                    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+                    assert_eq!((waited, status), (child, 0));
+                    assert_eq!((told.unwrap(), answer), (1, [1]), "round {round}");
+                }
+            }
+            let key = (1 << 50) + round;
+            assert_eq!(get(&cache, key).as_deref(), Some(&b"of the child"[..]));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn eight_threads_share_a_handle() {
+    let home = home();
+    let cache = mapped(home.path(), small());
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let cache = &cache;
+            scope.spawn(move || {
+                for turn in 0..500 {
+                    let key = thread * 1_000 + turn % 100;
+                    insert(cache, key, &value(key, turn, 700)).unwrap();
+                    assert_eq!(get(cache, key), Some(value(key, turn, 700)));
+                }
+            });
+        }
+    });
+    assert_eq!(cache.iter().unwrap().count(), 800);
+    assert_eq!(cache.stat().unwrap().entries, 800);
+}
+
+#[test]
+fn a_writer_that_waits_too_long_says_so() {
+    let home = home();
+    let options = small().write_wait(Duration::from_millis(50));
+    let (holder, waiter) = (mapped(home.path(), small()), mapped(home.path(), options));
+    holder
+        .store
+        .locked(crate::writer::Wait::Bounded, |_| {
+            let e = insert(&waiter, 1, b"one").unwrap_err();
+            assert_eq!(e.kind(), std::io::ErrorKind::TimedOut);
+            let text = e.to_string();
+            assert!(text.contains("ledger: another process has had the lock for "), "{text}");
+            assert!(text.ends_with("allowed are 50; nothing was changed; end or continue that process (fuser names it), or raise write_wait"), "{text}");
+            // Reading does not wait.
+            assert_eq!(get(&waiter, 1), None);
+            Ok(())
+        })
+        .unwrap();
+    insert(&waiter, 1, b"one").unwrap();
+    assert_eq!(
+        waiter.get(&1u64.to_le_bytes()).unwrap().unwrap().bucket(),
+        About::default().bucket
+    );
+}

@@ -1,0 +1,91 @@
+//! Changes to entries that are there: noting a use, and removing.
+
+use std::io;
+
+use crate::clock::now;
+use crate::directory::{Name, segment_name, unfinished_name, value_name};
+use crate::format::digest::Digest;
+use crate::format::slot::{BUCKETS, Slot};
+use crate::index::Place;
+use crate::store::Store;
+use crate::writer::{Locked, Total, Wait};
+
+impl Store {
+    /// Notes that a key is used now. Returns whether it was there.
+    pub(crate) fn update_use(&self, key: &[u8]) -> io::Result<bool> {
+        self.locked(Wait::Bounded, |locked| {
+            match locked.index.place_for(locked.digest(key))? {
+                Place::Same(_, slot) => locked.note_use(&slot).map(|()| true),
+                Place::Free(_) | Place::Full(..) => Ok(false),
+            }
+        })
+    }
+
+    /// Removes a key. Returns whether it was there. It is gone from the disk, too, when this returns.
+    pub(crate) fn remove(&self, key: &[u8]) -> io::Result<bool> {
+        self.locked(Wait::Bounded, |locked| {
+            let Place::Same(at, slot) = locked.index.place_for(locked.digest(key))? else {
+                return Ok(false);
+            };
+            locked.count(&slot, false)?;
+            locked.save()?;
+            locked.free_slot(at)?;
+            locked.sync_index()?;
+            locked.discard(&slot)?;
+            Ok(true)
+        })
+    }
+
+    /// Removes everything. It is gone from the disk, too, when this returns.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        self.locked(Wait::Bounded, |locked| {
+            // From here on, a killed writer leaves a ledger that has no active segment.
+            locked.state.active = 0;
+            locked.save()?;
+            locked.empty()?;
+            for listed in self.directory.list()? {
+                let name = match listed.name {
+                    Name::Segment(number) => segment_name(number),
+                    Name::Value(number) => value_name(number),
+                    // Somebody may still be writing it.
+                    Name::Unfinished(number) => {
+                        locked.remove_if_left(&unfinished_name(number))?;
+                        continue;
+                    }
+                    Name::Index | Name::Small => continue,
+                };
+                self.disk.remove(&self.directory, &name)?;
+            }
+            self.disk.sync_names(&self.directory)?;
+            locked.process.view_mut().segments.clear();
+            locked.files()?;
+            locked.save_totals(&vec![Total::default(); usize::from(BUCKETS)])?;
+            locked.save()
+        })
+    }
+}
+
+impl Locked<'_> {
+    pub(crate) fn digest(&self, key: &[u8]) -> Digest {
+        Digest::of(self.index.header.seed, key)
+    }
+
+    /// Notes a use of the record that a slot named, if the slot still names it.
+    pub(crate) fn note_use(&mut self, slot: &Slot) -> io::Result<()> {
+        let Place::Same(at, present) = self.index.place_for(slot.digest)? else {
+            return Ok(());
+        };
+        if !present.names_the_record_of(slot) {
+            return Ok(());
+        }
+        let minute = now();
+        let noted = Slot {
+            used: minute,
+            // A time of the future is a mistake of a clock.
+            written: present.written.min(minute),
+            touched: true,
+            ..present
+        };
+        self.write_slot(at, &noted)
+    }
+}

@@ -1,0 +1,434 @@
+//! The lock, and what its holder knows.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brisk_io::UnsharedFile;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+
+use crate::directory::{Directory, FileId, INDEX, LEDGER};
+use crate::filesystem::Filesystem;
+use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
+use crate::format::slot::{BUCKETS, Slot};
+use crate::format::{UNIT, check};
+use crate::index::Index;
+use crate::options::Durability;
+use crate::random;
+use crate::store::{Process, Store};
+
+/// The longest pause between two tries to lock.
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+
+/// What a process has open to write.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    ledger: Arc<UnsharedFile>,
+    /// Proves that a ledger says where its segment ends.
+    home: u64,
+    active: Option<Active>,
+    totals: Vec<u8>,
+}
+
+/// The segment that is appended to, if its number is still the ledger's.
+#[derive(Debug)]
+struct Active {
+    number: u64,
+    file: File,
+    len: u64,
+}
+
+/// How long to wait for the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    No,
+    /// As long as the options say.
+    Bounded,
+}
+
+/// The records of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Total {
+    pub(crate) entries: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Holds the lock, and knows the index and the ledger as they are now.
+pub(crate) struct Locked<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) process: &'a Process,
+    writer: &'a mut Writer,
+    pub(crate) index: Arc<Index>,
+    pub(crate) state: LedgerState,
+}
+
+impl Store {
+    /// Runs `work` while no other thread and no other process writes.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if another has the lock and `wait` is [`Wait::No`], [`io::ErrorKind::TimedOut`] if
+    /// it has it for too long. Those of the system, and of `work`.
+    pub(crate) fn locked<R>(
+        &self,
+        wait: Wait,
+        work: impl FnOnce(&mut Locked<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let process = self.process()?;
+        let mut guard: MutexGuard<'_, Option<Writer>> = match wait {
+            Wait::Bounded => process.writer(),
+            Wait::No => process.try_writer().ok_or(io::ErrorKind::WouldBlock)?,
+        };
+        if guard.is_none() {
+            *guard = Some(Writer::open(self)?);
+        }
+        let writer = guard.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        let ledger = Arc::clone(&writer.ledger);
+        self.lock(ledger.try_borrow()?, wait)?;
+        let _unlock = Unlock(&ledger);
+        self.with_lock(process, writer, work)
+    }
+
+    fn with_lock<R>(
+        &self,
+        process: &Process,
+        writer: &mut Writer,
+        work: impl FnOnce(&mut Locked<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let index = self.current_index(process)?;
+        let read = writer.read(self)?;
+        let mut locked = Locked {
+            store: self,
+            process,
+            writer,
+            index: match &index {
+                Some(index) => Arc::clone(index),
+                None => self.make_index(process)?,
+            },
+            state: read.unwrap_or_default(),
+        };
+        if read.is_none() || index.is_none() {
+            locked.recover()?;
+        }
+        work(&mut locked)
+    }
+
+    /// The index that the name belongs to. None if there is none.
+    fn current_index(&self, process: &Process) -> io::Result<Option<Arc<Index>>> {
+        let named = self.directory.id_of(INDEX)?;
+        let known = process.view().index.clone();
+        let index = match known.filter(|index| Some(index.id) == named) {
+            Some(index) => index,
+            None => {
+                self.reopen_index(process)?;
+                let Some(index) = process.view().index.clone() else {
+                    return Ok(None);
+                };
+                index
+            }
+        };
+        if !index.writable {
+            let e = io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "this user may only read it; let the owner of the cache write",
+            );
+            return Err(self.directory.told(INDEX, e));
+        }
+        if !index.is_marked_current().unwrap_or(false) {
+            // With the lock, nobody else is growing it. Who was is dead.
+            self.mark(&index, crate::format::index_header::CURRENT)?;
+        }
+        Ok(Some(index))
+    }
+
+    fn lock(&self, file: BorrowedFd<'_>, wait: Wait) -> io::Result<()> {
+        let started = Instant::now();
+        let mut pause = Duration::from_micros(20);
+        loop {
+            match flock(file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(Errno::WOULDBLOCK) => {}
+                Err(e) => return Err(self.directory.told(LEDGER, e.into())),
+            }
+            if wait == Wait::No {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let waited = started.elapsed();
+            if waited >= self.options.write_wait {
+                let e = io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!(
+                        "another process has had the lock for {} ms, allowed are {}; nothing was changed; end or \
+                         continue that process (fuser names it), or raise write_wait",
+                        waited.as_millis(),
+                        self.options.write_wait.as_millis()
+                    ),
+                );
+                return Err(self.directory.told(LEDGER, e));
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    pub(crate) fn mark(&self, index: &Index, mark: [u8; 8]) -> io::Result<()> {
+        let at = crate::format::index_header::MARK_AT;
+        self.disk.write(index.file().as_fd(), at, &mark)
+    }
+}
+
+/// Ends the lock, also if the work panics.
+struct Unlock<'a>(&'a UnsharedFile);
+
+impl Drop for Unlock<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.get() {
+            // The lock was taken, so it can be ended.
+            let ended = flock(file, FlockOperation::Unlock);
+            debug_assert!(ended.is_ok(), "{ended:?}");
+        }
+    }
+}
+
+/// The file of an [`UnsharedFile`], which a child never uses: it has a [`Process`] of its own.
+trait TryBorrow {
+    fn try_borrow(&self) -> io::Result<BorrowedFd<'_>>;
+}
+
+impl TryBorrow for UnsharedFile {
+    fn try_borrow(&self) -> io::Result<BorrowedFd<'_>> {
+        self.get().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Writer {
+    fn open(store: &Store) -> io::Result<Self> {
+        let directory = &store.directory;
+        if directory.file(LEDGER, OFlags::RDONLY)?.is_none() {
+            make_ledger(directory)?;
+        }
+        let open = || {
+            let opened = directory.file(LEDGER, OFlags::RDWR)?;
+            opened.ok_or_else(|| directory.told(LEDGER, io::ErrorKind::NotFound.into()))
+        };
+        let (file, stat) = open()?;
+        if let Filesystem::Other(kind) = store.filesystem {
+            prove_locks(&file, &open()?.0, kind).map_err(|e| directory.told(LEDGER, e))?;
+        }
+        Ok(Self {
+            ledger: Arc::new(UnsharedFile::new(file)?),
+            home: home_of(FileId::of_stat(&stat)),
+            active: None,
+            totals: Vec::new(),
+        })
+    }
+
+    /// The ledger as it is. None if it does not say where its segment ends.
+    fn read(&mut self, store: &Store) -> io::Result<Option<LedgerState>> {
+        const LEN: usize = TOTALS_AT as usize + BUCKETS as usize * 16;
+        self.totals.clear();
+        self.totals.resize(LEN, 0);
+        let mut done = 0;
+        while let Some(rest) = self.totals.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(self.ledger.try_borrow()?, rest, done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(store.directory.told(LEDGER, e.into())),
+            }
+        }
+        let state = self.totals.first_chunk::<{ ledger_state::LEN }>();
+        Ok(state.and_then(|bytes| LedgerState::parse(bytes, self.home)))
+    }
+}
+
+fn make_ledger(directory: &Directory) -> io::Result<()> {
+    // A process that makes it at the same time makes the same.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode: Mode = directory.file_mode();
+    let made = rustix::fs::openat(directory.fd(), LEDGER, flags, mode);
+    made.map(drop).map_err(|e| directory.told(LEDGER, e.into()))
+}
+
+/// Refuses a filesystem on which a second open file gets the lock that the first one has.
+fn prove_locks(first: &File, second: &File, kind: u64) -> io::Result<()> {
+    match flock(first, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        // Another process has it, so locks work.
+        Err(Errno::WOULDBLOCK) => return Ok(()),
+        Err(e) => return Err(e.into()),
+    }
+    let proven = flock(second, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
+    flock(first, FlockOperation::Unlock)?;
+    match proven {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "its filesystem (type {kind:#x}) gives one lock to two, so this cache can only be read there; put the \
+                 cache on a local disk"
+            ),
+        )),
+    }
+}
+
+/// The check of the boot id and of the ledger's own numbers.
+fn home_of(ledger: FileId) -> u64 {
+    // Without a boot id, nobody can prove anything: a random number is the home of this process alone.
+    let boot = fs::read("/proc/sys/kernel/random/boot_id");
+    let boot = boot.or_else(|_| random::number().map(|number| number.to_le_bytes().to_vec()));
+    let mut bytes = boot.unwrap_or_default();
+    bytes.extend(ledger.device.to_le_bytes());
+    bytes.extend(ledger.inode.to_le_bytes());
+    check::seeded(1, &bytes)
+}
+
+impl Locked<'_> {
+    pub(crate) fn home(&self) -> u64 {
+        self.writer.home
+    }
+
+    pub(crate) fn is_durable(&self) -> bool {
+        self.store.options.durability == Durability::Durable
+    }
+
+    /// Writes the ledger and the total of bucket 0, which follows it.
+    pub(crate) fn save(&mut self) -> io::Result<()> {
+        let state = self.state.encode();
+        if let Some(start) = self.writer.totals.first_chunk_mut() {
+            *start = state;
+        }
+        self.write_ledger(0, ledger_state::LEN + 16)
+    }
+
+    fn write_ledger(&self, at: usize, len: usize) -> io::Result<()> {
+        let bytes = self.writer.totals.get(at..at + len).unwrap_or_default();
+        let file = self.writer.ledger.try_borrow()?;
+        let written = self.store.disk.write(file, at as u64, bytes);
+        written.map_err(|e| self.store.directory.told(LEDGER, e))
+    }
+
+    /// Adds to the total of a bucket. That of bucket 0 is written by [`Locked::save`].
+    pub(crate) fn count(&mut self, slot: &Slot, more: bool) -> io::Result<()> {
+        let at = total_at(slot.bucket);
+        let mut total = self.total(slot.bucket);
+        let bytes = u64::from(slot.room) * UNIT;
+        if more {
+            total.entries = total.entries.saturating_add(1);
+            total.bytes = total.bytes.saturating_add(bytes);
+        } else {
+            total.entries = total.entries.saturating_sub(1);
+            total.bytes = total.bytes.saturating_sub(bytes);
+        }
+        self.set_total(slot.bucket, total);
+        match slot.bucket {
+            0 => Ok(()),
+            _ => self.write_ledger(at, 16),
+        }
+    }
+
+    pub(crate) fn total(&self, bucket: u16) -> Total {
+        let at = total_at(bucket);
+        let number = |at: usize| {
+            let bytes = self.writer.totals.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        Total {
+            entries: number(at),
+            bytes: number(at + 8),
+        }
+    }
+
+    fn set_total(&mut self, bucket: u16, total: Total) {
+        let at = total_at(bucket);
+        let mut put = |at: usize, number: u64| {
+            if let Some(bytes) = self.writer.totals.get_mut(at..at + 8) {
+                bytes.copy_from_slice(&number.to_le_bytes());
+            }
+        };
+        put(at, total.entries);
+        put(at + 8, total.bytes);
+    }
+
+    /// Writes all totals.
+    pub(crate) fn save_totals(&mut self, totals: &[Total]) -> io::Result<()> {
+        for (bucket, total) in (0..BUCKETS).zip(totals) {
+            self.set_total(bucket, *total);
+        }
+        self.write_ledger(TOTALS_AT as usize, usize::from(BUCKETS) * 16)
+    }
+
+    /// The active segment, open for writing. None if the ledger has none.
+    pub(crate) fn active(&mut self) -> io::Result<Option<(BorrowedFd<'_>, &mut u64)>> {
+        let number = self.state.active;
+        if number == 0 {
+            return Ok(None);
+        }
+        if self
+            .writer
+            .active
+            .as_ref()
+            .is_none_or(|active| active.number != number)
+        {
+            let name = crate::directory::segment_name(number);
+            let Some((file, stat)) = self.store.directory.file(&name, OFlags::RDWR)? else {
+                return Ok(None);
+            };
+            let len = u64::try_from(stat.st_size).unwrap_or(0);
+            self.writer.active = Some(Active { number, file, len });
+        }
+        let active = self.writer.active.as_mut();
+        Ok(active.map(|active| (active.file.as_fd(), &mut active.len)))
+    }
+
+    pub(crate) fn set_active(&mut self, number: u64, file: File, len: u64) {
+        self.writer.active = Some(Active { number, file, len });
+    }
+
+    /// How long the active segment really is: another process may have lengthened it.
+    pub(crate) fn active_len(&mut self) -> io::Result<u64> {
+        let Some((file, len)) = self.active()? else {
+            return Ok(0);
+        };
+        let now = rustix::fs::fstat(file)?.st_size;
+        *len = u64::try_from(now).unwrap_or(0);
+        Ok(*len)
+    }
+
+    pub(crate) fn write_slot(&self, at: u64, slot: &Slot) -> io::Result<()> {
+        let bytes = slot.encode(self.index.header.seed);
+        let written = self.store.disk.write(self.index.file().as_fd(), at, &bytes);
+        written.map_err(|e| self.store.directory.told(INDEX, e))
+    }
+
+    pub(crate) fn free_slot(&self, at: u64) -> io::Result<()> {
+        let bytes = crate::format::slot::FREE;
+        let written = self.store.disk.write(self.index.file().as_fd(), at, &bytes);
+        written.map_err(|e| self.store.directory.told(INDEX, e))
+    }
+
+    pub(crate) fn sync_index(&self) -> io::Result<()> {
+        let synced = self.store.disk.sync(self.index.file().as_fd());
+        synced.map_err(|e| self.store.directory.told(INDEX, e))
+    }
+}
+
+fn total_at(bucket: u16) -> usize {
+    TOTALS_AT as usize + usize::from(bucket) * 16
+}
+
+/// Opens or makes a file beside the ledger that is only locked.
+pub(crate) fn open_lock_file(directory: &Directory, name: &str) -> io::Result<File> {
+    if let Some((file, _)) = directory.file(name, OFlags::RDWR)? {
+        return Ok(file);
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let made = rustix::fs::openat(directory.fd(), name, flags, directory.file_mode());
+    made.map(File::from)
+        .map_err(|e| directory.told(name, e.into()))
+}

@@ -1,0 +1,80 @@
+//! Ten thousand flipped bits: each is a miss, or has no effect.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use brisk_cache::{About, Cache, CacheOptions};
+
+#[test]
+fn no_flipped_bit_is_believed() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let options = CacheOptions::new().limit(64 << 20).segment_len(1 << 20);
+    let cache = Cache::open(home.path(), options.clone()).unwrap();
+    let value = |n: usize| -> Vec<u8> {
+        let len = [0, 10, 400, 1_024, 16_384, 16_385, 40_000, 270_000][n % 8];
+        (0..len).map(|at| (at * 7 + n * 13) as u8).collect()
+    };
+    let key = |n: usize| format!("the key {n}").into_bytes();
+    for n in 0..32 {
+        cache.insert(&key(n), &value(n), About::default()).unwrap();
+    }
+    let files: Vec<_> = fs::read_dir(home.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name == "index" || name.ends_with(".segment") || name.ends_with(".value")
+        })
+        .map(|path| {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .unwrap();
+            // Only where something is: zeros behind it would dilute the test.
+            let bytes = fs::read(&path).unwrap();
+            let used: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0).collect();
+            (path, file, used)
+        })
+        .collect();
+    assert_eq!(files.len(), 1 + 1 + 4);
+    let mut random = 88_172_645_463_325_252u64;
+    let mut buf = Vec::new();
+    let mut missed = 0;
+    for turn in 0..10_000usize {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        // Half of them hit the index, the segment's small records, or the heads of values.
+        let (path, file, used) = &files[(random % files.len() as u64) as usize];
+        let most = if turn % 2 == 0 {
+            used.len()
+        } else {
+            used.len().min(4096)
+        };
+        let at = used[((random >> 20) % most as u64) as usize] as u64;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        let wrong = byte[0] ^ (1 << ((random >> 60) % 8));
+        file.write_all_at(&[wrong], at).unwrap();
+        let is_value = path.to_str().unwrap().ends_with(".value");
+        let mut misses = 0;
+        for n in (0..32).filter(|n| n % 8 != 7 || is_value) {
+            match cache.get_into(&key(n), &mut buf).unwrap() {
+                Some(bytes) => assert!(bytes == value(n), "{}: byte {at}, key {n}", path.display()),
+                None => misses += 1,
+            }
+        }
+        assert!(misses <= 32, "{}: byte {at}", path.display());
+        missed += usize::from(misses > 0);
+        file.write_all_at(&byte, at).unwrap();
+    }
+    // Nearly every byte that is not zero matters.
+    assert!(missed > 9_000, "{missed}");
+    for n in 0..32 {
+        assert_eq!(
+            cache.get_into(&key(n), &mut buf).unwrap(),
+            Some(&value(n)[..])
+        );
+    }
+}

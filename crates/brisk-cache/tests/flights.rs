@@ -1,0 +1,207 @@
+//! One fetch per key, over threads and processes.
+
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brisk_cache::{About, Cache, CacheOptions};
+
+fn home() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn open(home: &tempfile::TempDir, wait: Duration) -> Cache {
+    let options = CacheOptions::new().fetch_wait(wait);
+    Cache::open(home.path(), options).unwrap()
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Runs `child` in a forked child, and returns its id and a pipe to which the child writes a byte by [`tell`].
+fn fork(child: impl FnOnce(&mut io::PipeWriter)) -> (i32, io::PipeReader) {
+    let (reader, mut writer) = io::pipe().unwrap();
+    // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
+    match unsafe { libc::fork() } {
+        0 => {
+            drop(reader);
+            child(&mut writer);
+            // SAFETY: it takes a number and does not return.
+            unsafe { libc::_exit(0) }
+        }
+        pid => (pid, reader),
+    }
+}
+
+fn tell(writer: &mut io::PipeWriter) {
+    writer.write_all(&[1]).unwrap();
+}
+
+fn signal(pid: i32, number: i32) {
+    // SAFETY: it takes two numbers.
+    assert_eq!(unsafe { libc::kill(pid, number) }, 0);
+}
+
+fn wait_for(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: it writes a number to where one is.
+    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+    status
+}
+
+#[test]
+fn eight_threads_fetch_once() {
+    let home = home();
+    let cache = open(&home, LONG);
+    let fetched = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let hit = cache.get_or_insert_with(b"key", About::default(), || {
+                    fetched.fetch_add(1, Ordering::SeqCst);
+                    thread::sleep(Duration::from_millis(50));
+                    io::Result::Ok(b"value".to_vec())
+                });
+                assert_eq!(hit.unwrap().bytes().unwrap(), b"value");
+            });
+        }
+    });
+    assert_eq!(fetched.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_killed_fetcher_lets_the_next_one_go_on_at_once() {
+    let home = home();
+    let cache = open(&home, LONG);
+    let (pid, mut told) = fork(|writer| {
+        let never = cache.get_or_insert_with(b"key", About::default(), || {
+            tell(writer);
+            thread::sleep(LONG);
+            io::Result::Ok(b"too late".to_vec())
+        });
+        drop(never);
+    });
+    told.read_exact(&mut [0]).unwrap();
+    let started = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(200));
+            signal(pid, libc::SIGKILL);
+        });
+        let fetch = || io::Result::Ok(b"mine".to_vec());
+        let hit = cache
+            .get_or_insert_with(b"key", About::default(), fetch)
+            .unwrap();
+        assert_eq!(hit.bytes().unwrap(), b"mine");
+    });
+    let waited = started.elapsed();
+    assert!(
+        waited >= Duration::from_millis(190) && waited < Duration::from_secs(20),
+        "{waited:?}"
+    );
+    wait_for(pid);
+}
+
+#[test]
+fn a_stopped_fetcher_is_waited_for_no_longer_than_the_options_say() {
+    let home = home();
+    let cache = open(&home, Duration::from_millis(300));
+    let (pid, mut told) = fork(|writer| {
+        let late = cache.get_or_insert_with(b"key", About::default(), || {
+            tell(writer);
+            thread::sleep(Duration::from_millis(1));
+            io::Result::Ok(b"value of the child".to_vec())
+        });
+        assert!(late.is_ok());
+    });
+    told.read_exact(&mut [0]).unwrap();
+    signal(pid, libc::SIGSTOP);
+    let started = Instant::now();
+    let fetch = || io::Result::Ok(b"mine".to_vec());
+    let hit = cache
+        .get_or_insert_with(b"key", About::default(), fetch)
+        .unwrap();
+    let waited = started.elapsed();
+    // The child may have stopped only after it was done.
+    if hit.bytes().unwrap() == b"mine" {
+        assert!(waited >= Duration::from_millis(300), "{waited:?}");
+    }
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
+    signal(pid, libc::SIGCONT);
+    assert_eq!(wait_for(pid), 0);
+}
+
+#[test]
+fn two_processes_that_fetch_each_others_keys_do_not_wait_for_each_other() {
+    let home = home();
+    let cache = open(&home, LONG);
+    let fetch_both = |first: &'static [u8], second: &'static [u8]| {
+        let outer = cache.get_or_insert_with(first, About::default(), || {
+            // Both are inside of their first fetch.
+            thread::sleep(Duration::from_millis(200));
+            let inner = cache.get_or_insert_with(second, About::default(), || {
+                io::Result::Ok(b"inner".to_vec())
+            })?;
+            assert!(!inner.is_empty());
+            io::Result::Ok(b"outer".to_vec())
+        });
+        outer.is_ok()
+    };
+    let started = Instant::now();
+    let (pid, _told) = fork(|_| {
+        // SAFETY: it takes a number and does not return.
+        unsafe { libc::_exit(i32::from(!fetch_both(b"one", b"two"))) }
+    });
+    assert!(fetch_both(b"two", b"one"));
+    assert_eq!(wait_for(pid), 0);
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_stale_value_is_taken_while_another_fetches() {
+    let home = home();
+    let cache = open(&home, LONG);
+    cache.insert(b"key", b"stale", About::default()).unwrap();
+    let is_fresh = |hit: &brisk_cache::Hit| hit.bytes().is_ok_and(|bytes| bytes == b"fresh");
+    thread::scope(|scope| {
+        let (mut told, mut writer) = io::pipe().unwrap();
+        let (cache, is_fresh) = (&cache, &is_fresh);
+        scope.spawn(move || {
+            let hit = cache.get_or_renew_with(b"key", About::default(), is_fresh, || {
+                tell(&mut writer);
+                thread::sleep(Duration::from_millis(300));
+                io::Result::Ok(b"fresh".to_vec())
+            });
+            assert_eq!(hit.unwrap().bytes().unwrap(), b"fresh");
+        });
+        told.read_exact(&mut [0]).unwrap();
+        let started = Instant::now();
+        let never = || -> io::Result<Vec<u8>> { panic!("another fetches") };
+        let hit = cache
+            .get_or_renew_with(b"key", About::default(), is_fresh, never)
+            .unwrap();
+        assert_eq!(hit.bytes().unwrap(), b"stale");
+        assert!(started.elapsed() < Duration::from_millis(250));
+    });
+    assert_eq!(
+        cache.get(b"key").unwrap().unwrap().bytes().unwrap(),
+        b"fresh"
+    );
+}
+
+#[test]
+fn a_fetch_that_fails_stores_nothing_and_the_next_one_tries() {
+    let home = home();
+    let cache = open(&home, LONG);
+    let fail = || -> io::Result<Vec<u8>> { Err(io::ErrorKind::ConnectionRefused.into()) };
+    let e = cache
+        .get_or_insert_with(b"key", About::default(), fail)
+        .unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::ConnectionRefused);
+    let fetch = || io::Result::Ok(b"value".to_vec());
+    assert!(
+        cache
+            .get_or_insert_with(b"key", About::default(), fetch)
+            .is_ok()
+    );
+}

@@ -1,0 +1,235 @@
+//! Full disks, too few descriptors, files that are cut, and directories that can only be read.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use brisk_cache::{About, Cache, CacheOptions, Durability};
+
+fn home() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let done = Command::new(program).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{program} {arguments:?}: {text}");
+}
+
+/// A mount that is undone, also when its test fails.
+struct Mount<'a>(&'a Path);
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        Command::new("umount").arg("-l").arg(self.0).status().ok();
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_the_insertion_and_costs_nothing_else() {
+    let home = home();
+    let (image, at) = (home.path().join("image"), home.path().join("at"));
+    File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    fs::create_dir(&at).unwrap();
+    run(
+        "mkfs.ext4",
+        &["-q", "-m", "0", "-O", "^has_journal", text(&image)],
+    );
+    run("mount", &["-o", "loop", text(&image), text(&at)]);
+    let _mount = Mount(&at);
+    let directory = at.join("cache");
+    let options = CacheOptions::new()
+        .limit(64 << 20)
+        .segment_len(1 << 20)
+        .durability(Durability::Durable);
+    // SAFETY: only brisk writes to the directory.
+    let cache = unsafe { Cache::open_mapped(&directory, options) }.unwrap();
+    let value = |n: u32| -> Vec<u8> { (0..20_000u32).map(|at| (at * 3 + n) as u8).collect() };
+    let mut full = None;
+    let mut stored = 0u32;
+    for n in 0..2_000u32 {
+        match cache.insert(&n.to_le_bytes(), &value(n), About::default()) {
+            Ok(()) => stored += 1,
+            Err(e) => {
+                full = Some(e);
+                break;
+            }
+        }
+    }
+    let full = full.expect("8 MiB are full");
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull, "{full}");
+    assert!(stored > 100, "{stored}");
+    for n in 0..stored {
+        assert_eq!(
+            cache
+                .get(&n.to_le_bytes())
+                .unwrap()
+                .unwrap()
+                .bytes()
+                .unwrap(),
+            value(n),
+            "{n}"
+        );
+    }
+    // What is fetched is returned all the same.
+    let fetch = || io::Result::Ok(value(9_999));
+    let hit = cache
+        .get_or_insert_with(b"new", About::default(), fetch)
+        .unwrap();
+    assert_eq!(hit.bytes().unwrap(), value(9_999));
+    assert_eq!(cache.counts().unstored, 1);
+    // With room again, it goes on.
+    cache.clear().unwrap();
+    cache.insert(b"after", &value(1), About::default()).unwrap();
+    assert_eq!(
+        cache.get(b"after").unwrap().unwrap().bytes().unwrap(),
+        value(1)
+    );
+}
+
+#[test]
+fn a_directory_that_can_only_be_read_is_read() {
+    let home = home();
+    let directory = home.path().join("cache");
+    let cache = Cache::open(&directory, CacheOptions::new()).unwrap();
+    cache.insert(b"key", b"value", About::default()).unwrap();
+    drop(cache);
+    run("mount", &["--bind", text(&directory), text(&directory)]);
+    let _mount = Mount(&directory);
+    run("mount", &["-o", "remount,ro,bind", text(&directory)]);
+    // Every use is due to be noted.
+    let options = CacheOptions::new().note_use_after(Some(std::time::Duration::ZERO));
+    // SAFETY: nobody can write to the directory.
+    let cache = unsafe { Cache::open_mapped(&directory, options) }.unwrap();
+    assert_eq!(
+        cache.get(b"key").unwrap().unwrap().bytes().unwrap(),
+        b"value"
+    );
+    assert_eq!(cache.counts().unnoted, 1);
+    assert!(cache.get(b"none").unwrap().is_none());
+    let e = cache
+        .insert(b"key", b"other", About::default())
+        .unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::ReadOnlyFilesystem, "{e}");
+    let fetch = || io::Result::Ok(b"fetched".to_vec());
+    let hit = cache
+        .get_or_insert_with(b"none", About::default(), fetch)
+        .unwrap();
+    assert_eq!(hit.bytes().unwrap(), b"fetched");
+    assert_eq!(cache.stat().unwrap().entries, 1);
+    assert_eq!(cache.iter().unwrap().count(), 1);
+}
+
+#[test]
+fn a_cut_file_is_a_miss_after_guard_mappings() {
+    brisk_io::guard_mappings().unwrap();
+    let home = home();
+    // SAFETY: this test cuts files to see that it ends well; it reads what it has borrowed before that.
+    let cache = unsafe { Cache::open_mapped(home.path(), CacheOptions::new()) }.unwrap();
+    let value = vec![7; 100_000];
+    for n in 0..20u32 {
+        cache
+            .insert(&n.to_le_bytes(), &value, About::default())
+            .unwrap();
+        assert!(cache.get(&n.to_le_bytes()).unwrap().is_some());
+    }
+    let cut = |suffix: &str, len| {
+        for entry in fs::read_dir(home.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if text(&path).ends_with(suffix) {
+                OpenOptions::new()
+                    .write(true)
+                    .open(&path)
+                    .unwrap()
+                    .set_len(len)
+                    .unwrap();
+            }
+        }
+    };
+    cut(".segment", 1 << 20);
+    let mut hits = 0;
+    for n in 0..20u32 {
+        let Some(hit) = cache.get(&n.to_le_bytes()).unwrap() else {
+            continue;
+        };
+        match hit.bytes() {
+            Ok(bytes) => {
+                assert_eq!(bytes, value);
+                hits += 1;
+            }
+            Err(e) => assert!(
+                matches!(
+                    e.kind(),
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData
+                ),
+                "{e}"
+            ),
+        }
+    }
+    assert!(hits < 20);
+    cut("index", 100);
+    for n in 0..20u32 {
+        assert!(cache.get(&n.to_le_bytes()).unwrap().is_none());
+    }
+    // Who writes next makes an index again.
+    cache.insert(b"after", b"value", About::default()).unwrap();
+    assert_eq!(
+        cache.get(b"after").unwrap().unwrap().bytes().unwrap(),
+        b"value"
+    );
+}
+
+#[test]
+fn a_directory_of_others_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = home();
+    let directory = home.path().join("cache");
+    drop(Cache::open(&directory, CacheOptions::new()).unwrap());
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+    let e = Cache::open(&directory, CacheOptions::new()).unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::PermissionDenied);
+    assert_eq!(
+        e.to_string(),
+        format!(
+            "cache {}: its mode is 777, allowed is 755, because whoever writes there decides what this program reads; \
+             name another directory, or remove this one with everything in it",
+            directory.display()
+        )
+    );
+}
+
+#[test]
+fn what_is_not_allowed_is_said() {
+    let home = home();
+    let cache = Cache::open(home.path(), CacheOptions::new().limit(8 << 20)).unwrap();
+    let message = |key: &[u8], value: &[u8], bucket| {
+        let about = About {
+            fingerprint: 0,
+            bucket,
+        };
+        cache.insert(key, value, about).unwrap_err().to_string()
+    };
+    assert_eq!(
+        message(b"", b"", 0),
+        "a key of 0 bytes, allowed are 1 to 32768; use a digest of it"
+    );
+    assert_eq!(
+        message(b"key", &vec![0; 3 << 20], 0),
+        "a value of 3145728 bytes, allowed are 2097152, a quarter of the cache's limit; raise the limit"
+    );
+    assert_eq!(
+        message(b"key", b"", 256),
+        "bucket 256, allowed are 0 to 255"
+    );
+    let e = Cache::open(home.path(), CacheOptions::new().limit(1 << 20)).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "the limit is 1048576 bytes with segments of 1048576, allowed is a limit of at least 4456448 with segments of \
+         at most 4 GiB; raise the limit, or set a shorter segment_len"
+    );
+}
