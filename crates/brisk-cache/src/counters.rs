@@ -8,6 +8,7 @@ pub(crate) struct Counters {
     pub(crate) damaged: Counter,
     pub(crate) foreign: Counter,
     pub(crate) expired: Counter,
+    pub(crate) unknown: Counter,
     pub(crate) displaced: Counter,
     pub(crate) evicted: Counter,
     pub(crate) copied: Counter,

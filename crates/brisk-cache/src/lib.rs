@@ -55,7 +55,7 @@ proves that locks work there.
 
 * Know when a value is stale: see [`Cache::get_or_renew_with`].
 * Keep what must not be lost: it is a cache, and evicts.
-* Interpret values. [`About::fingerprint`] says which layout one has.
+* Interpret values. [`About::fingerprint`] says which layout one has, and [`Stored`] gives a view of it.
 * Run on anything but Linux.
 */
 #![deny(unsafe_code)]
@@ -69,6 +69,7 @@ mod disk;
 mod entry;
 mod eviction;
 mod filesystem;
+mod flat_table;
 mod flight;
 mod format;
 mod growth;
@@ -84,6 +85,7 @@ mod segment;
 mod source;
 mod stat;
 mod store;
+mod stored;
 mod trust;
 mod upkeep;
 mod verified;
@@ -94,6 +96,8 @@ mod tests;
 
 pub use cache::{About, Cache};
 pub use entry::{Entries, Entry};
+pub use flat_table::{FlatTable, FlatTableBuilder, Text};
 pub use hit::Hit;
 pub use options::{CacheOptions, Durability};
 pub use stat::{BucketStat, CacheCounts, CacheStat};
+pub use stored::{Stored, StoredHit, fingerprint};

@@ -49,6 +49,8 @@ pub struct CacheCounts {
     pub foreign: u64,
     /// Misses: the entry was too old.
     pub expired: u64,
+    /// Misses: the entry had another layout than the wanted one.
+    pub unknown: u64,
     /// Entries that went because their part of the index was full and the cache at its limit.
     pub displaced: u64,
     /// Entries that went with the oldest file.
@@ -81,6 +83,7 @@ impl Store {
             damaged: counters.damaged.get(),
             foreign: counters.foreign.get(),
             expired: counters.expired.get(),
+            unknown: counters.unknown.get(),
             displaced: counters.displaced.get(),
             evicted: counters.evicted.get(),
             copied: counters.copied.get(),
