@@ -432,3 +432,28 @@ pub(crate) fn open_lock_file(directory: &Directory, name: &str) -> io::Result<Fi
     made.map(File::from)
         .map_err(|e| directory.told(name, e.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filesystem_that_gives_one_lock_to_two_is_refused() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::open(path.path()).unwrap();
+        prove_locks(&open(), &open(), 0x6969).unwrap();
+        // Two descriptors of one open file behave as two files do there.
+        let first = open();
+        let e = prove_locks(&first, &first.try_clone().unwrap(), 0x6969).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::Unsupported);
+        assert_eq!(
+            e.to_string(),
+            "its filesystem (type 0x6969) gives one lock to two, so this cache can only be read there; put the cache on \
+             a local disk"
+        );
+        // Somebody else's lock proves it, too.
+        let holder = open();
+        flock(&holder, FlockOperation::NonBlockingLockExclusive).unwrap();
+        prove_locks(&first, &first.try_clone().unwrap(), 0x6969).unwrap();
+    }
+}

@@ -233,3 +233,41 @@ fn what_is_not_allowed_is_said() {
          at most 4 GiB; raise the limit, or set a shorter segment_len"
     );
 }
+
+#[test]
+fn on_a_filesystem_that_nobody_knows_files_are_read_and_not_mapped() {
+    let home = home();
+    // It has pages in memory like tmpfs, but is not on the list, and cannot reserve.
+    run("mount", &["-t", "ramfs", "ramfs", text(home.path())]);
+    let _mount = Mount(home.path());
+    let directory = home.path().join("cache");
+    let options = CacheOptions::new().limit(8 << 20).segment_len(1 << 20);
+    // SAFETY: only brisk writes to the directory.
+    let cache = unsafe { Cache::open_mapped(&directory, options.clone()) }.unwrap();
+    let other = Cache::open(&directory, options).unwrap();
+    let stat = other.stat().unwrap();
+    assert_eq!((stat.mapped, stat.filesystem), (false, Some(0x8584_58f6)));
+    let value =
+        |n: u32| -> Vec<u8> { (0..3_000 * (n % 10)).map(|at| (at * 3 + n) as u8).collect() };
+    for n in 0..3_000u32 {
+        // The first ones are empty, so that many are there at once.
+        let value = if n < 1_500 { Vec::new() } else { value(n) };
+        cache
+            .insert(&n.to_le_bytes(), &value, About::default())
+            .unwrap();
+        let hit = other.get(&n.to_le_bytes()).unwrap().unwrap();
+        assert!(!hit.is_mapped());
+        assert_eq!(hit.bytes().unwrap(), value);
+    }
+    let stat = other.stat().unwrap();
+    assert!(
+        cache.counts().evicted > 0 && stat.bytes <= 8 << 20,
+        "{stat:?}"
+    );
+    // The index has grown, and both handles have the new one.
+    assert!(stat.slots > 1024, "{stat:?}");
+    assert_eq!(stat.entries, cache.iter().unwrap().count() as u64);
+    assert!(other.remove(&2_999u32.to_le_bytes()).unwrap());
+    assert!(cache.get(&2_999u32.to_le_bytes()).unwrap().is_none());
+    assert_eq!((cache.counts().damaged, other.counts().damaged), (0, 0));
+}
