@@ -1,0 +1,44 @@
+//! Directories that earlier versions of the format have left. Never make them again.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use brisk_cache::{About, Cache, CacheOptions};
+
+#[test]
+fn a_directory_of_version_1_is_read_and_written() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/compat/v1");
+    let home = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(kept).unwrap() {
+        let entry = entry.unwrap();
+        let copy = home.path().join(entry.file_name());
+        fs::copy(entry.path(), &copy).unwrap();
+        // Whoever checked it out may share files with a group.
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let options = CacheOptions::new().limit(1 << 20).segment_len(1 << 16);
+    let cache = Cache::open(home.path(), options).unwrap();
+    let check = || {
+        for (n, len) in (0u64..).zip([0, 1, 400, 16_000, 20_000u64]) {
+            let hit = cache.get(format!("key {n}").as_bytes()).unwrap();
+            if n == 1 {
+                assert!(hit.is_none(), "it was removed");
+                continue;
+            }
+            let hit = hit.unwrap();
+            let value: Vec<u8> = (0..len).map(|at| (at * 7 + n) as u8).collect();
+            assert_eq!(hit.bytes().unwrap(), value);
+            assert_eq!((hit.fingerprint(), u64::from(hit.bucket())), (n, n));
+        }
+    };
+    check();
+    cache.insert(b"new", b"value", About::default()).unwrap();
+    assert_eq!(
+        cache.get(b"new").unwrap().unwrap().bytes().unwrap(),
+        b"value"
+    );
+    check();
+    assert_eq!(cache.stat().unwrap().entries, 5);
+    assert_eq!(cache.counts().damaged, 0);
+}
