@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{fs, io};
 
-use rustix::fs::{fstat, stat};
+use rustix::fs::{AtFlags, CWD, StatxFlags, fstat, makedev, statx};
 use rustix::process::{getegid, geteuid};
 
 use brisk_io::ReadAt;
@@ -33,9 +33,12 @@ impl Key {
             let namespace = fs::read_link(format!("/proc/self/ns/{namespace}"))?;
             key.add(namespace.as_os_str().as_bytes());
         }
-        let root = stat("/")?;
-        key.add_number(root.st_dev);
-        key.add_number(root.st_ino);
+        let flags = StatxFlags::INO | StatxFlags::MNT_ID;
+        let root = statx(CWD, "/", AtFlags::empty(), flags)?;
+        key.add_number(makedev(root.stx_dev_major, root.stx_dev_minor));
+        key.add_number(root.stx_ino);
+        // Another mount of the same directory may be read-only. Zero before Linux 5.8.
+        key.add_number(root.stx_mnt_id);
         Ok(key)
     }
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, mkdirat, openat};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
 use crate::error::Cause;
+use crate::owner::is_own;
 
 /// Opens the directory at `path`, and makes it if it does not exist. Refuses a directory that belongs to
 /// somebody else, or that others may enter.
@@ -29,7 +29,7 @@ pub(crate) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
         e => Cause::io(format!("open {}", path.display()), e),
     })?;
     let stat = fstat(&fd).map_err(|e| Cause::io(format!("examine {}", path.display()), e))?;
-    if stat.st_uid != geteuid().as_raw() {
+    if !is_own(stat.st_uid) {
         return Err(refused("belongs to somebody else"));
     }
     if stat.st_mode & 0o077 != 0 {

@@ -5,13 +5,12 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use brisk_image::verity::{BLOCK, RootHash, Verity};
-use brisk_io::ReadAt;
+use brisk_io::{ReadAt, open_at_once};
 use sha2::{Digest, Sha256};
 
 /// The first line.
@@ -152,7 +151,7 @@ impl Sidecar {
     /// Length and digest of the file at `path`. None if there is none.
     pub fn of(path: &Path) -> anyhow::Result<Option<Self>> {
         let read = || -> io::Result<Option<Self>> {
-            let file = match File::open(path) {
+            let file = match open_at_once(path) {
                 Ok(file) => file,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(e) => return Err(e),

@@ -9,28 +9,23 @@ use anyhow::bail;
 use brisk_image::Image;
 
 /// Directories that an image must not cover.
-const SYSTEM: [&str; 20] = [
-    "/",
-    "/bin",
-    "/boot",
-    "/home",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/opt",
-    "/root",
-    "/sbin",
-    "/tmp",
-    "/usr",
-    "/usr/bin",
-    "/usr/lib",
-    "/usr/local",
-    "/usr/sbin",
-    "/usr/share",
-    "/var",
-    "/var/lib",
+const SYSTEM: [&str; 17] = [
+    "/", "/bin", "/boot", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media", "/mnt", "/opt",
+    "/root", "/sbin", "/srv", "/tmp", "/usr", "/var",
 ];
+
+/// Directories of which an image must cover no entry. Programs have directories of their own below those.
+const SYSTEM_PARENTS: [&str; 6] = [
+    "/usr",
+    "/usr/local",
+    "/usr/lib/systemd",
+    "/var",
+    "/var/lib/dpkg",
+    "/var/lib/rpm",
+];
+
+/// Directories with a directory of libraries for each kind of machine, such as `x86_64-linux-gnu`.
+const LIBRARIES: [&str; 3] = ["/lib", "/usr/lib", "/usr/local/lib"];
 
 /// Directories in which an image must cover nothing at all.
 const SYSTEM_TREES: [&str; 5] = ["/dev", "/etc", "/proc", "/run", "/sys"];
@@ -48,23 +43,31 @@ pub fn recorded_place(image: &Image, option: &str) -> anyhow::Result<Option<Path
     let found = place.canonicalize().unwrap_or_else(|_| place.clone());
     if let Some(system) = system_directory(&place).or_else(|| system_directory(&found)) {
         bail!(
-            "the image records the place {}, which would cover {system} of the system; allowed is a directory of its \
+            "the image records the place {}, which would cover {} of the system; allowed is a directory of its \
              own: {option} names one",
-            place.display()
+            place.display(),
+            system.display()
         );
     }
     Ok(Some(place))
 }
 
 /// The directory of the system that an image at `place` would cover, at least in part.
-fn system_directory(place: &Path) -> Option<&'static str> {
-    let covered = SYSTEM.into_iter().find(|path| place == Path::new(path));
-    let within = || {
-        SYSTEM_TREES
-            .into_iter()
-            .find(|path| place.starts_with(path))
-    };
-    covered.or_else(within)
+fn system_directory(place: &Path) -> Option<&Path> {
+    let is = |path: &str| place == Path::new(path);
+    if SYSTEM.iter().chain(&SYSTEM_PARENTS).any(|path| is(path)) {
+        return Some(place);
+    }
+    let within = SYSTEM_TREES.into_iter().map(Path::new);
+    if let Some(tree) = within.into_iter().find(|tree| place.starts_with(tree)) {
+        return Some(tree);
+    }
+    let (parent, name) = (place.parent()?, place.file_name()?);
+    let is_parent = |path: &str| parent == Path::new(path);
+    let is_entry = SYSTEM_PARENTS.iter().any(|path| is_parent(path));
+    let is_libraries = LIBRARIES.iter().any(|path| is_parent(path))
+        && String::from_utf8_lossy(name.as_encoded_bytes()).contains("-linux-");
+    (is_entry || is_libraries).then_some(place)
 }
 
 #[cfg(test)]
@@ -82,12 +85,25 @@ mod tests {
             ("/etc/ssl/certs", Some("/etc")),
             ("/run/user/1000", Some("/run")),
             ("/dev/shm", Some("/dev")),
+            ("/usr/libexec", Some("/usr/libexec")),
+            ("/usr/local/bin", Some("/usr/local/bin")),
+            (
+                "/usr/lib/x86_64-linux-gnu",
+                Some("/usr/lib/x86_64-linux-gnu"),
+            ),
+            ("/lib/aarch64-linux-gnu", Some("/lib/aarch64-linux-gnu")),
+            ("/var/tmp", Some("/var/tmp")),
+            ("/srv", Some("/srv")),
+            ("/srv/app", None),
             ("/usr/lib/chromium", None),
+            ("/usr/share/app", None),
+            ("/var/lib/app", None),
             ("/opt/app", None),
             ("/home/me/app", None),
             ("/app", None),
             ("/procedure", None),
         ] {
+            let covered = covered.map(Path::new);
             assert_eq!(system_directory(Path::new(place)), covered, "{place}");
         }
     }

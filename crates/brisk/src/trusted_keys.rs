@@ -6,7 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use brisk_io::open_at_once;
 use minisign_verify::{PublicKey, Signature};
+use rustix::process::geteuid;
 
 use crate::manifest::{MOST_BYTES, Manifest, manifest_beside, signature_beside};
 use crate::names::shown;
@@ -46,7 +48,7 @@ impl TrustedKeys {
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
                 Err(e) => return Err(e).with_context(|| format!("cannot read {}", shown(place))),
             };
-            check_writers(place)?;
+            check_installed(place)?;
             let mut files = Vec::new();
             for entry in entries {
                 let entry = entry.with_context(|| format!("cannot read {}", shown(place)))?;
@@ -55,6 +57,7 @@ impl TrustedKeys {
             files.retain(|file| file.extension().is_some_and(|end| end == "pub"));
             files.sort();
             for file in &files {
+                check_owner(file, &fs::symlink_metadata(file)?)?;
                 keys.push(read_key(file)?);
             }
         }
@@ -78,7 +81,8 @@ impl TrustedKeys {
         }
         let (manifest_path, signature_path) = (manifest_beside(path), signature_beside(path));
         let read = |file: &Path| {
-            read_short(file).with_context(|| {
+            let open = open_at_once(file).map_err(anyhow::Error::from);
+            open.and_then(|open| read_short(open, file)).with_context(|| {
                 format!(
                     "{}: the image is not signed: expected its manifest and signature in {} and {}; get them from the \
                      publisher, or sign the image with brisk sign",
@@ -143,8 +147,10 @@ fn of_user() -> Option<PathBuf> {
 }
 
 fn read_key(file: &Path) -> anyhow::Result<(PathBuf, PublicKey)> {
-    check_writers(file)?;
-    let text = read_short(file).with_context(|| format!("cannot read the key {}", shown(file)))?;
+    let open = open_at_once(file).with_context(|| format!("cannot open {}", shown(file)))?;
+    check_writers(file, &open.metadata()?)?;
+    let text =
+        read_short(open, file).with_context(|| format!("cannot read the key {}", shown(file)))?;
     let key = PublicKey::decode(&text).map_err(|e| {
         anyhow::anyhow!(
             "{}: it is not a public key of minisign ({e}); minisign -G makes a pair of keys",
@@ -154,14 +160,43 @@ fn read_key(file: &Path) -> anyhow::Result<(PathBuf, PublicKey)> {
     Ok((file.to_owned(), key))
 }
 
-/// Checks that not everybody can replace what is trusted.
-fn check_writers(path: &Path) -> anyhow::Result<()> {
-    let metadata = fs::metadata(path).with_context(|| format!("cannot examine {}", shown(path)))?;
-    if metadata.mode() & 0o002 != 0 {
+/// Checks that only the user and root can change what is in a directory of keys, or replace it.
+fn check_installed(place: &Path) -> anyhow::Result<()> {
+    let real = place.canonicalize();
+    let real = real.with_context(|| format!("cannot find {}", shown(place)))?;
+    for directory in real.ancestors() {
+        let found = fs::symlink_metadata(directory);
+        let found = found.with_context(|| format!("cannot examine {}", shown(directory)))?;
+        check_owner(directory, &found)?;
+        // In a directory like /tmp, nobody can replace what is of others.
+        if directory == real || found.mode() & 0o1000 == 0 {
+            check_writers(directory, &found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a file belongs to the user or to root.
+fn check_owner(path: &Path, found: &fs::Metadata) -> anyhow::Result<()> {
+    if found.uid() != 0 && found.uid() != geteuid().as_raw() {
         bail!(
-            "{}: everybody may write to it (mode {:04o}), so it cannot be trusted; chmod o-w {}",
+            "{}: it belongs to user {}, so it cannot be trusted; allowed are root and the user {}; chown it, or name the \
+             key with --trust",
             shown(path),
-            metadata.mode() & 0o7777,
+            found.uid(),
+            geteuid().as_raw()
+        );
+    }
+    Ok(())
+}
+
+/// Checks that nobody else can change what is trusted.
+fn check_writers(path: &Path, found: &fs::Metadata) -> anyhow::Result<()> {
+    if found.mode() & 0o022 != 0 {
+        bail!(
+            "{}: others may write to it (mode {:04o}), so it cannot be trusted; chmod go-w {}",
+            shown(path),
+            found.mode() & 0o7777,
             shown(path)
         );
     }
@@ -169,8 +204,7 @@ fn check_writers(path: &Path) -> anyhow::Result<()> {
 }
 
 /// The text of a short file.
-fn read_short(file: &Path) -> anyhow::Result<String> {
-    let open = fs::File::open(file).with_context(|| format!("cannot open {}", shown(file)))?;
+fn read_short(open: fs::File, file: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     open.take(MOST_BYTES + 1)
         .read_to_string(&mut text)

@@ -1,6 +1,5 @@
 //! The arguments that say how the blocks of an image are verified.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use brisk_image::verity::{RootHash, VerifiedFile, Verity, root_hash_beside};
 use brisk_image::{Image, Limits, OpenOptions};
-use brisk_io::ReadAt;
+use brisk_io::{ReadAt, open_at_once};
 
 use crate::image_args::open_image_within;
 use crate::manifest::MOST_BYTES;
@@ -115,7 +114,7 @@ impl VerifyArgs {
             },
             VerifyBy::Key => {
                 let manifest = self.keys()?.manifest_of(path)?;
-                let len = File::open(path).and_then(|file| ReadAt::size(&file));
+                let len = open_at_once(path).and_then(|file| ReadAt::size(&file));
                 let len = len.with_context(|| format!("cannot examine {}", shown(path)))?;
                 if len != manifest.file_bytes {
                     bail!(
@@ -158,7 +157,7 @@ impl VerifyArgs {
         let Some(verity) = self.verity_of(path)? else {
             return open_image_within(path, offset, limits);
         };
-        let file = File::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
+        let file = open_at_once(path).with_context(|| format!("cannot open {}", shown(path)))?;
         let verified = VerifiedFile::open(path, file, offset, &verity)?;
         let mut options = OpenOptions::new().limits(limits);
         if let Some(bytes) = offset {
@@ -170,7 +169,7 @@ impl VerifyArgs {
 
 /// The root hash in a file.
 fn root_hash_in(file: &Path) -> anyhow::Result<RootHash> {
-    let open = File::open(file).with_context(|| {
+    let open = open_at_once(file).with_context(|| {
         format!(
             "cannot open {}, which should have the root hash; brisk verity and brisk pack --verity write it, or give the \
              hash itself: --verify roothash=HASH",

@@ -613,7 +613,9 @@ fn without_guardian_and_server_readers_get_errors() {
         let (code, out, err) = said(&go(child));
         assert_ne!(code, Some(0));
         assert_eq!(out, "");
-        assert!(err.contains("not connected"), "{err}");
+        // The second is what a request gets that was on its way.
+        let ended = ["not connected", "connection abort"];
+        assert!(ended.iter().any(|said| err.contains(said)), "{err}");
         stage.assert_no_process(Duration::from_secs(10));
     });
 }

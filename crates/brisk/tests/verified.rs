@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use brisk_image::hot_pack::Prefer;
 use brisk_image::profile::{Named, Profile, ProfileBuilder, RootKind};
 use brisk_image::{Compression, Image, ImageWriter, Tree, TreeRules};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use staging::{Stage, each_user};
 
 fn said(output: &Output) -> (Option<i32>, String, String) {
@@ -542,9 +543,32 @@ fn a_signed_image_runs_and_every_other_is_refused() {
         assert_eq!(said(&run(stage, "--verify key", COMPARE)), same());
         fs::set_permissions(directory.join("k.pub"), fs::Permissions::from_mode(0o666)).unwrap();
         let writable = said(&run(stage, "--verify key", COMPARE));
-        let end =
-            "k.pub: everybody may write to it (mode 0666), so it cannot be trusted; chmod o-w ";
+        let end = "k.pub: others may write to it (mode 0666), so it cannot be trusted; chmod go-w ";
         assert!(writable.2.contains(end), "{writable:?}");
+        fs::set_permissions(directory.join("k.pub"), fs::Permissions::from_mode(0o644)).unwrap();
+        chown(directory.join("k.pub"), Some(4711), None).unwrap();
+        let owned = said(&run(stage, "--verify key", COMPARE));
+        let end = "k.pub: it belongs to user 4711, so it cannot be trusted; allowed are root and the user ";
+        assert!(owned.2.contains(end), "{owned:?}");
+        chown(directory.join("k.pub"), Some(0), None).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o775)).unwrap();
+        let open = said(&run(stage, "--verify key", COMPARE));
+        assert!(
+            open.2
+                .contains("trusted.d: others may write to it (mode 0775)"),
+            "{open:?}"
+        );
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+
+        // Anybody can put a pipe beside an image in /tmp.
+        let manifest_path = stage.path("app.img.manifest");
+        let aside = stage.path("aside");
+        fs::rename(&manifest_path, &aside).unwrap();
+        let mode = Mode::RUSR | Mode::ROTH;
+        mknodat(CWD, &manifest_path, FileType::Fifo, mode, 0).unwrap();
+        let piped = trusting("k.pub");
+        assert_eq!(piped.0, Some(125), "{piped:?}");
+        fs::rename(&aside, &manifest_path).unwrap();
 
         // Any change of manifest or image.
         let text = fs::read(stage.path("app.img.manifest")).unwrap();

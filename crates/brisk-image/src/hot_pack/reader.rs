@@ -1,14 +1,14 @@
 //! Reading hot packs: the table when a pack is opened, the frames in any order from any thread.
 
 use std::ffi::OsStr;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brisk_io::{AlignedBuf, ReadAt};
+use brisk_io::{AlignedBuf, ReadAt, open_at_once};
 use twox_hash::XxHash3_64;
 
 use super::format::{self, Header, Table};
@@ -230,7 +230,7 @@ impl HotPack {
     pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<Self> {
         let path = path.as_ref();
         let open = || {
-            let file = File::open(path).map_err(|e| Error::io("open the hot pack", e))?;
+            let file = open_at_once(path).map_err(|e| Error::io("open the hot pack", e))?;
             Self::from_parts(Box::new(file), Some(path.to_owned()), limits)
         };
         open().map_err(|e: Error| e.with_path(path))

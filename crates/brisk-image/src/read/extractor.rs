@@ -795,7 +795,7 @@ impl Extraction<'_> {
         let fault = |doing, e: Errno| self.fault(directory, name, doing, e);
         if self.options.owners {
             let (uid, gid) = owner(inode);
-            fchown(fd, Some(uid), Some(gid)).map_err(|e| fault("set the owner", e))?;
+            fchown(fd, Some(uid), Some(gid)).map_err(|e| fault(setting_owner(e), e))?;
         }
         self.write_xattrs(directory, name, inode, |xattr, value| {
             fsetxattr(fd, xattr, value, XattrFlags::empty())
@@ -915,7 +915,7 @@ impl Extraction<'_> {
         let (uid, gid) = owner(inode);
         if self.options.owners {
             chownat(&*fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|e| fault("set the owner", e))?;
+                .map_err(|e| fault(setting_owner(e), e))?;
         }
         // There is no call for a name in an open directory, and such files cannot be opened.
         let path = Path::new("/proc/self/fd")
@@ -990,5 +990,14 @@ fn times(inode: &Inode) -> Timestamps {
     Timestamps {
         last_access: time,
         last_modification: time,
+    }
+}
+/// What failed with this error. A user namespace may have no number for the owner.
+fn setting_owner(e: Errno) -> &'static str {
+    match e {
+        Errno::INVAL => {
+            "set the owner, whom this user namespace does not know (--no-owners leaves owners out)"
+        }
+        _ => "set the owner",
     }
 }

@@ -1,8 +1,7 @@
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use brisk_io::{ImmutableFile, ImmutableMapping, ReadAt};
+use brisk_io::{ImmutableFile, ImmutableMapping, ReadAt, open_at_once};
 
 use super::inode_reader::{Inode, InodeRef};
 use super::limits::Limits;
@@ -86,7 +85,7 @@ impl Image {
     pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let path = path.as_ref();
         let open = || -> Result<Self> {
-            let file = File::open(path).map_err(|e| Error::io("open the image", e))?;
+            let file = open_at_once(path).map_err(|e| Error::io("open the image", e))?;
             let source = Source::Positioned(Box::new(file));
             let image = Self::from_parts(source, Some(path), options)?;
             image.inner.stored.read_tables_ahead();

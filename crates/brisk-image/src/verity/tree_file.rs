@@ -4,8 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use brisk_io::ReadAt;
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use brisk_io::{ReadAt, open_at_once};
 
 use crate::error::{Error, Result};
 use crate::read::image::{Image, OpenOptions};
@@ -67,7 +66,7 @@ impl TreeFile {
             return Ok(Self::of_file(hold()?, path, superblock));
         }
         let beside = beside(path);
-        match open_file(&beside) {
+        match open_at_once(&beside) {
             Ok(tree) => Ok(Self::of_file(tree, &beside, 0)),
             Err(e) => {
                 let doing =
@@ -86,12 +85,6 @@ impl TreeFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// Opens a file. If it is a pipe, this does not wait for a writer.
-fn open_file(path: &Path) -> std::io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(openat(CWD, path, flags, Mode::empty())?.into())
 }
 
 /// The name of the file with the tree of the image at `path`: `IMAGE.verity`. systemd looks for this name too, and

@@ -7,6 +7,9 @@
 //! The directory is `$XDG_CACHE_HOME/brisk/compared`, else `~/.cache/brisk/compared`. It holds an empty file for each
 //! pair of an image and a pack. The name of the file has the times of the last change of both (`ctime`), which no program
 //! can set back. So a pair that has changed in any way is another pair.
+//!
+//! Who has a file mapped can change it without that time, on some filesystems and for a while. So the result is kept only
+//! for a pack that nobody else may write: others' packs are compared by every session, and never used.
 
 use std::fs::File;
 use std::io;
@@ -14,12 +17,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, openat, statat, unlinkat};
-use rustix::process::geteuid;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, fstat, openat, statat, unlinkat};
 
 use crate::error::{Action, Cause, Error, Result};
 use crate::key::Key;
 use crate::open::open_file;
+use crate::owner::is_of_user_or_root;
 use crate::private_directory::{cache_directory, make_cache_directory, open_private};
 
 /// How many pairs are kept. The rest is compared again.
@@ -77,7 +80,10 @@ impl Comparison {
     pub(super) fn wanted(image: &File, offset: u64, pack: &File) -> io::Result<Option<Self>> {
         let pair = pair(image, offset, pack)?;
         // Without a directory every session compares.
-        let packs = ComparedPacks::open().ok();
+        let packs = match is_only_ours(&fstat(pack)?) {
+            true => ComparedPacks::open().ok(),
+            false => None,
+        };
         if packs.as_ref().is_some_and(|packs| packs.has(&pair)) {
             return Ok(None);
         }
@@ -112,32 +118,67 @@ fn pair(image: &File, offset: u64, pack: &File) -> io::Result<String> {
     Ok(key.name())
 }
 
-/// Keeps the result that the pack in the file `pack` has the contents of the image in the file `image`, which starts at
-/// byte `offset`, because the caller has just made the pack from it. Sessions of the same user use the pack from then on.
-///
-/// Another user may have put a file of theirs in its place meanwhile. A file of another owner is not accepted, and
-/// nothing is kept.
-///
-/// # Errors
-///
-/// `Io` if a file cannot be examined, or the result cannot be written. `Place` if the environment names no directory for
-/// it, or others can enter that.
-pub fn keep_comparison(image: &Path, offset: u64, pack: &Path) -> Result<()> {
-    let keep = || {
-        let open = |path: &Path| {
-            open_file(path).map_err(|e| Cause::io(format!("open {}", path.display()), e))
+/// Whether nobody but the user and root may write to a file.
+fn is_only_ours(found: &Stat) -> bool {
+    is_of_user_or_root(found.st_uid) && found.st_mode & 0o022 == 0
+}
+
+/// An image from which a pack is about to be made.
+#[derive(Debug)]
+pub struct ImageOfPack {
+    file: File,
+    /// The file as it was before the pack was made.
+    name: String,
+}
+
+impl ImageOfPack {
+    /// The image at `path`. Call this before anything is read from the image.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the file cannot be opened or examined.
+    pub fn open(path: &Path) -> Result<Self> {
+        let open = || -> io::Result<Self> {
+            let file = open_file(path)?;
+            let name = name_of(&file)?;
+            Ok(Self { file, name })
         };
-        let pack = open(pack)?;
-        let owner = fstat(&pack).map_err(|e| Cause::io("examine the hot pack", e))?;
-        if owner.st_uid != geteuid().as_raw() {
-            return Ok(());
-        }
-        let pair = pair(&open(image)?, offset, &pack);
-        let pair = pair.map_err(|e| Cause::io("examine the hot pack", e))?;
-        let added = ComparedPacks::open()?.add(&pair);
-        added.map_err(|e| Cause::io("keep that the hot pack was compared", e))
-    };
-    keep().map_err(|cause| Error::new(Action::Fill, cause).with_path(pack))
+        open().map_err(|e| {
+            let cause = Cause::io("examine the image", e);
+            Error::new(Action::Fill, cause).with_path(path)
+        })
+    }
+
+    /// Keeps the result that the pack in the file `pack` has the contents of the image, which starts at byte `offset`,
+    /// because the caller has just made the pack from it. Sessions of the same user use the pack from then on.
+    ///
+    /// Nothing is kept if the image has changed meanwhile, or if others may write to the pack.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if a file cannot be examined, or the result cannot be written. `Place` if the environment names no directory
+    /// for it, or others can enter that.
+    pub fn keep_comparison(&self, offset: u64, pack: &Path) -> Result<()> {
+        let examine = |e| Cause::io("examine the hot pack and its image", e);
+        let keep = || {
+            let pack = open_file(pack).map_err(examine)?;
+            let found = fstat(&pack).map_err(|e| examine(e.into()))?;
+            let pair = pair(&self.file, offset, &pack).map_err(examine)?;
+            if !is_only_ours(&found) || name_of(&self.file).map_err(examine)? != self.name {
+                return Ok(());
+            }
+            let added = ComparedPacks::open()?.add(&pair);
+            added.map_err(|e| Cause::io("keep that the hot pack was compared", e))
+        };
+        keep().map_err(|cause| Error::new(Action::Fill, cause).with_path(pack))
+    }
+}
+
+/// Names a file as it is now.
+fn name_of(file: &File) -> io::Result<String> {
+    let mut key = Key::of_launches();
+    key.add_file(file)?;
+    Ok(key.name())
 }
 
 #[cfg(test)]
@@ -161,6 +202,38 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(20));
         image.write_all(b"1").expect("room");
         assert_ne!(name(&image, &pack), second);
+    }
+
+    #[test]
+    fn a_pack_that_others_may_write_is_not_ours() {
+        use std::os::unix::fs::PermissionsExt;
+        let pack = tempfile::tempfile().expect("a file");
+        let ours = |pack: &File| is_only_ours(&fstat(pack).expect("open"));
+        assert!(ours(&pack));
+        for mode in [0o664, 0o646] {
+            let mode = std::fs::Permissions::from_mode(mode);
+            pack.set_permissions(mode).expect("ours");
+            assert!(!ours(&pack));
+        }
+        pack.set_permissions(std::fs::Permissions::from_mode(0o644))
+            .expect("ours");
+        std::os::unix::fs::fchown(&pack, Some(4711), None).expect("tests run as root");
+        assert!(!ours(&pack));
+    }
+
+    /// Another image may come to the same place while the pack is made.
+    #[test]
+    fn a_pack_of_an_image_that_changed_meanwhile_is_not_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (image, pack) = (dir.path().join("image"), dir.path().join("pack"));
+        std::fs::write(&image, [7; 200]).expect("room");
+        std::fs::write(&pack, [7; 200]).expect("room");
+        let before = ImageOfPack::open(&image).expect("a file");
+        let of = |image: &ImageOfPack| name_of(&image.file).expect("open") == image.name;
+        assert!(of(&before));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(&image, [8; 200]).expect("room");
+        assert!(!of(&before));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use rustix::net::{
 use rustix::process::{Uid, geteuid};
 
 use crate::error::Cause;
+use crate::owner::is_own;
 use crate::private_directory::open_private;
 
 /// How many connections may wait to be accepted. With more, `connect` waits.
@@ -54,10 +55,15 @@ impl Directory {
     /// Opens the directory, and makes it if it does not exist.
     pub(super) fn open() -> Result<Self, Cause> {
         let user = geteuid();
+        if !is_own(user.as_raw()) {
+            let source = "this user has no number in its user namespace";
+            return Err(Cause::NoRoomForSession {
+                source: io::Error::other(source),
+            });
+        }
         let own = |path: &Path| {
             stat(path).is_ok_and(|stat| {
-                FileType::from_raw_mode(stat.st_mode) == FileType::Directory
-                    && stat.st_uid == user.as_raw()
+                FileType::from_raw_mode(stat.st_mode) == FileType::Directory && is_own(stat.st_uid)
             })
         };
         let runtime = env::var_os("XDG_RUNTIME_DIR")

@@ -11,8 +11,11 @@ use rustix::io::{Errno, Result};
 /// it gets the session's own namespaces. So the guardian asks it for descriptors of its surroundings. A confined process
 /// has none of those outside, and could leave without the guardian if it had. The guardian cannot look for itself: the
 /// kernel shows a process in a user namespace nothing of the processes outside.
+///
+/// For each descriptor: device, inode, and mount (zero before Linux 5.8). Another mount of the same directory may be
+/// read-only.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Surroundings([(u64, u64); COUNT]);
+pub(super) struct Surroundings([(u64, u64, u64); COUNT]);
 
 /// How many descriptors stand for the surroundings of a process.
 pub(super) const COUNT: usize = 4;
@@ -28,13 +31,13 @@ impl Surroundings {
         let Ok(descriptors) = <&[OwnedFd; COUNT]>::try_from(descriptors) else {
             return Err(Errno::INVAL);
         };
-        let mut found = [(0, 0); COUNT];
+        let mut found = [(0, 0, 0); COUNT];
         for (found, descriptor) in found.iter_mut().zip(descriptors) {
             // A descriptor of a mount whose server never answers must not make the guardian wait.
             let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-            let stat = statx(descriptor, "", flags, StatxFlags::INO)?;
+            let stat = statx(descriptor, "", flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
             let device = makedev(stat.stx_dev_major, stat.stx_dev_minor);
-            *found = (device, stat.stx_ino);
+            *found = (device, stat.stx_ino, stat.stx_mnt_id);
         }
         Ok(Self(found))
     }
@@ -76,6 +79,10 @@ s.sendmsg([b'join'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
 sys.stdin.read()
 ";
 
+    /// Enters its own namespace again, in a root directory that is another mount of this one.
+    const BOUND: &str = "\
+mount --make-rprivate / && mount --rbind / /mnt && exec chroot /mnt \"$@\"";
+
     /// What `python3`, started by `wrapper`, shows.
     fn shown_by(wrapper: &[&str]) -> Surroundings {
         let dir = tempfile::tempdir().expect("a directory");
@@ -109,6 +116,8 @@ sys.stdin.read()
             ["unshare", "--mount"].as_slice(),
             &["unshare", "--user", "--map-root-user"],
             &["unshare", "--pid", "--fork"],
+            // The same directory, by another mount.
+            &["unshare", "--mount", "sh", "-c", BOUND, "sh"],
         ] {
             assert_ne!(shown_by(elsewhere), own, "{elsewhere:?}");
         }

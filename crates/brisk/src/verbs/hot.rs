@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::bail;
 use brisk_image::TreeRules;
 use brisk_image::hot_pack::{HotPackWriter, HotSummary};
-use brisk_mount::keep_comparison;
+use brisk_mount::ImageOfPack;
 use serde::Serialize;
 
 use super::profile::{open, origin};
@@ -66,6 +66,8 @@ struct WrittenHotPack<'a> {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     let profile = open(&args.profile)?;
+    // Before the image is read.
+    let image = ImageOfPack::open(&args.tree);
     let origin = origin(&args.tree)?;
     if is_same(&args.tree, Path::new("/")) {
         // Every output is inside of it, and nobody packs all of it.
@@ -85,9 +87,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let writer = writer.progress(progress.callback());
     let summary = writer.write(&profile, &origin, &args.output)?;
     drop(progress);
-    if let Some(image) = origin.as_image() {
+    if let (Some(read), Ok(image)) = (origin.as_image(), image) {
         // If this fails, the first session compares the two.
-        keep_comparison(&args.tree, image.offset(), &args.output).ok();
+        image.keep_comparison(read.offset(), &args.output).ok();
     }
     if let Some(text) = summary.left_out() {
         warn(&text);

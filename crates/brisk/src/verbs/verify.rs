@@ -10,7 +10,7 @@ use brisk_image::hot_pack::{HotChecked, HotPack};
 use brisk_image::profile::Origin;
 use brisk_image::summary::Checked;
 use brisk_image::{ErrorKind, Image, ImageWriter, Limits, Recipe, Tree, TreeRules, Work};
-use brisk_io::ReadAt;
+use brisk_io::{ReadAt, open_at_once};
 use serde::Serialize;
 
 use crate::answer::Answer;
@@ -464,7 +464,7 @@ impl<'a> Rebuild<'a> {
         writer.write(&tree, &path)?;
         drop(progress);
         let open = |path: &Path| {
-            File::open(path).with_context(|| format!("{}: cannot open it", path.display()))
+            open_at_once(path).with_context(|| format!("{}: cannot open it", path.display()))
         };
         let (old, new) = (open(self.path)?, open(&path)?);
         // The recipe makes everything before the hot pack and the verity tree. The pack itself was compared with the

@@ -7,6 +7,7 @@ pub mod documented;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -19,7 +20,7 @@ use brisk_image::{ImageWriter, Tree, TreeRules};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a test may take. Then it is ended from outside.
-const LIMIT: Duration = Duration::from_secs(50);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A directory on a disk. The directory for temporary files may be in memory, where nothing is ever cold.
 const ON_DISK: &str = env!("CARGO_TARGET_TMPDIR");
@@ -67,7 +68,12 @@ pub fn watched_for(limit: Duration, test: impl FnOnce() + Send + 'static) {
     let body = body.expect("a thread");
     match wait.recv_timeout(limit) {
         Err(RecvTimeoutError::Timeout) => {
-            eprintln!("{name} hangs: its sessions are ended by force");
+            // Not by a macro, whose output would be lost with the process.
+            writeln!(
+                std::io::stderr(),
+                "{name} hangs: its sessions are ended by force"
+            )
+            .ok();
             for place in [std::env::temp_dir(), ON_DISK.into()] {
                 end_by_force(&place.join(prefix()));
             }
