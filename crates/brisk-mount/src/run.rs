@@ -168,8 +168,15 @@ pub(crate) fn default_place(taken: &[&Path]) -> Result<PathBuf, Cause> {
             false => Ok(free),
         }
     };
-    let [first, others @ ..] = DEFAULT_PLACES.map(Path::new);
-    free(first).or_else(|e| others.iter().find_map(|place| free(place).ok()).ok_or(e))
+    let mut refused = None;
+    for place in DEFAULT_PLACES.map(Path::new) {
+        match free(place) {
+            // Of all refusals, that of the first place is the one to report.
+            Err(why @ Cause::NoDefaultPlace { .. }) => _ = refused.get_or_insert(why),
+            result => return result,
+        }
+    }
+    Err(refused.expect("there are default places"))
 }
 
 /// `place`, if nobody uses it.

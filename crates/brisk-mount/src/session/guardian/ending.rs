@@ -125,6 +125,11 @@ impl State {
             }
             thread::sleep(Duration::from_millis(1));
         }
+        // A lack of descriptors may be why the session ends, and removing its files needs some.
+        self.peers.clear();
+        self.images.clear();
+        self.namespaces = None;
+        self.program = None;
         if has_files && let Err(e) = self.listener.lock_and_clear() {
             say(&format!("the session's files cannot be removed: {e}"));
         }
