@@ -18,14 +18,15 @@ use crate::segment::Segment;
 /// A borrowed value of at most 16 KiB was checked when this handle first found it. A longer one is checked in chunks of
 /// 16 KiB, when a hit is first asked for them. A copy was checked as a whole.
 pub struct Hit {
-    bytes: Bytes,
+    pub(crate) held: Held,
     record: Record,
     checked: Checked,
     written: Minute,
     bucket: u16,
 }
 
-enum Bytes {
+/// Where the bytes are.
+pub(crate) enum Held {
     /// The record is in a published range of a mapped segment.
     Mapped {
         segment: Arc<Segment>,
@@ -70,7 +71,7 @@ impl Hit {
             many => Checked::Many((0..many.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()),
         };
         Self {
-            bytes: Bytes::Mapped {
+            held: Held::Mapped {
                 segment,
                 start,
                 room,
@@ -84,7 +85,7 @@ impl Hit {
 
     pub(crate) fn copied(bytes: Vec<u8>, record: Record, (written, bucket): (Minute, u16)) -> Self {
         Self {
-            bytes: Bytes::Copied(bytes),
+            held: Held::Copied(bytes),
             record,
             checked: Checked::All,
             written,
@@ -98,7 +99,7 @@ impl Hit {
         (written, bucket): (Minute, u16),
     ) -> Self {
         Self {
-            bytes: Bytes::Unstored(value),
+            held: Held::Unstored(value),
             record,
             checked: Checked::All,
             written,
@@ -108,26 +109,32 @@ impl Hit {
 
     #[inline]
     fn record_bytes(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Mapped {
+        match &self.held {
+            Held::Mapped {
                 segment,
                 start,
                 room,
             } => segment.published(*start, *room).unwrap_or_default(),
-            Bytes::Copied(bytes) => bytes,
-            Bytes::Unstored(_) => &[],
+            Held::Copied(bytes) => bytes,
+            Held::Unstored(_) => &[],
         }
     }
 
     #[inline]
     fn unchecked(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Unstored(value) => value,
+        match &self.held {
+            Held::Unstored(value) => value,
             _ => self
                 .record_bytes()
                 .get(self.record.layout.value())
                 .unwrap_or_default(),
         }
+    }
+
+    /// Where the value is in its record.
+    #[cfg(feature = "bytes")]
+    pub(crate) fn value_range(&self) -> Range<usize> {
+        self.record.layout.value()
     }
 
     /// The number of bytes of the value.
@@ -159,7 +166,7 @@ impl Hit {
 
     /// Whether the value is borrowed from a mapping.
     pub fn is_mapped(&self) -> bool {
-        matches!(self.bytes, Bytes::Mapped { .. })
+        matches!(self.held, Held::Mapped { .. })
     }
 
     /// The value. Checks what was not checked yet.
@@ -204,7 +211,7 @@ impl Hit {
             }
             let right = self.record.chunk_is_right(number, self.record_bytes());
             // Zeros in place of an unreadable page are no damage of the entry.
-            if let Bytes::Mapped { segment, .. } = &self.bytes {
+            if let Held::Mapped { segment, .. } = &self.held {
                 segment.check_pages()?;
             }
             if !right {
@@ -239,8 +246,8 @@ impl Hit {
     ///
     /// [`io::ErrorKind::UnexpectedEof`] if a page could not be read, and zeros were used instead.
     pub fn check_pages(&self) -> io::Result<()> {
-        match &self.bytes {
-            Bytes::Mapped { segment, .. } => segment.check_pages(),
+        match &self.held {
+            Held::Mapped { segment, .. } => segment.check_pages(),
             _ => Ok(()),
         }
     }

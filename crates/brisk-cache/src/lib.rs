@@ -51,6 +51,12 @@ page ends the process, or is a miss after [`guard_mappings`](brisk_io::guard_map
 On filesystems other than ext4, XFS, btrfs, F2FS, ZFS, tmpfs and overlay, files are read and not mapped, and a writer first
 proves that locks work there.
 
+# Features
+
+None is on by default.
+
+* `bytes`: [`Hit::into_bytes`] and [`Hit::part_bytes`] give `bytes::Bytes` that pin the mapping and copy nothing.
+
 # What this crate does not do
 
 * Know when a value is stale: see [`Cache::get_or_renew_with`].
@@ -74,6 +80,8 @@ mod flight;
 mod format;
 mod growth;
 mod hit;
+#[cfg(feature = "bytes")]
+mod hit_bytes;
 mod index;
 mod insertion;
 mod lookup;
