@@ -214,6 +214,8 @@ pub(crate) enum Cause {
         minor: u32,
     },
     NoFuse,
+    /// Another device stands at `/dev/fuse`.
+    NotFuse,
     FuseClosed {
         source: io::Error,
     },
@@ -270,6 +272,11 @@ pub(crate) enum Cause {
     },
     /// The environment names no directory for what is learned.
     NoCacheDirectory,
+    /// Root would leave files there that their owner could not remove.
+    CacheOfAnother {
+        directory: PathBuf,
+        owner: u32,
+    },
     /// A directory that should stand for a root of a profile. The reason is in `source`.
     ReplayPlace {
         source: brisk_image::Error,
@@ -329,6 +336,7 @@ impl Cause {
             | Self::FuseVersion { .. }
             | Self::RootNotMountPoint
             | Self::NoFuse
+            | Self::NotFuse
             | Self::FuseClosed { .. }
             | Self::NoUserNamespaces { .. }
             | Self::NoFusermount
@@ -362,6 +370,7 @@ impl Cause {
             | Self::NoDefaultPlace { .. }
             | Self::OpenToOthers { .. }
             | Self::NoCacheDirectory
+            | Self::CacheOfAnother { .. }
             | Self::NoSession
             | Self::ReplayPlace { .. }
             | Self::TracedRoot
@@ -511,6 +520,10 @@ impl fmt::Display for Cause {
                 "there is no /dev/fuse; load it with modprobe fuse, or give a container \
                  /dev/fuse (--device /dev/fuse)",
             ),
+            Self::NotFuse => f.write_str(
+                "/dev/fuse is not the FUSE device; a sandbox has put another file there: give it the real one \
+                 (--device /dev/fuse)",
+            ),
             Self::FuseClosed { .. } => f.write_str(
                 "this user may not open /dev/fuse; allow it with chmod 666 /dev/fuse, \
                  as udev does",
@@ -575,6 +588,12 @@ impl fmt::Display for Cause {
             Self::NoCacheDirectory => f.write_str(
                 "neither XDG_CACHE_HOME nor HOME is the absolute path of a directory; set one of \
                  them",
+            ),
+            Self::CacheOfAnother { directory, owner } => write!(
+                f,
+                "the caches of root would be in {}, which belongs to the user {owner}; set HOME or XDG_CACHE_HOME to a \
+                 directory of root (sudo -H does)",
+                Shown(directory)
             ),
             Self::ReplayPlace { .. } => {
                 f.write_str("the profile's files cannot be found there")

@@ -5,6 +5,7 @@ use std::{env, fs};
 use rustix::fs::{Access, AtFlags, CWD, accessat, major, minor};
 
 use crate::error::{Action, Cause, Error, Result};
+use crate::session::is_fuse;
 use crate::squashfs_decoding::SquashfsDecoding;
 
 /// Codec names, as `brisk pack --codec` spells them, and the kernel options that decode them.
@@ -125,7 +126,7 @@ pub struct KernelSupport {
     pub erofs: Support,
     /// `/dev/loop-control`. Mounting a file needs it.
     pub loop_control: Option<DeviceNode>,
-    /// `/dev/fuse`.
+    /// `/dev/fuse`. `None` if there is none, or if another device stands there.
     pub fuse: Option<DeviceNode>,
     /// Whether the kernel can send the unanswered requests of a FUSE server again (6.9). Programs then go on
     /// when their server dies and is replaced.
@@ -157,7 +158,7 @@ impl KernelSupport {
             xz_filters: config.table(&XZ_FILTERS),
             erofs: filesystem(&filesystems, "erofs", config.get("CONFIG_EROFS_FS")),
             loop_control: device_node("/dev/loop-control"),
-            fuse: device_node("/dev/fuse"),
+            fuse: fuse_node(),
             fuse_resend: since(&release, (6, 9)),
             fusermount: find_in_path("fusermount3"),
             user_namespaces: UserNamespaces::probe(),
@@ -284,6 +285,14 @@ fn filesystem(filesystems: &str, name: &str, configured: Support) -> Support {
         .lines()
         .any(|line| line.split_whitespace().last() == Some(name));
     if listed { Support::Yes } else { configured }
+}
+
+fn fuse_node() -> Option<DeviceNode> {
+    let path = "/dev/fuse";
+    let there = fs::metadata(path).ok()?;
+    is_fuse(there.mode(), there.rdev())
+        .then(|| device_node(path))
+        .flatten()
 }
 
 fn device_node(path: &str) -> Option<DeviceNode> {

@@ -1,12 +1,13 @@
 //! Directories that only the calling user may enter.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, mkdirat, openat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::error::Cause;
 use crate::owner::is_own;
@@ -40,9 +41,26 @@ pub(crate) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
 
 /// The directory for data of the calling user that can be made again.
 pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
-    brisk_io::cache_home()
-        .map(|cache| cache.join("brisk"))
-        .ok_or(Cause::NoCacheDirectory)
+    let home = brisk_io::cache_home().ok_or(Cause::NoCacheDirectory)?;
+    // Others cannot make files where they may not. Root can, and `sudo` may leave HOME as it was.
+    if geteuid().is_root() {
+        not_of_another(&home)?;
+    }
+    Ok(home.join("brisk"))
+}
+
+/// Refuses a directory that is, or would be made, in one of another user.
+fn not_of_another(directory: &Path) -> Result<(), Cause> {
+    let there = directory
+        .ancestors()
+        .find_map(|path| fs::metadata(path).ok());
+    match there.map(|there| there.uid()) {
+        Some(owner) if !is_own(owner) => Err(Cause::CacheOfAnother {
+            directory: directory.to_owned(),
+            owner,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Makes a directory of caches and those above it, if they do not exist. Nobody else may enter the new ones.
@@ -54,8 +72,7 @@ pub(crate) fn make_cache_directory(path: &Path) -> Result<(), Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     fn refusal(path: &Path) -> String {
         open_private(path).map_or_else(|e| e.to_string(), |_| "opened".to_owned())
@@ -69,6 +86,24 @@ mod tests {
         make_cache_directory(&path).expect("made");
         make_cache_directory(&path).expect("there already");
         assert_eq!(refusal(&path), "opened");
+    }
+
+    #[test]
+    fn root_leaves_no_files_in_the_home_of_another() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cache = dir.path().join("home/.cache");
+        not_of_another(&cache).expect("it would be ours");
+        fs::create_dir(dir.path().join("home")).expect("a home");
+        not_of_another(&cache).expect("ours");
+        chown(dir.path().join("home"), Some(1000), None).expect("these tests need root");
+        assert_eq!(
+            not_of_another(&cache).map_err(|e| e.to_string()),
+            Err(format!(
+                "the caches of root would be in {}, which belongs to the user 1000; set HOME or XDG_CACHE_HOME to a \
+                 directory of root (sudo -H does)",
+                cache.display()
+            ))
+        );
     }
 
     #[test]

@@ -20,6 +20,8 @@ use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use crate::session::is_fuse;
+
 const LOOP_SET_FD: Opcode = 0x4c00;
 const LOOP_CLR_FD: Opcode = 0x4c01;
 const LOOP_SET_STATUS64: Opcode = 0x4c04;
@@ -259,8 +261,7 @@ const FUSE_DEV_IOC_CLONE: Opcode = 0x8004_e500;
 pub(crate) fn clone_fuse_channel(channel: BorrowedFd<'_>) -> Result<OwnedFd> {
     let fd = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&fd)?;
-    let device = (major(stat.st_rdev), minor(stat.st_rdev));
-    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || device != (10, 229) {
+    if !is_fuse(stat.st_mode, stat.st_rdev) {
         return Err(Errno::NXIO);
     }
     let number = channel.as_raw_fd().unsigned_abs();

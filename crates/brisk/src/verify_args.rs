@@ -83,9 +83,9 @@ impl VerifyArgs {
         if let Some(option) = self.given() {
             let image = shown(image);
             bail!(
-                "{option} is not for --kernel, because the kernel reads {image} by itself; leave --kernel out, or let \
-                 the kernel verify it: veritysetup open {image} NAME {image}.verity HASH, and use /dev/mapper/NAME as \
-                 the image"
+                "{option} is not for --kernel, because the kernel reads {image} by itself; leave --kernel out, or make a \
+                 tree with brisk verity {image}, open it with veritysetup open {image} NAME {image}.verity HASH, and use \
+                 /dev/mapper/NAME as the image"
             );
         }
         Ok(())

@@ -1514,6 +1514,11 @@ fn a_missing_or_closed_fuse_device_is_named() {
                 "this user may not open /dev/fuse; allow it with chmod 666 /dev/fuse, as udev does: \
                  Permission denied (os error 13)",
             ),
+            (
+                "mknod -m 666 /dev/fuse c 1 3",
+                "/dev/fuse is not the FUSE device; a sandbox has put another file there: give it the real one \
+                 (--device /dev/fuse)",
+            ),
         ] {
             let stage = Stage::new(1000);
             let script = format!("mount -t tmpfs none /dev && {make} && exec \"$@\"");

@@ -358,8 +358,9 @@ fn what_cannot_be_verified_is_refused_with_what_to_do() {
         refused(&[
             "run", "app.img", "--kernel", "--verify", "roothash", "--", "true"
         ]),
-        "brisk: --verify is not for --kernel, because the kernel reads app.img by itself; leave --kernel out, or let \
-         the kernel verify it: veritysetup open app.img NAME app.img.verity HASH, and use /dev/mapper/NAME as the image\n"
+        "brisk: --verify is not for --kernel, because the kernel reads app.img by itself; leave --kernel out, or make \
+         a tree with brisk verity app.img, open it with veritysetup open app.img NAME app.img.verity HASH, and use \
+         /dev/mapper/NAME as the image\n"
     );
     let mount = refused(&["mount", "app.img", "at", "--kernel", "--trust", "k.pub"]);
     assert!(

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, major, minor, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{getegid, geteuid};
@@ -14,11 +14,23 @@ use crate::fuse::connection::{FS_TYPE, mount_data};
 /// Opens `/dev/fuse`.
 pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    openat(CWD, "/dev/fuse", flags, Mode::empty()).map_err(|e| match e {
+    let channel = openat(CWD, "/dev/fuse", flags, Mode::empty()).map_err(|e| match e {
         Errno::NOENT | Errno::NXIO | Errno::NODEV => Cause::NoFuse,
         Errno::ACCESS | Errno::PERM => Cause::FuseClosed { source: e.into() },
         e => Cause::io("open /dev/fuse", e),
-    })
+    })?;
+    let stat = fstat(&channel).map_err(|e| Cause::io("examine /dev/fuse", e))?;
+    match is_fuse(stat.st_mode, stat.st_rdev) {
+        true => Ok(channel),
+        false => Err(Cause::NotFuse),
+    }
+}
+
+/// Whether a file with this type and this device number is FUSE. The numbers are in the kernel's `devices.txt`. A sandbox
+/// may have bound `/dev/null` over `/dev/fuse`.
+pub(crate) fn is_fuse(mode: u32, device: u64) -> bool {
+    FileType::from_raw_mode(mode) == FileType::CharacterDevice
+        && (major(device), minor(device)) == (10, 229)
 }
 
 /// Mounts a file system with this name on the directory `on`, and returns its channel to the kernel. Nobody

@@ -46,7 +46,7 @@ mod surroundings;
 pub use guardian::rehearsal;
 
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
-pub(crate) use dev_fuse::mount_channel;
+pub(crate) use dev_fuse::{is_fuse, mount_channel};
 pub(crate) use layout::Layout;
 pub use open_image::SessionImage;
 pub(crate) use open_image::{OpenImage, mount_directory};

@@ -385,8 +385,12 @@ fn memory(system: &SystemState) -> Finding {
 
 fn fuse_device(support: &KernelSupport) -> Finding {
     match support.fuse {
-        None => Finding::new("/dev/fuse", State::No, "there is none")
-            .cure("load it with modprobe fuse, or give a container the host's /dev/fuse"),
+        None => Finding::new(
+            "/dev/fuse",
+            State::No,
+            "there is none, or it is another device",
+        )
+        .cure("load it with modprobe fuse, or give a container the host's /dev/fuse"),
         Some(node) => Finding::new(
             "/dev/fuse",
             State::when(node.allowed),

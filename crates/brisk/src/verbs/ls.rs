@@ -15,6 +15,7 @@ use crate::answer::Answer;
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::names::{path_from_root, shown};
+use crate::verify_args::VerifyArgs;
 
 /// What to list, and how.
 #[derive(Debug, clap::Args)]
@@ -24,6 +25,9 @@ terminal, brisk escapes characters that the terminal would obey.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
 
     #[command(flatten)]
     limits: LimitArgs,
@@ -63,7 +67,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 }
 
 fn list(args: &Args) -> anyhow::Result<Answer> {
-    let image = args.image.open_within(args.limits.limits())?;
+    let ImageArgs { image, offset } = &args.image;
+    let limits = args.limits.limits();
+    let image = args.verified.open_within(image, *offset, limits)?;
     let stdout = io::stdout();
     let mut lister = Lister {
         escape: stdout.is_terminal(),
