@@ -88,6 +88,8 @@ impl Eviction {
                 }
             }
         }
+        // The next batch reads the totals again.
+        locked.save()?;
         Ok(true)
     }
 }

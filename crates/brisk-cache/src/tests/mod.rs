@@ -2,6 +2,7 @@
 
 mod crashes;
 mod faults;
+mod hooked_disk;
 mod races;
 mod recording_disk;
 

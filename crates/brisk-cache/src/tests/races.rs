@@ -6,10 +6,12 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::hooked_disk::{Deed, HookedDisk};
 use super::{get, home, insert, small, value};
 use crate::clock::tests::FAKE;
 use crate::disk::{Disk, RealDisk};
 use crate::format::digest::Digest;
+use crate::format::slot::FREE;
 use crate::index::{Found, Place};
 use crate::{About, Cache, CacheOptions};
 
@@ -288,6 +290,58 @@ fn what_was_used_outlives_its_segment() {
     let stat = cache.stat().unwrap();
     assert!(stat.bytes <= 6 << 20);
     assert_eq!(stat.entries, cache.iter().unwrap().count() as u64);
+}
+
+#[test]
+fn an_eviction_in_several_batches_keeps_the_totals() {
+    let home = home();
+    let options = CacheOptions::new().limit(6 << 20).segment_len(1 << 20);
+    // A batch ends after 5 ms, so each frees one slot or a few.
+    let slow = HookedDisk::new(|deed| {
+        if deed == Deed::Write(FREE.to_vec()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let cache = Cache::on_disk(home.path(), options, slow).unwrap();
+    let mut key = 0;
+    while cache.counts().evicted == 0 {
+        insert(&cache, key, &value(key, 0, 20_000)).unwrap();
+        key += 1;
+    }
+    assert!(cache.counts().evicted > 10);
+    let listed = cache.iter().unwrap().count() as u64;
+    assert_eq!(cache.stat().unwrap().entries, listed);
+}
+
+#[test]
+fn an_unfinished_file_is_not_removed_before_its_writer_has_locked_it() {
+    let home = home();
+    let path = home.path().to_owned();
+    let others = AtomicBool::new(false);
+    let others = std::sync::Arc::new(others);
+    let seen = others.clone();
+    let disk = HookedDisk::new(move |deed| {
+        let Deed::Created(name) = deed else {
+            return;
+        };
+        if !name.starts_with(".new-") || !path.join("index").exists() {
+            return;
+        }
+        // Another process that removes what nobody writes: it comes when the file is there, and has no lock yet.
+        let options = small().write_wait(Duration::from_millis(50));
+        let other = Cache::open(&path, options).unwrap();
+        let removed = other
+            .store
+            .locked(crate::writer::Wait::Bounded, |locked| locked.files());
+        assert_eq!(removed.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+        seen.store(true, Ordering::SeqCst);
+    });
+    let cache = Cache::on_disk(home.path(), small(), disk).unwrap();
+    insert(&cache, 1, &value(1, 0, 100)).unwrap();
+    insert(&cache, 2, &value(2, 0, 2 << 20)).unwrap();
+    assert!(others.load(Ordering::SeqCst));
+    assert_eq!(get(&cache, 2), Some(value(2, 0, 2 << 20)));
+    assert_eq!(cache.stat().unwrap().unfinished, 0);
 }
 
 #[test]
