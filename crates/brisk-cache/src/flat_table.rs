@@ -1,6 +1,7 @@
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -15,10 +16,21 @@ pub struct Text {
     len: U32,
 }
 
+impl Text {
+    /// Where it is in the bytes of all texts. None if no machine of this kind has so many.
+    #[inline]
+    pub(crate) fn range(self) -> Option<Range<usize>> {
+        let start = usize::try_from(self.start.get()).ok()?;
+        let len = usize::try_from(self.len.get()).ok()?;
+        Some(start..start.checked_add(len)?)
+    }
+}
+
 /// Rows of one size with texts, as they lie in a file: the number of rows in 4 bytes, the rows, and the bytes of all texts.
 ///
 /// A row is a struct of unaligned little-endian numbers (`zerocopy::little_endian`) and [`Text`]s, so a table can begin
-/// anywhere. Nothing is parsed or checked ahead: a text is looked at when it is asked for.
+/// anywhere. Nothing is parsed ahead: a text is looked at when it is asked for. The value's own check comes before, and covers
+/// all of it: for tables of more than some 100 KB, see [`LargeTable`](crate::LargeTable).
 pub struct FlatTable<'a, R> {
     rows: &'a [R],
     texts: &'a [u8],
@@ -44,9 +56,7 @@ impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> FlatTable<'a, R> {
     }
 
     fn text_bytes(&self, text: Text) -> Option<&'a [u8]> {
-        let start = usize::try_from(text.start.get()).ok()?;
-        let end = start.checked_add(usize::try_from(text.len.get()).ok()?)?;
-        self.texts.get(start..end)
+        self.texts.get(text.range()?)
     }
 
     /// Looks for the row whose text is this one, in a table whose rows are sorted by the bytes of that text. A text that

@@ -2,12 +2,12 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use crate::clock::{Minute, time_of};
 use crate::format::record::{CHUNK, Record};
 use crate::segment::Segment;
+use crate::value_parts::ValueParts;
 
 /// A value that was found.
 ///
@@ -16,11 +16,10 @@ use crate::segment::Segment;
 /// nothing but that. Otherwise it has a copy.
 ///
 /// A borrowed value of at most 16 KiB was checked when this handle first found it. A longer one is checked in chunks of
-/// 16 KiB, when a hit is first asked for them. A copy was checked as a whole.
+/// 16 KiB, when a hit of this handle is first asked for them. A copy was checked as a whole.
 pub struct Hit {
     pub(crate) held: Held,
     record: Record,
-    checked: Checked,
     written: Minute,
     bucket: u16,
 }
@@ -39,24 +38,6 @@ pub(crate) enum Held {
     Unstored(Vec<u8>),
 }
 
-/// Which chunks were checked, a bit for each.
-enum Checked {
-    All,
-    Few(AtomicU64),
-    Many(Box<[AtomicU64]>),
-}
-
-impl Checked {
-    fn word(&self, chunk: usize) -> Option<(&AtomicU64, u64)> {
-        let bit = 1 << (chunk % 64);
-        match self {
-            Self::All => None,
-            Self::Few(word) => Some((word, bit)),
-            Self::Many(words) => words.get(chunk / 64).map(|word| (word, bit)),
-        }
-    }
-}
-
 impl Hit {
     #[inline]
     pub(crate) fn mapped(
@@ -65,11 +46,6 @@ impl Hit {
         record: Record,
         (written, bucket): (Minute, u16),
     ) -> Self {
-        let checked = match record.chunks() {
-            0 => Checked::All,
-            1..=64 => Checked::Few(AtomicU64::new(0)),
-            many => Checked::Many((0..many.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()),
-        };
         Self {
             held: Held::Mapped {
                 segment,
@@ -77,7 +53,6 @@ impl Hit {
                 room,
             },
             record,
-            checked,
             written,
             bucket,
         }
@@ -87,7 +62,6 @@ impl Hit {
         Self {
             held: Held::Copied(bytes),
             record,
-            checked: Checked::All,
             written,
             bucket,
         }
@@ -101,7 +75,6 @@ impl Hit {
         Self {
             held: Held::Unstored(value),
             record,
-            checked: Checked::All,
             written,
             bucket,
         }
@@ -176,10 +149,7 @@ impl Hit {
     /// As [`Hit::part`].
     #[inline]
     pub fn bytes(&self) -> io::Result<&[u8]> {
-        match self.checked {
-            Checked::All => Ok(self.unchecked()),
-            _ => self.part(0..self.len()),
-        }
+        self.parts().all()
     }
 
     /// A part of the value. Each chunk of 16 KiB that it touches is checked once.
@@ -190,44 +160,58 @@ impl Hit {
     /// [`io::ErrorKind::UnexpectedEof`] if a page cannot be read, after
     /// [`guard_mappings`](brisk_io::guard_mappings). [`io::ErrorKind::InvalidInput`] if the value has no such part.
     pub fn part(&self, part: Range<usize>) -> io::Result<&[u8]> {
-        let value = self.unchecked();
-        let wanted = value.get(part.clone()).ok_or_else(|| {
-            let (from, to, len) = (part.start, part.end, value.len());
+        self.parts().part(part.clone())?.ok_or_else(|| {
+            let (from, to, len) = (part.start, part.end, self.len());
             io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("bytes {from} to {to} of a value of {len}; ask for a part of it"),
             )
-        })?;
-        let touched = match wanted.is_empty() {
-            true => 0..0,
-            false => part.start / CHUNK..part.end.div_ceil(CHUNK),
+        })
+    }
+
+    /// The value, to be checked where it is looked at.
+    #[inline]
+    pub fn parts(&self) -> ValueParts<'_> {
+        ValueParts::of(self.unchecked(), self)
+    }
+
+    /// Checks the chunks of a part of the value that were not checked yet.
+    #[inline]
+    pub(crate) fn check(&self, part: &Range<usize>) -> io::Result<()> {
+        let Held::Mapped { segment, start, .. } = &self.held else {
+            return Ok(());
         };
-        for number in touched {
-            let Some((word, bit)) = self.checked.word(number) else {
-                continue;
-            };
-            if word.load(Ordering::Relaxed) & bit != 0 {
-                continue;
-            }
-            let right = self.record.chunk_is_right(number, self.record_bytes());
-            // Zeros in place of an unreadable page are no damage of the entry.
-            if let Held::Mapped { segment, .. } = &self.held {
-                segment.check_pages()?;
-            }
-            if !right {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!(
-                        "bytes {} to {} of the cached value differ from their check, allowed is what was inserted; \
-                         insert the value again",
-                        number * CHUNK,
-                        value.len().min((number + 1) * CHUNK)
-                    ),
-                ));
-            }
-            word.fetch_or(bit, Ordering::Relaxed);
+        if self.record.chunks() == 0 || part.is_empty() {
+            return Ok(());
         }
-        Ok(wanted)
+        let value_at = start.saturating_add(self.record.layout.value as u64);
+        for number in part.start / CHUNK..part.end.div_ceil(CHUNK) {
+            let mark = segment.verified.chunk(value_at, number);
+            if !segment.verified.has(mark) {
+                self.check_chunk(segment, number)?;
+                segment.verified.note(mark);
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn check_chunk(&self, segment: &Segment, number: usize) -> io::Result<()> {
+        let right = self.record.chunk_is_right(number, self.record_bytes());
+        // Zeros in place of an unreadable page are no damage of the entry.
+        segment.check_pages()?;
+        if right {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "bytes {} to {} of the cached value differ from their check, allowed is what was inserted; insert the \
+                 value again",
+                number * CHUNK,
+                self.len().min((number + 1) * CHUNK)
+            ),
+        ))
     }
 
     /// A copy of the value.

@@ -179,11 +179,12 @@ impl Store {
             };
             let expected = expected(slot, Some(key), room);
             let record = Unchecked::parse(bytes, &expected).and_then(|unchecked| {
-                if segment.verified.has(slot.place) {
+                let mark = segment.verified.record(slot.place);
+                if segment.verified.has(mark) {
                     return unchecked.check_key(bytes, &expected);
                 }
                 let record = unchecked.check(bytes, &expected)?;
-                segment.verified.note(slot.place);
+                segment.verified.note(mark);
                 Ok(record)
             });
             Ok(record.map(|record| Hit::mapped(Arc::clone(segment), (start, room), record, about)))

@@ -36,7 +36,7 @@ impl Promise {
 }
 
 impl Cache {
-    /// Like [`Cache::open`], but a [`Hit`] borrows its value from a mapping, where the filesystem is known to be a local
+    /// Like [`Cache::open`], but a [`Hit`](crate::Hit) borrows its value from a mapping, where the filesystem is known to be a local
     /// one. Elsewhere it is copied.
     ///
     /// # Safety

@@ -2,12 +2,12 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 
-use crate::{About, Cache, Hit};
+use crate::{About, Cache, Hit, ValueParts};
 
 /// A layout of values, of which a view can be had without a parse and without a copy.
 ///
 /// A value that was inserted with another fingerprint is a miss, so older and newer programs share a directory.
-/// [`FlatTable`](crate::FlatTable) is a layout to build on.
+/// [`FlatTable`](crate::FlatTable) is a layout to build on, and [`LargeTable`](crate::LargeTable) one for long values.
 ///
 /// # Example
 ///
@@ -59,6 +59,19 @@ pub trait Stored {
 
     /// The view of a value. None if the bytes are no such value. It takes the same time for values of all lengths.
     fn view(bytes: &[u8]) -> Option<Self::View<'_>>;
+
+    /// The view of a value that may not be checked yet. By default it is that of the whole value, which this checks.
+    ///
+    /// A layout of long values gives a view that asks for parts when it is looked at, as a
+    /// [`LargeTable`](crate::LargeTable) does. Then a look checks only the chunks that it touches, and `view` is
+    /// `Self::view_parts(bytes.into()).ok()?`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hit::part`].
+    fn view_parts(value: ValueParts<'_>) -> io::Result<Option<Self::View<'_>>> {
+        value.all().map(Self::view)
+    }
 }
 
 /// The fingerprint of a layout that has this description (FNV-1a, 64 bits).
@@ -80,13 +93,14 @@ pub struct StoredHit<T: Stored> {
 }
 
 impl<T: Stored> StoredHit<T> {
-    /// A look at the value. A long value is checked as a whole when this is first called.
+    /// A look at the value. A long value is checked as a whole when this is first called, unless its layout looks at
+    /// [parts](Stored::view_parts).
     ///
     /// # Errors
     ///
-    /// As [`Hit::bytes`], and [`io::ErrorKind::InvalidData`] if the bytes are no such value.
+    /// As [`Hit::part`], and [`io::ErrorKind::InvalidData`] if the bytes are no such value.
     pub fn view(&self) -> io::Result<T::View<'_>> {
-        T::view(self.hit.bytes()?).ok_or_else(|| {
+        T::view_parts(self.hit.parts())?.ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(

@@ -2,67 +2,134 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::UNIT;
+use crate::format::record::CHUNK;
 use crate::format::slot::Kind;
 
 /// Words of 64 bits in a part, which is allocated when something in it is first noted.
 const WORDS: usize = 64;
 const PART: usize = WORDS * 64;
 
-/// Which records of a mapped segment have passed their check, by the unit at which each begins.
+/// Which records of a mapped segment, and which chunks of long values, have passed their check.
 ///
-/// What is published never changes, so it is checked once in each handle.
+/// What is published never changes, so each is checked once in each handle.
+///
+/// 1. A record and a chunk that are not the same have different bits. In a shared segment, a bit belongs to the unit at
+///    which one of them begins, and both begin at units: a value does, and a chunk is a multiple of units. A chunk is
+///    behind the head of its record, so it does not begin where a record does.
 #[derive(Debug)]
-pub(crate) struct Verified(Box<[OnceLock<Box<[AtomicU64; WORDS]>>]>);
+pub(crate) struct Verified {
+    kind: Kind,
+    parts: Box<[OnceLock<Box<[AtomicU64; WORDS]>>]>,
+}
+
+/// The bit of a record or of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark(usize);
+
+/// The one record of a file of its own begins behind the header, at unit 1. The bits of its chunks follow.
+const FIRST_CHUNK: usize = 2;
 
 impl Verified {
-    pub(crate) fn new(kind: Kind, segment_len: u64) -> Self {
-        let units = match kind {
-            Kind::Shared => usize::try_from(segment_len / UNIT).unwrap_or(0),
-            // Its one record begins behind the header.
-            Kind::Alone => 2,
+    pub(crate) fn new(kind: Kind, len: u64) -> Self {
+        let len = usize::try_from(len).unwrap_or(0);
+        let bits = match kind {
+            Kind::Shared => len / UNIT as usize,
+            Kind::Alone => FIRST_CHUNK + len / CHUNK,
         };
-        Self((0..units.div_ceil(PART)).map(|_| OnceLock::new()).collect())
+        Self {
+            kind,
+            parts: (0..bits.div_ceil(PART)).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// The mark of the record that begins at a unit.
+    #[inline]
+    pub(crate) fn record(&self, place: u32) -> Mark {
+        Mark(place as usize)
+    }
+
+    /// The mark of a chunk of a value that begins at this offset of the file.
+    #[inline]
+    pub(crate) fn chunk(&self, value_at: u64, number: usize) -> Mark {
+        Mark(match self.kind {
+            Kind::Shared => {
+                let unit = usize::try_from(value_at / UNIT).unwrap_or(usize::MAX);
+                unit.saturating_add(number.saturating_mul(CHUNK / UNIT as usize))
+            }
+            Kind::Alone => FIRST_CHUNK.saturating_add(number),
+        })
     }
 
     #[inline]
-    pub(crate) fn has(&self, place: u32) -> bool {
-        let place = place as usize;
-        let part = self.0.get(place / PART).and_then(OnceLock::get);
-        let word = part.and_then(|part| part.get(place % PART / 64));
-        word.is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (place % 64)) != 0)
+    pub(crate) fn has(&self, Mark(bit): Mark) -> bool {
+        let part = self.parts.get(bit / PART).and_then(OnceLock::get);
+        let word = part.and_then(|part| part.get(bit % PART / 64));
+        word.is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (bit % 64)) != 0)
     }
 
-    pub(crate) fn note(&self, place: u32) {
-        let place = place as usize;
-        if let Some(part) = self.0.get(place / PART) {
+    pub(crate) fn note(&self, Mark(bit): Mark) {
+        if let Some(part) = self.parts.get(bit / PART) {
             let part = part.get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORDS]));
-            if let Some(word) = part.get(place % PART / 64) {
-                word.fetch_or(1 << (place % 64), Ordering::Relaxed);
+            if let Some(word) = part.get(bit % PART / 64) {
+                word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
             }
         }
     }
 }
 
+const _: () = assert!(CHUNK.is_multiple_of(UNIT as usize));
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::record::Layout;
 
     #[test]
     fn each_unit_has_a_bit_of_its_own() {
         let verified = Verified::new(Kind::Shared, 1 << 20);
         let places = [1, 2, 63, 64, 4095, 4096, 16_383];
         for place in places {
-            assert!(!verified.has(place));
-            verified.note(place);
-            assert!(verified.has(place));
+            let mark = verified.record(place);
+            assert!(!verified.has(mark));
+            verified.note(mark);
+            assert!(verified.has(mark));
         }
-        let noted: Vec<u32> = (0..20_000).filter(|&place| verified.has(place)).collect();
+        let noted: Vec<u32> = (0..20_000)
+            .filter(|&place| verified.has(verified.record(place)))
+            .collect();
         assert_eq!(noted, places);
         // Behind the end, nothing is ever noted.
-        verified.note(16_384);
-        assert!(!verified.has(16_384));
-        let alone = Verified::new(Kind::Alone, 1 << 30);
-        alone.note(1);
-        assert!(alone.has(1));
+        verified.note(verified.record(16_384));
+        assert!(!verified.has(verified.record(16_384)));
+    }
+
+    #[test]
+    fn records_and_chunks_never_have_one_bit() {
+        for (kind, lens) in [
+            (
+                Kind::Shared,
+                vec![5u64, 16_385, 40_000, 0, 32_768, 16_385, 1],
+            ),
+            (Kind::Alone, vec![3_000_001]),
+        ] {
+            let mut marks = Vec::new();
+            let mut at = UNIT;
+            let verified = Verified::new(kind, 4 << 20);
+            for len in lens {
+                let layout = Layout::of(kind, 3, len).unwrap();
+                marks.push(verified.record(u32::try_from(at / UNIT).unwrap()));
+                if len > CHUNK as u64 {
+                    let value_at = at + layout.value as u64;
+                    let chunks = 0..layout.value_len.div_ceil(CHUNK);
+                    marks.extend(chunks.map(|number| verified.chunk(value_at, number)));
+                }
+                at += u64::from(layout.room().unwrap()) * UNIT;
+            }
+            for (n, &mark) in marks.iter().enumerate() {
+                assert!(!verified.has(mark), "{kind:?}, {n}");
+                verified.note(mark);
+                assert!(verified.has(mark), "{kind:?}, {n}");
+            }
+        }
     }
 }

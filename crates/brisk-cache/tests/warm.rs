@@ -10,7 +10,14 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Gets every key, and returns whether all was right.
 fn get_all(cache: &Cache, buf: &mut Vec<u8>) -> bool {
-    (0..100u32).all(|n| {
+    let long = cache.get(b"long");
+    let part = long.is_ok_and(|hit| {
+        hit.is_some_and(|hit| {
+            hit.part(50_000..70_000)
+                .is_ok_and(|part| part == [8; 20_000])
+        })
+    });
+    part && (0..100u32).all(|n| {
         let key = n.to_le_bytes();
         let hit = cache.get(&key);
         let borrowed = hit.is_ok_and(|hit| {
@@ -36,6 +43,10 @@ fn a_warm_hit_takes_no_allocation_and_no_system_call() {
             .insert(&n.to_le_bytes(), &[7; 1024], About::default())
             .unwrap();
     }
+    // It is checked in 62 chunks.
+    cache
+        .insert(b"long", &[8; 1_000_000], About::default())
+        .unwrap();
     let mut buf = Vec::new();
     assert!(get_all(&cache, &mut buf));
     let region = Region::new(ALLOCATOR);
