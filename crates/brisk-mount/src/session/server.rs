@@ -1,7 +1,7 @@
 //! The process that answers the kernel for one image.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -94,18 +94,22 @@ impl ServerTask {
     /// Serves until the connection ends, and returns the exit status. If the guardian dies, the watchdog ends the
     /// connection when the programs have ended.
     pub(super) fn run(self) -> i32 {
-        let confinement = self.confine();
         let socket = Arc::new(self.socket);
-        let image = match self.source.open() {
-            Ok(image) => image,
-            Err(e) => {
-                say(&format!("a server could not read its image: {e}"));
-                let why = e.to_string();
+        let (image, file) = match open(self.source) {
+            Ok(opened) => opened,
+            Err(why) => {
+                say(&format!("a server could not read its image: {why}"));
                 // If nobody listens any more, nobody needs to know.
                 send(&*socket, &["failed", &why], &[]).ok();
                 return 1;
             }
         };
+        // Whoever waits for the mount need not wait for the limits: nothing is decoded before.
+        if send(&*socket, &["opened"], &[]).is_err() {
+            return 1;
+        }
+        let confinement = confine_server(&file, &self.options);
+        drop(file);
         let options = Arc::new(self.options);
         let launch = self.launch.map(Arc::new);
         if let Some(fill) = &options.fill {
@@ -146,17 +150,23 @@ impl ServerTask {
     }
 }
 
-impl ServerTask {
-    fn confine(&self) -> Confinement {
-        let mut files = Files {
-            read: vec![self.source.fd()],
-            write: None,
-        };
-        if let Some(fill) = &self.options.fill {
-            files.read.extend(fill.files());
-        }
-        confine(Role::Server, &files)
+/// The image, and its file.
+fn open(source: ImageSource) -> Result<(Image, OwnedFd), String> {
+    let file = source.fd().try_clone_to_owned();
+    let file = file.map_err(|e| format!("the image cannot be held: {e}"))?;
+    Ok((source.open().map_err(|e| e.to_string())?, file))
+}
+
+/// `image` is the file of the image.
+fn confine_server(image: &OwnedFd, options: &ServeOptions) -> Confinement {
+    let mut files = Files {
+        read: vec![image.as_fd()],
+        write: None,
+    };
+    if let Some(fill) = &options.fill {
+        files.read.extend(fill.files());
     }
+    confine(Role::Server, &files)
 }
 
 /// Tells the guardian which thread this is, sends it the counters when it asks, until the guardian dies, and

@@ -83,7 +83,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits until each server has said whether it serves its image.
+    /// Waits until each server has said whether it can read its image.
     pub(super) fn hear_first_of_servers(&mut self) {
         for index in 0..self.images.len() {
             let Some(server) = self
