@@ -139,33 +139,51 @@ impl Cache {
         is_fresh: impl Fn(&Hit) -> bool,
         fetch: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Hit, E> {
-        let found = self.get(key)?;
-        let stale = match found {
-            Some(hit) if is_fresh(&hit) => return Ok(hit),
+        let make = || {
+            let value = fetch()?;
+            let stored = self.insert(key, &value, about);
+            let unstored = move || {
+                let record = Record::unstored(about.fingerprint, value.len());
+                Hit::unstored(value, record, (now(), about.bucket))
+            };
+            Ok((stored, unstored))
+        };
+        self.find_or_make(key, || self.get(key), is_fresh, make)
+    }
+
+    /// What `find` finds under a key, if it is fresh. Otherwise one at a time runs `make`, which fetches a value and stores
+    /// it. It returns what came of storing, and what gives the value if it was not stored.
+    pub(crate) fn find_or_make<V, U: FnOnce() -> V, E: From<io::Error>>(
+        &self,
+        key: &[u8],
+        find: impl Fn() -> io::Result<Option<V>>,
+        is_fresh: impl Fn(&V) -> bool,
+        make: impl FnOnce() -> Result<(io::Result<()>, U), E>,
+    ) -> Result<V, E> {
+        let stale = match find()? {
+            Some(found) if is_fresh(&found) => return Ok(found),
             stale => stale,
         };
         let flight = match self.store.flight(key, stale.is_none())? {
             Turn::Own { flight } => flight,
             Turn::Other => match stale {
-                Some(hit) => return Ok(hit),
+                Some(found) => return Ok(found),
                 None => return Err(E::from(io::ErrorKind::WouldBlock.into())),
             },
         };
         // Another may have fetched it just before this one's turn.
-        if let Some(hit) = self.get(key)?.filter(|hit| is_fresh(hit)) {
-            return Ok(hit);
+        if let Some(found) = find()?.filter(|found| is_fresh(found)) {
+            return Ok(found);
         }
-        let value = flight.fetch(fetch)?;
-        let stored = self.insert(key, &value, about);
+        let (stored, unstored) = flight.fetch(make)?;
         drop(flight);
         if stored.is_ok()
-            && let Some(hit) = self.get(key)?
+            && let Some(found) = find()?
         {
-            return Ok(hit);
+            return Ok(found);
         }
         self.store.counters.unstored.add(1);
-        let record = Record::unstored(about.fingerprint, value.len());
-        Ok(Hit::unstored(value, record, (now(), about.bucket)))
+        Ok(unstored())
     }
 
     /// Notes that a key is used now, so that its entry outlives the eviction of its segment. Returns whether it was

@@ -105,7 +105,7 @@ impl Hit {
     }
 
     /// Where the value is in its record.
-    #[cfg(feature = "bytes")]
+    #[cfg(any(feature = "bytes", feature = "rkyv"))]
     pub(crate) fn value_range(&self) -> Range<usize> {
         self.record.layout.value()
     }

@@ -56,6 +56,8 @@ proves that locks work there.
 None is on by default.
 
 * `bytes`: [`Hit::into_bytes`] and [`Hit::part_bytes`] give `bytes::Bytes` that pin the mapping and copy nothing.
+* `rkyv`: [`Cache::archives`] keeps archives of a program's own types, as the crate rkyv makes them. They are always
+  checked. A look-up in a long archive takes as long as its check; [`LargeTable`] takes as long as its look-ups.
 
 # What this crate does not do
 
@@ -67,6 +69,8 @@ None is on by default.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
+#[cfg(feature = "rkyv")]
+mod archives;
 mod cache;
 mod clock;
 mod counters;
@@ -87,6 +91,8 @@ mod insertion;
 mod large_table;
 mod lookup;
 mod options;
+#[cfg(feature = "rkyv")]
+mod owned_archive;
 mod promise;
 mod random;
 mod recovery;
@@ -104,12 +110,16 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "rkyv")]
+pub use archives::{ArchivedHit, Archives};
 pub use cache::{About, Cache};
 pub use entry::{Entries, Entry};
 pub use flat_table::{FlatTable, FlatTableBuilder, Text};
 pub use hit::Hit;
 pub use large_table::LargeTable;
 pub use options::{CacheOptions, Durability};
+#[cfg(feature = "rkyv")]
+pub use owned_archive::{OwnedArchive, StoredArchive};
 pub use stat::{BucketStat, CacheCounts, CacheStat};
 pub use stored::{Stored, StoredHit, fingerprint};
 pub use value_parts::ValueParts;
