@@ -1,10 +1,10 @@
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, openat, statat};
 use rustix::io::Errno;
 
 use crate::trust::Trust;
@@ -86,6 +86,11 @@ pub(crate) fn unfinished_name(number: u64) -> String {
     format!("{UNFINISHED}{number:016x}")
 }
 
+/// Where a file without a name can be found by the process that has it open.
+pub(crate) fn unnamed_path(file: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
 /// A file that was found in the directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listed {
@@ -138,9 +143,51 @@ impl Directory {
         &self.path
     }
 
-    /// The mode of a new file.
-    pub(crate) fn file_mode(&self) -> Mode {
-        self.trust.file_mode()
+    /// Makes a file, which must not exist, and opens it for reading and writing.
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let made = openat(&self.fd, name, flags, self.trust.file_mode());
+        made.and_then(|fd| self.share(fd))
+            .map_err(|e| self.told(name, e.into()))
+    }
+
+    /// Makes a file without a name. None if this filesystem has none, or if there is no `/proc` to name it later.
+    pub(crate) fn create_unnamed(&self) -> io::Result<Option<File>> {
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let file = match openat(&self.fd, ".", flags, self.trust.file_mode()) {
+            Ok(fd) => self.share(fd).map_err(|e| self.told(".", e.into()))?,
+            // `ISDIR` and `NOENT` come from kernels that do not know the flag.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => return Ok(None),
+            Err(e) => return Err(self.told(".", e.into())),
+        };
+        let has_path = statat(CWD, unnamed_path(file.as_fd()), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        Ok(has_path.then_some(file))
+    }
+
+    /// Lets the group write a new file: the process's umask may have kept it out.
+    fn share(&self, fd: OwnedFd) -> Result<File, Errno> {
+        if self.trust.has_group() {
+            fchmod(&fd, self.trust.file_mode())?;
+        }
+        Ok(File::from(fd))
+    }
+
+    /// Opens a file for writing. Makes it, without contents, if it does not exist.
+    pub(crate) fn open_or_create(&self, name: &str) -> io::Result<(File, Stat)> {
+        loop {
+            if let Some(opened) = self.file(name, OFlags::RDWR)? {
+                return Ok(opened);
+            }
+            match self.create(name) {
+                Ok(file) => {
+                    let stat = fstat(&file)?;
+                    return Ok((file, stat));
+                }
+                // Another process was faster.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// Opens a file that exists and that nobody writes to who is not trusted. None if there is no such file.

@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, OFlags, fallocate, fdatasync, fsync, openat, renameat, unlinkat,
+    AtFlags, CWD, FallocateFlags, fallocate, fdatasync, fsync, linkat, renameat, unlinkat,
 };
 use rustix::io::{Errno, pwrite};
 
-use crate::directory::Directory;
+use crate::directory::{Directory, unnamed_path};
 
 /// Everything that a cache does to its directory. Nothing else in this crate writes.
 ///
@@ -17,6 +17,12 @@ use crate::directory::Directory;
 pub(crate) trait Disk: fmt::Debug + Send + Sync {
     /// Makes a file, which must not exist, and opens it for reading and writing.
     fn create(&self, directory: &Directory, name: &str) -> io::Result<File>;
+
+    /// Makes a file without a name, which is gone if this process is killed. None if this filesystem has no such files.
+    fn create_unnamed(&self, directory: &Directory) -> io::Result<Option<File>>;
+
+    /// Gives a file without a name its name, which must be new.
+    fn link(&self, directory: &Directory, file: BorrowedFd<'_>, name: &str) -> io::Result<()>;
 
     /// Lengthens a file from `from` to `to` bytes, with room on the disk for them.
     fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()>;
@@ -43,10 +49,17 @@ pub(crate) struct RealDisk;
 
 impl Disk for RealDisk {
     fn create(&self, directory: &Directory, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let made = openat(directory.fd(), name, flags, directory.file_mode());
-        made.map(File::from)
-            .map_err(|e| directory.told(name, e.into()))
+        directory.create(name)
+    }
+
+    fn create_unnamed(&self, directory: &Directory) -> io::Result<Option<File>> {
+        directory.create_unnamed()
+    }
+
+    fn link(&self, directory: &Directory, file: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+        let path = unnamed_path(file);
+        let linked = linkat(CWD, &path, directory.fd(), name, AtFlags::SYMLINK_FOLLOW);
+        linked.map_err(|e| directory.told(name, e.into()))
     }
 
     fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {

@@ -52,12 +52,29 @@ impl Eviction {
     fn batch(&mut self, locked: &mut Locked<'_>, needed: u64) -> io::Result<bool> {
         let until = Instant::now() + BATCH_TIME;
         let mut copied = 0;
-        while Instant::now() < until && copied < BATCH_BYTES {
+        let left = self.work(locked, needed, until, &mut copied)?;
+        // The next batch reads the totals again.
+        locked.end_files()?;
+        Ok(left)
+    }
+
+    fn work(
+        &mut self,
+        locked: &mut Locked<'_>,
+        needed: u64,
+        until: Instant,
+        copied: &mut u64,
+    ) -> io::Result<bool> {
+        while !is_full(*copied, until) {
             if let Some(emptied) = &mut self.emptied {
-                if emptied.next_block(locked, &mut copied)? {
+                if emptied.next_block(locked, copied, until)? {
                     continue;
                 }
                 let victim = emptied.victim;
+                if emptied.copied > 0 && locked.state.durable {
+                    // The copies are on the disk. So must be their slots, before their first place goes.
+                    locked.sync_index()?;
+                }
                 self.emptied = None;
                 remove(locked, &victim)?;
                 continue;
@@ -88,16 +105,19 @@ impl Eviction {
                 }
             }
         }
-        // The next batch reads the totals again.
-        locked.save()?;
         Ok(true)
     }
 }
 
 impl Emptied {
-    /// Frees the slots of a block that name the segment, or copies their records forward. Returns whether blocks are
-    /// left.
-    fn next_block(&mut self, locked: &mut Locked<'_>, copied: &mut u64) -> io::Result<bool> {
+    /// Frees the slots of a block that name the segment, or copies their records forward. Returns whether something is
+    /// left. A block that is not done when the batch is full is looked at again: what is done names another segment.
+    fn next_block(
+        &mut self,
+        locked: &mut Locked<'_>,
+        copied: &mut u64,
+        until: Instant,
+    ) -> io::Result<bool> {
         if self.index != locked.index.id {
             // Another process has replaced the index between two batches.
             self.index = locked.index.id;
@@ -106,6 +126,25 @@ impl Emptied {
         if self.next_block >= locked.index.header.blocks {
             return Ok(false);
         }
+        if !locked.state.unsettled {
+            // Nobody may find the last slot gone and the file there.
+            locked.begin_files()?;
+        }
+        let before = *copied;
+        let left = self.free_or_copy(locked, copied, until)?;
+        if *copied > before && locked.state.durable && !locked.is_durable() {
+            // Others were promised that their records last.
+            locked.sync_active()?;
+        }
+        Ok(left)
+    }
+
+    fn free_or_copy(
+        &mut self,
+        locked: &mut Locked<'_>,
+        copied: &mut u64,
+        until: Instant,
+    ) -> io::Result<bool> {
         let number = self.victim.number;
         let slots = locked.index.block_of_segment(self.next_block, number)?;
         let mut segment = None;
@@ -125,16 +164,27 @@ impl Emptied {
                     locked.store.counters.copied.add(1);
                     self.copied = self.copied.saturating_add(bytes);
                     *copied += bytes;
+                    if is_full(*copied, until) {
+                        return Ok(true);
+                    }
                     continue;
                 }
             }
             locked.count(&slot, false)?;
             locked.free_slot(at)?;
             locked.store.counters.evicted.add(1);
+            if is_full(*copied, until) {
+                return Ok(true);
+            }
         }
         self.next_block += 1;
         Ok(true)
     }
+}
+
+/// Whether a batch that has copied so many bytes ends.
+fn is_full(copied: u64, until: Instant) -> bool {
+    copied >= BATCH_BYTES || Instant::now() >= until
 }
 
 fn open(locked: &Locked<'_>, victim: &Aged) -> io::Result<Option<Segment>> {
@@ -150,18 +200,13 @@ fn open(locked: &Locked<'_>, victim: &Aged) -> io::Result<Option<Segment>> {
 /// Removes a file that no slot names.
 fn remove(locked: &mut Locked<'_>, victim: &Aged) -> io::Result<()> {
     let store = locked.store;
-    if locked.is_durable() {
-        // What was copied forward must be on the disk before its first place goes.
-        locked.sync_active()?;
-        locked.sync_index()?;
-    }
     if store
         .disk
         .remove(&store.directory, &file_name(victim.kind(), victim.number))?
     {
         locked.state.bytes = locked.state.bytes.saturating_sub(victim.len);
     }
-    locked.save()?;
+    locked.end_files()?;
     locked.process.view_mut().segments.remove(&victim.number);
     Ok(())
 }
@@ -177,6 +222,7 @@ fn evict_value(locked: &mut Locked<'_>, victim: &Aged, without_mercy: bool) -> i
             return locked.write_slot(at, &untouched);
         }
         locked.count(&slot, false)?;
+        locked.begin_files()?;
         locked.free_slot(at)?;
         locked.store.counters.evicted.add(1);
     }
@@ -196,4 +242,40 @@ fn slot_of_value(locked: &Locked<'_>, victim: &Aged) -> io::Result<Option<(u64, 
         Found::Slot(at, slot) if slot.segment == victim.number => Some((at, slot)),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{About, Cache, CacheOptions};
+
+    #[test]
+    fn a_batch_copies_no_more_than_it_may_though_a_block_has_more() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = CacheOptions::new().limit(64 << 20).segment_len(8 << 20);
+        let cache = Cache::open(home.path(), options).unwrap();
+        // All slots are in one block. The second segment has room for what is copied.
+        let value = vec![7; 100_000];
+        for key in 0..90u32 {
+            let key = key.to_le_bytes();
+            cache.insert(&key, &value, About::default()).unwrap();
+        }
+        for key in 0..40u32 {
+            assert!(cache.update_use(&key.to_le_bytes()).unwrap());
+        }
+        let mut eviction = Eviction::default();
+        let mut copied = 0;
+        loop {
+            let batch = |locked: &mut Locked<'_>| eviction.batch(locked, 63 << 20);
+            let left = cache.store.locked(Wait::Bounded, batch).unwrap();
+            let now = cache.counts().copied;
+            assert!((now - copied) * 100_000 < BATCH_BYTES + 100_000);
+            copied = now;
+            if !left {
+                break;
+            }
+        }
+        assert_eq!(copied, 40);
+        assert_eq!(cache.stat().unwrap().segments, 1);
+    }
 }

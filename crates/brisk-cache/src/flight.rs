@@ -12,7 +12,6 @@ use crate::directory::FLIGHTS;
 use crate::format::digest::Digest;
 use crate::index::is_read_only;
 use crate::store::Store;
-use crate::writer::open_lock_file;
 
 /// The longest pause between two looks whether the other has finished.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -52,9 +51,9 @@ impl Store {
             Ok(Turn::Own { flight })
         };
         // Each opens it for itself: threads exclude each other, too.
-        let file = match open_lock_file(&self.directory, FLIGHTS) {
-            Ok(file) => file,
-            Err(e) if is_read_only(&e) => return own(None),
+        let file = match self.directory.open_or_create(FLIGHTS) {
+            Ok((file, _)) => file,
+            Err(e) if is_read_only(&e) || is_full(&e) => return own(None),
             Err(e) => return Err(e),
         };
         let byte = Digest::of(SEED, key).lock_byte();
@@ -91,4 +90,12 @@ impl Flight {
         let _inside = Inside;
         fetch()
     }
+}
+
+/// Whether an error says that there is no room for another file.
+fn is_full(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }

@@ -152,6 +152,8 @@ impl Locked<'_> {
         header: IndexHeader,
         block: impl FnMut(u32) -> io::Result<Vec<Slot>>,
     ) -> io::Result<()> {
+        let was_unsettled = self.state.unsettled;
+        self.begin_files()?;
         self.store.mark(old, MOVING)?;
         match self.store.replace_index(self.process, header, block) {
             Ok(index) => self.index = index,
@@ -169,6 +171,7 @@ impl Locked<'_> {
         self.store.mark(old, REPLACED)?;
         let bytes = self.state.bytes.saturating_add(header.file_len());
         self.state.bytes = bytes.saturating_sub(old.header.file_len());
+        self.state.unsettled = was_unsettled;
         self.save()
     }
 }

@@ -55,23 +55,38 @@ enum Outcome {
 /// A value in a file of its own, without its final name.
 struct Prepared<'a> {
     store: &'a Store,
-    name: String,
+    file: File,
+    /// None on filesystems whose files have no names until they get one: such a file goes with its writer. Otherwise the
+    /// lock of the file says that somebody is still writing.
+    name: Option<String>,
     put: Put,
     len: u64,
     sequence: u64,
-    /// Its lock says that somebody is still writing.
-    _file: File,
-    named: bool,
+}
+
+impl Prepared<'_> {
+    /// Gives the file the name of a value.
+    fn rename(&mut self, to: &str) -> io::Result<()> {
+        let (disk, directory) = (&self.store.disk, &self.store.directory);
+        match &self.name {
+            Some(name) => disk.rename(directory, name, to)?,
+            None => disk.link(directory, self.file.as_fd(), to)?,
+        }
+        self.name = None;
+        Ok(())
+    }
+
+    fn told(&self, e: io::Error) -> io::Error {
+        let name = self.name.as_deref();
+        self.store.directory.told(name.unwrap_or("."), e)
+    }
 }
 
 impl Drop for Prepared<'_> {
     fn drop(&mut self) {
-        if self.named {
+        if let Some(name) = &self.name {
             // If this fails, the next one who counts the files removes it.
-            self.store
-                .disk
-                .remove(&self.store.directory, &self.name)
-                .ok();
+            self.store.disk.remove(&self.store.directory, name).ok();
         }
     }
 }
@@ -135,17 +150,14 @@ impl Store {
             locked.state.sequence = prepared.sequence.saturating_add(1);
             locked.state.bytes = locked.state.bytes.saturating_add(prepared.len);
             locked.count_replacement(&new, &prepared.put, &at)?;
-            locked.save()?;
-            locked
-                .store
-                .disk
-                .rename(&locked.store.directory, &prepared.name, &name)?;
-            prepared.named = false;
+            locked.begin_files()?;
+            prepared.rename(&name)?;
             if locked.is_durable() {
                 locked.store.disk.sync_names(&locked.store.directory)?;
             }
             let put = prepared.put;
             locked.publish(&new, &put, at, (minute, minute))?;
+            locked.end_files()?;
             Ok(Outcome::Done {
                 crowded: locked.is_crowded()?,
             })
@@ -179,14 +191,18 @@ impl Store {
         let (layout, room) = layout
             .and_then(|layout| Some((layout, layout.room()?)))
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let name = unfinished_name(number);
         let (head, record) = encode_head(&layout, number, new.fingerprint, new.key, new.value);
         let len = (UNIT + layout.value().end as u64).next_multiple_of(PAGE);
-        // With the lock, nobody removes the file between the two calls.
-        let (file, sequence) = self.locked(Wait::Bounded, |locked| {
+        let (file, name, sequence) = self.locked(Wait::Bounded, |locked| {
+            let sequence = locked.state.sequence;
+            if let Some(file) = self.disk.create_unnamed(&self.directory)? {
+                return Ok((file, None, sequence));
+            }
+            let name = unfinished_name(number);
             let file = self.disk.create(&self.directory, &name)?;
+            // Who removes what was left has the lock on the ledger, so the file is locked before anybody looks.
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            Ok((file, locked.state.sequence))
+            Ok((file, Some(name), sequence))
         })?;
         let header = SegmentHeader {
             kind: Kind::Alone,
@@ -195,6 +211,7 @@ impl Store {
         };
         let prepared = Prepared {
             store: self,
+            file,
             name,
             put: Put {
                 kind: Kind::Alone,
@@ -205,11 +222,9 @@ impl Store {
             },
             len,
             sequence,
-            _file: file,
-            named: true,
         };
-        let file = prepared._file.as_fd();
-        let told = |e| self.directory.told(&prepared.name, e);
+        let file = prepared.file.as_fd();
+        let told = |e| prepared.told(e);
         self.disk.reserve(file, 0, len).map_err(told)?;
         self.disk.write(file, 0, &header.encode()).map_err(told)?;
         self.disk.write(file, UNIT, &head).map_err(told)?;
@@ -293,6 +308,8 @@ impl Locked<'_> {
         // From here on, the range is this record's, whatever happens.
         self.state.tail = end;
         self.count_replacement(new, &put, at)?;
+        // The file of the value that is replaced goes.
+        self.state.unsettled |= has_file(at);
         self.save()?;
         let disk = &self.store.disk.clone();
         let name = segment_name(segment);
@@ -330,26 +347,37 @@ impl Locked<'_> {
 
     /// Makes sure that the active segment has this length.
     fn reserve(&mut self, end: u64) -> io::Result<()> {
-        let known = self.active()?.map_or(0, |(_, &mut len)| len);
-        if end <= known || end <= self.active_len()? {
+        if end <= self.active()?.map_or(0, |(_, &mut len)| len) {
+            return Ok(());
+        }
+        let from = self.active_len()?;
+        if end <= from {
             return Ok(());
         }
         let (most, disk) = (self.store.segment_len, self.store.disk.clone());
         let name = segment_name(self.state.active);
         let directory = &self.store.directory;
-        let Some((file, len)) = self.active()? else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        let from = *len;
         let to = (from * 2)
             .max(FIRST_LEN)
             .max(end.next_multiple_of(PAGE))
             .min(most);
-        disk.reserve(file, from, to)
-            .map_err(|e| directory.told(&name, e))?;
-        *len = to;
+        // Counted first: whoever is killed here leaves a ledger that counts too much, until it is counted again.
         self.state.bytes = self.state.bytes.saturating_add(to - from);
-        Ok(())
+        self.save()?;
+        let Some((file, len)) = self.active()? else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        match disk.reserve(file, from, to) {
+            Ok(()) => {
+                *len = to;
+                Ok(())
+            }
+            Err(e) => {
+                self.state.bytes = self.state.bytes.saturating_sub(to - from);
+                self.save()?;
+                Err(directory.told(&name, e))
+            }
+        }
     }
 
     /// Begins a segment, which becomes the active one.
@@ -362,24 +390,32 @@ impl Locked<'_> {
             number,
             sequence: self.state.sequence,
         };
-        let file = store.disk.create(&store.directory, &name)?;
         let len = FIRST_LEN.min(store.segment_len);
-        let begun = store.disk.reserve(file.as_fd(), 0, len);
-        let begun = begun.and_then(|()| store.disk.write(file.as_fd(), 0, &header.encode()));
-        if let Err(e) = begun {
-            store.disk.remove(&store.directory, &name).ok();
+        self.begin_files()?;
+        let file = store.disk.create(&store.directory, &name)?;
+        let begin = || {
+            store.disk.reserve(file.as_fd(), 0, len)?;
+            store.disk.write(file.as_fd(), 0, &header.encode())?;
+            if self.state.durable {
+                // Others will write records to it that must last.
+                store.disk.sync(file.as_fd())?;
+                store.disk.sync_names(&store.directory)?;
+            }
+            Ok(())
+        };
+        if let Err(e) = begin() {
+            // If that fails, too, the next one tidies up.
+            if store.disk.remove(&store.directory, &name).is_ok() {
+                self.end_files()?;
+            }
             return Err(store.directory.told(&name, e));
-        }
-        if self.is_durable() {
-            store.disk.sync(file.as_fd())?;
-            store.disk.sync_names(&store.directory)?;
         }
         self.state.active = number;
         self.state.tail = segment_header::LEN as u64;
         self.state.sequence = self.state.sequence.saturating_add(1);
         self.state.bytes = self.state.bytes.saturating_add(len);
         self.set_active(number, file, len);
-        Ok(())
+        self.end_files()
     }
 
     /// Makes a record findable, in the place that was chosen for it.
@@ -418,13 +454,13 @@ impl Locked<'_> {
         let name = value_name(slot.segment);
         let store = self.store;
         let Some((_, stat)) = store.directory.file(&name, rustix::fs::OFlags::RDONLY)? else {
-            return Ok(());
+            return self.end_files();
         };
         if store.disk.remove(&store.directory, &name)? {
             let len = u64::try_from(stat.st_size).unwrap_or(0);
             self.state.bytes = self.state.bytes.saturating_sub(len);
-            self.save()?;
         }
+        self.end_files()?;
         self.process.view_mut().segments.remove(&slot.segment);
         Ok(())
     }
@@ -459,6 +495,11 @@ impl Locked<'_> {
         self.write_slot(at, &copied)?;
         Ok(true)
     }
+}
+
+/// Whether a value is replaced that is a file of its own.
+fn has_file(at: &Place) -> bool {
+    matches!(at, Place::Same(_, slot) | Place::Full(_, slot) if slot.kind == Kind::Alone)
 }
 
 fn slot_of(put: &Put, digest: Digest, bucket: u16, (written, used): (Minute, Minute)) -> Slot {

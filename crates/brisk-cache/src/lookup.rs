@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use crate::clock::{Minute, age, now};
 use crate::format::digest::Digest;
 use crate::format::record::{Record, Unchecked, Wrong};
@@ -12,6 +14,11 @@ use crate::index::Found;
 use crate::segment::{Segment, expected};
 use crate::store::{Opened, Store};
 use crate::writer::Wait;
+
+/// Whether an error says that bytes of a file are lost: somebody has cut it, or its disk fails.
+fn is_lost(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::UnexpectedEof || e.raw_os_error() == Some(Errno::IO.raw_os_error())
+}
 
 /// How often a slot or a record that is not right is read again before the lock is taken.
 const TRIES: usize = 3;
@@ -61,8 +68,8 @@ impl Store {
                         false => return Ok(None),
                     }
                 }
-                // Somebody has cut it.
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                // Somebody has cut it, or its disk fails.
+                Err(e) if is_lost(&e) => {
                     drop(view);
                     self.counters.damaged.add(1);
                     process.view_mut().index = None;
@@ -106,7 +113,7 @@ impl Store {
                     }
                 }
                 // Somebody has cut the file, or its disk fails.
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(e) if is_lost(&e) => {
                     drop(view);
                     self.counters.damaged.add(1);
                     process.view_mut().segments.remove(&slot.segment);
@@ -146,11 +153,10 @@ impl Store {
 
     #[inline]
     fn note_use_if_due(&self, slot: &Slot, minute: Minute) {
-        let Some(after) = self.options.note_use_after else {
-            return;
-        };
-        let future = slot.last_use() > minute.saturating_add(FUTURE);
-        if future || age(minute, slot.last_use()) >= after {
+        let after = self.options.note_use_after;
+        let due = after.is_some_and(|after| age(minute, slot.last_use()) >= after);
+        // An entry of the future would never get old.
+        if due || slot.last_use() > minute.saturating_add(FUTURE) {
             self.try_note_use(slot);
         }
     }

@@ -1,5 +1,6 @@
 //! Counting what is there, and removing what killed writers have left.
 
+use std::collections::HashSet;
 use std::io;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -51,18 +52,53 @@ impl Aged {
 impl Locked<'_> {
     /// Begins a ledger from what is in the directory. No segment is active, because nobody can say where one ends.
     pub(crate) fn recover(&mut self) -> io::Result<()> {
+        self.state = LedgerState {
+            home: self.home(),
+            durable: self.state.durable,
+            ..LedgerState::default()
+        };
+        self.remove_unnamed()?;
+        let totals = totals_of(&self.index)?;
+        // From here on, the ledger is as long as it will be, and is counted.
+        self.save_totals(&totals)?;
         let files = self.files()?;
         let last = files.iter().map(|file| file.sequence).max();
-        self.state = LedgerState {
-            active: 0,
-            tail: 0,
-            sequence: last.map_or(1, |last| last.saturating_add(1)),
-            bytes: self.state.bytes,
-            home: self.home(),
-        };
+        self.state.sequence = last.map_or(1, |last| last.saturating_add(1));
+        self.save()
+    }
+
+    /// Tidies up behind a writer that did not come to its end.
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        if self.state.durable {
+            // Its copies of records may not be on the disk, and their first places may go now.
+            self.sync_active()?;
+            self.sync_index()?;
+        }
+        self.remove_unnamed()?;
+        self.files()?;
         let totals = totals_of(&self.index)?;
         self.save_totals(&totals)?;
-        self.save()
+        self.end_files()
+    }
+
+    /// Removes the files with records that no slot names, but not the one that is appended to.
+    fn remove_unnamed(&self) -> io::Result<()> {
+        let mut named = HashSet::from([self.state.active]);
+        for number in 0..self.index.header.blocks {
+            let slots = self.index.block(number)?;
+            named.extend(slots.into_iter().map(|(_, slot)| slot.segment));
+        }
+        for listed in self.store.directory.list()? {
+            let (number, name) = match listed.name {
+                Name::Segment(number) => (number, file_name(Kind::Shared, number)),
+                Name::Value(number) => (number, file_name(Kind::Alone, number)),
+                Name::Unfinished(_) | Name::Index | Name::Small => continue,
+            };
+            if !named.contains(&number) {
+                self.store.disk.remove(&self.store.directory, &name)?;
+            }
+        }
+        Ok(())
     }
 
     /// The files with records, oldest first. Counts the bytes of all files, and removes those that nobody writes any

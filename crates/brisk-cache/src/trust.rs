@@ -23,6 +23,10 @@ impl Trust {
         }
     }
 
+    pub(crate) fn has_group(self) -> bool {
+        self.group.is_some()
+    }
+
     pub(crate) fn file_mode(self) -> Mode {
         match self.group {
             None => Mode::RUSR | Mode::WUSR,

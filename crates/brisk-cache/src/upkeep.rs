@@ -5,7 +5,7 @@ use std::io;
 use crate::clock::now;
 use crate::directory::{Name, segment_name, unfinished_name, value_name};
 use crate::format::digest::Digest;
-use crate::format::slot::{BUCKETS, Slot};
+use crate::format::slot::{BUCKETS, Kind, Slot};
 use crate::index::Place;
 use crate::store::Store;
 use crate::writer::{Locked, Total, Wait};
@@ -28,6 +28,7 @@ impl Store {
                 return Ok(false);
             };
             locked.count(&slot, false)?;
+            locked.state.unsettled = slot.kind == Kind::Alone;
             locked.save()?;
             locked.free_slot(at)?;
             locked.sync_index()?;
@@ -41,7 +42,7 @@ impl Store {
         self.locked(Wait::Bounded, |locked| {
             // From here on, a killed writer leaves a ledger that has no active segment.
             locked.state.active = 0;
-            locked.save()?;
+            locked.begin_files()?;
             locked.empty()?;
             for listed in self.directory.list()? {
                 let name = match listed.name {
@@ -60,7 +61,7 @@ impl Store {
             locked.process.view_mut().segments.clear();
             locked.files()?;
             locked.save_totals(&vec![Total::default(); usize::from(BUCKETS)])?;
-            locked.save()
+            locked.end_files()
         })
     }
 }

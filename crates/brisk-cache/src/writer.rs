@@ -8,12 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_io::UnsharedFile;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::directory::{Directory, FileId, INDEX, LEDGER};
+use crate::directory::{FileId, INDEX, LEDGER};
 use crate::filesystem::Filesystem;
 use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
+use crate::format::record::HEADER;
 use crate::format::slot::{BUCKETS, Slot};
 use crate::format::{UNIT, check};
 use crate::index::Index;
@@ -101,6 +102,7 @@ impl Store {
     ) -> io::Result<R> {
         let index = self.current_index(process)?;
         let read = writer.read(self)?;
+        let is_at_home = read.is_some_and(|state| state.home == writer.home);
         let mut locked = Locked {
             store: self,
             process,
@@ -111,9 +113,14 @@ impl Store {
             },
             state: read.unwrap_or_default(),
         };
-        if read.is_none() || index.is_none() {
+        if !is_at_home || index.is_none() {
+            // What a damaged ledger said of durability, nobody knows.
+            locked.state.durable |= read.is_none() && locked.writer.has_ledger();
             locked.recover()?;
+        } else if locked.state.unsettled {
+            locked.settle()?;
         }
+        locked.promise_durability()?;
         work(&mut locked)
     }
 
@@ -209,16 +216,10 @@ impl TryBorrow for UnsharedFile {
 impl Writer {
     fn open(store: &Store) -> io::Result<Self> {
         let directory = &store.directory;
-        if directory.file(LEDGER, OFlags::RDONLY)?.is_none() {
-            make_ledger(directory)?;
-        }
-        let open = || {
-            let opened = directory.file(LEDGER, OFlags::RDWR)?;
-            opened.ok_or_else(|| directory.told(LEDGER, io::ErrorKind::NotFound.into()))
-        };
-        let (file, stat) = open()?;
+        let (file, stat) = directory.open_or_create(LEDGER)?;
         if let Filesystem::Other(kind) = store.filesystem {
-            prove_locks(&file, &open()?.0, kind).map_err(|e| directory.told(LEDGER, e))?;
+            let (second, _) = directory.open_or_create(LEDGER)?;
+            prove_locks(&file, &second, kind).map_err(|e| directory.told(LEDGER, e))?;
         }
         Ok(Self {
             ledger: Arc::new(UnsharedFile::new(file)?),
@@ -228,7 +229,13 @@ impl Writer {
         })
     }
 
-    /// The ledger as it is. None if it does not say where its segment ends.
+    /// Whether the ledger that was read has anything.
+    fn has_ledger(&self) -> bool {
+        let state = self.totals.get(..ledger_state::LEN).unwrap_or_default();
+        state.iter().any(|&byte| byte != 0)
+    }
+
+    /// The ledger as it is, of this home or of another. None if it is damaged.
     fn read(&mut self, store: &Store) -> io::Result<Option<LedgerState>> {
         const LEN: usize = TOTALS_AT as usize + BUCKETS as usize * 16;
         self.totals.clear();
@@ -243,16 +250,8 @@ impl Writer {
             }
         }
         let state = self.totals.first_chunk::<{ ledger_state::LEN }>();
-        Ok(state.and_then(|bytes| LedgerState::parse(bytes, self.home)))
+        Ok(state.and_then(LedgerState::parse))
     }
-}
-
-fn make_ledger(directory: &Directory) -> io::Result<()> {
-    // A process that makes it at the same time makes the same.
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mode: Mode = directory.file_mode();
-    let made = rustix::fs::openat(directory.fd(), LEDGER, flags, mode);
-    made.map(drop).map_err(|e| directory.told(LEDGER, e.into()))
 }
 
 /// Refuses a filesystem on which a second open file gets the lock that the first one has.
@@ -295,6 +294,33 @@ impl Locked<'_> {
 
     pub(crate) fn is_durable(&self) -> bool {
         self.store.options.durability == Durability::Durable
+    }
+
+    /// Notes, so that it stays, that somebody writes here to whom it matters what a loss of power leaves. From then on,
+    /// nobody removes a record that was copied forward before the copy is on the disk.
+    fn promise_durability(&mut self) -> io::Result<()> {
+        if !self.is_durable() || self.state.durable {
+            return Ok(());
+        }
+        self.state.durable = true;
+        self.save()?;
+        let synced = self.store.disk.sync(self.writer.ledger.try_borrow()?);
+        synced.map_err(|e| self.store.directory.told(LEDGER, e))?;
+        // The name of the segment that others began may not be on the disk.
+        self.store.disk.sync_names(&self.store.directory)
+    }
+
+    /// Notes that files are about to be made or removed. If this process is killed before [`Locked::end_files`], the next
+    /// one who has the lock tidies up.
+    pub(crate) fn begin_files(&mut self) -> io::Result<()> {
+        self.state.unsettled = true;
+        self.save()
+    }
+
+    /// Notes that all files are as the index and the ledger say.
+    pub(crate) fn end_files(&mut self) -> io::Result<()> {
+        self.state.unsettled = false;
+        self.save()
     }
 
     /// Writes the ledger and the total of bucket 0, which follows it.
@@ -380,6 +406,11 @@ impl Locked<'_> {
                 return Ok(None);
             };
             let len = u64::try_from(stat.st_size).unwrap_or(0);
+            if !is_free_at(&file, self.state.tail, len) {
+                // The ledger is older than the segment, so nobody can say where that ends.
+                self.state.active = 0;
+                return Ok(None);
+            }
             self.writer.active = Some(Active { number, file, len });
         }
         let active = self.writer.active.as_mut();
@@ -418,19 +449,19 @@ impl Locked<'_> {
     }
 }
 
-fn total_at(bucket: u16) -> usize {
-    TOTALS_AT as usize + usize::from(bucket) * 16
+/// Whether nobody has written a record at the tail of a segment. Its room was reserved, so it has zeros.
+///
+/// A ledger can be older than its segment, though both have the boot and the numbers that they should: if a disk was
+/// taken away without being unmounted, and came back.
+fn is_free_at(file: &File, tail: u64, len: u64) -> bool {
+    let mut start = [0; HEADER];
+    let wanted = usize::try_from(len.saturating_sub(tail)).map_or(HEADER, |left| left.min(HEADER));
+    let start = start.get_mut(..wanted).unwrap_or_default();
+    brisk_io::ReadAt::read_exact_at(file, tail, start).is_ok() && start.iter().all(|&b| b == 0)
 }
 
-/// Opens or makes a file beside the ledger that is only locked.
-pub(crate) fn open_lock_file(directory: &Directory, name: &str) -> io::Result<File> {
-    if let Some((file, _)) = directory.file(name, OFlags::RDWR)? {
-        return Ok(file);
-    }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let made = rustix::fs::openat(directory.fd(), name, flags, directory.file_mode());
-    made.map(File::from)
-        .map_err(|e| directory.told(name, e.into()))
+fn total_at(bucket: u16) -> usize {
+    TOTALS_AT as usize + usize::from(bucket) * 16
 }
 
 #[cfg(test)]

@@ -8,6 +8,9 @@ const VERSION: u32 = 1;
 /// Of the ledger's own check. `home` tells ledgers apart.
 const SEED: u64 = 0x6c65_6467_6572_0001;
 
+const UNSETTLED: u32 = 1;
+const DURABLE: u32 = 2;
+
 pub(crate) const LEN: usize = size_of::<Wire>();
 /// Where the totals of the buckets begin: 8 bytes for the number of records, and 8 for their bytes.
 pub(crate) const TOTALS_AT: u64 = 64;
@@ -17,7 +20,7 @@ pub(crate) const TOTALS_AT: u64 = 64;
 pub(crate) struct Wire {
     pub(super) magic: [u8; 8],
     pub(super) version: U32,
-    pub(super) reserved: U32,
+    pub(super) flags: U32,
     pub(super) active: U64,
     pub(super) tail: U64,
     pub(super) sequence: U64,
@@ -37,32 +40,40 @@ pub(crate) struct LedgerState {
     pub(crate) sequence: u64,
     /// The size of all files.
     pub(crate) bytes: u64,
+    /// Whether a writer is making or removing files. If nobody has the lock, that writer was killed, or its disk failed.
+    pub(crate) unsettled: bool,
+    /// Whether somebody wrote to this cache who was promised that it is on the disk.
+    pub(crate) durable: bool,
     /// Proves that `tail` is right: see `docs/cache-format.md`.
     pub(crate) home: u64,
 }
 
 impl LedgerState {
-    /// None if the bytes are no ledger, or that of another home.
-    pub(crate) fn parse(bytes: &[u8; LEN], home: u64) -> Option<Self> {
+    /// None if the bytes are no ledger.
+    pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Self> {
         let wire = Wire::read_from_bytes(bytes).ok()?;
         let right = wire.magic == MAGIC
             && wire.version.get() == VERSION
-            && wire.check.get() == check::seeded(SEED, checked(&wire))
-            && wire.home.get() == home;
+            && wire.check.get() == check::seeded(SEED, checked(&wire));
+        let flags = wire.flags.get();
         right.then(|| Self {
             active: wire.active.get(),
             tail: wire.tail.get(),
             sequence: wire.sequence.get(),
             bytes: wire.bytes.get(),
-            home,
+            unsettled: flags & UNSETTLED != 0,
+            durable: flags & DURABLE != 0,
+            home: wire.home.get(),
         })
     }
 
     pub(crate) fn encode(self) -> [u8; LEN] {
+        let flag = |set, flag| if set { flag } else { 0 };
+        let flags = flag(self.unsettled, UNSETTLED) | flag(self.durable, DURABLE);
         let mut wire = Wire {
             magic: MAGIC,
             version: VERSION.into(),
-            reserved: 0.into(),
+            flags: flags.into(),
             active: self.active.into(),
             tail: self.tail.into(),
             sequence: self.sequence.into(),
@@ -85,22 +96,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ledger_with_one_wrong_bit_or_of_another_home_is_none() {
-        let state = LedgerState {
-            active: 1,
-            tail: 2,
-            sequence: 3,
-            bytes: 4,
-            home: 5,
-        };
-        let bytes = state.encode();
-        assert_eq!(LedgerState::parse(&bytes, 5), Some(state));
-        assert_eq!(LedgerState::parse(&bytes, 6), None);
-        assert_eq!(LedgerState::parse(&[0; LEN], 0), None);
-        for bit in 0..LEN * 8 {
-            let mut bytes = bytes;
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(LedgerState::parse(&bytes, 5), None, "bit {bit}");
+    fn a_ledger_with_one_wrong_bit_is_none() {
+        for (unsettled, durable) in [(false, false), (false, true), (true, false), (true, true)] {
+            let state = LedgerState {
+                active: 1,
+                tail: 2,
+                sequence: 3,
+                bytes: 4,
+                unsettled,
+                durable,
+                home: 5,
+            };
+            let bytes = state.encode();
+            assert_eq!(LedgerState::parse(&bytes), Some(state));
+            for bit in 0..LEN * 8 {
+                let mut bytes = bytes;
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(LedgerState::parse(&bytes), None, "bit {bit}");
+            }
         }
+        assert_eq!(LedgerState::parse(&[0; LEN]), None);
     }
 }

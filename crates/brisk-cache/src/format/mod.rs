@@ -96,7 +96,7 @@ mod tests {
         let rows = rows!(ledger_state::Wire {
             magic,
             version,
-            reserved,
+            flags,
             active,
             tail,
             sequence,

@@ -108,7 +108,8 @@ impl History {
             applied = prefix;
             let random =
                 (0..losses).map(|n| Loss::Random((prefix as u64 + 1) * 7919 + n * 104_729));
-            for loss in [Loss::Nothing, Loss::Everything].into_iter().chain(random) {
+            let sure = [Loss::Nothing, Loss::Everything, Loss::Contents];
+            for loss in sure.into_iter().chain(random) {
                 let there = home();
                 machine.leave(loss, there.path());
                 self.check_state(&by_key, prefix, loss, evicts, there.path());
@@ -276,4 +277,56 @@ fn an_update_of_400_bytes_writes_608_in_three_calls() {
         .collect();
     // The ledger with a total, the record, and the slot.
     assert_eq!(written, [80, 64 + 400, 64]);
+}
+
+#[test]
+fn a_relaxed_handle_that_evicts_keeps_what_others_were_promised() {
+    let options = CacheOptions::new().limit(5 << 20).segment_len(1 << 20);
+    let home = home();
+    let disk = Arc::new(RecordingDisk::default());
+    let open = |durability| {
+        let options = options.clone().durability(durability);
+        Cache::on_disk(home.path(), options, disk.clone()).unwrap()
+    };
+    let relaxed = open(Durability::Relaxed);
+    relaxed.remove(b"no key").unwrap();
+    disk.calls.lock().unwrap().clear();
+    let mut machine = Machine::of(home.path());
+    // The segment that both use was begun by the relaxed one.
+    insert(&relaxed, 999, b"relaxed").unwrap();
+    let durable = open(Durability::Durable);
+    for key in 0..40 {
+        insert(&durable, key, &value(key, 0, 10_000)).unwrap();
+    }
+    for key in 0..20u64 {
+        relaxed.update_use(&key.to_le_bytes()).unwrap();
+    }
+    let mut applied = 0;
+    let mut key = 1_000;
+    let mut compared = 0;
+    while relaxed.counts().evicted == 0 || key % 50 != 0 {
+        insert(&relaxed, key, &value(key, 0, 10_000)).unwrap();
+        key += 1;
+        let calls = disk.calls.lock().unwrap().clone();
+        calls[applied..].iter().for_each(|call| machine.apply(call));
+        applied = calls.len();
+        if relaxed.counts().evicted == 0 && key % 50 != 0 {
+            continue;
+        }
+        for loss in [Loss::Everything, Loss::Contents, Loss::Random(key)] {
+            let there = super::home();
+            machine.leave(loss, there.path());
+            let after = Cache::open(there.path(), options.clone()).unwrap();
+            for key in (0..40).filter(|&key| get(&durable, key).is_some()) {
+                compared += 1;
+                assert_eq!(
+                    get(&after, key),
+                    Some(value(key, 0, 10_000)),
+                    "{key}, {loss:?}"
+                );
+            }
+        }
+    }
+    assert_eq!((relaxed.counts().copied, durable.counts().copied), (20, 0));
+    assert!(compared > 60);
 }

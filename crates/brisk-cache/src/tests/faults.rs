@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{get, home, insert, small, value};
-use crate::directory::Directory;
+use crate::directory::{Directory, Name};
 use crate::disk::{Disk, RealDisk};
 use crate::{Cache, CacheOptions, Durability};
 
@@ -55,6 +55,16 @@ impl Disk for FailingDisk {
         RealDisk.create(directory, name)
     }
 
+    fn create_unnamed(&self, directory: &Directory) -> io::Result<Option<File>> {
+        self.call()?;
+        RealDisk.create_unnamed(directory)
+    }
+
+    fn link(&self, directory: &Directory, file: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+        self.call()?;
+        RealDisk.link(directory, file, name)
+    }
+
     fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {
         self.call()?;
         RealDisk.reserve(file, from, to)
@@ -92,6 +102,39 @@ fn fill(cache: &Cache) -> u64 {
     700
 }
 
+/// Whether all files are found and counted, after a writer that did not come to its end.
+fn assert_tidy(cache: &Cache, when: &str) {
+    cache
+        .store
+        .locked(crate::writer::Wait::Bounded, |locked| {
+            let mut named = std::collections::HashSet::new();
+            for number in 0..locked.index.header.blocks {
+                let slots = locked.index.block(number)?;
+                named.extend(slots.into_iter().map(|(_, slot)| slot.segment));
+            }
+            let mut bytes = 0;
+            for listed in locked.store.directory.list()? {
+                bytes += listed.len;
+                match listed.name {
+                    Name::Value(number) => {
+                        assert!(named.contains(&number), "{when}: {number:x}");
+                    }
+                    Name::Unfinished(number) => panic!("{when}: {number:x} is unfinished"),
+                    // A segment whose records were all replaced goes in its turn.
+                    Name::Segment(_) | Name::Index | Name::Small => {}
+                }
+            }
+            assert!(
+                bytes <= locked.state.bytes,
+                "{when}: {bytes}, {:?}",
+                locked.state
+            );
+            assert!(!locked.state.unsettled, "{when}");
+            Ok(())
+        })
+        .unwrap();
+}
+
 /// Lets a writer fail at each call while it does `work`, which is repeated until nothing fails. Another handle, which was
 /// open before, reads and writes after each.
 fn at_each_call(
@@ -122,6 +165,7 @@ fn at_each_call(
             assert_eq!(get(&writer, 1 << 40).as_deref(), Some(&b"afterwards"[..]));
         }
         insert(&other, 1 << 41, b"another").unwrap();
+        assert_tidy(&other, &format!("after {calls} calls"));
         for handle in [&reader, &other] {
             assert_eq!(get(handle, 1 << 41).as_deref(), Some(&b"another"[..]));
             for key in (0..keys).step_by(7) {
@@ -205,6 +249,7 @@ fn at_each_call_of_growth(dead: bool, options: &CacheOptions) -> u64 {
             );
         }
         insert(&other, 1 << 41, b"another").unwrap();
+        assert_tidy(&other, &format!("after {calls} calls"));
         for handle in [&reader, &other] {
             assert_eq!(
                 get(handle, 1 << 41).as_deref(),
@@ -244,6 +289,59 @@ fn insertions_and_removals_that_fail_at_any_call_leave_the_cache_whole() {
                 Ok(())
             });
             assert!(calls >= 20, "{calls}");
+        }
+    }
+}
+
+#[test]
+fn a_clear_an_eviction_and_a_new_segment_that_fail_at_any_call_leave_no_file_that_nobody_counts() {
+    let full = CacheOptions::new().limit(5 << 20).segment_len(1 << 20);
+    for dead in [false, true] {
+        for durability in [Durability::Relaxed, Durability::Durable] {
+            let options = full.clone().durability(durability);
+            let mut calls = 0;
+            loop {
+                let home = home();
+                let disk = FailingDisk::new(dead);
+                let writer = Cache::on_disk(home.path(), options.clone(), disk.clone()).unwrap();
+                // Values of their own, records that were used, and little room.
+                for key in 0..4 {
+                    insert(&writer, key, &value(key, 0, 300_000)).unwrap();
+                }
+                let long = value(4, 0, 60_000);
+                for key in 4..42u64 {
+                    insert(&writer, key, &long).unwrap();
+                    writer.update_use(&key.to_le_bytes()).unwrap();
+                }
+                disk.fail_after(calls);
+                let work = || {
+                    for key in 200..225 {
+                        insert(&writer, key, &long)?;
+                    }
+                    insert(&writer, 225, &value(225, 0, 300_000))?;
+                    insert(&writer, 225, &value(225, 1, 300))?;
+                    writer.clear()
+                };
+                let done = work();
+                let has_failed = disk.has_failed();
+                assert!(has_failed || done.is_ok(), "{done:?}");
+                disk.fail_after(u64::MAX);
+                let other = Cache::open(home.path(), options.clone()).unwrap();
+                insert(&other, 1 << 41, b"another").unwrap();
+                assert_tidy(&other, &format!("after {calls} calls"));
+                for key in (4..42).chain(200..225) {
+                    let found = get(&other, key);
+                    assert!(
+                        found.is_none() || found.as_ref() == Some(&long),
+                        "key {key} after {calls} calls"
+                    );
+                }
+                if !has_failed {
+                    break;
+                }
+                calls += 1;
+            }
+            assert!(calls > 150, "{calls}");
         }
     }
 }

@@ -38,6 +38,15 @@ impl Disk for HookedDisk {
         made
     }
 
+    /// As on a filesystem that has no such files.
+    fn create_unnamed(&self, _: &Directory) -> io::Result<Option<File>> {
+        Ok(None)
+    }
+
+    fn link(&self, _: &Directory, _: BorrowedFd<'_>, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {
         RealDisk.reserve(file, from, to)
     }

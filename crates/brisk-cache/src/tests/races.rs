@@ -440,3 +440,49 @@ fn a_writer_that_waits_too_long_says_so() {
         About::default().bucket
     );
 }
+
+#[test]
+fn an_entry_of_the_future_gets_old_though_no_uses_are_noted() {
+    const DAY: u32 = 24 * 60;
+    let home = home();
+    let age = Duration::from_secs(10 * 86_400);
+    let options = small().max_age(Some(age)).note_use_after(None);
+    let cache = mapped(home.path(), options);
+    FAKE.set(Some(9_000 * DAY));
+    insert(&cache, 1, b"one").unwrap();
+    FAKE.set(Some(1_000 * DAY));
+    assert_eq!(get(&cache, 1).unwrap(), b"one");
+    FAKE.set(Some(1_011 * DAY));
+    assert_eq!(get(&cache, 1), None);
+    assert_eq!(cache.counts().expired, 1);
+    FAKE.set(None);
+}
+
+#[test]
+fn a_ledger_that_is_older_than_its_segment_lets_nobody_write_over_a_record() {
+    let home = home();
+    let ledger = home.path().join("ledger");
+    insert(&mapped(home.path(), small()), 1, b"one").unwrap();
+    let before = std::fs::read(&ledger).unwrap();
+    let writer = mapped(home.path(), small());
+    insert(&writer, 2, &value(2, 0, 1_000)).unwrap();
+    let hit = writer.get(&2u64.to_le_bytes()).unwrap().unwrap();
+    // As after a disk that came back without what was not written to it: the file is the same one.
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&ledger)
+        .unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &before, 0).unwrap();
+    let later = mapped(home.path(), small());
+    for key in 3..20 {
+        insert(&later, key, &value(key, 0, 1_000)).unwrap();
+    }
+    assert_eq!(hit.bytes().unwrap(), value(2, 0, 1_000));
+    for key in 2..20 {
+        assert_eq!(get(&later, key), Some(value(key, 0, 1_000)));
+    }
+    assert_eq!(
+        (later.counts().damaged, later.stat().unwrap().segments),
+        (0, 2)
+    );
+}

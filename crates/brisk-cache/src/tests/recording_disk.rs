@@ -17,9 +17,14 @@ pub(super) struct RecordingDisk {
 
 #[derive(Debug, Clone)]
 pub(super) enum Call {
+    /// Without a name, nobody finds it.
     Create {
-        name: String,
+        name: Option<String>,
         file: FileId,
+    },
+    Link {
+        file: FileId,
+        name: String,
     },
     Reserve {
         file: FileId,
@@ -58,10 +63,26 @@ impl Disk for RecordingDisk {
         let made = RealDisk.create(directory, name)?;
         let file = FileId::of(&made)?;
         self.note(Call::Create {
-            name: name.to_owned(),
+            name: Some(name.to_owned()),
             file,
         });
         Ok(made)
+    }
+
+    fn create_unnamed(&self, directory: &Directory) -> io::Result<Option<File>> {
+        let made = RealDisk.create_unnamed(directory)?;
+        if let Some(made) = &made {
+            let file = FileId::of(made)?;
+            self.note(Call::Create { name: None, file });
+        }
+        Ok(made)
+    }
+
+    fn link(&self, directory: &Directory, file: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+        RealDisk.link(directory, file, name)?;
+        let (file, name) = (FileId::of(file)?, name.to_owned());
+        self.note(Call::Link { file, name });
+        Ok(())
     }
 
     fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {
@@ -121,6 +142,8 @@ pub(super) enum Loss {
     Nothing,
     /// Nothing is there.
     Everything,
+    /// All names are there, and nothing of the contents.
+    Contents,
     /// Some of it: each page has some of its writes, each file its old or new length, and the names are as they were at
     /// some time.
     Random(u64),
@@ -131,7 +154,7 @@ impl Loss {
     fn keep(&mut self, most: usize) -> usize {
         match self {
             Self::Nothing => most,
-            Self::Everything => 0,
+            Self::Everything | Self::Contents => 0,
             Self::Random(state) => {
                 *state ^= *state << 13;
                 *state ^= *state >> 7;
@@ -229,6 +252,12 @@ impl Machine {
         match call {
             Call::Create { name, file } => {
                 self.files.insert(*file, Kept::default());
+                if let Some(name) = name {
+                    self.names.insert(name.clone(), *file);
+                    self.since.push(self.names.clone());
+                }
+            }
+            Call::Link { file, name } => {
                 self.names.insert(name.clone(), *file);
                 self.since.push(self.names.clone());
             }
@@ -272,7 +301,11 @@ impl Machine {
 
     /// Makes a directory with what is left.
     pub(super) fn leave(&self, mut loss: Loss, directory: &Path) {
-        let names = match loss.keep(self.since.len()) {
+        let since = match loss {
+            Loss::Contents => self.since.len(),
+            _ => loss.keep(self.since.len()),
+        };
+        let names = match since {
             0 => &self.synced_names,
             n => &self.since[n - 1],
         };
