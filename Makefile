@@ -8,7 +8,7 @@ BRISK = target/release/brisk
 # Features that are off by default and have tests of their own.
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders
 
-.PHONY: all compiler smoke demo test bench figures launches fuzz torture sanitize install install-system deps clean
+.PHONY: all compiler smoke demo test bench figures launches fuzz torture torture-cache sanitize install install-system deps clean
 
 # brisk itself is linked statically if there is a static C library. A cold launch then reads no library and no cache of
 # the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -35,8 +35,13 @@ test: deps
 	env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
 
 # Tests that take too long for every day: all combinations, files over 4 GiB, memory limits.
-torture: deps
-	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release $(EVERYTHING) -- --ignored --skip regenerate
+torture: deps torture-cache
+	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release $(EVERYTHING) -- --ignored --skip regenerate --skip thousand_kills
+
+# Kills processes that share a cache, 1,000 times, some of them in PID namespaces of their own (this needs root). Prints
+# the seed. `make torture-cache SEED=7 KILLS=100 TORTURE_DIR=/mnt` runs that one, 100 times, on another disk.
+torture-cache:
+	CARGO_TARGET_DIR=target/torture $(CARGO) test -p brisk-cache --lib --locked --release -- --ignored --nocapture thousand_kills
 
 # Compares brisk with squashfs-tools and the kernel, on the trees of lab/tree. `make bench TREES=DIR` keeps the trees.
 TREES ?= target/trees

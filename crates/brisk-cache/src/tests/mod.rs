@@ -5,6 +5,7 @@ mod faults;
 mod hooked_disk;
 mod races;
 mod recording_disk;
+mod torture;
 
 use crate::{About, Cache, CacheOptions};
 
