@@ -194,15 +194,20 @@ impl Directory {
     pub(crate) fn file(&self, name: &str, access: OFlags) -> io::Result<Option<(File, Stat)>> {
         // Otherwise opening a named pipe would wait.
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let no_file = || {
+            let e = io::Error::new(io::ErrorKind::InvalidData, "not a file; remove it");
+            self.told(name, e)
+        };
         let fd = match openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
+            // A symbolic link, a socket.
+            Err(Errno::LOOP | Errno::NXIO) => return Err(no_file()),
             Err(e) => return Err(self.told(name, e.into())),
         };
         let stat = fstat(&fd)?;
         if !FileType::from_raw_mode(stat.st_mode).is_file() {
-            let e = io::Error::new(io::ErrorKind::InvalidData, "not a file; remove it");
-            return Err(self.told(name, e));
+            return Err(no_file());
         }
         self.trust.check(&stat).map_err(|e| self.told(name, e))?;
         Ok(Some((File::from(fd), stat)))

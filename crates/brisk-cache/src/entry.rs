@@ -58,9 +58,11 @@ impl<'a> Entries<'a> {
         for _ in 0..2 {
             let segment = process.view().segments.get(&slot.segment).cloned();
             if let Some(segment) = segment.filter(|segment| segment.range(slot).is_some()) {
-                let head = segment.head(slot)?;
-                return Ok(head.map(|(record, key)| Entry {
-                    key,
+                let Ok((record, head)) = segment.head(slot, None)? else {
+                    return Ok(None);
+                };
+                return Ok(record.key(&head).map(|key| Entry {
+                    key: key.to_vec(),
                     len: record.layout.value_len as u64,
                     fingerprint: record.fingerprint,
                     bucket: slot.bucket,

@@ -23,6 +23,8 @@ assert!(cache.get(b"https://example.org/none")?.is_none());
 # }
 ```
 
+[`CodeCache`] is a cache of generated code, whose values are mapped as wholes.
+
 # Promises
 
 1. What is found is what was inserted under an equal key, byte by byte. Damage, a killed writer and a loss of power give
@@ -72,7 +74,10 @@ None is on by default.
 #[cfg(feature = "rkyv")]
 mod archives;
 mod cache;
+mod cached_code;
 mod clock;
+mod code_cache;
+mod code_key;
 mod counters;
 mod directory;
 mod disk;
@@ -103,6 +108,7 @@ mod store;
 mod stored;
 mod trust;
 mod upkeep;
+mod value_file;
 mod value_parts;
 mod verified;
 mod writer;
@@ -113,6 +119,9 @@ mod tests;
 #[cfg(feature = "rkyv")]
 pub use archives::{ArchivedHit, Archives};
 pub use cache::{About, Cache};
+pub use cached_code::CachedCode;
+pub use code_cache::{Check, CodeCache, CodeCacheOptions};
+pub use code_key::CodeKey;
 pub use entry::{Entries, Entry};
 pub use flat_table::{FlatTable, FlatTableBuilder, Text};
 pub use hit::Hit;

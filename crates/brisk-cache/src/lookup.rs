@@ -29,7 +29,7 @@ const FUTURE: Minute = 24 * 60;
 impl Store {
     /// Looks for a key, and lets `take` have its record. None is a miss.
     #[inline]
-    fn look_up<R>(
+    pub(crate) fn look_up<R>(
         &self,
         key: &[u8],
         mut take: impl FnMut(&Arc<Segment>, &Slot) -> io::Result<Result<R, Wrong>>,

@@ -140,23 +140,35 @@ impl Segment {
         self.len
     }
 
-    /// The head of the record of a slot, with its key. None if it is damaged.
-    pub(crate) fn head(&self, slot: &Slot) -> io::Result<Option<(Record, Vec<u8>)>> {
+    /// The record of a slot, and its bytes as far as its check covers them: all before the value, or with the value.
+    pub(crate) fn head(
+        &self,
+        slot: &Slot,
+        key: Option<&[u8]>,
+    ) -> io::Result<Result<(Record, Vec<u8>), Wrong>> {
         let Some((start, room)) = self.range(slot).filter(|&(_, room)| room >= HEADER) else {
-            return Ok(None);
+            return Ok(Err(Wrong::Damaged));
         };
-        let expected = expected(slot, None, room);
+        let expected = expected(slot, key, room);
         let mut header = [0; HEADER];
         self.source.read_exact_at(start, &mut header)?;
-        let Ok(unchecked) = Unchecked::parse(&header, &expected) else {
-            return Ok(None);
+        let unchecked = match Unchecked::parse(&header, &expected) {
+            Ok(unchecked) => unchecked,
+            Err(wrong) => return Ok(Err(wrong)),
         };
         let mut head = vec![0; unchecked.layout().head()];
         self.source.read_exact_at(start, &mut head)?;
-        let record = unchecked.check(&head, &expected);
-        Ok(record
-            .ok()
-            .and_then(|record| Some((record, record.key(&head)?.to_vec()))))
+        Ok(unchecked
+            .check(&head, &expected)
+            .map(|record| (record, head)))
+    }
+
+    /// The file, if it is read and not mapped.
+    pub(crate) fn file(&self) -> Option<&File> {
+        match &self.source {
+            Source::Read(file) => Some(file),
+            _ => None,
+        }
     }
 
     /// Copies the record of a slot into `buf`, whose former contents go, and checks all of it.

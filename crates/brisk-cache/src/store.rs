@@ -12,7 +12,7 @@ use crate::disk::Disk;
 use crate::filesystem::Filesystem;
 use crate::format::PAGE;
 use crate::format::index_header::{BLOCK, SLOTS_AT};
-use crate::format::slot::Slot;
+use crate::format::slot::{Kind, Slot};
 use crate::index::Index;
 use crate::options::CacheOptions;
 use crate::promise::Promise;
@@ -27,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) options: CacheOptions,
     pub(crate) filesystem: Filesystem,
     pub(crate) reading: Reading,
+    /// How values with files of their own are read.
+    pub(crate) reading_values: Reading,
     pub(crate) counters: Counters,
     pub(crate) segment_len: u64,
     /// Values whose records are longer have files of their own.
@@ -101,6 +103,7 @@ impl Store {
             options,
             filesystem,
             reading,
+            reading_values: reading,
             counters: Counters::default(),
             segment_len,
             most_shared: (segment_len / 4).min(1 << 20),
@@ -139,12 +142,16 @@ impl Store {
     /// Opens the segment that a slot names, so that the view has it as far as the record reaches.
     #[cold]
     pub(crate) fn open_segment(&self, process: &Process, slot: &Slot) -> io::Result<Opened> {
-        let opened = Segment::open(&self.directory, slot.kind, slot.segment, self.reading);
+        let reading = match slot.kind {
+            Kind::Shared => self.reading,
+            Kind::Alone => self.reading_values,
+        };
+        let opened = Segment::open(&self.directory, slot.kind, slot.segment, reading);
         let segment = match opened {
             Ok(Some(segment)) => segment,
             Ok(None) => return Ok(Opened::Gone),
-            // The file was cut.
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Opened::Wrong),
+            // The file was cut, or is none, or others could have written it.
+            Err(e) if is_spoilt(&e) => return Ok(Opened::Wrong),
             Err(e) => return Err(e),
         };
         if segment.range(slot).is_none() {
@@ -193,6 +200,12 @@ impl Process {
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
     }
+}
+
+/// Whether a file of the cache cannot be what a writer of the cache has made.
+fn is_spoilt(e: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof};
+    matches!(e.kind(), InvalidData | PermissionDenied | UnexpectedEof)
 }
 
 /// The length of a segment, if the limit has room for four of them and an index.

@@ -9,7 +9,6 @@ bytes. This crate has all ways behind a few calls, and chooses between them:
 | a large part of a file, as one slice | [`load`]: chooses the way by what the program [needs](Need), and says which [`Strategy`] it used and why |
 | positioned reads from a file, a [`Mapping`], a slice or a [`Window`] of another source | the trait [`ReadAt`] |
 | many small parts of a file, in an asynchronous program | [`AsyncFile`]: answers at once what is in memory. [`block_on`] runs such a program on a thread that waits for the disk itself |
-| generated code that the next run can map | [`CodeCache`] |
 | the kernel to read parts of files ahead | [`Prefetch`]. [`plan_extents`] decides in which pieces, by what the disk [charges](Charge), and [`measure_charge`] measures that |
 | to borrow records of a file that others append to | [`AppendOnlyMapping`] |
 | what a forked child must not share with its parent | [`PerProcess`], [`UnsharedFile`] |
@@ -37,8 +36,7 @@ loaded.check()?;
 
 # Trust
 
-This crate interprets no file, except the entries of a [`CodeCache`], and it checks every byte of those. Two things can
-still happen to a mapped file:
+This crate interprets no file. Two things can happen to a mapped file:
 
 * Somebody writes to it. Reads that copy ([`ReadAt`]) then return older or newer bytes, and nothing else. Borrowing needs
   a promise that nobody writes: see [`ImmutableFile`] and [`AppendOnlyFile`].
@@ -53,7 +51,7 @@ still happen to a mapped file:
 # What this crate does not do
 
 * Interpret bytes: see `brisk-image`.
-* Write, except into a private mapping and for the entries of a [`CodeCache`].
+* Write, except into a private mapping.
 * Run on anything but Linux.
 */
 #![deny(missing_docs)]
@@ -65,7 +63,6 @@ mod async_file;
 mod block_device;
 mod cache_home;
 mod choice;
-mod code_cache;
 mod cpu_features;
 mod disk_charge;
 mod executor;
@@ -105,9 +102,6 @@ pub use async_file::{AsyncCounts, AsyncFile, ReadAtFuture};
 pub use block_device::BlockDevice;
 pub use cache_home::cache_home;
 pub use choice::Reason;
-pub use code_cache::{
-    CachedCode, Check, CodeCache, CodeCacheOptions, CodeKey, Damage, Evicted, Lookup, Miss,
-};
 pub use cpu_features::cpu_features;
 pub use disk_charge::measure_charge;
 pub use executor::block_on;

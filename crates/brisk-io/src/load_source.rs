@@ -14,18 +14,6 @@ pub struct LoadSource<'a> {
 }
 
 impl<'a> LoadSource<'a> {
-    /// An immutable file, like an [`ImmutableFile`].
-    ///
-    /// # Safety
-    ///
-    /// As [`ImmutableFile::new`], for everything that is loaded from this.
-    pub(crate) unsafe fn immutable(file: &'a File) -> Self {
-        Self {
-            file,
-            immutable: true,
-        }
-    }
-
     pub(crate) fn file(self) -> &'a File {
         self.file
     }

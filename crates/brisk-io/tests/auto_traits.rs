@@ -2,9 +2,8 @@
 //! does not compile.
 
 use brisk_io::{
-    AlignedBuf, AsyncFile, BlockDevice, CachedCode, Charge, CodeCache, CodeCacheOptions, CodeKey,
-    Extent, ImmutableFile, ImmutableMapping, Loaded, Mapping, Need, Prefetch, PrefetchOptions,
-    ReadAt, ReadAtFuture, Residency, Strategy, Window,
+    AlignedBuf, AsyncFile, BlockDevice, Charge, Extent, ImmutableFile, ImmutableMapping, Loaded,
+    Mapping, Need, Prefetch, PrefetchOptions, ReadAt, ReadAtFuture, Residency, Strategy, Window,
 };
 
 fn goes_to_threads<T: Send + Sync + ?Sized>() {}
@@ -26,11 +25,7 @@ fn sources_go_to_threads() {
 }
 
 #[test]
-fn the_code_cache_and_prefetching_go_to_threads() {
-    is_kept_anywhere::<CodeCache>();
-    is_kept_anywhere::<CodeCacheOptions>();
-    is_kept_anywhere::<CodeKey>();
-    is_kept_anywhere::<CachedCode>();
+fn prefetching_goes_to_threads() {
     is_kept_anywhere::<Prefetch>();
     is_kept_anywhere::<PrefetchOptions>();
     is_kept_anywhere::<(BlockDevice, Charge, Extent, Need, Residency, Strategy)>();

@@ -5,13 +5,11 @@
 
 mod refuse;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-use brisk_io::{
-    AsyncFile, CodeCache, CodeCacheOptions, CodeKey, ImmutableFile, Need, ReadAt, Strategy, load_as,
-};
+use brisk_io::{AsyncFile, ImmutableFile, Need, ReadAt, Strategy, load_as};
 use refuse::{Refused, always, refuse, refuse_inline};
 
 fn file() -> File {
@@ -54,31 +52,6 @@ fn io_uring_that_is_refused_is_told() {
             }
         });
     }
-}
-
-#[test]
-fn what_a_killed_writer_left_and_nobody_may_open_stops_no_other() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().to_owned();
-    let left = path.join(".new-1");
-    fs::write(&left, "left").unwrap();
-    filtered(move || {
-        let write = libc::O_RDWR;
-        refuse(&[Refused {
-            call: libc::SYS_openat,
-            bits: Some((2, write)),
-        }]);
-        let cache = CodeCache::open(&path, CodeCacheOptions::default()).unwrap();
-        let key = CodeKey {
-            producer: "producer",
-            version: "1",
-            cpu_features: "",
-            flags: "",
-            source: b"source",
-        };
-        cache.store(&key, b"code").unwrap();
-    });
-    assert!(left.exists());
 }
 
 #[test]

@@ -12,7 +12,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use brisk_io::{CachedCode, Check, Form, Need, Strategy, Touch};
+use brisk_cache::{CachedCode, Check};
+use brisk_io::{Form, Need, Strategy, Touch};
 use rustix::mm::{MprotectFlags, mprotect};
 use wasmtime::{Config, CustomCodeMemory, Engine, Instance, Module, Store};
 

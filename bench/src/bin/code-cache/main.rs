@@ -1,6 +1,6 @@
 /*!
 Measures what a cache of generated code saves. wasmtime either compiles modules of WebAssembly, or gets them from a
-[`CodeCache`](brisk_io::CodeCache) and maps them.
+[`CodeCache`](brisk_cache::CodeCache) and maps them.
 
 The measured program is generated. Each run calls it and compares the result with the expected one.
 */
@@ -17,7 +17,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use brisk_bench::{Bench, Machine, Timed, warm_file};
 use brisk_io::measure::evict_and_prove;
-use brisk_io::{Check, Need};
+use brisk_cache::Check;
+use brisk_io::Need;
 use clap::Parser;
 
 use engine::{Engines, Kept, Loaded};

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use brisk_io::{CachedCode, Check, CodeCache, CodeCacheOptions, CodeKey, Need, cpu_features};
+use brisk_cache::{CachedCode, Check, CodeCache, CodeCacheOptions, CodeKey};
+use brisk_io::{Need, cpu_features};
 
 /// A cache with one entry, and its file.
 pub(crate) struct OneEntry {
@@ -36,9 +37,13 @@ impl OneEntry {
     /// Stores `code`, also on the disk, so that it may be loaded without a check.
     pub(crate) fn new(directory: PathBuf, key: OwnedKey, code: &[u8]) -> Result<Self> {
         cache(&directory, Check::Never)?.store(&key.key(), code)?;
-        let mut entries = fs::read_dir(&directory)?;
-        let file = entries.next().context("the cache is empty")??.path();
-        ensure!(entries.next().is_none(), "the cache has another entry");
+        let mut values = Vec::new();
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            values.extend((path.extension() == Some("value".as_ref())).then_some(path));
+        }
+        ensure!(values.len() == 1, "the cache has not one entry: {values:?}");
+        let file = values.remove(0);
         Ok(Self {
             directory,
             key,
@@ -53,7 +58,7 @@ impl OneEntry {
 
     pub(crate) fn load(&self, check: Check, need: Need) -> Result<CachedCode> {
         let found = cache(&self.directory, check)?.load(&self.key.key(), need)?;
-        found.hit().context("the cache has lost its entry")
+        found.context("the cache has lost its entry")
     }
 }
 

@@ -215,15 +215,29 @@ impl Record {
 
     /// Whether a chunk is what was written. `bytes` are those of the record.
     pub(crate) fn chunk_is_right(&self, number: usize, bytes: &[u8]) -> bool {
-        let table = bytes.get(self.layout.table..self.layout.head());
+        let value = bytes.get(self.layout.value()).unwrap_or_default();
+        let chunk = value.chunks(CHUNK).nth(number);
+        chunk.is_some_and(|chunk| self.piece_is_right(number, bytes, chunk))
+    }
+
+    /// Whether a chunk is what was written. `head` is the record before the value, or more of it.
+    pub(crate) fn piece_is_right(&self, number: usize, head: &[u8], chunk: &[u8]) -> bool {
+        let table = head.get(self.layout.table..self.layout.head());
         let Some((checks, _)) = table.map(<[u8]>::as_chunks::<8>) else {
             return false;
         };
-        let value = bytes.get(self.layout.value()).unwrap_or_default();
-        let chunk = value.chunks(CHUNK).nth(number);
         let expected = checks.get(number).copied().map(u64::from_le_bytes);
-        let found = chunk.map(|chunk| chunk_check(self.segment, number, chunk));
-        found.is_some() && found == expected
+        expected == Some(chunk_check(self.segment, number, chunk))
+    }
+
+    /// Whether a value without chunks is what was written. `head` is the record before the value.
+    pub(crate) fn value_is_right(&self, head: &[u8], value: &[u8]) -> bool {
+        let Some((check, _)) = head.split_first_chunk() else {
+            return false;
+        };
+        let mut covered = head.get(CHECKED_FROM..).unwrap_or_default().to_vec();
+        covered.extend_from_slice(value);
+        check::of(&covered) == u64::from_le_bytes(*check)
     }
 }
 

@@ -1,9 +1,5 @@
 use std::io;
 
-use twox_hash::XxHash3_128;
-
-use super::entry::VERSION;
-
 /// The most bytes of a key, including the lengths of its fields.
 const MOST: usize = 16 << 10;
 
@@ -17,7 +13,7 @@ pub struct CodeKey<'a> {
     pub producer: &'a str,
     /// The producer's version. If versions do not identify its code, the commit.
     pub version: &'a str,
-    /// The processor features that the code may use, for example from [`cpu_features`](crate::cpu_features).
+    /// The processor features that the code may use, for example from [`cpu_features`](brisk_io::cpu_features).
     pub cpu_features: &'a str,
     /// The options of the generator, such as `opt-level=2`, in a fixed order.
     pub flags: &'a str,
@@ -28,7 +24,7 @@ pub struct CodeKey<'a> {
 
 impl CodeKey<'_> {
     /// The fields in order, each after its length in 4 bytes. So no two keys have the same bytes.
-    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+    pub(crate) fn encode(&self) -> io::Result<Vec<u8>> {
         let fields = [
             self.producer.as_bytes(),
             self.version.as_bytes(),
@@ -57,24 +53,6 @@ impl CodeKey<'_> {
     }
 }
 
-/// The name of the file for the entry of this key. Two keys may have the same name, so the entry also has the
-/// key.
-pub(super) fn file_name(encoded: &[u8]) -> String {
-    format!("{:032x}.code{VERSION}", XxHash3_128::oneshot(encoded))
-}
-
-/// Whether an entry may have this name, in any version of the format.
-pub(super) fn is_file_name(name: &str) -> bool {
-    name.split_once(".code").is_some_and(|(digest, version)| {
-        digest.len() == 32
-            && digest
-                .bytes()
-                .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-            && !version.is_empty()
-            && version.bytes().all(|b| b.is_ascii_digit())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,9 +76,7 @@ mod tests {
         let expected = b"\x02\0\0\0ab\x01\0\0\x001\0\0\0\0\x01\0\0\0x\x01\0\0\0\x07";
         assert_eq!(KEY.encode().unwrap(), expected);
         assert_ne!(KEY.encode().unwrap(), moved.encode().unwrap());
-        let name = file_name(expected);
-        assert_eq!(name, "130e224204f2f29091cdc83fe6871f9a.code1");
-        assert_ne!(file_name(&moved.encode().unwrap()), name);
+        assert_ne!(moved.encode().unwrap(), expected);
     }
 
     #[test]
@@ -119,27 +95,6 @@ mod tests {
             more.encode().unwrap_err().to_string(),
             "a key of 16385 bytes, allowed are 16384; use a digest for the long field"
         );
-    }
-
-    #[test]
-    fn names_of_entries_are_told_from_others() {
-        let digest = "0123456789abcdef0123456789abcdef";
-        for version in ["1", "22"] {
-            assert!(is_file_name(&format!("{digest}.code{version}")));
-        }
-        let no = [
-            "",
-            "code1",
-            ".new-0123456789abcdef",
-            &format!("{digest}.code"),
-            &format!("{digest}.code1x"),
-            &format!("{}.code1", &digest[1..]),
-            &format!("{}.code1", digest.to_uppercase()),
-            &format!("x{digest}.code1"),
-        ];
-        for name in no {
-            assert!(!is_file_name(name), "{name}");
-        }
     }
 
     proptest! {
