@@ -49,7 +49,7 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let number = |digits: &str| {
             let plain = digits.len() == 16
                 && digits

@@ -3,7 +3,8 @@ A cache on disk that any number of processes share, and whose warm hits allocate
 
 The central type is [`Cache`], a handle of a directory. [`Cache::get`] returns a [`Hit`], which borrows the value from a
 mapping of the file that has it. [`Cache::insert`] appends a record and writes one slot of an index.
-[`Cache::get_or_insert_with`] lets one of all processes fetch what is missing.
+[`Cache::get_or_insert_with`] lets one of all processes fetch what is missing. [`Inspection`] looks at a directory from
+outside, as `brisk cache` does.
 
 # Example
 
@@ -93,12 +94,14 @@ mod hit;
 mod hit_bytes;
 mod index;
 mod insertion;
+mod inspection;
 mod large_table;
 mod lookup;
 mod options;
 #[cfg(feature = "rkyv")]
 mod owned_archive;
 mod promise;
+mod pruning;
 mod random;
 mod recovery;
 mod segment;
@@ -125,10 +128,15 @@ pub use code_key::CodeKey;
 pub use entry::{Entries, Entry};
 pub use flat_table::{FlatTable, FlatTableBuilder, Text};
 pub use hit::Hit;
+pub use inspection::{
+    Damage, DataFile, Explanation, FoundRecord, FoundSegment, FoundSlot, IndexMark, Inspection,
+    LedgerSummary, Outcome, Summary, Verification,
+};
 pub use large_table::LargeTable;
 pub use options::{CacheOptions, Durability};
 #[cfg(feature = "rkyv")]
 pub use owned_archive::{OwnedArchive, StoredArchive};
+pub use pruning::Pruned;
 pub use stat::{BucketStat, CacheCounts, CacheStat};
 pub use stored::{Stored, StoredHit, fingerprint};
 pub use value_parts::ValueParts;

@@ -140,6 +140,10 @@ impl Segment {
         self.len
     }
 
+    pub(crate) fn read_exact_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.source.read_exact_at(at, buf)
+    }
+
     /// The record of a slot, and its bytes as far as its check covers them: all before the value, or with the value.
     pub(crate) fn head(
         &self,

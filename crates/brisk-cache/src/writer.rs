@@ -277,7 +277,7 @@ fn prove_locks(first: &File, second: &File, kind: u64) -> io::Result<()> {
 }
 
 /// The check of the boot id and of the ledger's own numbers.
-fn home_of(ledger: FileId) -> u64 {
+pub(crate) fn home_of(ledger: FileId) -> u64 {
     // Without a boot id, nobody can prove anything: a random number is the home of this process alone.
     let boot = fs::read("/proc/sys/kernel/random/boot_id");
     let boot = boot.or_else(|_| random::number().map(|number| number.to_le_bytes().to_vec()));

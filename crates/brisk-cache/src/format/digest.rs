@@ -34,6 +34,11 @@ impl Digest {
         (self.low, self.high)
     }
 
+    /// As one number.
+    pub(crate) fn number(self) -> u128 {
+        u128::from(self.high) << 64 | u128::from(self.low)
+    }
+
     /// Of the bytes that a slot begins with, whether they are right or not.
     #[inline]
     pub(crate) fn from_bytes(bytes: [u8; LEN]) -> Self {

@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{PAGE, check};
 
 pub(crate) const MAGIC: [u8; 8] = *b"briskidx";
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// Sets in a block.
 pub(crate) const SETS: u32 = 128;

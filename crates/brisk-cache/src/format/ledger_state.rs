@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::check;
 
 pub(crate) const MAGIC: [u8; 8] = *b"briskldg";
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// Of the ledger's own check. `home` tells ledgers apart.
 const SEED: u64 = 0x6c65_6467_6572_0001;
 
@@ -54,7 +54,7 @@ impl LedgerState {
         let wire = Wire::read_from_bytes(bytes).ok()?;
         let right = wire.magic == MAGIC
             && wire.version.get() == VERSION
-            && wire.check.get() == check::seeded(SEED, checked(&wire));
+            && wire.check.get() == check_of(&wire);
         let flags = wire.flags.get();
         right.then(|| Self {
             active: wire.active.get(),
@@ -81,9 +81,14 @@ impl LedgerState {
             home: self.home.into(),
             check: 0.into(),
         };
-        wire.check = check::seeded(SEED, checked(&wire)).into();
+        wire.check = check_of(&wire).into();
         zerocopy::transmute!(wire)
     }
+}
+
+/// The check that a ledger with these fields has.
+pub(super) fn check_of(wire: &Wire) -> u64 {
+    check::seeded(SEED, checked(wire))
 }
 
 fn checked(wire: &Wire) -> &[u8] {

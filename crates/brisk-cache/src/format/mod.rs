@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod digest;
+pub(crate) mod fault;
 pub(crate) mod index_header;
 pub(crate) mod ledger_state;
 pub(crate) mod record;

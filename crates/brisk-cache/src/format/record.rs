@@ -15,7 +15,7 @@ pub(crate) const MOST_VALUE: u64 = 64 << 30;
 
 pub(crate) const HEADER: usize = size_of::<Wire>();
 /// The check does not cover itself.
-const CHECKED_FROM: usize = std::mem::offset_of!(Wire, segment);
+pub(crate) const CHECKED_FROM: usize = std::mem::offset_of!(Wire, segment);
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

@@ -5,7 +5,7 @@ use super::check;
 use super::slot::Kind;
 
 pub(crate) const MAGIC: [u8; 8] = *b"brisksgm";
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 pub(crate) const LEN: usize = size_of::<Wire>();
 

@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn to_wire(self) -> u8 {
+    pub(crate) fn to_wire(self) -> u8 {
         match self {
             Self::Shared => 1,
             Self::Alone => 2,
