@@ -57,6 +57,8 @@ pub enum Verb {
     Warm(verbs::warm::Args),
     /// Lists and forgets what brisk run --auto has learned.
     Auto(verbs::auto::Args),
+    /// Looks at the caches of programs, checks them, and makes them smaller.
+    Cache(verbs::cache::Args),
     /// Mounts an image for all programs.
     Mount(verbs::mount::Args),
     /// Lists sessions: the programs that run from images, and the processes that serve them.

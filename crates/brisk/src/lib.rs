@@ -24,6 +24,7 @@ shares with the command: how options are read ([`parse_size`], [`Rate`]), how me
 `brisk profile show --html` also writes. Nothing here is meant for other crates.
 */
 
+mod age;
 mod answer;
 mod args;
 mod disk_rate;
@@ -134,6 +135,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Replay(args) => verbs::replay::run(&args),
         Verb::Warm(args) => verbs::warm::run(&args),
         Verb::Auto(args) => verbs::auto::run(&args),
+        Verb::Cache(args) => verbs::cache::run(&args),
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Stat(args) => verbs::stat::run(&args),
         Verb::Umount(args) => verbs::umount::run(&args),

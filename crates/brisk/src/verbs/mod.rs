@@ -1,6 +1,7 @@
 //! One file per verb.
 
 pub mod auto;
+pub mod cache;
 pub mod cat;
 pub mod completions;
 pub mod diff;

@@ -1,0 +1,235 @@
+use std::io::{self, Write};
+
+use brisk_cache::{Explanation, Outcome};
+use serde_json::{Value, json};
+
+use super::DirectoryArg;
+use super::key::{KeyArg, json_key, shown_key};
+use super::ls::{minute, seconds};
+use crate::answer::Answer;
+use crate::json;
+use crate::messages::count;
+use crate::names::printable;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A look-up computes the digest of the key, which names two sets of eight slots; finds the slot with that digest; opens the \
+file that the slot names; and compares the record with its check and with the whole key. explain prints each step, up to \
+the one at which the look-up ends.\n\n\
+A program may allow only a certain age or fingerprint. The files do not say that, so a key that is found here may be \
+missing for a program.\n\n\
+Exits with 0 if the key is found, with 1 if not, and with 2 after a failure.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    cache: DirectoryArg,
+
+    #[command(flatten)]
+    key: KeyArg,
+
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
+    let inspection = super::open(&args.cache.directory)?;
+    let key = args.key.bytes()?;
+    let told = inspection.explain(&key)?;
+    if args.json {
+        json::print(&to_json(&key, &told))?;
+    } else {
+        let mut out = io::stdout().lock();
+        print(&mut out, &key, &told)?;
+        out.flush()?;
+    }
+    Ok(match told.outcome {
+        Outcome::Found => Answer::Yes,
+        _ => Answer::No,
+    })
+}
+
+/// Why a look-up ends as it does.
+pub(super) fn reason(told: &Explanation) -> String {
+    let damage = told.damage.as_ref().map(|damage| format!(": {damage}"));
+    let damage = damage.unwrap_or_default();
+    let text = match told.outcome {
+        Outcome::Found => "all that a look-up reads is right".to_owned(),
+        Outcome::NoIndex => {
+            format!(
+                "there is no index that can be read, so the next writer makes an empty one{damage}"
+            )
+        }
+        Outcome::NoSlot if told.damaged > 0 => format!(
+            "no slot has its digest. {} of its sets cannot be read, and may have been its slot",
+            count(told.damaged.into(), "slot", "slots")
+        ),
+        Outcome::NoSlot => {
+            "no slot has its digest: nobody inserted it, or it was evicted or removed".to_owned()
+        }
+        Outcome::SlotDamaged => format!("its slot is damaged{damage}"),
+        Outcome::NoSegment => {
+            let file = told
+                .slot
+                .as_ref()
+                .map(|slot| format!("{:016x}", slot.segment));
+            format!(
+                "its slot names the file {}, which does not exist: it was evicted, or the disk has lost it",
+                file.unwrap_or_default()
+            )
+        }
+        Outcome::SegmentDamaged => format!("the header of its file is damaged{damage}"),
+        Outcome::RecordDamaged => format!("its record is damaged{damage}"),
+        Outcome::OtherKey => {
+            let key = told.record.as_ref().map(|record| shown_key(&record.key));
+            format!(
+                "its slot belongs to another key with the same digest, {}",
+                key.unwrap_or_default()
+            )
+        }
+        Outcome::ValueDamaged => format!("its value is damaged{damage}"),
+        other => other.name().to_owned(),
+    };
+    printable(&text).into_owned()
+}
+
+fn print(out: &mut impl Write, key: &[u8], told: &Explanation) -> io::Result<()> {
+    writeln!(
+        out,
+        "key        {} ({})",
+        shown_key(key),
+        count(key.len() as u64, "byte", "bytes")
+    )?;
+    if let Some(digest) = told.digest {
+        let [first, second] = told.sets;
+        writeln!(out, "digest     {digest:032x}, with the seed of the index")?;
+        writeln!(
+            out,
+            "sets       {first} and {second} of block {}, from slot {} on; {} of 16 slots in use, {} damaged",
+            told.block, told.first_slot, told.occupied, told.damaged
+        )?;
+    }
+    if let Some(slot) = &told.slot {
+        writeln!(
+            out,
+            "slot       {} of set {}, at byte {} of the index; its check is right",
+            slot.number, slot.set, slot.at
+        )?;
+        writeln!(
+            out,
+            "           inserted {}, last use noted {}, bucket {}; {}",
+            minute(slot.written),
+            minute(slot.used),
+            slot.bucket,
+            match slot.noted {
+                true => "used, so eviction copies it forward",
+                false => "no use noted since, so it goes with its file",
+            }
+        )?;
+        writeln!(
+            out,
+            "           names {} at byte {} of the {} {:016x}",
+            count(slot.record_len, "byte", "bytes"),
+            slot.record_at,
+            if slot.alone { "value" } else { "segment" },
+            slot.segment
+        )?;
+    }
+    if let Some(segment) = &told.segment {
+        writeln!(
+            out,
+            "file       {}, {}, begun as number {}; its header is right",
+            segment.file,
+            count(segment.bytes, "byte", "bytes"),
+            segment.sequence
+        )?;
+    }
+    if let Some(record) = &told.record {
+        let same = match record.key == key {
+            true => "its key is the wanted one".to_owned(),
+            false => format!("its key is {}", shown_key(&record.key)),
+        };
+        writeln!(out, "record     its check is right, and {same}")?;
+        writeln!(
+            out,
+            "value      {} at byte {}, {}; fingerprint {:016x}",
+            count(record.value_len, "byte", "bytes"),
+            record.value_at,
+            match record.chunks {
+                0 => "which the record's check covers".to_owned(),
+                chunks => format!("in {} with checks", count(chunks, "chunk", "chunks")),
+            },
+            record.fingerprint
+        )?;
+    }
+    match told.outcome {
+        Outcome::Found => writeln!(out, "found      {}", reason(told)),
+        _ => writeln!(out, "not found  {}", reason(told)),
+    }
+}
+
+fn to_json(key: &[u8], told: &Explanation) -> Value {
+    let (key, key_bytes) = json_key(key);
+    let sets = told.digest.map(|digest| {
+        json!({
+            "digest": format!("{digest:032x}"),
+            "block": told.block,
+            "sets": told.sets,
+            "first_slot": told.first_slot,
+            "in_use": told.occupied,
+            "damaged": told.damaged,
+        })
+    });
+    let slot = told.slot.as_ref().map(|slot| {
+        json!({
+            "at": slot.at,
+            "set": slot.set,
+            "number": slot.number,
+            "segment": format!("{:016x}", slot.segment),
+            "record_at": slot.record_at,
+            "record_bytes": slot.record_len,
+            "record_check": format!("{:016x}", slot.record_check),
+            "written": seconds(slot.written),
+            "used": seconds(slot.used),
+            "noted": slot.noted,
+            "bucket": slot.bucket,
+            "own_file": slot.alone,
+        })
+    });
+    let file = told.segment.as_ref().map(|segment| {
+        json!({
+            "name": segment.file,
+            "bytes": segment.bytes,
+            "sequence": segment.sequence,
+        })
+    });
+    let record = told.record.as_ref().map(|record| {
+        let (key, key_bytes) = json_key(&record.key);
+        let mut value = json!({
+            "key": key,
+            "fingerprint": format!("{:016x}", record.fingerprint),
+            "value_at": record.value_at,
+            "bytes": record.value_len,
+            "chunks": record.chunks,
+        });
+        if let Some(bytes) = key_bytes {
+            value["key_bytes"] = bytes.into();
+        }
+        value
+    });
+    let mut value = json!({
+        "key": key,
+        "found": told.outcome == Outcome::Found,
+        "outcome": told.outcome.name(),
+        "reason": reason(told),
+        "slots": told.slots,
+        "look_up": sets,
+        "slot": slot,
+        "file": file,
+        "record": record,
+        "damage": told.damage.as_ref().map(super::verify::to_json),
+    });
+    if let Some(bytes) = key_bytes {
+        value["key_bytes"] = bytes.into();
+    }
+    value
+}

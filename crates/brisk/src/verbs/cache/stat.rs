@@ -1,0 +1,290 @@
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use brisk_cache::{DataFile, Summary};
+use indicatif::BinaryBytes;
+use serde_json::{Value, json};
+
+use super::code_cache::CodeCacheFiles;
+use super::holders::Held;
+use super::{Directory, DirectoryArg};
+use crate::answer::Answer;
+use crate::json;
+use crate::messages::count;
+use crate::names::{printable, shown};
+use crate::verbs::profile::percent;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The headers of the files say what the directory is: a cache of brisk-cache, also of generated code \
+(CodeCache), or a cache of generated code that an older brisk made. brisk counts the entries slot by slot, and shows beside that what the writers have counted.\n\n\
+\"held\" are files that were removed while programs had them open or mapped: their space is free when the last program lets \
+go. As an ordinary user, brisk sees only the user's own programs.\n\n\
+The files do not say how large the cache may become, because each program has its own limit, and not how often a key was \
+found, because each program counts its own.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    cache: DirectoryArg,
+
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
+    let directory = &args.cache.directory;
+    let inspection = match super::recognise(directory)? {
+        Directory::Cache(inspection) => inspection,
+        Directory::CodeCache(files) => {
+            show_code_cache(directory, &files, args.json)?;
+            return Ok(Answer::Yes);
+        }
+    };
+    let summary = inspection.summary()?;
+    let held = Held::find(directory)?;
+    let damage = inspection.index_damage();
+    if args.json {
+        let mut value = to_json(&summary, &held);
+        if let Some(damage) = damage {
+            value["index"]["damage"] = super::verify::to_json(damage);
+        }
+        json::print(&value)?;
+    } else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        print(&mut out, directory, &summary, &held)?;
+        if let Some(damage) = damage {
+            let damage = damage.to_string();
+            writeln!(out, "  damaged        {}", printable(&damage))?;
+        }
+        out.flush()?;
+    }
+    Ok(Answer::Yes)
+}
+
+fn show_code_cache(directory: &Path, files: &CodeCacheFiles, json: bool) -> io::Result<()> {
+    if json {
+        return json::print(&json!({
+            "kind": "old-code-cache",
+            "versions": files.versions,
+            "entries": files.entries,
+            "bytes": files.bytes,
+        }));
+    }
+    let versions: Vec<_> = files.versions.iter().map(u32::to_string).collect();
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{}: a cache of generated code of an older brisk, format {}",
+        shown(directory),
+        versions.join(" and ")
+    )?;
+    writeln!(out, "  entries        {}", files.entries)?;
+    writeln!(out, "  bytes          {}", sized(files.bytes))?;
+    out.flush()
+}
+
+fn sized(bytes: u64) -> String {
+    format!("{bytes} ({})", BinaryBytes(bytes))
+}
+
+fn print(out: &mut impl Write, directory: &Path, summary: &Summary, held: &Held) -> io::Result<()> {
+    let Summary {
+        entries,
+        entry_bytes,
+        slots,
+        ..
+    } = summary;
+    writeln!(
+        out,
+        "{}: a cache, format {}",
+        shown(directory),
+        summary.version
+    )?;
+    writeln!(
+        out,
+        "  entries        {entries}, with records of {}",
+        sized(*entry_bytes)
+    )?;
+    writeln!(out, "  files          {}", sized(summary.bytes))?;
+    match summary.mark {
+        Some(mark) => writeln!(
+            out,
+            "  index          {slots} slots, {} in use, {}",
+            percent(*entries, *slots),
+            mark.name()
+        )?,
+        None => writeln!(out, "  index          none that can be read")?,
+    }
+    let alone = |alone| summary.files.iter().filter(move |file| file.alone == alone);
+    writeln!(out, "  segments       {}", together(alone(false)))?;
+    writeln!(out, "  large values   {}", together(alone(true)))?;
+    for (what, entries) in [
+        ("damaged slots", summary.damaged_slots),
+        ("without file", summary.dangling),
+    ] {
+        if entries > 0 {
+            writeln!(out, "  {what:<15}{entries}: brisk cache verify names them")?;
+        }
+    }
+    if summary.unfinished > 0 {
+        writeln!(
+            out,
+            "  unfinished     {}, {}",
+            count(summary.unfinished, "file", "files"),
+            sized(summary.unfinished_bytes)
+        )?;
+    }
+    if held.files > 0 {
+        let processes: Vec<_> = held.processes.iter().map(i32::to_string).collect();
+        writeln!(
+            out,
+            "  held           {} removed, {}, by the processes {}",
+            count(held.files, "file", "files"),
+            sized(held.bytes),
+            processes.join(" ")
+        )?;
+    }
+    match &summary.ledger {
+        Some(ledger) => {
+            writeln!(
+                out,
+                "  ledger         {} with {} of records, {} of files; {} begun{}",
+                count(ledger.entries, "entry", "entries"),
+                count(ledger.entry_bytes, "byte", "bytes"),
+                count(ledger.bytes, "byte", "bytes"),
+                count(ledger.begun, "file", "files"),
+                match ledger.is_of_this_boot {
+                    true => "",
+                    false => "; of another boot or place, so the next writer counts again",
+                }
+            )?;
+        }
+        None => writeln!(
+            out,
+            "  ledger         none that can be read: the next writer counts again"
+        )?,
+    }
+    if summary.other_files > 0 {
+        let others = count(summary.other_files, "file", "files");
+        writeln!(out, "  others         {others} that no cache makes")?;
+    }
+    let segments: Vec<_> = alone(false).collect();
+    if !segments.is_empty() {
+        let titles = ["bytes", "entries", "records", "of it"];
+        let [bytes, entries, records, share] = titles;
+        writeln!(
+            out,
+            "\n  {:<26}{bytes:>12}{entries:>10}{records:>13}{share:>9}",
+            "segment"
+        )?;
+    }
+    for file in segments {
+        let mut notes = String::new();
+        if file.active {
+            notes.push_str("  active");
+        }
+        if file.sequence.is_none() {
+            notes.push_str("  damaged header");
+        }
+        writeln!(
+            out,
+            "  {:<26}{:>12}{:>10}{:>13}{:>9}{notes}",
+            file.name,
+            file.bytes,
+            file.entries,
+            file.entry_bytes,
+            percent(file.entry_bytes, file.bytes)
+        )?;
+    }
+    if !summary.buckets.is_empty() {
+        writeln!(
+            out,
+            "\n  {:<26}{:>22}{:>13}",
+            "bucket", "entries", "records"
+        )?;
+    }
+    for bucket in &summary.buckets {
+        let (number, entries, bytes) = (bucket.bucket, bucket.entries, bucket.bytes);
+        writeln!(out, "  {number:<26}{entries:>22}{bytes:>13}")?;
+    }
+    Ok(())
+}
+
+/// How many files these are, and what is in them.
+fn together<'a>(files: impl Iterator<Item = &'a DataFile>) -> String {
+    let (mut number, mut bytes, mut entries, mut records) = (0u64, 0u64, 0u64, 0u64);
+    for file in files {
+        number += 1;
+        bytes = bytes.saturating_add(file.bytes);
+        entries = entries.saturating_add(file.entries);
+        records = records.saturating_add(file.entry_bytes);
+    }
+    match number {
+        0 => "none".to_owned(),
+        _ => format!(
+            "{} of {}, with {} of {}",
+            count(number, "file", "files"),
+            count(bytes, "byte", "bytes"),
+            count(entries, "entry", "entries"),
+            count(records, "byte", "bytes"),
+        ),
+    }
+}
+
+fn to_json(summary: &Summary, held: &Held) -> Value {
+    let files = summary.files.iter().map(|file| {
+        json!({
+            "name": file.name,
+            "own_file": file.alone,
+            "bytes": file.bytes,
+            "sequence": file.sequence,
+            "active": file.active,
+            "entries": file.entries,
+            "record_bytes": file.entry_bytes,
+        })
+    });
+    let buckets = summary.buckets.iter().map(|bucket| {
+        json!({
+            "bucket": bucket.bucket,
+            "entries": bucket.entries,
+            "record_bytes": bucket.bytes,
+        })
+    });
+    let ledger = summary.ledger.map(|ledger| {
+        json!({
+            "of_this_boot": ledger.is_of_this_boot,
+            "unsettled": ledger.is_unsettled,
+            "active": ledger.active.map(|number| format!("{number:016x}")),
+            "tail": ledger.tail,
+            "begun": ledger.begun,
+            "bytes": ledger.bytes,
+            "entries": ledger.entries,
+            "record_bytes": ledger.entry_bytes,
+        })
+    });
+    json!({
+        "kind": "cache",
+        "versions": [summary.version],
+        "entries": summary.entries,
+        "record_bytes": summary.entry_bytes,
+        "bytes": summary.bytes,
+        "index": {
+            "slots": summary.slots,
+            "bytes": summary.index_bytes,
+            "damaged_slots": summary.damaged_slots,
+            "without_file": summary.dangling,
+            "mark": summary.mark.map(|mark| mark.name()),
+        },
+        "files": files.collect::<Vec<_>>(),
+        "buckets": buckets.collect::<Vec<_>>(),
+        "unfinished": {"files": summary.unfinished, "bytes": summary.unfinished_bytes},
+        "held": {
+            "files": held.files,
+            "bytes": held.bytes,
+            "processes": held.processes,
+            "unseen_processes": held.unseen,
+        },
+        "ledger": ledger,
+        "other_files": summary.other_files,
+    })
+}
