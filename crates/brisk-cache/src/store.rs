@@ -48,6 +48,26 @@ pub(crate) struct Process {
 pub(crate) struct View {
     pub(crate) index: Option<Arc<Index>>,
     pub(crate) segments: HashMap<u64, Arc<Segment>, BuildHasherDefault<NumberHasher>>,
+    /// How often a file was opened.
+    opened: usize,
+}
+
+/// Of so many files and fewer, each opening looks whether they are still there. Of more, each such number of openings.
+const LOOKED_AT: usize = 64;
+
+/// The most values with files of their own that stay open without a hit that pins them. The system bounds mappings and
+/// descriptors, and a file of a large value is opened in a small part of the time that the value takes.
+const MOST_VALUES: usize = 256;
+
+impl View {
+    fn drop_values_if_many(&mut self) {
+        let is_value = |segment: &Arc<Segment>| segment.header.kind == Kind::Alone;
+        let values = self.segments.values().filter(|segment| is_value(segment));
+        if values.count() >= MOST_VALUES {
+            // A hit that pins one keeps it.
+            self.segments.retain(|_, segment| !is_value(segment));
+        }
+    }
 }
 
 /// Numbers of segments are random already.
@@ -122,6 +142,7 @@ impl Store {
                 view: RwLock::new(View {
                     index: index.map(Arc::new),
                     segments: HashMap::default(),
+                    opened: 0,
                 }),
                 writer: Mutex::new(None),
             })
@@ -158,8 +179,12 @@ impl Store {
             return Ok(Opened::Wrong);
         }
         let mut view = process.view_mut();
+        view.drop_values_if_many();
         view.segments.insert(slot.segment, Arc::new(segment));
-        self.drop_gone(&mut view, slot.segment)?;
+        view.opened = view.opened.wrapping_add(1);
+        if view.segments.len() <= LOOKED_AT || view.opened.is_multiple_of(LOOKED_AT) {
+            self.drop_gone(&mut view, slot.segment)?;
+        }
         Ok(Opened::There)
     }
 
