@@ -1,0 +1,896 @@
+use std::fmt;
+use std::io;
+use std::ops::Range;
+
+use http::header::{
+    AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, DATE, ETAG, EXPIRES,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE, VARY,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+
+use crate::body_name::BodyName;
+use crate::cache_status::{CacheStatus, Forwarded};
+use crate::date;
+use crate::decision::{Action, Failure};
+use crate::directives::RequestDirectives;
+use crate::head::{Request, Response, add, set};
+use crate::invalidation::invalidates;
+use crate::options::Options;
+use crate::overrides::Overrides;
+use crate::policy::{Policy, Times, remove_connection_fields};
+use crate::refusal::Refusal;
+use crate::reply::{Reply, Validators};
+use crate::storage::{Storage, StoredBytes};
+use crate::stored_policy::StoredPolicy;
+use crate::target::Target;
+use crate::timestamp::Timestamp;
+use crate::update::NotUpdated;
+use crate::variants::Variants;
+
+/// The most bytes of a URL whose responses are stored.
+const MOST_KEY_BYTES: usize = 8 * 1024;
+
+/// A whole cache, but for the network and the clock.
+///
+/// [`begin`](Self::begin) looks a request up. If the origin must be asked, the caller sends what the [`Exchange`] says and
+/// hands the head of the response to [`answered`](Self::answered), or calls [`failed`](Self::failed). What is to be stored
+/// goes to [`keep`](Self::keep) when all of the body has come.
+#[derive(Debug)]
+pub struct Engine<S> {
+    storage: S,
+    options: Options,
+    overrides: Overrides,
+    name: String,
+}
+
+/// What to do first with a request.
+#[derive(Debug)]
+#[must_use]
+pub enum Step<V> {
+    /// Answer with this.
+    Answer(Answer<V>),
+    /// Answer with this, and then carry the exchange out; nobody waits for its answer.
+    AnswerAndRevalidate(Answer<V>, Box<Exchange<V>>),
+    /// Ask the origin.
+    Ask(Box<Exchange<V>>),
+}
+
+/// What to do with the response of an origin.
+#[derive(Debug)]
+#[must_use]
+pub enum Outcome<V> {
+    /// Answer with this. The body of the response, if it has one, is of no use.
+    Answer(Answer<V>),
+    /// Pass the response on.
+    Pass(Box<Pass>),
+    /// Ask once more, as this exchange says.
+    Again(Box<Exchange<V>>),
+    /// The body of the response is the rest of a stored one: read all of it and call [`Engine::complete`].
+    Complete(Box<Completion<V>>),
+}
+
+/// An answer from the cache.
+#[derive(Debug)]
+pub struct Answer<V> {
+    /// The status.
+    pub status: StatusCode,
+    /// The fields, with `Cache-Status`, and with `Age` where it is due.
+    pub headers: HeaderMap,
+    /// What was found, and the bytes of it that are the body. None: there is no body.
+    pub body: Option<(V, Range<usize>)>,
+}
+
+impl<V: StoredBytes> Answer<V> {
+    /// The body.
+    ///
+    /// # Errors
+    ///
+    /// As [`StoredBytes::bytes`].
+    pub fn body(&self) -> io::Result<&[u8]> {
+        let Some((value, range)) = &self.body else {
+            return Ok(&[]);
+        };
+        value.bytes()?.get(range.clone()).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "a stored body has fewer than {} bytes; fetch it again",
+                    range.end
+                ),
+            )
+        })
+    }
+}
+
+/// A response to pass on.
+#[derive(Debug)]
+pub struct Pass {
+    /// The status for the client: that of the response, or 304 if the client has it already.
+    pub status: StatusCode,
+    /// The fields for the client.
+    pub headers: HeaderMap,
+    /// Whether the client gets the body of the response.
+    pub has_body: bool,
+    /// What to store with the body, once all of it is there.
+    pub keep: Option<Keep>,
+    /// Why it is not to be stored.
+    pub refused: Option<Refusal>,
+}
+
+/// A response that is to be stored: see [`Engine::keep`].
+#[derive(Debug)]
+pub struct Keep {
+    key: String,
+    request_headers: HeaderMap,
+    policy: Policy,
+    options: Options,
+}
+
+/// A request to send, and what is known of it.
+pub struct Exchange<V> {
+    /// The method to send.
+    pub method: Method,
+    /// The URL to send it to.
+    pub url: String,
+    /// The fields to send. The connection's own are the caller's.
+    pub headers: HeaderMap,
+    /// The fields of the client's request.
+    client: HeaderMap,
+    key: Option<String>,
+    held: Option<Held<V>>,
+    why: Forwarded,
+    options: Options,
+}
+
+/// Shows no field: some are credentials.
+impl<V> fmt::Debug for Exchange<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange")
+            .field("method", &self.method)
+            .field("key", &self.key)
+            .field("why", &self.why)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A stored response, and what the request asks of the origin about it.
+struct Held<V> {
+    variants: V,
+    at: usize,
+    body: Option<V>,
+    asked: Asked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Nothing: the stored response only stands in for a failure.
+    Nothing,
+    /// Whether it holds.
+    Validation,
+    /// The bytes after it.
+    Completion,
+}
+
+/// The rest of a body is on its way: see [`Engine::complete`].
+pub struct Completion<V> {
+    exchange: Box<Exchange<V>>,
+    headers: HeaderMap,
+    times: Times,
+}
+
+impl<V> fmt::Debug for Completion<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Completion").field(&self.exchange).finish()
+    }
+}
+
+/// What came of [`Engine::keep`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// The response is stored.
+    Stored,
+    /// It is not, for this reason.
+    Refused(Refusal),
+}
+
+impl<V> Exchange<V> {
+    fn client_request(&self) -> Request<'_> {
+        Request {
+            method: &self.method,
+            url: &self.url,
+            headers: &self.client,
+        }
+    }
+}
+
+impl<S: Storage> Engine<S> {
+    /// An engine over a storage. `name` stands in `Cache-Status`: a token of letters, digits and `-`; other characters
+    /// become `-`.
+    pub fn new(storage: S, options: Options, overrides: Overrides, name: &str) -> Self {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let name: String = name.chars().map(plain).collect();
+        // A token starts with a letter.
+        let name = match name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            true => name,
+            false => format!("cache-{name}"),
+        };
+        Self {
+            storage,
+            options,
+            overrides,
+            name,
+        }
+    }
+
+    /// Where policies and bodies are.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// Looks a request up.
+    ///
+    /// # Errors
+    ///
+    /// Those of the storage. The request can be sent on as it is all the same.
+    pub fn begin(&self, request: &Request<'_>, now: Timestamp) -> io::Result<Step<S::Value>> {
+        let options = self
+            .overrides
+            .options(request.url, &self.options)
+            .into_owned();
+        let key = Target::parse(request.url)
+            .map(|target| target.as_str().to_owned())
+            .filter(|key| key.len() <= MOST_KEY_BYTES && !options.ignore);
+        let mut client = request.headers.clone();
+        remove_connection_fields(&mut client);
+        let mut exchange = Box::new(Exchange {
+            method: request.method.clone(),
+            url: request.url.to_owned(),
+            headers: client,
+            client: request.headers.clone(),
+            key,
+            held: None,
+            why: Forwarded::UriMiss,
+            options,
+        });
+        if exchange.key.is_none() {
+            exchange.why = Forwarded::Bypass;
+            return Ok(self.ask(exchange, request));
+        }
+        if !matches!(*request.method, Method::GET | Method::HEAD) {
+            exchange.why = Forwarded::Method;
+            return Ok(self.ask(exchange, request));
+        }
+        self.look_up(exchange, request, now)
+    }
+
+    /// Sends a request on, unless nobody may be asked.
+    fn ask(&self, exchange: Box<Exchange<S::Value>>, request: &Request<'_>) -> Step<S::Value> {
+        let alone = RequestDirectives::of(request.headers).only_if_cached;
+        match exchange.options.offline || alone {
+            true => Step::Answer(self.gateway_timeout(exchange.why, None)),
+            false => Step::Ask(exchange),
+        }
+    }
+
+    fn look_up(
+        &self,
+        mut exchange: Box<Exchange<S::Value>>,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> io::Result<Step<S::Value>> {
+        let key = exchange.key.clone().unwrap_or_default();
+        let Some(found) = self.storage.policies(&key)? else {
+            return Ok(self.ask(exchange, request));
+        };
+        let variants = readable(&found)?.and_then(Variants::view);
+        let options = exchange.options.clone();
+        let selected = variants.and_then(|variants| {
+            exchange.why = match variants.is_empty() {
+                true => Forwarded::UriMiss,
+                false => Forwarded::VaryMiss,
+            };
+            variants.select(request.headers, options.secret.as_ref())
+        });
+        let Some((at, policy)) = selected else {
+            return Ok(self.ask(exchange, request));
+        };
+        let decision = policy.decide(request, now, &options);
+        let body = match policy.body().is_empty() {
+            true => None,
+            false => match self.storage.body(&key, &policy.body())? {
+                Some(body) if is_whole(&body, &policy)? => Some(body),
+                // The body was evicted or is damaged, so the policy is of no use.
+                _ => {
+                    exchange.why = Forwarded::Miss;
+                    return Ok(self.ask(exchange, request));
+                }
+            },
+        };
+        match decision.action {
+            Action::Use => {
+                let status = CacheStatus::hit(&self.name, &decision);
+                let headers = policy.headers(false);
+                let answer = self.answer(&policy, request, headers, body, (now, &status));
+                Ok(Step::Answer(answer))
+            }
+            Action::UseAndRevalidate => {
+                let status = CacheStatus::hit(&self.name, &decision);
+                let headers = policy.headers(false);
+                let again = self.storage.body(&key, &policy.body())?;
+                let answer = self.answer(&policy, request, headers, body, (now, &status));
+                for name in [&IF_NONE_MATCH, &IF_MODIFIED_SINCE, &IF_RANGE, &RANGE] {
+                    exchange.headers.remove(name);
+                    exchange.client.remove(name);
+                }
+                policy.validators().apply(&mut exchange.headers);
+                exchange.why = Forwarded::Stale;
+                let asked = asked_by(&policy.validators());
+                exchange.held = Some(Held {
+                    variants: found,
+                    at,
+                    body: again,
+                    asked,
+                });
+                Ok(Step::AnswerAndRevalidate(answer, exchange))
+            }
+            Action::Revalidate => {
+                exchange.why = Forwarded::of(decision.reason);
+                let validators = policy.validators();
+                let mut asked = Asked::Nothing;
+                if *request.method == Method::GET && !validators.is_empty() {
+                    validators.apply(&mut exchange.headers);
+                    asked = Asked::Validation;
+                }
+                exchange.held = Some(Held {
+                    variants: found,
+                    at,
+                    body,
+                    asked,
+                });
+                Ok(Step::Ask(exchange))
+            }
+            Action::Forward => {
+                exchange.why = Forwarded::of(decision.reason);
+                let conditions = [&RANGE, &IF_NONE_MATCH, &IF_MODIFIED_SINCE, &IF_RANGE];
+                let is_plain = *request.method == Method::GET
+                    && !conditions
+                        .iter()
+                        .any(|name| request.headers.contains_key(*name));
+                let completion = policy.completion().filter(|_| is_plain);
+                let asked = match completion {
+                    Some((range, validator)) => {
+                        set(&mut exchange.headers, RANGE, range);
+                        set(&mut exchange.headers, IF_RANGE, validator);
+                        Asked::Completion
+                    }
+                    None => Asked::Nothing,
+                };
+                exchange.held = Some(Held {
+                    variants: found,
+                    at,
+                    body,
+                    asked,
+                });
+                Ok(self.ask(exchange, request))
+            }
+            Action::GatewayTimeout => {
+                let why = Forwarded::of(decision.reason);
+                Ok(Step::Answer(self.gateway_timeout(why, None)))
+            }
+        }
+    }
+
+    /// Takes the head of the origin's response.
+    ///
+    /// # Errors
+    ///
+    /// Those of the storage.
+    pub fn answered(
+        &self,
+        mut exchange: Box<Exchange<S::Value>>,
+        response: &Response<'_>,
+        times: Times,
+    ) -> io::Result<Outcome<S::Value>> {
+        // What an unsafe method changed is gone before anybody hears of it.
+        if exchange.key.is_some() {
+            let (method, url) = (&exchange.method, &exchange.url);
+            for key in invalidates(method, url, response.status, response.headers) {
+                self.storage.remove_policies(&key)?;
+            }
+        }
+        let Some(held) = exchange.held.take() else {
+            return Ok(self.pass(&exchange, response, times));
+        };
+        let Some((_, policy)) = policy_at(&held.variants, held.at) else {
+            return Ok(self.pass(&exchange, response, times));
+        };
+        let failure = Failure::Status(response.status);
+        let request = exchange.client_request();
+        if policy.covers(&request, failure, times.response, &exchange.options) {
+            return Ok(Outcome::Answer(self.stand_in(
+                &exchange,
+                held,
+                times.response,
+                failure,
+            )));
+        }
+        match (held.asked, response.status) {
+            (Asked::Validation, StatusCode::NOT_MODIFIED) => {
+                self.validated(exchange, held, response, times)
+            }
+            (Asked::Completion, StatusCode::PARTIAL_CONTENT) => {
+                exchange.held = Some(held);
+                Ok(Outcome::Complete(Box::new(Completion {
+                    exchange,
+                    headers: response.headers.clone(),
+                    times,
+                })))
+            }
+            // The part is not what it was, or the origin does not want to say.
+            (Asked::Completion, StatusCode::RANGE_NOT_SATISFIABLE) => {
+                Ok(Outcome::Again(unconditional(exchange)))
+            }
+            _ if exchange.method == Method::HEAD && response.status == StatusCode::OK => {
+                self.head_answered(&exchange, held, response, times)
+            }
+            _ => Ok(self.pass(&exchange, response, times)),
+        }
+    }
+
+    /// A 304 came: the stored response holds.
+    fn validated(
+        &self,
+        exchange: Box<Exchange<S::Value>>,
+        held: Held<S::Value>,
+        response: &Response<'_>,
+        times: Times,
+    ) -> io::Result<Outcome<S::Value>> {
+        let Some((variants, policy)) = policy_at(&held.variants, held.at) else {
+            return Ok(Outcome::Again(unconditional(exchange)));
+        };
+        let request = exchange.client_request();
+        let updated = policy.validated(&request, response.headers, times, &exchange.options);
+        let mut status = CacheStatus::forwarded(&self.name, exchange.why, Some(response.status));
+        let answer = match updated {
+            Err(NotUpdated::Other) => return Ok(Outcome::Again(unconditional(exchange))),
+            // It holds for this request, but what came is not to be stored.
+            Err(NotUpdated::Refused(_)) => {
+                let headers = policy.merged_headers(response.headers, times);
+                self.answer(
+                    &policy,
+                    &request,
+                    headers,
+                    held.body,
+                    (times.response, &status),
+                )
+            }
+            Ok(new) => {
+                status.stored = self.replace(&exchange, &variants, held.at, &new)?;
+                let view = new.view();
+                let lifetime = view.lifetime(&exchange.options);
+                let seconds = |value| i64::try_from(value).unwrap_or(i64::MAX);
+                status.ttl =
+                    Some(seconds(lifetime).saturating_sub(seconds(view.age(times.response))));
+                let headers = view.headers(true);
+                self.answer(
+                    &view,
+                    &request,
+                    headers,
+                    held.body,
+                    (times.response, &status),
+                )
+            }
+        };
+        Ok(Outcome::Answer(answer))
+    }
+
+    /// Writes a policy in place of the one that was held, unless another process changed that meanwhile.
+    fn replace(
+        &self,
+        exchange: &Exchange<S::Value>,
+        held: &Variants<'_>,
+        at: usize,
+        new: &Policy,
+    ) -> io::Result<bool> {
+        let Some(key) = &exchange.key else {
+            return Ok(false);
+        };
+        let Some(found) = self.storage.policies(key)? else {
+            return Ok(false);
+        };
+        let current = readable(&found)?.and_then(Variants::view);
+        let place = current.and_then(|current| {
+            let same = |place: &usize| current.bytes(*place) == held.bytes(at);
+            Some((current, (0..current.len()).find(same)?))
+        });
+        let Some((current, place)) = place else {
+            return Ok(false);
+        };
+        self.storage
+            .put_policies(key, &current.replaced(place, new))?;
+        Ok(true)
+    }
+
+    /// A 200 to HEAD came: it updates the stored response, or shows that it no longer holds (RFC 9111, section 4.3.5).
+    fn head_answered(
+        &self,
+        exchange: &Exchange<S::Value>,
+        held: Held<S::Value>,
+        response: &Response<'_>,
+        times: Times,
+    ) -> io::Result<Outcome<S::Value>> {
+        let Some((variants, policy)) = policy_at(&held.variants, held.at) else {
+            return Ok(self.pass(exchange, response, times));
+        };
+        let request = exchange.client_request();
+        match policy.updated_by_head(&request, response, times, &exchange.options) {
+            Ok(new) => {
+                let mut status =
+                    CacheStatus::forwarded(&self.name, exchange.why, Some(response.status));
+                status.stored = self.replace(exchange, &variants, held.at, &new)?;
+                let headers = new.view().headers(true);
+                let view = new.view();
+                let answer = self.answer(&view, &request, headers, None, (times.response, &status));
+                Ok(Outcome::Answer(answer))
+            }
+            Err(NotUpdated::Other) => {
+                if let Some(bytes) = variants.bytes(held.at) {
+                    let marked = Policy::invalidated(bytes);
+                    self.replace(exchange, &variants, held.at, &marked)?;
+                }
+                Ok(self.pass(exchange, response, times))
+            }
+            Err(NotUpdated::Refused(_)) => Ok(self.pass(exchange, response, times)),
+        }
+    }
+
+    /// Puts a stored part and the rest of it together, stores the whole, and answers with it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the storage.
+    pub fn complete(
+        &self,
+        completion: Completion<S::Value>,
+        rest: &[u8],
+    ) -> io::Result<Outcome<S::Value>> {
+        let Completion {
+            mut exchange,
+            headers,
+            times,
+        } = completion;
+        let whole = exchange.held.take().and_then(|held| {
+            let (_, policy) = policy_at(&held.variants, held.at)?;
+            let mut whole = held.body.as_ref()?.bytes().ok()?.to_vec();
+            whole.extend_from_slice(rest);
+            let name = BodyName::of(&whole);
+            let request = exchange.client_request();
+            let policy = policy
+                .completed(&request, &headers, name, times, &exchange.options)
+                .ok()?;
+            Some((policy, whole))
+        });
+        let (Some((policy, whole)), Some(key)) = (whole, exchange.key.clone()) else {
+            return Ok(Outcome::Again(unconditional(exchange)));
+        };
+        let name = policy.view().body();
+        self.store(&key, &exchange.client, &policy, &whole, &exchange.options)?;
+        let Some(body) = self.storage.body(&key, &name)? else {
+            return Ok(Outcome::Again(unconditional(exchange)));
+        };
+        let partial = Some(StatusCode::PARTIAL_CONTENT);
+        let mut status = CacheStatus::forwarded(&self.name, exchange.why, partial);
+        status.stored = true;
+        let (view, request) = (policy.view(), exchange.client_request());
+        let fields = view.headers(true);
+        let answer = self.answer(
+            &view,
+            &request,
+            fields,
+            Some(body),
+            (times.response, &status),
+        );
+        Ok(Outcome::Answer(answer))
+    }
+
+    /// The origin could not be reached, or its response broke off before its head. The answer is a stored one if that
+    /// is allowed, and 504 otherwise.
+    pub fn failed(
+        &self,
+        mut exchange: Box<Exchange<S::Value>>,
+        now: Timestamp,
+    ) -> Answer<S::Value> {
+        let failure = Failure::Disconnected;
+        let held = exchange.held.take().filter(|held| {
+            let request = exchange.client_request();
+            policy_at(&held.variants, held.at)
+                .is_some_and(|(_, policy)| policy.covers(&request, failure, now, &exchange.options))
+        });
+        match held {
+            Some(held) => self.stand_in(&exchange, held, now, failure),
+            None => self.gateway_timeout(exchange.why, None),
+        }
+    }
+
+    /// A stored response in place of a failure.
+    fn stand_in(
+        &self,
+        exchange: &Exchange<S::Value>,
+        held: Held<S::Value>,
+        now: Timestamp,
+        failure: Failure,
+    ) -> Answer<S::Value> {
+        let forward_status = match failure {
+            Failure::Status(status) => Some(status),
+            Failure::Disconnected => None,
+        };
+        let Some((_, policy)) = policy_at(&held.variants, held.at) else {
+            return self.gateway_timeout(exchange.why, forward_status);
+        };
+        let mut status = CacheStatus::forwarded(&self.name, exchange.why, forward_status);
+        status.detail = Some("stale-if-error");
+        let request = exchange.client_request();
+        status.ttl = Some(policy.decide(&request, now, &exchange.options).ttl());
+        let headers = policy.headers(false);
+        self.answer(&policy, &request, headers, held.body, (now, &status))
+    }
+
+    /// Passes a response on, and says what to store of it.
+    fn pass(
+        &self,
+        exchange: &Exchange<S::Value>,
+        response: &Response<'_>,
+        times: Times,
+    ) -> Outcome<S::Value> {
+        let request = exchange.client_request();
+        let policy = match &exchange.key {
+            Some(_) => Policy::of(&request, response, times, &exchange.options),
+            None => Err(Refusal::Ignored),
+        };
+        let mut status = CacheStatus::forwarded(&self.name, exchange.why, Some(response.status));
+        status.stored = policy.is_ok();
+        if let Ok(policy) = &policy {
+            status.ttl = Some(
+                policy
+                    .view()
+                    .decide(&request, times.response, &exchange.options)
+                    .ttl(),
+            );
+        }
+        // The conditions of the client were replaced by those of the cache, so nobody else looks at them. Only a policy
+        // that is to be stored has been compared with them.
+        let unmodified = policy.as_ref().is_ok_and(|policy| {
+            exchange.method == Method::GET
+                && policy.view().reply(&request, times.response) == Reply::NotModified
+        });
+        let mut headers = response.headers.clone();
+        remove_connection_fields(&mut headers);
+        if !headers.contains_key(DATE)
+            && let Some(value) =
+                date::format(times.response).and_then(|text| HeaderValue::try_from(text).ok())
+        {
+            set(&mut headers, DATE, value);
+        }
+        if unmodified {
+            retain_for_not_modified(&mut headers);
+        }
+        add_status(&mut headers, &status);
+        let (policy, refused) = match policy {
+            Ok(policy) => (Some(policy), None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        let keep = policy.zip(exchange.key.clone()).map(|(policy, key)| Keep {
+            key,
+            request_headers: exchange.client.clone(),
+            policy,
+            options: exchange.options.clone(),
+        });
+        Outcome::Pass(Box::new(Pass {
+            status: match unmodified {
+                true => StatusCode::NOT_MODIFIED,
+                false => response.status,
+            },
+            headers,
+            has_body: !unmodified && exchange.method != Method::HEAD,
+            keep,
+            refused,
+        }))
+    }
+
+    /// Stores a response with its whole body. The body is written first, so a policy that is found names one that was
+    /// there. A body that is stored already is not written again.
+    ///
+    /// # Errors
+    ///
+    /// Those of the storage. Then nothing, or a body that no policy names, was stored.
+    pub fn keep(&self, keep: Keep, body: &[u8]) -> io::Result<Kept> {
+        let Keep {
+            key,
+            request_headers,
+            policy,
+            options,
+        } = keep;
+        let policy = match policy.with_body(BodyName::of(body)) {
+            Ok(policy) => policy,
+            Err(refusal) => return Ok(Kept::Refused(refusal)),
+        };
+        self.store(&key, &request_headers, &policy, body, &options)?;
+        Ok(Kept::Stored)
+    }
+
+    fn store(
+        &self,
+        key: &str,
+        request_headers: &HeaderMap,
+        policy: &Policy,
+        body: &[u8],
+        options: &Options,
+    ) -> io::Result<()> {
+        let name = policy.view().body();
+        if !name.is_empty() {
+            let is_there = match self.storage.body(key, &name)? {
+                Some(value) => is_whole(&value, &policy.view())?,
+                None => false,
+            };
+            if !is_there {
+                self.storage.put_body(key, &name, body)?;
+            }
+        }
+        let found = self.storage.policies(key)?;
+        let old = match &found {
+            Some(found) => readable(found)?.and_then(Variants::view),
+            None => None,
+        };
+        let secret = options.secret.as_ref();
+        let bytes = Variants::with(old.as_ref(), policy, request_headers, secret);
+        self.storage.put_policies(key, &bytes)?;
+        let new = Variants::view(&bytes);
+        let is_named = |name: &BodyName| {
+            new.is_some_and(|new| new.iter().any(|(_, policy)| policy.body() == *name))
+        };
+        for (_, policy) in old.iter().flat_map(Variants::iter) {
+            let name = policy.body();
+            if !name.is_empty() && !is_named(&name) {
+                self.storage.remove_body(key, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer of a stored response to a request whose conditions and range are looked at now.
+    fn answer(
+        &self,
+        policy: &StoredPolicy<'_>,
+        request: &Request<'_>,
+        mut headers: HeaderMap,
+        body: Option<S::Value>,
+        (now, status): (Timestamp, &CacheStatus<'_>),
+    ) -> Answer<S::Value> {
+        let len = usize::try_from(policy.body().len()).unwrap_or(usize::MAX);
+        let mut range = 0..len;
+        let reply = policy.reply(request, now);
+        let code = match reply {
+            Reply::Whole => policy.status(),
+            Reply::NotModified => StatusCode::NOT_MODIFIED,
+            Reply::Part { .. } => StatusCode::PARTIAL_CONTENT,
+            Reply::NotSatisfiable { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
+        };
+        match reply {
+            Reply::Whole => (),
+            Reply::NotModified => retain_for_not_modified(&mut headers),
+            Reply::Part {
+                first,
+                last,
+                complete,
+                stored_from,
+            } => {
+                let complete = complete.map_or("*".to_owned(), |complete| complete.to_string());
+                set_text(
+                    &mut headers,
+                    CONTENT_RANGE,
+                    &format!("bytes {first}-{last}/{complete}"),
+                );
+                let count = last.saturating_sub(first).saturating_add(1);
+                set(&mut headers, CONTENT_LENGTH, HeaderValue::from(count));
+                let from = |position: u64| {
+                    usize::try_from(position.saturating_sub(stored_from)).unwrap_or(usize::MAX)
+                };
+                range = from(first)..from(last).saturating_add(1);
+            }
+            Reply::NotSatisfiable { complete } => {
+                set_text(&mut headers, CONTENT_RANGE, &format!("bytes */{complete}"));
+                set(&mut headers, CONTENT_LENGTH, HeaderValue::from(0));
+            }
+        }
+        set(&mut headers, AGE, HeaderValue::from(policy.age(now)));
+        add_status(&mut headers, status);
+        let has_body =
+            *request.method != Method::HEAD && matches!(reply, Reply::Whole | Reply::Part { .. });
+        Answer {
+            status: code,
+            headers,
+            body: body.filter(|_| has_body).map(|body| (body, range)),
+        }
+    }
+
+    fn gateway_timeout(&self, why: Forwarded, status: Option<StatusCode>) -> Answer<S::Value> {
+        let mut headers = HeaderMap::new();
+        set(&mut headers, CONTENT_LENGTH, HeaderValue::from(0));
+        add_status(
+            &mut headers,
+            &CacheStatus::forwarded(&self.name, why, status),
+        );
+        Answer {
+            status: StatusCode::GATEWAY_TIMEOUT,
+            headers,
+            body: None,
+        }
+    }
+}
+
+fn policy_at<V: StoredBytes>(value: &V, at: usize) -> Option<(Variants<'_>, StoredPolicy<'_>)> {
+    let variants = Variants::view(value.bytes().ok()?)?;
+    let policy = StoredPolicy::view(variants.bytes(at)?)?;
+    Some((variants, policy))
+}
+
+/// None if the value is damaged: that is a miss.
+fn readable<V: StoredBytes>(value: &V) -> io::Result<Option<&[u8]>> {
+    match value.bytes() {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether a body that was found is the one that the policy names. The storage has checked its bytes.
+fn is_whole<V: StoredBytes>(body: &V, policy: &StoredPolicy<'_>) -> io::Result<bool> {
+    let bytes = readable(body)?;
+    Ok(bytes.is_some_and(|bytes| bytes.len() as u64 == policy.body().len()))
+}
+
+fn asked_by(validators: &Validators<'_>) -> Asked {
+    match validators.is_empty() {
+        true => Asked::Nothing,
+        false => Asked::Validation,
+    }
+}
+
+/// The exchange with the client's own request, and nothing that is stored.
+fn unconditional<V>(mut exchange: Box<Exchange<V>>) -> Box<Exchange<V>> {
+    exchange.headers = exchange.client.clone();
+    remove_connection_fields(&mut exchange.headers);
+    exchange.held = None;
+    exchange
+}
+
+/// What a 304 has (RFC 9110, section 15.4.5).
+fn retain_for_not_modified(headers: &mut HeaderMap) {
+    let kept = [CACHE_CONTROL, CONTENT_LOCATION, DATE, ETAG, EXPIRES, VARY];
+    let mut few = HeaderMap::new();
+    for name in kept {
+        for value in headers.get_all(&name) {
+            add(&mut few, name.clone(), value.clone());
+        }
+    }
+    // Without an entity tag, a client tells responses apart by their time.
+    if !few.contains_key(ETAG)
+        && let Some(value) = headers.get(LAST_MODIFIED)
+    {
+        set(&mut few, LAST_MODIFIED, value.clone());
+    }
+    *headers = few;
+}
+
+fn set_text(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        set(headers, name, value);
+    }
+}
+
+/// Adds a member of `Cache-Status` behind those of the caches before (RFC 9211, section 2).
+fn add_status(headers: &mut HeaderMap, status: &CacheStatus<'_>) {
+    if let Ok(value) = HeaderValue::try_from(status.to_string()) {
+        add(headers, HeaderName::from_static("cache-status"), value);
+    }
+}

@@ -1,0 +1,216 @@
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brisk_cache::{About, Cache, Hit, Stored, fingerprint};
+
+use crate::body_name::BodyName;
+use crate::variants::Variants;
+
+/// Where an [`Engine`](crate::Engine) keeps policies and bodies.
+///
+/// Each call stands alone, and several processes may call at once. What is read may be older than what another one
+/// wrote, but it is whole: an engine uses a body only with a policy that names it.
+pub trait Storage {
+    /// What was found.
+    type Value: StoredBytes;
+
+    /// The [`Variants`] of a URL.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system. Damage is a miss.
+    fn policies(&self, key: &str) -> io::Result<Option<Self::Value>>;
+
+    /// Stores the [`Variants`] of a URL in place of those before.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()>;
+
+    /// Removes the [`Variants`] of a URL. When this returns, no process finds them any more.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn remove_policies(&self, key: &str) -> io::Result<()>;
+
+    /// A body of a URL.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system. Damage is a miss.
+    fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<Self::Value>>;
+
+    /// Stores a body of a URL.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()>;
+
+    /// Removes a body of a URL, which no policy names any more.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn remove_body(&self, key: &str, name: &BodyName) -> io::Result<()>;
+}
+
+/// Bytes that were found in a [`Storage`]. They stay as they are while this lives.
+pub trait StoredBytes {
+    /// The bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] if they are damaged. Otherwise those of the system.
+    fn bytes(&self) -> io::Result<&[u8]>;
+}
+
+impl StoredBytes for Arc<[u8]> {
+    fn bytes(&self) -> io::Result<&[u8]> {
+        Ok(self)
+    }
+}
+
+impl StoredBytes for Hit {
+    fn bytes(&self) -> io::Result<&[u8]> {
+        Hit::bytes(self)
+    }
+}
+
+/// A storage in the memory of this process, without a limit.
+#[derive(Debug, Default)]
+pub struct MemoryStorage {
+    values: Mutex<HashMap<Vec<u8>, Arc<[u8]>>>,
+}
+
+impl MemoryStorage {
+    fn values(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u8>, Arc<[u8]>>> {
+        // Each change is one insertion or removal, so a panic leaves the map whole.
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of values.
+    pub fn len(&self) -> usize {
+        self.values().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Storage for MemoryStorage {
+    type Value = Arc<[u8]>;
+
+    fn policies(&self, key: &str) -> io::Result<Option<Arc<[u8]>>> {
+        Ok(self.values().get(&policies_key(key)).cloned())
+    }
+
+    fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()> {
+        self.values().insert(policies_key(key), variants.into());
+        Ok(())
+    }
+
+    fn remove_policies(&self, key: &str) -> io::Result<()> {
+        self.values().remove(&policies_key(key));
+        Ok(())
+    }
+
+    fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<Arc<[u8]>>> {
+        Ok(self.values().get(&body_key(key, name)).cloned())
+    }
+
+    fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()> {
+        self.values().insert(body_key(key, name), body.into());
+        Ok(())
+    }
+
+    fn remove_body(&self, key: &str, name: &BodyName) -> io::Result<()> {
+        self.values().remove(&body_key(key, name));
+        Ok(())
+    }
+}
+
+const BODY_FINGERPRINT: u64 = fingerprint("brisk-http body: bytes");
+
+/// In a directory, for all processes. A hit borrows from it.
+impl Storage for Cache {
+    type Value = Hit;
+
+    fn policies(&self, key: &str) -> io::Result<Option<Hit>> {
+        let hit = self.get(&policies_key(key))?;
+        Ok(hit.filter(|hit| hit.fingerprint() == Variants::FINGERPRINT))
+    }
+
+    fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()> {
+        self.insert_stored::<Variants<'static>>(&policies_key(key), variants, 0)
+    }
+
+    fn remove_policies(&self, key: &str) -> io::Result<()> {
+        self.remove(&policies_key(key)).map(|_was_there| ())
+    }
+
+    fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<Hit>> {
+        let hit = self.get(&body_key(key, name))?;
+        Ok(hit.filter(|hit| hit.fingerprint() == BODY_FINGERPRINT))
+    }
+
+    fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()> {
+        let about = About {
+            fingerprint: BODY_FINGERPRINT,
+            bucket: 0,
+        };
+        self.insert(&body_key(key, name), body, about)
+    }
+
+    fn remove_body(&self, key: &str, name: &BodyName) -> io::Result<()> {
+        self.remove(&body_key(key, name)).map(|_was_there| ())
+    }
+}
+
+impl<S: Storage + ?Sized> Storage for Arc<S> {
+    type Value = S::Value;
+
+    fn policies(&self, key: &str) -> io::Result<Option<S::Value>> {
+        (**self).policies(key)
+    }
+
+    fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()> {
+        (**self).put_policies(key, variants)
+    }
+
+    fn remove_policies(&self, key: &str) -> io::Result<()> {
+        (**self).remove_policies(key)
+    }
+
+    fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<S::Value>> {
+        (**self).body(key, name)
+    }
+
+    fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()> {
+        (**self).put_body(key, name, body)
+    }
+
+    fn remove_body(&self, key: &str, name: &BodyName) -> io::Result<()> {
+        (**self).remove_body(key, name)
+    }
+}
+
+/// URLs have no zero byte, so no key is that of another value.
+fn policies_key(key: &str) -> Vec<u8> {
+    [b"http\0".as_slice(), key.as_bytes()].concat()
+}
+
+fn body_key(key: &str, name: &BodyName) -> Vec<u8> {
+    [
+        b"body\0".as_slice(),
+        key.as_bytes(),
+        b"\0",
+        &name.to_bytes(),
+    ]
+    .concat()
+}
