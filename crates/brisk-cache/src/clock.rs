@@ -1,6 +1,6 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
+use brisk_io::coarse_seconds;
 
 /// A minute since 1970. Slots keep times in minutes.
 pub(crate) type Minute = u32;
@@ -12,8 +12,7 @@ pub(crate) fn now() -> Minute {
     if let Some(minute) = tests::FAKE.get() {
         return minute;
     }
-    let seconds = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
-    Minute::try_from(seconds / 60).unwrap_or(0)
+    Minute::try_from(coarse_seconds() / 60).unwrap_or(0)
 }
 
 /// How long ago a minute was. A minute of the future, by a clock that was set back, counts as now.

@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::directory::{FileId, INDEX, TAG, unfinished_name};
 use crate::format::index_header::{
-    BLOCK, CURRENT, IndexHeader, MOST_BLOCKS, MOVING, REPLACED, SLOTS_AT,
+    BLOCK, CURRENT, IndexHeader, MARK_AT, MOST_BLOCKS, MOVING, REPLACED, SLOTS_AT,
 };
 use crate::format::slot::{self, Slot, WAYS};
 use crate::index::Index;
@@ -26,6 +26,12 @@ impl Store {
         if self.directory.id_of(TAG)?.is_none() {
             let tag = self.disk.create(&self.directory, TAG)?;
             self.disk.write(tag.as_fd(), 0, TAG_TEXT)?;
+        }
+        if let Ok(Some((unreadable, stat))) = self.directory.file(INDEX, OFlags::RDWR)
+            && u64::try_from(stat.st_size).is_ok_and(|len| len >= SLOTS_AT)
+        {
+            // Somebody may have it open from before it was damaged.
+            self.disk.write(unreadable.as_fd(), MARK_AT, &REPLACED)?;
         }
         let header = IndexHeader {
             blocks: 1,

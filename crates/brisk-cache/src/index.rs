@@ -61,7 +61,7 @@ impl Index {
             return Ok(None);
         }
         let source = match mapped {
-            true => Source::Copied(Mapping::of(&file, 0..len)?),
+            true => Source::Copied(Mapping::within(&file, 0..len, len)?),
             false => Source::Read(file.try_clone()?),
         };
         let mut header = [0; index_header::LEN];
@@ -73,6 +73,11 @@ impl Index {
             id: FileId::of_stat(&stat),
             header,
         }))
+    }
+
+    /// Whether another process's write to it is seen here at once.
+    pub(crate) fn is_mapped(&self) -> bool {
+        matches!(self.source, Source::Copied(_))
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -105,7 +110,10 @@ impl Index {
     #[inline]
     fn slot_bytes(&self, at: u64) -> io::Result<[u8; slot::LEN]> {
         let mut bytes = [0; slot::LEN];
-        self.source.read_exact_at(at, &mut bytes)?;
+        match &self.source {
+            Source::Copied(mapping) => mapping.load(at, &mut bytes)?,
+            source => source.read_exact_at(at, &mut bytes)?,
+        }
         Ok(bytes)
     }
 

@@ -312,7 +312,6 @@ impl Locked<'_> {
         self.state.unsettled |= has_file(at);
         self.save()?;
         let disk = &self.store.disk.clone();
-        let name = segment_name(segment);
         let directory = &self.store.directory;
         let (file, _) = self.active()?.ok_or(io::ErrorKind::NotFound)?;
         let written = if head.len() + new.value.len() <= GATHERED {
@@ -323,7 +322,7 @@ impl Locked<'_> {
             disk.write(file, start, &head)
                 .and_then(|()| disk.write(file, value_at, new.value))
         };
-        written.map_err(|e| directory.told(&name, e))?;
+        written.map_err(|e| directory.told(&segment_name(segment), e))?;
         if self.is_durable() {
             self.sync_active()?;
         }

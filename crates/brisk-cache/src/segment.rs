@@ -72,16 +72,19 @@ impl Segment {
         if len < segment_header::LEN as u64 {
             return Ok(None);
         }
+        // By a call, because a touch of the mapping would take longer.
+        let mut header = [0; segment_header::LEN];
+        file.read_exact_at(0, &mut header)?;
         let source = match reading {
-            Reading::Borrowed(promise) => {
-                Source::Published(AppendOnlyMapping::of(&promise.append_only(file), 0..len)?)
-            }
-            Reading::Copied => Source::Copied(Mapping::of(&file, 0..len)?),
+            Reading::Borrowed(promise) => Source::Published(AppendOnlyMapping::within(
+                &promise.append_only(file),
+                0..len,
+                len,
+            )?),
+            Reading::Copied => Source::Copied(Mapping::within(&file, 0..len, len)?),
             Reading::Read => Source::Read(file),
         };
         let len = source.size()?;
-        let mut header = [0; segment_header::LEN];
-        source.read_exact_at(0, &mut header)?;
         let header = SegmentHeader::parse(&header);
         let right = header.filter(|header| header.number == number && header.kind == kind);
         Ok(right.map(|header| Self {

@@ -7,10 +7,11 @@ use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_io::UnsharedFile;
+use brisk_io::{Mapping, ReadAt, UnsharedFile};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
+use crate::clock::{Minute, now};
 use crate::directory::{FileId, INDEX, LEDGER};
 use crate::filesystem::Filesystem;
 use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
@@ -33,6 +34,10 @@ pub(crate) struct Writer {
     home: u64,
     active: Option<Active>,
     totals: Vec<u8>,
+    /// The ledger, in a process that has written before. Only read with the lock.
+    map: Option<Mapping>,
+    /// When this process last looked which index has the name.
+    named: Option<Minute>,
 }
 
 /// The segment that is appended to, if its number is still the ledger's.
@@ -100,7 +105,7 @@ impl Store {
         writer: &mut Writer,
         work: impl FnOnce(&mut Locked<'_>) -> io::Result<R>,
     ) -> io::Result<R> {
-        let index = self.current_index(process)?;
+        let index = self.current_index(process, &mut writer.named)?;
         let read = writer.read(self)?;
         let is_at_home = read.is_some_and(|state| state.home == writer.home);
         let mut locked = Locked {
@@ -125,9 +130,27 @@ impl Store {
     }
 
     /// The index that the name belongs to. None if there is none.
-    fn current_index(&self, process: &Process) -> io::Result<Option<Arc<Index>>> {
-        let named = self.directory.id_of(INDEX)?;
+    ///
+    /// With the lock, the mark says so: whoever gives the name to another index first marks the one that has it, and
+    /// takes the mark back only if that keeps the name. But somebody may remove files by hand, so this looks at the name
+    /// once a minute, too, and always where a mark may come late.
+    fn current_index(
+        &self,
+        process: &Process,
+        looked: &mut Option<Minute>,
+    ) -> io::Result<Option<Arc<Index>>> {
         let known = process.view().index.clone();
+        let minute = Some(now());
+        if let Some(index) = &known
+            && *looked == minute
+            && index.writable
+            && index.is_mapped()
+            && index.is_marked_current().unwrap_or(false)
+        {
+            return Ok(known);
+        }
+        let named = self.directory.id_of(INDEX)?;
+        *looked = minute;
         let index = match known.filter(|index| Some(index.id) == named) {
             Some(index) => index,
             None => {
@@ -153,7 +176,7 @@ impl Store {
     }
 
     fn lock(&self, file: BorrowedFd<'_>, wait: Wait) -> io::Result<()> {
-        let started = Instant::now();
+        let mut started = None;
         let mut pause = Duration::from_micros(20);
         loop {
             match flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -165,7 +188,7 @@ impl Store {
             if wait == Wait::No {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let waited = started.elapsed();
+            let waited = started.get_or_insert_with(Instant::now).elapsed();
             if waited >= self.options.write_wait {
                 let e = io::Error::new(
                     io::ErrorKind::TimedOut,
@@ -226,6 +249,8 @@ impl Writer {
             home: home_of(FileId::of_stat(&stat)),
             active: None,
             totals: Vec::new(),
+            map: None,
+            named: None,
         })
     }
 
@@ -238,6 +263,11 @@ impl Writer {
     /// The ledger as it is, of this home or of another. None if it is damaged.
     fn read(&mut self, store: &Store) -> io::Result<Option<LedgerState>> {
         const LEN: usize = TOTALS_AT as usize + BUCKETS as usize * 16;
+        if self.read_map() {
+            let state = self.totals.first_chunk::<{ ledger_state::LEN }>();
+            return Ok(state.and_then(LedgerState::parse));
+        }
+        let again = !self.totals.is_empty();
         self.totals.clear();
         self.totals.resize(LEN, 0);
         let mut done = 0;
@@ -249,8 +279,26 @@ impl Writer {
                 Err(e) => return Err(store.directory.told(LEDGER, e.into())),
             }
         }
+        if again && done == LEN && store.reading.is_mapped() {
+            // A process that writes once needs no map.
+            let bytes = 0..LEN as u64;
+            let mapped = Mapping::within(&self.ledger.try_clone()?, bytes, LEN as u64);
+            self.map = Some(mapped.map_err(|e| store.directory.told(LEDGER, e))?);
+        }
         let state = self.totals.first_chunk::<{ ledger_state::LEN }>();
         Ok(state.and_then(LedgerState::parse))
+    }
+
+    /// Copies the ledger from its map. False if there is none, or if somebody has cut the file.
+    fn read_map(&mut self) -> bool {
+        let Some(map) = &self.map else {
+            return false;
+        };
+        let read = map.read_exact_at(0, &mut self.totals).is_ok();
+        if !read {
+            self.map = None;
+        }
+        read
     }
 }
 

@@ -47,6 +47,15 @@ impl AppendOnlyMapping {
         Mapping::of(file.as_file(), bytes).map(Self)
     }
 
+    /// Like [`AppendOnlyMapping::of`], for who has just asked for the length of the file: see [`Mapping::within`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mapping::of`].
+    pub fn within(file: &AppendOnlyFile, bytes: Range<u64>, file_len: u64) -> io::Result<Self> {
+        Mapping::within(file.as_file(), bytes, file_len).map(Self)
+    }
+
     /// The bytes of a range that is published: the maker of the [`AppendOnlyFile`] promised that it never changes
     /// again. None if the mapping does not have all of them.
     #[inline]

@@ -54,7 +54,10 @@ fn id_of_this_process() -> Option<&'static AtomicU64> {
         unsafe { madvise(page, len, Advice::LinuxWipeOnFork) }.ok()?;
         // SAFETY: the page is aligned, readable and writable, and is never unmapped. It holds zeros, in a forked child
         // too, which are an `AtomicU64`. Nobody has another reference to it.
-        Some(unsafe { AtomicU64::from_ptr(page.cast()) })
+        let id: &AtomicU64 = unsafe { AtomicU64::from_ptr(page.cast()) };
+        // A page that is read first takes two faults: one for zeros, and one for a page of its own.
+        id.store(LINE.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(id)
     })
 }
 

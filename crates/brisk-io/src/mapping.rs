@@ -40,6 +40,16 @@ impl Mapping {
         Region::map(file, &bytes, false).map(Self)
     }
 
+    /// Like [`Mapping::of`], for who has just asked for the length of the file: it takes a system call less. If the file
+    /// is shorter than that, it is as if it had been truncated after it was mapped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mapping::of`].
+    pub fn within(file: &File, bytes: Range<u64>, file_len: u64) -> io::Result<Self> {
+        Region::map_within(file, &bytes, file_len, false).map(Self)
+    }
+
     #[inline]
     pub(crate) fn region(&self) -> &Region {
         &self.0
@@ -211,6 +221,9 @@ mod tests {
             assert_eq!(mapping.as_slice(), expected);
             mapping.populate().unwrap();
         }
+        let within = Mapping::within(&file, 40_000..40_001, 40_001).unwrap();
+        assert_eq!(ReadAt::size(&within).unwrap(), 1);
+        assert!(Mapping::within(&file, 40_000..40_002, 40_001).is_err());
         let e = Mapping::of(&file, 40_000..40_002).unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(

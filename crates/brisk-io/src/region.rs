@@ -33,9 +33,23 @@ const LARGE: usize = 2 << 20;
 impl Region {
     /// Maps `bytes` of `file`, which must have them.
     pub(crate) fn map(file: &File, bytes: &Range<u64>, private: bool) -> io::Result<Self> {
-        let len = len_within(file, bytes)?;
+        Self::map_within(file, bytes, ReadAt::size(file)?, private)
+    }
+
+    /// Maps `bytes` of `file`, which has `file_len` bytes. If it has fewer, touching a page behind its end is as if it had
+    /// been truncated since.
+    pub(crate) fn map_within(
+        file: &File,
+        bytes: &Range<u64>,
+        file_len: u64,
+        private: bool,
+    ) -> io::Result<Self> {
+        let len = part_of(file_len, bytes)?;
         // The mapped offset must be a multiple of the page size.
-        let skip = bytes.start % page_size() as u64;
+        let skip = match bytes.start {
+            0 => 0,
+            start => start % page_size() as u64,
+        };
         let mapped = usize::try_from(len + skip)
             .ok()
             .filter(|&n| isize::try_from(n).is_ok())
@@ -315,7 +329,11 @@ unsafe impl Sync for Region {}
 
 /// The number of `bytes`. `file` must have all of them.
 pub(crate) fn len_within(file: &File, bytes: &Range<u64>) -> io::Result<u64> {
-    let file_len = ReadAt::size(file)?;
+    part_of(ReadAt::size(file)?, bytes)
+}
+
+/// The number of `bytes`, all of which a file of this length must have.
+fn part_of(file_len: u64, bytes: &Range<u64>) -> io::Result<u64> {
     if bytes.start > bytes.end || bytes.end > file_len {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,

@@ -345,6 +345,34 @@ fn an_unfinished_file_is_not_removed_before_its_writer_has_locked_it() {
 }
 
 #[test]
+fn a_writer_sees_that_its_index_has_lost_the_name() {
+    let home = home();
+    let cache = mapped(home.path(), small());
+    FAKE.set(Some(1_000_000));
+    for key in 0..3 {
+        insert(&cache, key, b"before").unwrap();
+    }
+    // Damaged in a header that this handle does not read again. Who opens it then makes another index.
+    let damaged = std::fs::OpenOptions::new()
+        .write(true)
+        .open(home.path().join("index"))
+        .unwrap();
+    RealDisk.write(damaged.as_fd(), 12, &[0xFF]).unwrap();
+    let other = mapped(home.path(), small());
+    insert(&other, 10, b"of the other").unwrap();
+    insert(&cache, 4, b"after").unwrap();
+    assert_eq!(get(&other, 4).as_deref(), Some(&b"after"[..]));
+    assert_eq!(get(&cache, 10).as_deref(), Some(&b"of the other"[..]));
+    // Removed by hand: nothing says so but the name.
+    std::fs::remove_file(home.path().join("index")).unwrap();
+    FAKE.set(Some(1_000_001));
+    insert(&cache, 5, b"later").unwrap();
+    let third = mapped(home.path(), small());
+    assert_eq!(get(&third, 5).as_deref(), Some(&b"later"[..]));
+    FAKE.set(None);
+}
+
+#[test]
 fn a_child_works_though_a_thread_of_its_parent_was_writing() {
     let home = home();
     let cache = mapped(home.path(), small());
