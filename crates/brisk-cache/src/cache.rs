@@ -7,10 +7,13 @@ use crate::clock::now;
 use crate::disk::Disk;
 use crate::disk::RealDisk;
 use crate::entry::Entries;
+#[cfg(feature = "tokio")]
+use crate::flight::Flight;
 use crate::flight::Turn;
 use crate::format::record::Record;
 use crate::hit::Hit;
 use crate::insertion::New;
+use crate::lookup::Patience;
 use crate::options::CacheOptions;
 use crate::stat::{BucketStat, CacheCounts, CacheStat};
 use crate::store::Store;
@@ -73,7 +76,20 @@ impl Cache {
     /// [count](Cache::counts).
     #[inline]
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Hit>> {
-        self.store.get(key)
+        self.store.get(key, Patience::Wait)
+    }
+
+    /// Like [`Cache::get`], for who must not wait: it opens no file and takes no lock.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if it would have to: ask [`Cache::get`], on a thread that may wait. That is so for the
+    /// first hit in a file, if there is no index yet or another one, if a use is to be
+    /// [noted](CacheOptions::note_use_after), and if something is damaged. On filesystems whose files are read and not
+    /// mapped, it is always so. A page that is not in memory makes it wait all the same.
+    #[inline]
+    pub fn get_at_once(&self, key: &[u8]) -> io::Result<Option<Hit>> {
+        self.store.get(key, Patience::AtOnce)
     }
 
     /// Looks for the value of a key, and copies it into `buf`, whose former contents go. A buffer that is large enough
@@ -142,11 +158,7 @@ impl Cache {
         let make = || {
             let value = fetch()?;
             let stored = self.insert(key, &value, about);
-            let unstored = move || {
-                let record = Record::unstored(about.fingerprint, value.len());
-                Hit::unstored(value, record, (now(), about.bucket))
-            };
-            Ok((stored, unstored))
+            Ok((stored, || unstored(value, about)))
         };
         self.find_or_make(key, || self.get(key), is_fresh, make)
     }
@@ -184,6 +196,26 @@ impl Cache {
         }
         self.store.counters.unstored.add(1);
         Ok(unstored())
+    }
+
+    /// Stores what was fetched, and only then lets go of the right to fetch it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn store_fetched(
+        &self,
+        key: &[u8],
+        value: Vec<u8>,
+        about: About,
+        flight: Flight,
+    ) -> io::Result<Hit> {
+        let stored = self.insert(key, &value, about);
+        drop(flight);
+        if stored.is_ok()
+            && let Some(hit) = self.get(key)?
+        {
+            return Ok(hit);
+        }
+        self.store.counters.unstored.add(1);
+        Ok(unstored(value, about))
     }
 
     /// Notes that a key is used now, so that its entry outlives the eviction of its segment. Returns whether it was
@@ -250,4 +282,10 @@ impl Cache {
     pub fn directory(&self) -> &Path {
         self.store.directory.path()
     }
+}
+
+/// A hit of a value that was fetched and could not be stored.
+fn unstored(value: Vec<u8>, about: About) -> Hit {
+    let record = Record::unstored(about.fingerprint, value.len());
+    Hit::unstored(value, record, (now(), about.bucket))
 }

@@ -40,36 +40,61 @@ pub(crate) enum Turn {
     Other,
 }
 
+/// An open file with which the right to fetch a key can be asked for.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    /// Each opens it for itself: threads exclude each other, too. None if nobody can be asked.
+    file: Option<File>,
+    byte: u64,
+}
+
+impl Queued {
+    /// Takes the right to fetch, if nobody has it. Does not wait.
+    pub(crate) fn try_lock(self, store: &Store) -> io::Result<Result<Flight, Self>> {
+        let Some(file) = &self.file else {
+            return Ok(Ok(Flight::unasked()));
+        };
+        let locked = try_lock_byte(file, self.byte);
+        Ok(
+            match locked.map_err(|e| store.directory.told(FLIGHTS, e))? {
+                true => Ok(Flight { _lock: self.file }),
+                false => Err(self),
+            },
+        )
+    }
+}
+
 impl Store {
+    /// Opens what a fetch of a key is asked for with.
+    pub(crate) fn queue(&self, key: &[u8]) -> io::Result<Queued> {
+        let file = match self.directory.open_or_create(FLIGHTS) {
+            Ok((file, _)) => Some(file),
+            Err(e) if is_read_only(&e) || is_full(&e) => None,
+            Err(e) => return Err(e),
+        };
+        let byte = Digest::of(SEED, key).lock_byte();
+        Ok(Queued { file, byte })
+    }
+
     /// Waits for the right to fetch a key.
     ///
     /// Inside of another fetch of this thread it does not wait: two processes that fetch each other's keys would wait for
     /// each other. Then, and after the time of the options, the caller fetches, too.
     pub(crate) fn flight(&self, key: &[u8], wait: bool) -> io::Result<Turn> {
-        let own = |lock| {
-            let flight = Flight { _lock: lock };
-            Ok(Turn::Own { flight })
-        };
-        // Each opens it for itself: threads exclude each other, too.
-        let file = match self.directory.open_or_create(FLIGHTS) {
-            Ok((file, _)) => file,
-            Err(e) if is_read_only(&e) || is_full(&e) => return own(None),
-            Err(e) => return Err(e),
-        };
-        let byte = Digest::of(SEED, key).lock_byte();
+        let mut queued = self.queue(key)?;
         let started = Instant::now();
         let mut pause = Duration::from_micros(100);
         loop {
-            let locked = try_lock_byte(&file, byte);
-            if locked.map_err(|e| self.directory.told(FLIGHTS, e))? {
-                return own(Some(file));
-            }
+            queued = match queued.try_lock(self)? {
+                Ok(flight) => return Ok(Turn::Own { flight }),
+                Err(queued) => queued,
+            };
             if !wait {
                 return Ok(Turn::Other);
             }
-            let nested = DEPTH.get() > 0;
-            if nested || started.elapsed() >= self.options.fetch_wait {
-                return own(None);
+            if Inside::is() || started.elapsed() >= self.options.fetch_wait {
+                let flight = Flight::unasked();
+                return Ok(Turn::Own { flight });
             }
             thread::sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -78,17 +103,37 @@ impl Store {
 }
 
 impl Flight {
+    /// For a fetch beside which others may fetch, too.
+    pub(crate) fn unasked() -> Self {
+        Self { _lock: None }
+    }
+
     /// Runs a fetch. Fetches inside of it do not wait.
     pub(crate) fn fetch<R>(&self, fetch: impl FnOnce() -> R) -> R {
-        struct Inside;
-        impl Drop for Inside {
-            fn drop(&mut self) {
-                DEPTH.set(DEPTH.get() - 1);
-            }
-        }
-        DEPTH.set(DEPTH.get() + 1);
-        let _inside = Inside;
+        let _inside = Inside::enter();
         fetch()
+    }
+}
+
+/// As long as one lives, its thread is inside of a fetch.
+#[derive(Debug)]
+pub(crate) struct Inside(());
+
+impl Inside {
+    pub(crate) fn enter() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self(())
+    }
+
+    /// Whether this thread is inside of a fetch.
+    pub(crate) fn is() -> bool {
+        DEPTH.get() > 0
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
     }
 }
 

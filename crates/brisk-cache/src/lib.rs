@@ -59,6 +59,8 @@ proves that locks work there.
 None is on by default.
 
 * `bytes`: [`Hit::into_bytes`] and [`Hit::part_bytes`] give `bytes::Bytes` that pin the mapping and copy nothing.
+* `tokio`: [`AsyncCache`] answers hits at once, on the task that asks, and takes a thread only for what may wait. Other
+  executors have [`Cache::get_at_once`].
 * `rkyv`: [`Cache::archives`] keeps archives of a program's own types, as the crate rkyv makes them. They are always
   checked. A look-up in a long archive takes as long as its check; [`LargeTable`] takes as long as its look-ups.
 
@@ -74,6 +76,8 @@ None is on by default.
 
 #[cfg(feature = "rkyv")]
 mod archives;
+#[cfg(feature = "tokio")]
+mod async_cache;
 mod cache;
 mod cached_code;
 mod clock;
@@ -121,6 +125,8 @@ mod tests;
 
 #[cfg(feature = "rkyv")]
 pub use archives::{ArchivedHit, Archives};
+#[cfg(feature = "tokio")]
+pub use async_cache::AsyncCache;
 pub use cache::{About, Cache};
 pub use cached_code::CachedCode;
 pub use code_cache::{Check, CodeCache, CodeCacheOptions};

@@ -26,14 +26,37 @@ const TRIES: usize = 3;
 /// A note of use is due, too, for an entry that was written this long in the future.
 const FUTURE: Minute = 24 * 60;
 
+/// Whether a look-up may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// For files that it opens, and for a lock.
+    Wait,
+    /// It ends where it would have to.
+    AtOnce,
+}
+
+impl Patience {
+    /// An error if it may not wait.
+    fn ask(self) -> io::Result<()> {
+        match self {
+            Self::Wait => Ok(()),
+            Self::AtOnce => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
 impl Store {
     /// Looks for a key, and lets `take` have its record. None is a miss.
     #[inline]
     pub(crate) fn look_up<R>(
         &self,
         key: &[u8],
+        patience: Patience,
         mut take: impl FnMut(&Arc<Segment>, &Slot) -> io::Result<Result<R, Wrong>>,
     ) -> io::Result<Option<R>> {
+        if !self.answers_at_once() {
+            patience.ask()?;
+        }
         let process = self.process()?;
         let mut trusted = None;
         let mut tries = 0;
@@ -41,6 +64,7 @@ impl Store {
         loop {
             let view = process.view();
             let Some(index) = &view.index else {
+                patience.ask()?;
                 drop(view);
                 if self.reopen_index(process)?.is_some() {
                     continue;
@@ -50,6 +74,7 @@ impl Store {
             };
             if trusted != Some(index.id) && !index.is_marked_current().unwrap_or(false) {
                 // It has been replaced, or is about to be, or somebody has cut it.
+                patience.ask()?;
                 drop(view);
                 trusted = self.reopen_index(process)?;
                 continue;
@@ -62,6 +87,7 @@ impl Store {
                     return Ok(None);
                 }
                 Ok(Found::Torn) => {
+                    patience.ask()?;
                     drop(view);
                     match self.once_more(digest, &mut tries)? {
                         true => continue,
@@ -82,8 +108,13 @@ impl Store {
                 self.counters.expired.add(1);
                 return Ok(None);
             }
+            let note = self.is_note_due(&slot, minute);
+            if note {
+                patience.ask()?;
+            }
             let segment = view.segments.get(&slot.segment);
             let Some(segment) = segment.filter(|segment| segment.range(&slot).is_some()) else {
+                patience.ask()?;
                 drop(view);
                 match self.open_segment(process, &slot)? {
                     Opened::There => continue,
@@ -99,7 +130,9 @@ impl Store {
             match take(segment, &slot) {
                 Ok(Ok(taken)) => {
                     drop(view);
-                    self.note_use_if_due(&slot, minute);
+                    if note {
+                        self.try_note_use(&slot);
+                    }
                     return Ok(Some(taken));
                 }
                 Ok(Err(Wrong::Foreign)) => {
@@ -107,6 +140,7 @@ impl Store {
                     return Ok(None);
                 }
                 Ok(Err(Wrong::Damaged)) => {
+                    patience.ask()?;
                     drop(view);
                     if !self.once_more(digest, &mut tries)? {
                         return Ok(None);
@@ -151,14 +185,13 @@ impl Store {
         allowed.is_some_and(|allowed| age(minute, slot.written) > allowed)
     }
 
+    /// Whether a use that happens now is to be noted.
     #[inline]
-    fn note_use_if_due(&self, slot: &Slot, minute: Minute) {
+    fn is_note_due(&self, slot: &Slot, minute: Minute) -> bool {
         let after = self.options.note_use_after;
         let due = after.is_some_and(|after| age(minute, slot.last_use()) >= after);
         // An entry of the future would never get old.
-        if due || slot.last_use() > minute.saturating_add(FUTURE) {
-            self.try_note_use(slot);
-        }
+        due || slot.last_use() > minute.saturating_add(FUTURE)
     }
 
     /// Notes a use if nobody else is writing. Otherwise the next use notes it.
@@ -172,8 +205,8 @@ impl Store {
 
     /// The value of a key: borrowed if the handle borrows, otherwise a copy.
     #[inline]
-    pub(crate) fn get(&self, key: &[u8]) -> io::Result<Option<Hit>> {
-        self.look_up(key, |segment, slot| {
+    pub(crate) fn get(&self, key: &[u8], patience: Patience) -> io::Result<Option<Hit>> {
+        self.look_up(key, patience, |segment, slot| {
             let about = (slot.written, slot.bucket);
             let Some((start, room)) = segment.range(slot) else {
                 return Ok(Err(Wrong::Damaged));
@@ -200,6 +233,8 @@ impl Store {
     /// Copies the record of a key into `buf`.
     #[inline]
     pub(crate) fn get_into(&self, key: &[u8], buf: &mut Vec<u8>) -> io::Result<Option<Record>> {
-        self.look_up(key, |segment, slot| segment.copy(slot, Some(key), buf))
+        self.look_up(key, Patience::Wait, |segment, slot| {
+            segment.copy(slot, Some(key), buf)
+        })
     }
 }

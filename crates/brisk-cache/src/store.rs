@@ -133,6 +133,12 @@ impl Store {
         Ok(store)
     }
 
+    /// Whether this process has opened its files, and reads them without waiting for a server.
+    #[inline]
+    pub(crate) fn answers_at_once(&self) -> bool {
+        self.reading.is_mapped() && self.process.get().is_some()
+    }
+
     /// What this process has open.
     #[inline]
     pub(crate) fn process(&self) -> io::Result<&Process> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::format::UNIT;
 use crate::format::record::{CHUNK, Record, Wrong};
 use crate::format::slot::{Kind, Slot};
+use crate::lookup::Patience;
 use crate::segment::Segment;
 use crate::store::Store;
 
@@ -83,7 +84,7 @@ impl Store {
     /// Looks for the file of a value, which has one to itself. Its head is checked, and the value is not.
     pub(crate) fn value_file(&self, key: &[u8]) -> io::Result<Option<ValueFile>> {
         let mut number = None;
-        let found = self.look_up(key, |segment, slot| {
+        let found = self.look_up(key, Patience::Wait, |segment, slot| {
             number = Some(slot.segment);
             segment.value_file(slot, key)
         });

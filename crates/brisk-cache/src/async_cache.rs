@@ -1,0 +1,215 @@
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::spawn_blocking;
+
+use crate::flight::{Flight, Inside, Queued, Turn};
+use crate::{About, Cache, Hit};
+
+/// The longest pause between two looks whether another has finished its fetch.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// A cache for programs that run on tokio.
+///
+/// A hit is answered at once, by the task that asks. Only what may wait goes to a thread that may wait: opening a file
+/// for the first time, writing, and whatever needs a lock. Who waits for another's fetch sleeps, and keeps no thread.
+///
+/// A copy of this is cheap, and all are one cache. It needs a runtime with a timer.
+///
+/// # Example
+///
+/// ```
+/// use brisk_cache::{About, AsyncCache, Cache, CacheOptions};
+///
+/// # async fn download(_: &str) -> std::io::Result<Vec<u8>> { Ok(b"a page".to_vec()) }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let home = tempfile::tempdir()?;
+/// # let directory = home.path().join("pages");
+/// // SAFETY: nothing but this crate writes to the directory.
+/// let cache = unsafe { Cache::open_mapped(&directory, CacheOptions::new()) }?;
+/// let cache = AsyncCache::new(cache);
+/// let url = "https://example.org/";
+/// let hit = cache.get_or_insert_with(url.as_bytes(), About::default(), || download(url)).await?;
+/// assert_eq!(hit.bytes()?, b"a page");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct AsyncCache {
+    cache: Arc<Cache>,
+}
+
+impl AsyncCache {
+    /// The same cache, for tasks.
+    pub fn new(cache: impl Into<Arc<Cache>>) -> Self {
+        Self {
+            cache: cache.into(),
+        }
+    }
+
+    /// The cache, for calls that may wait.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// Looks for the value of a key: see [`Cache::get`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::get`].
+    pub async fn get(&self, key: &[u8]) -> io::Result<Option<Hit>> {
+        match self.cache.get_at_once(key) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                let key = key.to_vec();
+                self.wait_for(move |cache| cache.get(&key)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Stores a value under a key: see [`Cache::insert`].
+    ///
+    /// The value is stored even if the future is dropped, once it was polled.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::insert`].
+    pub async fn insert(
+        &self,
+        key: &[u8],
+        value: impl AsRef<[u8]> + Send + 'static,
+        about: About,
+    ) -> io::Result<()> {
+        let key = key.to_vec();
+        self.wait_for(move |cache| cache.insert(&key, value.as_ref(), about))
+            .await
+    }
+
+    /// Removes the value of a key: see [`Cache::remove`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::remove`].
+    pub async fn remove(&self, key: &[u8]) -> io::Result<bool> {
+        let key = key.to_vec();
+        self.wait_for(move |cache| cache.remove(&key)).await
+    }
+
+    /// Looks for the value of a key. If there is none, `fetch` makes one, and it is stored: see
+    /// [`Cache::get_or_insert_with`].
+    ///
+    /// If the future is dropped during the fetch, the fetch ends, and the next one goes on at once. If it is dropped
+    /// later, the value is stored all the same.
+    ///
+    /// # Errors
+    ///
+    /// Those of `fetch`, and of [`Cache::get`].
+    pub async fn get_or_insert_with<F, E>(
+        &self,
+        key: &[u8],
+        about: About,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<Hit, E>
+    where
+        F: Future<Output = Result<Vec<u8>, E>>,
+        E: From<io::Error>,
+    {
+        self.get_or_renew_with(key, about, |_| true, fetch).await
+    }
+
+    /// Like [`AsyncCache::get_or_insert_with`], for values that can be stale: see [`Cache::get_or_renew_with`].
+    ///
+    /// # Errors
+    ///
+    /// As [`AsyncCache::get_or_insert_with`].
+    pub async fn get_or_renew_with<F, E>(
+        &self,
+        key: &[u8],
+        about: About,
+        is_fresh: impl Fn(&Hit) -> bool,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<Hit, E>
+    where
+        F: Future<Output = Result<Vec<u8>, E>>,
+        E: From<io::Error>,
+    {
+        let stale = match self.get(key).await? {
+            Some(hit) if is_fresh(&hit) => return Ok(hit),
+            stale => stale,
+        };
+        let flight = match (self.flight(key, stale.is_none()).await?, stale) {
+            (Turn::Own { flight }, _) => flight,
+            (Turn::Other, Some(hit)) => return Ok(hit),
+            (Turn::Other, None) => return Err(E::from(io::ErrorKind::WouldBlock.into())),
+        };
+        // Another may have fetched it just before this one's turn.
+        if let Some(hit) = self.get(key).await?.filter(|hit| is_fresh(hit)) {
+            return Ok(hit);
+        }
+        let value = inside(fetch()).await?;
+        let key = key.to_vec();
+        let store = move |cache: &Cache| cache.store_fetched(&key, value, about, flight);
+        Ok(self.wait_for(store).await?)
+    }
+
+    /// Waits for the right to fetch a key, without a thread.
+    async fn flight(&self, key: &[u8], wait: bool) -> io::Result<Turn> {
+        let key = key.to_vec();
+        let opened = move |cache: &Cache| {
+            let queued = cache.store.queue(&key)?;
+            queued.try_lock(&cache.store)
+        };
+        let mut queued: Queued = match self.wait_for(opened).await? {
+            Ok(flight) => return Ok(Turn::Own { flight }),
+            Err(queued) => queued,
+        };
+        let started = Instant::now();
+        let mut pause = Duration::from_micros(100);
+        loop {
+            if !wait {
+                return Ok(Turn::Other);
+            }
+            if Inside::is() || started.elapsed() >= self.cache.store.options.fetch_wait {
+                let flight = Flight::unasked();
+                return Ok(Turn::Own { flight });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            // One call that does not wait.
+            queued = match queued.try_lock(&self.cache.store)? {
+                Ok(flight) => return Ok(Turn::Own { flight }),
+                Err(queued) => queued,
+            };
+        }
+    }
+
+    /// Runs what may wait, on a thread that may.
+    async fn wait_for<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Cache) -> io::Result<R> + Send + 'static,
+    ) -> io::Result<R> {
+        let cache = Arc::clone(&self.cache);
+        match spawn_blocking(move || work(&cache)).await {
+            Ok(done) => done,
+            Err(e) => match e.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is ending.
+                Err(e) => Err(io::Error::new(io::ErrorKind::Interrupted, e)),
+            },
+        }
+    }
+}
+
+/// A fetch: as long as it runs, the fetches that it makes do not wait for others.
+async fn inside<F: Future>(fetch: F) -> F::Output {
+    let mut fetch = pin!(fetch);
+    poll_fn(|context| {
+        let _inside = Inside::enter();
+        fetch.as_mut().poll(context)
+    })
+    .await
+}
