@@ -16,9 +16,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use brisk_bench::{Bench, Machine, Timed, warm_file};
-use brisk_io::measure::evict_and_prove;
 use brisk_cache::Check;
 use brisk_io::Need;
+use brisk_io::measure::evict_and_prove;
 use clap::Parser;
 
 use engine::{Engines, Kept, Loaded};
