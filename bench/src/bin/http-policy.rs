@@ -103,7 +103,7 @@ fn main() {
         let variants = Variants::view(&ours).expect("it was stored");
         let (_, policy) = variants.select(&asked, None).expect("the request matches");
         policy
-            .decide(&request, Timestamp::from_unix(NOW + after), &options)
+            .decide_selected(&request, Timestamp::from_unix(NOW + after), &options)
             .action
             == Action::Use
     };

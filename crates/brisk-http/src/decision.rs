@@ -104,6 +104,28 @@ pub enum Failure {
 impl<'a> StoredPolicy<'a> {
     /// Decides what to do with a request, on the stored bytes. Allocates nothing.
     pub fn decide(&self, request: &Request<'_>, now: Timestamp, options: &Options) -> Decision {
+        let selected = self.selects(request.headers, options.secret.as_ref());
+        self.decide_as(selected, request, now, options)
+    }
+
+    /// Like [`decide`](Self::decide), for the policy that [`Variants::select`](crate::Variants::select) chose for this
+    /// request: it does not compare the selecting fields again.
+    pub fn decide_selected(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+        options: &Options,
+    ) -> Decision {
+        self.decide_as(true, request, now, options)
+    }
+
+    fn decide_as(
+        &self,
+        selected: bool,
+        request: &Request<'_>,
+        now: Timestamp,
+        options: &Options,
+    ) -> Decision {
         let age = self.age(now);
         let lifetime = self.lifetime(options);
         let decision = |action, reason| Decision {
@@ -118,7 +140,7 @@ impl<'a> StoredPolicy<'a> {
         let directives = RequestDirectives::of(request.headers);
         let alone = options.offline || directives.only_if_cached;
         let judged = self
-            .unfit(request, options)
+            .unfit(selected, request, options)
             .map(|reason| (Action::Forward, reason))
             .unwrap_or_else(|| self.judge(&directives, age, lifetime, options));
         match judged {
@@ -134,14 +156,14 @@ impl<'a> StoredPolicy<'a> {
     }
 
     /// Why the response cannot answer the request, however fresh it is (RFC 9111, section 4).
-    fn unfit(&self, request: &Request<'_>, options: &Options) -> Option<Reason> {
+    fn unfit(&self, selected: bool, request: &Request<'_>, options: &Options) -> Option<Reason> {
         if self.mode() != options.mode {
             return Some(Reason::Mode);
         }
         if !matches!(*request.method, Method::GET | Method::HEAD) {
             return Some(Reason::Method);
         }
-        if !self.selects(request.headers, options.secret.as_ref()) {
+        if !selected {
             return Some(Reason::Vary);
         }
         // Conditions that only the origin evaluates (RFC 9111, section 4.3.2).
@@ -262,7 +284,8 @@ impl<'a> StoredPolicy<'a> {
             Failure::Status(status) => status::is_failure(status),
         };
         let forbidden = flag::NO_CACHE | flag::MUST_REVALIDATE | flag::INVALIDATED;
-        if !is_failure || self.has(forbidden) || self.unfit(request, options).is_some() {
+        let selected = self.selects(request.headers, options.secret.as_ref());
+        if !is_failure || self.has(forbidden) || self.unfit(selected, request, options).is_some() {
             return false;
         }
         let stale = self.age(now).saturating_sub(self.lifetime(options));

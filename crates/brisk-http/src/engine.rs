@@ -294,7 +294,7 @@ impl<S: Storage> Engine<S> {
         let Some((at, policy)) = selected else {
             return Ok(self.ask(exchange, request));
         };
-        let decision = policy.decide(request, now, &options);
+        let decision = policy.decide_selected(request, now, &options);
         let body = match policy.body().is_empty() {
             true => None,
             false => match self.storage.body(&key, &policy.body())? {

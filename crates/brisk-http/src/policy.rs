@@ -594,6 +594,14 @@ impl Selectors {
         let lines = request.headers.get_all(name);
         let name = name.as_str().as_bytes();
         self.bytes.extend_from_slice(name);
+        // Most clients send the same bytes again, which are compared without their normal form.
+        let mut raw: &[u8] = &[];
+        if let (Some(line), Form::Text) = (lines.iter().next(), form(name))
+            && lines.iter().nth(1).is_none()
+        {
+            raw = line.as_bytes();
+        }
+        self.bytes.extend_from_slice(raw);
         let start = self.bytes.len();
         let presence = match (lines.iter().next(), form(name)) {
             (None, _) => presence::ABSENT,
@@ -616,6 +624,9 @@ impl Selectors {
         }
         let value_len = self.bytes.len().saturating_sub(start);
         self.rows.push(SelectorRow {
+            raw_len: u32::try_from(raw.len())
+                .map_err(|_| Refusal::TooLarge)?
+                .into(),
             value_len: u32::try_from(value_len)
                 .map_err(|_| Refusal::TooLarge)?
                 .into(),

@@ -1,5 +1,6 @@
 use std::fmt;
 
+use http::header::GetAll;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use zerocopy::FromBytes;
 
@@ -177,10 +178,9 @@ impl<'a> StoredPolicy<'a> {
         let mut rest = self.selector_bytes;
         self.selectors.iter().all(|row| {
             let name = take(&mut rest, usize::from(row.name_len.get()));
-            let value = usize::try_from(row.value_len.get())
-                .ok()
-                .and_then(|len| take(&mut rest, len));
-            let (Some(name), Some(value)) = (name, value) else {
+            let mut piece = |len: u32| take(&mut rest, usize::try_from(len).ok()?);
+            let (raw, value) = (piece(row.raw_len.get()), piece(row.value_len.get()));
+            let (Some(name), Some(raw), Some(value)) = (name, raw, value) else {
                 return false;
             };
             let Ok(text) = std::str::from_utf8(name) else {
@@ -190,6 +190,7 @@ impl<'a> StoredPolicy<'a> {
             let is_absent = lines.iter().next().is_none();
             match row.presence {
                 presence::ABSENT => is_absent,
+                presence::TEXT if is_line(&lines, raw) => true,
                 presence::TEXT if !is_absent => {
                     let mut left = Some(value);
                     write_normal(name, &lines, |piece| {
@@ -211,10 +212,19 @@ impl<'a> StoredPolicy<'a> {
         let mut rest = self.selector_bytes;
         self.selectors.iter().map_while(move |row| {
             let name = take(&mut rest, usize::from(row.name_len.get()))?;
+            take(&mut rest, usize::try_from(row.raw_len.get()).ok()?)?;
             take(&mut rest, usize::try_from(row.value_len.get()).ok()?)?;
             Some(name)
         })
     }
+}
+
+/// Whether a field has one line, of these bytes, which are some.
+fn is_line(lines: &GetAll<'_, HeaderValue>, raw: &[u8]) -> bool {
+    let mut lines = lines.iter();
+    !raw.is_empty()
+        && lines.next().is_some_and(|line| line.as_bytes() == raw)
+        && lines.next().is_none()
 }
 
 fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {

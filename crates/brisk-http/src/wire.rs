@@ -104,6 +104,9 @@ pub(crate) struct FieldRow {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct SelectorRow {
+    /// The number of bytes of the value as it came, if it had one line. It lies before the other form.
+    pub(crate) raw_len: U32,
+    /// The number of bytes of the normal form, or of the digest.
     pub(crate) value_len: U32,
     pub(crate) name_len: U16,
     /// See [`presence`].
