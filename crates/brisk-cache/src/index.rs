@@ -3,6 +3,7 @@ use std::io;
 
 use brisk_io::{Mapping, ReadAt};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::directory::{Directory, FileId, INDEX};
 use crate::format::digest::{self, Digest};
@@ -231,4 +232,9 @@ pub(crate) fn is_read_only(e: &io::Error) -> bool {
         e.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
     )
+}
+
+/// Whether an error says that bytes of a file are lost: somebody has cut it, or its disk fails.
+pub(crate) fn is_lost(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::UnexpectedEof || e.raw_os_error() == Some(Errno::IO.raw_os_error())
 }

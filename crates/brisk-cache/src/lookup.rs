@@ -3,22 +3,15 @@
 use std::io;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
 use crate::clock::{Minute, age, now};
 use crate::format::digest::Digest;
 use crate::format::record::{Record, Unchecked, Wrong};
 use crate::format::slot::Slot;
 use crate::hit::Hit;
-use crate::index::Found;
+use crate::index::{Found, is_lost};
 use crate::segment::{Segment, expected};
 use crate::store::{Opened, Store};
 use crate::writer::Wait;
-
-/// Whether an error says that bytes of a file are lost: somebody has cut it, or its disk fails.
-fn is_lost(e: &io::Error) -> bool {
-    e.kind() == io::ErrorKind::UnexpectedEof || e.raw_os_error() == Some(Errno::IO.raw_os_error())
-}
 
 /// How often a slot or a record that is not right is read again before the lock is taken.
 const TRIES: usize = 3;

@@ -13,7 +13,7 @@ use crate::filesystem::Filesystem;
 use crate::format::PAGE;
 use crate::format::index_header::{BLOCK, SLOTS_AT};
 use crate::format::slot::{Kind, Slot};
-use crate::index::Index;
+use crate::index::{Index, is_lost};
 use crate::options::CacheOptions;
 use crate::promise::Promise;
 use crate::segment::{Reading, Segment, file_name};
@@ -235,8 +235,8 @@ impl Process {
 
 /// Whether a file of the cache cannot be what a writer of the cache has made.
 fn is_spoilt(e: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof};
-    matches!(e.kind(), InvalidData | PermissionDenied | UnexpectedEof)
+    use io::ErrorKind::{InvalidData, PermissionDenied};
+    is_lost(e) || matches!(e.kind(), InvalidData | PermissionDenied)
 }
 
 /// The length of a segment, if the limit has room for four of them and an index.
