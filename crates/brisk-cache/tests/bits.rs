@@ -78,3 +78,86 @@ fn no_flipped_bit_is_believed() {
         );
     }
 }
+
+#[test]
+fn no_flipped_bit_is_believed_by_a_handle_that_has_mapped_the_files_before() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = CacheOptions::new().limit(64 << 20).segment_len(1 << 20);
+    // SAFETY: this test changes only what the handles have not yet lent.
+    let open = || unsafe { Cache::open_mapped(home.path(), options.clone()) }.unwrap();
+    let writer = open();
+    let value = |n: usize| -> Vec<u8> {
+        let len = [1, 10, 400, 1_024, 16_384, 16_385, 40_000, 270_000][n % 8];
+        (0..len).map(|at| (at * 7 + n * 13) as u8).collect()
+    };
+    let key = |n: usize| format!("the key {n}").into_bytes();
+    for n in 0..16 {
+        writer.insert(&key(n), &value(n), About::default()).unwrap();
+    }
+    writer.insert(b"first", b"value", About::default()).unwrap();
+    let is_long = |n: usize| n % 8 > 4;
+    let files: Vec<_> = fs::read_dir(home.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name == "index" || name.ends_with(".segment") || name.ends_with(".value")
+        })
+        .map(|path| {
+            let mut file = OpenOptions::new();
+            let file = file.read(true).write(true).open(&path).unwrap();
+            let bytes = fs::read(&path).unwrap();
+            let used: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0).collect();
+            (path, file, used)
+        })
+        .collect();
+    let mut random = 88_172_645_463_325_252u64;
+    let (mut wrong_hits, mut missed) = (0, 0);
+    for turn in 0..10_000usize {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let (path, file, used) = &files[(random % files.len() as u64) as usize];
+        let most = if turn % 2 == 0 {
+            used.len()
+        } else {
+            used.len().min(4096)
+        };
+        let at = used[((random >> 20) % most as u64) as usize] as u64;
+        let handle = open();
+        // It maps each file. Of a long value, it checks the head, and no chunk yet.
+        assert!(handle.get(b"first").unwrap().is_some());
+        let long: Vec<_> = (0..16)
+            .filter(|&n| is_long(n))
+            .map(|n| (n, handle.get(&key(n)).unwrap().unwrap()))
+            .collect();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ (1 << ((random >> 60) % 8))], at)
+            .unwrap();
+        for (n, hit) in &long {
+            match hit.bytes() {
+                Ok(bytes) => assert!(bytes == value(*n), "{}: byte {at}", path.display()),
+                Err(e) => {
+                    assert_eq!(e.kind(), std::io::ErrorKind::InvalidData);
+                    wrong_hits += 1;
+                }
+            }
+        }
+        for n in (0..16).filter(|&n| !is_long(n)) {
+            match handle.get(&key(n)).unwrap() {
+                Some(hit) => assert!(
+                    hit.bytes().unwrap() == value(n),
+                    "{}: byte {at}, key {n}",
+                    path.display()
+                ),
+                None => missed += 1,
+            }
+        }
+        file.write_all_at(&byte, at).unwrap();
+    }
+    assert!(
+        wrong_hits > 2_000 && missed > 1_000,
+        "{wrong_hits}, {missed}"
+    );
+}

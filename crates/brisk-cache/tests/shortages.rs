@@ -271,3 +271,165 @@ fn on_a_filesystem_that_nobody_knows_files_are_read_and_not_mapped() {
     assert!(cache.get(&2_999u32.to_le_bytes()).unwrap().is_none());
     assert_eq!((cache.counts().damaged, other.counts().damaged), (0, 0));
 }
+
+#[test]
+fn what_a_hit_has_lent_shows_zeros_after_its_file_was_cut() {
+    brisk_io::guard_mappings().unwrap();
+    let home = home();
+    // SAFETY: this test breaks the promise, and looks at what was lent through `black_box`, so the compiler believes
+    // nothing of it.
+    let cache = unsafe { Cache::open_mapped(home.path(), CacheOptions::new()) }.unwrap();
+    cache
+        .insert(b"short", &[7; 1_000], About::default())
+        .unwrap();
+    cache
+        .insert(b"long", &[7; 100_000], About::default())
+        .unwrap();
+    let (short, long) = (cache.get(b"short"), cache.get(b"long"));
+    let (short, long) = (short.unwrap().unwrap(), long.unwrap().unwrap());
+    let lent = std::hint::black_box(short.bytes().unwrap());
+    assert!(long.part(0..10).unwrap() == [7; 10] && short.check_pages().is_ok());
+    let segment = fs::read_dir(home.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| text(path).ends_with(".segment"))
+        .unwrap();
+    let file = OpenOptions::new().write(true).open(&segment).unwrap();
+    file.set_len(0).unwrap();
+    assert!(std::hint::black_box(lent).iter().all(|&byte| byte == 0));
+    let lost = |e: io::Error| assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof, "{e}");
+    lost(short.check_pages().unwrap_err());
+    // What was not checked before is an error.
+    lost(long.part(50_000..50_010).unwrap_err());
+    assert!(
+        cache
+            .get(b"long")
+            .unwrap()
+            .is_none_or(|hit| hit.bytes().is_err())
+    );
+    for n in 0..50u32 {
+        let value = vec![n as u8; 30_000];
+        cache
+            .insert(&n.to_le_bytes(), &value, About::default())
+            .unwrap();
+        // In a page that was lost there may be nothing. It is a miss, and no wrong byte.
+        if let Some(hit) = cache.get(&n.to_le_bytes()).unwrap()
+            && let Ok(bytes) = hit.bytes()
+        {
+            assert_eq!(bytes, value);
+        }
+    }
+    cache.clear().unwrap();
+    cache.insert(b"after", b"value", About::default()).unwrap();
+    let after = cache.get(b"after").unwrap().unwrap();
+    assert_eq!(after.bytes().unwrap(), b"value");
+}
+
+#[test]
+fn without_room_for_another_file_what_is_fetched_is_returned() {
+    let home = home();
+    run(
+        "mount",
+        &[
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=8m,nr_inodes=64",
+            "tmpfs",
+            text(home.path()),
+        ],
+    );
+    let _mount = Mount(home.path());
+    let directory = home.path().join("cache");
+    let cache = Cache::open(&directory, CacheOptions::new()).unwrap();
+    cache.insert(b"key", b"value", About::default()).unwrap();
+    let taken = (0..64).take_while(|n| File::create(home.path().join(n.to_string())).is_ok());
+    assert!(taken.count() > 10);
+    let fetch = || io::Result::Ok(b"fetched".to_vec());
+    let hit = cache
+        .get_or_insert_with(b"other", About::default(), fetch)
+        .unwrap();
+    assert_eq!(hit.bytes().unwrap(), b"fetched");
+    let e = cache
+        .insert(b"large", &vec![7; 2 << 20], About::default())
+        .unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::StorageFull, "{e}");
+    assert!(cache.get(b"key").unwrap().is_some());
+}
+
+#[test]
+fn members_of_a_group_share_a_cache_whatever_their_umask_is() {
+    const GROUP: u32 = 4_242;
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    fs::set_permissions(
+        home.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    let directory = home.path().join("cache");
+    let options = CacheOptions::new().group(GROUP);
+    let cache = Cache::open(&directory, options.clone()).unwrap();
+    cache
+        .insert(b"of root", &[1; 100], About::default())
+        .unwrap();
+    cache
+        .insert(b"large", &vec![1; 2 << 20], About::default())
+        .unwrap();
+    // The user cannot see its own open files by their names, or can: then large values have none at first.
+    for can_see in [0, 1] {
+        // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
+        let child = match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: it takes a number.
+                unsafe { libc::umask(0o077) };
+                // SAFETY: it reads an array of one.
+                let mut done = unsafe { libc::setgroups(1, &GROUP) };
+                // SAFETY: it takes a number.
+                done += unsafe { libc::setgid(1_001) };
+                // SAFETY: it takes a number.
+                done += unsafe { libc::setuid(1_001) };
+                // SAFETY: it takes two numbers.
+                done += unsafe { libc::prctl(libc::PR_SET_DUMPABLE, can_see) };
+                let is_member = done == 0;
+                let work = || -> io::Result<bool> {
+                    let cache = Cache::open(&directory, options.clone())?;
+                    let found = cache.get(b"of root")?.is_some() && cache.get(b"large")?.is_some();
+                    cache.insert(b"of a member", &[2; 100], About::default())?;
+                    cache.insert(b"large too", &vec![2; 2 << 20], About::default())?;
+                    for n in 0..1_500u32 {
+                        cache.insert(&n.to_le_bytes(), &[3; 10], About::default())?;
+                    }
+                    cache
+                        .get_or_insert_with(b"fetched", About::default(), || Ok(Vec::new()))
+                        .map_err(|e: io::Error| e)?;
+                    Ok(found)
+                };
+                let right = is_member
+                    && work().unwrap_or_else(|e| {
+                        eprintln!("{e}");
+                        false
+                    });
+                // SAFETY: it takes a number and does not return.
+                unsafe { libc::_exit(i32::from(!right)) }
+            }
+            child => child,
+        };
+        let mut status = 0;
+        // SAFETY: it writes a number to where one is.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        for key in [&b"of a member"[..], b"large too", b"of root"] {
+            assert!(cache.get(key).unwrap().is_some());
+        }
+        cache
+            .insert(b"of root", &[4; 100], About::default())
+            .unwrap();
+        cache.remove(b"large too").unwrap();
+    }
+    // To others it says whose it is.
+    let e = Cache::open(&directory, CacheOptions::new().group(GROUP + 1)).unwrap_err();
+    assert!(
+        e.to_string().contains("its mode is 2770, allowed is 2750"),
+        "{e}"
+    );
+}
