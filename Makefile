@@ -79,6 +79,10 @@ fuzz: deps
 	fuzz/run fuse $(SECONDS)
 	fuzz/run session $(SECONDS)
 	fuzz/run round_trip $(SECONDS)
+	fuzz/run cache_index $(SECONDS)
+	fuzz/run cache_records $(SECONDS)
+	fuzz/run cache_tables $(SECONDS)
+	fuzz/run cache_archives $(SECONDS)
 
 # Tests the crate with unsafe code under AddressSanitizer. Needs a nightly toolchain, which rustup installs. Leaks are not
 # looked for, because mappings that signal handlers use live as long as the process.
