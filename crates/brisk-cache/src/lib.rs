@@ -34,8 +34,8 @@ assert!(cache.get(b"https://example.org/none")?.is_none());
    not either.
 3. Reading takes no lock and waits for nobody. The first hit in a file opens it; later ones take no system call, unless a
    use is to be [noted](CacheOptions::note_use_after).
-4. The files have at most as many bytes as the [limit](CacheOptions::limit) says, less what killed processes left
-   unfinished until somebody counts. The oldest go first; entries that were used are copied forward.
+4. The files have at most as many bytes as the [limit](CacheOptions::limit) says, beside large values that are just being
+   written. The oldest go first; entries that were used are copied forward.
 5. A [`Hit`] stays as it is while its entry is replaced, evicted or removed.
 6. Handles work on in forked children, which hold no lock of their parents.
 
