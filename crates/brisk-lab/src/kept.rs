@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::cache::{self, CacheResults};
 use super::load::{LoadResults, page as load_page};
 use super::machine::Machine;
 use super::raw::{self, Raw};
@@ -12,7 +13,7 @@ use brisk::page::Page;
 use brisk::warn;
 
 /// The files that experiments write in their directory.
-const NAMES: [&str; 3] = ["raw.json", "load.json", "reads.json"];
+const NAMES: [&str; 4] = ["raw.json", "load.json", "reads.json", "cache.json"];
 
 /// Results of an experiment that starts no program.
 pub struct Part {
@@ -25,6 +26,7 @@ pub struct Part {
 enum What {
     Load(LoadResults),
     Reads(ReadsResults),
+    Cache(CacheResults),
 }
 
 /// Results of any experiment.
@@ -44,6 +46,8 @@ impl Kept {
                 What::Load(load_page::parse(&text)?)
             } else if reads::is_of_reads(&value) {
                 What::Reads(reads::parse(&text)?)
+            } else if cache::is_of_cache(&value) {
+                What::Cache(cache::parse(&text)?)
             } else {
                 return Ok(Self::Launch(Raw::parse(name, text)?));
             };
@@ -62,6 +66,7 @@ impl Part {
         match self.what {
             What::Load(_) => "Loading a large file",
             What::Reads(_) => "Small reads of a file",
+            What::Cache(_) => "Caches on disk",
         }
     }
 
@@ -74,6 +79,10 @@ impl Part {
             }
             What::Reads(results) => {
                 reads::draw(page, results);
+                &results.machine
+            }
+            What::Cache(results) => {
+                cache::draw(page, results);
                 &results.machine
             }
         };

@@ -8,6 +8,7 @@ The program `brisk-lab`, which measures how fast programs start and how fast fil
 | `launch` | How fast does a program start from its directory, from brisk's images and from other tools' images? |
 | `load` | Which way of loading a large file is fastest? |
 | `reads` | What do many small reads cost? |
+| `cache` | What does a cache on disk cost? |
 | `codecs` | Which codec suits this tree? |
 | `report` | Writes a page from kept results. |
 
@@ -35,6 +36,7 @@ options, messages, pages. [`Machine`] and the statistics are public, so that a f
 mod ablation;
 mod answers;
 mod app;
+mod cache;
 mod cold;
 mod contender;
 mod disk_reads;
@@ -71,6 +73,10 @@ use std::process::ExitCode;
 
 use brisk::Answer;
 
+pub use cache::{
+    Key as CacheKey, Open as OpenCache, Opening as CacheOpening, Store as CacheStore,
+    StoreKind as CacheKind,
+};
 pub use machine::Machine;
 pub use statistics::{Ratio, Spread};
 
@@ -83,4 +89,11 @@ pub fn run() -> ExitCode {
 pub fn count_allocations(allocations: fn() -> usize) -> ExitCode {
     let job = std::env::args().nth(1).unwrap_or_default();
     brisk::end(reads::count_allocations(&job, allocations).map(|()| Answer::Yes))
+}
+
+/// What a program of `brisk lab cache --rivals` does: a job, its argument, with these stores besides the lab's own.
+/// `allocations` counts those of Rust in this process.
+pub fn serve_cache(rivals: &[CacheKind], allocations: Option<fn() -> usize>) -> ExitCode {
+    let job = std::env::args().nth(1).unwrap_or_default();
+    brisk::end(cache::serve(rivals, &job, allocations).map(|()| Answer::Yes))
 }

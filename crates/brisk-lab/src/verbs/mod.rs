@@ -1,5 +1,6 @@
 //! The verbs of `brisk lab`.
 
+mod cache;
 mod load;
 mod reads;
 mod repeated;
@@ -51,6 +52,8 @@ enum Action {
     Load(Box<load::Args>),
     /// Measures thousands of small reads of a file: from mappings, by system calls, and asynchronous.
     Reads(reads::Args),
+    /// Measures caches on disk: opening, gets, look-ups, updates, several processes, many entries.
+    Cache(cache::Args),
     /// Makes the page with pictures again from kept results, or tables and a picture for other pages.
     Report(ReportArgs),
     /// Restores what an experiment changed, once it is over. The lab starts this itself.
@@ -65,6 +68,12 @@ enum Action {
     /// Reads a file once. The lab starts this itself.
     #[command(hide = true)]
     ReadsWorker {
+        /// The job, in the form that the lab writes.
+        job: String,
+    },
+    /// Does a job with a store. The lab starts this itself.
+    #[command(hide = true)]
+    CacheWorker {
         /// The job, in the form that the lab writes.
         job: String,
     },
@@ -295,7 +304,7 @@ Examples:\n  \
   brisk lab report fast/raw.json slow/raw.json -o report.html\n  \
   brisk lab report raw.json --formats directory,brisk-speed --markdown --svg launches.svg")]
 struct ReportArgs {
-    /// Files that brisk lab launch (raw.json), brisk lab load (load.json) or brisk lab reads (reads.json) wrote.
+    /// Files that brisk lab launch (raw.json), load (load.json), reads (reads.json) or cache (cache.json) wrote.
     #[arg(required = true, value_name = "RAW.json")]
     raw: Vec<PathBuf>,
 
@@ -340,6 +349,7 @@ pub fn run() -> anyhow::Result<Answer> {
         Action::Codecs(args) => codecs(args),
         Action::Load(args) => load::run(args),
         Action::Reads(args) => reads::run(args),
+        Action::Cache(args) => cache::run(args),
         Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,
@@ -347,6 +357,7 @@ pub fn run() -> anyhow::Result<Answer> {
         }),
         Action::LoadWorker { job } => worker::run(job).map(|()| Answer::Yes),
         Action::ReadsWorker { job } => crate::reads::work(job).map(|()| Answer::Yes),
+        Action::CacheWorker { job } => crate::cache::serve(&[], job, None).map(|()| Answer::Yes),
         Action::Manual(manual) => write_manual(manual, Some(Lab::command())),
     }
 }

@@ -1,0 +1,177 @@
+//! Results: every run, and what was counted.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::super::load::LeftOut;
+use super::super::machine::Machine;
+use super::worker::Values;
+
+/// Everything in `cache.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CacheResults {
+    /// The version of this format.
+    pub brisk_lab_cache: u32,
+    pub brisk: String,
+    /// The time of the start, as RFC 3339 writes it.
+    pub started: String,
+    pub machine: Machine,
+    /// What takes pages out of memory although there is room. The lab stopped it.
+    pub stopped: Vec<String>,
+    pub settings: CacheSettings,
+    pub rows: Vec<Setting>,
+    pub runs: Vec<CacheRun>,
+    pub counted: Vec<Counted>,
+    pub stored: Vec<Stored>,
+    pub missing: Vec<LeftOut>,
+}
+
+/// The arguments.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CacheSettings {
+    pub entries: u64,
+    pub many: u64,
+    pub updates: u64,
+    pub runs: u32,
+    pub seed: u64,
+    /// The limit of the disk in the figure `cold`, as it was given.
+    pub disk: Option<String>,
+}
+
+/// What is measured.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Opening and one get, in a fresh process.
+    Open,
+    /// Gets of 1 KB in a process that has opened the store.
+    Get,
+    /// Opening, and one look-up in each table of 84 KB, in a fresh process.
+    Tables,
+    /// The same, with nothing of the store in memory, on a slow disk.
+    Cold,
+    /// Updates of 400 bytes.
+    Update,
+    /// The same, each on the disk when it returns.
+    DurableUpdate,
+    /// Gets by one process.
+    One,
+    /// Gets by eight processes at once.
+    Eight,
+    /// Opening a store with many entries, and one get.
+    OpenMany,
+    /// Gets from a store with many entries, all in memory.
+    GetMany,
+}
+
+impl Figure {
+    pub const ALL: [Self; 10] = [
+        Self::Open,
+        Self::Get,
+        Self::Tables,
+        Self::Cold,
+        Self::Update,
+        Self::DurableUpdate,
+        Self::One,
+        Self::Eight,
+        Self::OpenMany,
+        Self::GetMany,
+    ];
+
+    /// The value that the figure is about, its unit, and by what to divide it.
+    pub fn measure(self) -> (&'static str, &'static str, f64) {
+        match self {
+            Self::Open | Self::Update | Self::DurableUpdate | Self::OpenMany => ("ns", "us", 1e3),
+            Self::Get | Self::GetMany => ("ns", "ns", 1.0),
+            Self::Tables | Self::Cold => ("seconds", "ms", 1e-3),
+            Self::One | Self::Eight => ("per_second", "M/s", 1e6),
+        }
+    }
+}
+
+/// What a run does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    pub figure: Figure,
+    pub store: String,
+}
+
+/// One single run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CacheRun {
+    pub row: usize,
+    /// From 0.
+    pub repetition: u32,
+    /// Its position within the repetition, from 0.
+    pub place: usize,
+    pub values: Values,
+}
+
+/// What one operation does, in a run that is not timed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Counted {
+    pub figure: Figure,
+    pub store: String,
+    pub allocations: Option<f64>,
+    pub system_calls: Option<f64>,
+}
+
+/// What a store takes on the disk.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stored {
+    pub store: String,
+    /// `values` of 1 KB, `tables` of 84 KB, or `many` small values.
+    pub what: String,
+    /// Bytes of all values.
+    pub values: u64,
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// The time to make it.
+    pub seconds: f64,
+}
+
+/// Whether `brisk lab cache` has written this, in any version.
+pub fn is_of_cache(text: &serde_json::Value) -> bool {
+    text.get("brisk_lab_cache").is_some()
+}
+
+/// Reads what `brisk lab cache` has written.
+pub fn parse(text: &[u8]) -> Result<CacheResults> {
+    let results: CacheResults =
+        serde_json::from_slice(text).context("this is not a cache.json of brisk lab cache")?;
+    ensure!(
+        results.brisk_lab_cache == 1,
+        "field brisk_lab_cache: found {}, allowed is 1: a newer brisk wrote it",
+        results.brisk_lab_cache
+    );
+    Ok(results)
+}
+
+impl CacheResults {
+    /// A value of each run of a row. Empty if there is no such row.
+    pub fn values(&self, figure: Figure, store: &str, name: &str) -> Vec<f64> {
+        let row = |row: &Setting| row.figure == figure && row.store == store;
+        let row = self.rows.iter().position(row);
+        let runs = self.runs.iter().filter(|run| Some(run.row) == row);
+        runs.filter_map(|run| run.values.get(name).copied())
+            .collect()
+    }
+
+    /// The stores of a figure, in the order of the rows.
+    pub fn stores(&self, figure: Figure) -> Vec<&str> {
+        let rows = self.rows.iter().filter(|row| row.figure == figure);
+        rows.map(|row| &*row.store).collect()
+    }
+
+    /// What was counted of an operation.
+    pub fn counts(&self) -> BTreeMap<(Figure, &str), &Counted> {
+        let counted = self.counted.iter();
+        counted
+            .map(|row| ((row.figure, &*row.store), row))
+            .collect()
+    }
+}
