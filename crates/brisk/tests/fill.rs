@@ -128,17 +128,19 @@ fn make_pack(stage: &Stage, image: &str, files: &[String], hot: &str) -> HotPack
             hot,
         ])
         .current_dir(stage.path(""))
-        .env("XDG_CACHE_HOME", stage.cache());
+        // Root keeps nothing in the home of another user.
+        .env("XDG_CACHE_HOME", stage.path("made-cache"));
     assert_eq!(
         said(&command.output().unwrap()),
         (Some(0), String::new(), String::new())
     );
     let user = stage.user();
-    let owned = Command::new("chown")
-        .args(["-R", &format!("{user}:{user}")])
-        .arg(stage.cache())
+    let script = format!("chown -R {user}:{user} \"$1\" && cp -a \"$1/.\" \"$2\" && rm -r \"$1\"");
+    let given = Command::new("sh")
+        .args(["-c", &script, "sh"])
+        .args([stage.path("made-cache"), stage.cache()])
         .status();
-    assert!(owned.unwrap().success());
+    assert!(given.unwrap().success());
     HotPack::open(stage.path(hot), &Limits::default()).unwrap()
 }
 
