@@ -1,7 +1,7 @@
 //! The program `brisk`. It is small, because a cold launch reads its code before anything else.
 //!
-//! It starts programs itself. For everything else, also for help and for wrong arguments, it becomes
-//! `brisk-tools`, which is installed beside it and has all verbs. For `brisk lab`, that becomes `brisk-lab`.
+//! It starts programs and mounts images itself. For everything else, also for help and for wrong arguments, it
+//! becomes `brisk-tools`, which is installed beside it and has all verbs. For `brisk lab`, that becomes `brisk-lab`.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use brisk_io::will_read_all;
 use clap::{Args, FromArgMatches};
 
 use crate::answer::Answer;
-use crate::verbs::{replay, run};
+use crate::verbs::{mount, replay, run};
 
 /// The programs that start others and do all verbs but `lab`. They are installed in one directory.
 pub const PROGRAMS: [&str; 2] = ["brisk", TOOLS];
@@ -28,10 +28,11 @@ pub const TOOLS: &str = "brisk-tools";
 /// The program that measures. It may not be installed.
 const LAB: &str = "brisk-lab";
 
-/// A program to start.
+/// What `brisk` does itself.
 pub enum Start {
     Run(Box<run::Args>),
     Replay(replay::Args),
+    Mount(mount::Args),
 }
 
 /// Asks the kernel to read all of this program at once. The code that runs is scattered over the file:
@@ -43,7 +44,7 @@ fn read_own_code() {
     }
 }
 
-/// The program that the arguments ask for. None if `brisk-tools` must handle the arguments.
+/// What the arguments ask for. None if `brisk-tools` must handle the arguments.
 pub fn start_of_arguments() -> Option<Start> {
     let mut arguments = own_arguments();
     match arguments.next()?.to_str()? {
@@ -56,6 +57,7 @@ pub fn start_of_arguments() -> Option<Start> {
             let args = parsed(arguments).filter(replay::Args::has_command);
             args.map(Start::Replay)
         }
+        "mount" => parsed(arguments).map(Start::Mount),
         _ => None,
     }
 }
@@ -72,7 +74,7 @@ pub fn become_tools() -> anyhow::Result<Answer> {
     become_program(
         TOOLS,
         own_arguments(),
-        "brisk needs it for everything except starting programs; install it again beside brisk",
+        "brisk needs it for everything except starting programs and mounting; install it again beside brisk",
     )
 }
 

@@ -13,7 +13,7 @@ the work: `brisk-image` reads and writes images, `brisk-mount` mounts them and s
 Each verb has a file of its own in `verbs`, with its arguments and a function `run` that returns an [`Answer`]. `args`
 lists the verbs. Data goes to stdout, messages to stderr.
 
-There are two programs. A cold launch reads brisk's own code first, so `brisk` holds only what a launch needs
+There are two programs. A cold launch reads brisk's own code first, so `brisk` holds only what a launch and a mount need
 ([`launch`]). For everything else it becomes `brisk-tools` ([`all_verbs`]).
 
 # For `brisk-lab`
@@ -87,11 +87,12 @@ pub fn all_verbs() -> ExitCode {
     exit_code(run(verb), code_of)
 }
 
-/// Runs `brisk`: starts a program, or becomes `brisk-tools`.
+/// Runs `brisk`: starts a program, mounts an image, or becomes `brisk-tools`.
 pub fn launch() -> ExitCode {
     let answer = match launcher::start_of_arguments() {
         Some(Start::Run(args)) => verbs::run::start(&args, |_, _| launcher::become_tools()),
         Some(Start::Replay(args)) => verbs::replay::run(&args),
+        Some(Start::Mount(args)) => return end(verbs::mount::run(&args)),
         None => return end(launcher::become_tools()),
     };
     exit_code(answer, verbs::run::exit_code)

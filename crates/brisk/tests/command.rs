@@ -78,7 +78,7 @@ fn alone(sandbox: &Sandbox, programs: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn without_its_tools_brisk_runs_programs_and_says_what_is_missing() {
+fn without_its_tools_brisk_runs_programs_and_mounts_and_says_what_is_missing() {
     let sandbox = Sandbox::empty();
     let alone = alone(&sandbox, &["brisk"]);
     let said = |args: &[&str]| {
@@ -88,8 +88,8 @@ fn without_its_tools_brisk_runs_programs_and_says_what_is_missing() {
     let listed = said(&["ls", "app.img"]);
     assert_eq!(listed.code, 2);
     let expected = format!(
-        "brisk: cannot start {}; brisk needs it for everything except starting programs; install it again \
-         beside brisk: No such file or directory (os error 2)\n",
+        "brisk: cannot start {}; brisk needs it for everything except starting programs and mounting; install \
+         it again beside brisk: No such file or directory (os error 2)\n",
         alone.join("brisk-tools").display()
     );
     assert_eq!(listed.stderr, expected);
@@ -100,6 +100,12 @@ fn without_its_tools_brisk_runs_programs_and_says_what_is_missing() {
     assert!(
         run.stderr.contains("none.img: cannot open the image"),
         "{run:?}"
+    );
+    let mount = said(&["mount", "none.img", "none"]);
+    assert_eq!(mount.code, 2);
+    assert!(
+        mount.stderr.contains("none.img: cannot open the image"),
+        "{mount:?}"
     );
 }
 
