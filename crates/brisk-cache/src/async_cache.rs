@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 
 use crate::flight::{Flight, Inside, Queued, Turn};
-use crate::{About, Cache, Hit};
+use crate::{About, Cache, Hit, Pending};
 
 /// The longest pause between two looks whether another has finished its fetch.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -87,6 +87,35 @@ impl AsyncCache {
         let key = key.to_vec();
         self.wait_for(move |cache| cache.insert(&key, value.as_ref(), about))
             .await
+    }
+
+    /// Begins a value that is stored while it arrives: see [`Cache::pending`].
+    ///
+    /// A task may call [`Pending::write`](crate::Pending::write) itself: it copies the bytes to the kernel, and opens one
+    /// file when the value has got longer than 64 KiB. Only if the disk is slower than what arrives, the kernel lets it
+    /// wait. On filesystems whose files always have names, it waits for the lock of the cache, too, when it opens the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::pending`].
+    pub async fn pending(&self, expected_len: Option<u64>) -> io::Result<Pending> {
+        match expected_len {
+            None => self.cache.pending(None),
+            some => self.wait_for(move |cache| cache.pending(some)).await,
+        }
+    }
+
+    /// Stores a value that has arrived: see [`Pending::finish`](crate::Pending::finish). It may have come from another
+    /// handle.
+    ///
+    /// The value is stored even if the future is dropped, once it was polled.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pending::finish`](crate::Pending::finish).
+    pub async fn finish(&self, pending: Pending, key: &[u8], about: About) -> io::Result<()> {
+        let key = key.to_vec();
+        self.wait_for(move |_| pending.finish(&key, about)).await
     }
 
     /// Removes the value of a key: see [`Cache::remove`].

@@ -15,6 +15,7 @@ use crate::hit::Hit;
 use crate::insertion::New;
 use crate::lookup::Patience;
 use crate::options::CacheOptions;
+use crate::pending::Pending;
 use crate::stat::{BucketStat, CacheCounts, CacheStat};
 use crate::store::Store;
 
@@ -24,7 +25,7 @@ use crate::store::Store;
 /// is promised.
 #[derive(Debug)]
 pub struct Cache {
-    pub(crate) store: Store,
+    pub(crate) store: Arc<Store>,
 }
 
 /// What is stored beside a value.
@@ -48,11 +49,13 @@ impl Cache {
     /// system.
     pub fn open(directory: &Path, options: CacheOptions) -> io::Result<Self> {
         let store = Store::open(directory, options, None, Arc::new(RealDisk))?;
-        Ok(Self { store })
+        Ok(Self::of(store))
     }
 
     pub(crate) fn of(store: Store) -> Self {
-        Self { store }
+        Self {
+            store: Arc::new(store),
+        }
     }
 
     #[cfg(test)]
@@ -62,7 +65,7 @@ impl Cache {
         disk: Arc<dyn Disk>,
     ) -> io::Result<Self> {
         let store = Store::open(directory, options, None, disk)?;
-        Ok(Self { store })
+        Ok(Self::of(store))
     }
 
     /// Looks for the value of a key.
@@ -120,6 +123,19 @@ impl Cache {
             fingerprint: about.fingerprint,
             bucket: about.bucket,
         })
+    }
+
+    /// Begins a value that is stored piece by piece, as it arrives. The key is only needed at the end.
+    ///
+    /// `expected_len` is what is known of its length. It is no bound. If it is right, room is reserved before the first
+    /// byte comes, and a full disk is an error of this call.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] if the expected length is more than a quarter of the limit. Otherwise those of the
+    /// system.
+    pub fn pending(&self, expected_len: Option<u64>) -> io::Result<Pending> {
+        Pending::begin(&self.store, expected_len)
     }
 
     /// Looks for the value of a key. If there is none, `fetch` makes one, and it is stored.

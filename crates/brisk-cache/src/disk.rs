@@ -1,12 +1,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, fallocate, fdatasync, fsync, linkat, renameat, unlinkat,
+    AtFlags, CWD, FallocateFlags, copy_file_range, fallocate, fdatasync, fsync, linkat, renameat,
+    unlinkat,
 };
-use rustix::io::{Errno, pwrite};
+use rustix::io::{Errno, pread, pwrite};
 
 use crate::directory::{Directory, unnamed_path};
 
@@ -29,6 +31,15 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync {
 
     /// Writes all the bytes.
     fn write(&self, file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Copies a range of a file to another file.
+    fn copy(
+        &self,
+        from: BorrowedFd<'_>,
+        range: Range<u64>,
+        to: BorrowedFd<'_>,
+        at: u64,
+    ) -> io::Result<()>;
 
     /// Waits until the contents and the length of a file are on the disk.
     fn sync(&self, file: BorrowedFd<'_>) -> io::Result<()>;
@@ -90,6 +101,30 @@ impl Disk for RealDisk {
         Ok(())
     }
 
+    fn copy(
+        &self,
+        from: BorrowedFd<'_>,
+        range: Range<u64>,
+        to: BorrowedFd<'_>,
+        mut at: u64,
+    ) -> io::Result<()> {
+        let mut done = range.start;
+        while done < range.end {
+            // A kernel copies 2 GiB at most.
+            let left =
+                usize::try_from(range.end - done).map_or(MOST_COPIED, |n| n.min(MOST_COPIED));
+            match copy_file_range(from, Some(&mut done), to, Some(&mut at), left) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV | Errno::INVAL) => {
+                    return self.copy_by_hand(from, done..range.end, to, at);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
     fn sync(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         Ok(fdatasync(file)?)
     }
@@ -112,7 +147,34 @@ impl Disk for RealDisk {
     }
 }
 
+const MOST_COPIED: usize = 1 << 30;
+
 impl RealDisk {
+    fn copy_by_hand(
+        &self,
+        from: BorrowedFd<'_>,
+        range: Range<u64>,
+        to: BorrowedFd<'_>,
+        mut at: u64,
+    ) -> io::Result<()> {
+        let mut buf = vec![0; 256 << 10];
+        let mut done = range.start;
+        while done < range.end {
+            let left = usize::try_from(range.end - done).map_or(buf.len(), |n| n.min(buf.len()));
+            let part = buf.get_mut(..left).unwrap_or_default();
+            let n = match pread(from, &mut *part, done) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => n,
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(e.into()),
+            };
+            self.write(to, at, part.get(..n).unwrap_or_default())?;
+            done += n as u64;
+            at += n as u64;
+        }
+        Ok(())
+    }
+
     fn write_zeros(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let mut at = from;
@@ -129,6 +191,34 @@ impl RealDisk {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn both_ways_to_copy_copy_the_same() {
+        let bytes: Vec<u8> = (0..700_000u32)
+            .map(|n| (n.wrapping_mul(n) >> 5) as u8)
+            .collect();
+        let (from, there) = (tempfile::tempfile().unwrap(), 3_000..690_001);
+        RealDisk.write(from.as_fd(), 0, &bytes).unwrap();
+        let copy = |by_hand: bool| {
+            let to = tempfile::tempfile().unwrap();
+            let range = there.start as u64..there.end as u64;
+            match by_hand {
+                true => RealDisk.copy_by_hand(from.as_fd(), range, to.as_fd(), 65_536),
+                false => RealDisk.copy(from.as_fd(), range, to.as_fd(), 65_536),
+            }
+            .unwrap();
+            let mut copied = vec![0; there.len() + 1];
+            let n = brisk_io::ReadAt::read_at(&to, 65_536, &mut copied).unwrap();
+            copied.truncate(n);
+            copied
+        };
+        assert!(copy(false) == bytes[there.clone()] && copy(true) == bytes[there.clone()]);
+        let e = RealDisk.copy_by_hand(from.as_fd(), 0..700_001, from.as_fd(), 0);
+        assert_eq!(e.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let to = tempfile::tempfile().unwrap();
+        let e = RealDisk.copy(from.as_fd(), 0..700_001, to.as_fd(), 0);
+        assert_eq!(e.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
 
     #[test]
     fn zeros_are_written_where_nothing_can_be_reserved() {

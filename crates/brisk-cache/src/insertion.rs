@@ -1,13 +1,11 @@
 //! Putting a value under a key.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-
-use rustix::fs::{FlockOperation, flock};
+use std::sync::Arc;
 
 use crate::clock::{Minute, now};
-use crate::directory::{segment_name, unfinished_name, value_name};
+use crate::directory::{segment_name, value_name};
 use crate::format::digest::Digest;
 use crate::format::record::{HEADER, Layout, MOST_KEY, MOST_VALUE, encode_head};
 use crate::format::segment_header::{self, SegmentHeader};
@@ -16,6 +14,7 @@ use crate::format::{PAGE, UNIT};
 use crate::index::Place;
 use crate::random;
 use crate::store::Store;
+use crate::unfinished::Unfinished;
 use crate::writer::{Locked, Wait};
 
 /// Up to this many bytes, a record is copied together and written by one call.
@@ -53,72 +52,39 @@ enum Outcome {
 }
 
 /// A value in a file of its own, without its final name.
-struct Prepared<'a> {
-    store: &'a Store,
-    file: File,
-    /// None on filesystems whose files have no names until they get one: such a file goes with its writer. Otherwise the
-    /// lock of the file says that somebody is still writing.
-    name: Option<String>,
-    put: Put,
-    len: u64,
-    sequence: u64,
-}
-
-impl Prepared<'_> {
-    /// Gives the file the name of a value.
-    fn rename(&mut self, to: &str) -> io::Result<()> {
-        let (disk, directory) = (&self.store.disk, &self.store.directory);
-        match &self.name {
-            Some(name) => disk.rename(directory, name, to)?,
-            None => disk.link(directory, self.file.as_fd(), to)?,
-        }
-        self.name = None;
-        Ok(())
-    }
-
-    fn told(&self, e: io::Error) -> io::Error {
-        let name = self.name.as_deref();
-        self.store.directory.told(name.unwrap_or("."), e)
-    }
-}
-
-impl Drop for Prepared<'_> {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name {
-            // If this fails, the next one who counts the files removes it.
-            self.store.disk.remove(&self.store.directory, name).ok();
-        }
-    }
+pub(crate) struct Prepared {
+    pub(crate) unfinished: Unfinished,
+    pub(crate) put: Put,
+    pub(crate) len: u64,
+    pub(crate) sequence: u64,
 }
 
 impl Store {
-    pub(crate) fn insert(&self, new: New<'_>) -> io::Result<()> {
-        let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        if new.bucket >= BUCKETS {
-            return refuse(format!(
-                "bucket {}, allowed are 0 to {}",
-                new.bucket,
-                BUCKETS - 1
-            ));
-        }
-        let (key_len, value_len) = (new.key.len(), new.value.len() as u64);
-        if key_len == 0 || key_len > MOST_KEY {
-            return refuse(format!(
-                "a key of {key_len} bytes, allowed are 1 to {MOST_KEY}; use a digest of it"
-            ));
-        }
-        let most = MOST_VALUE.min(self.options.limit / 4);
-        if value_len > most {
-            return refuse(format!(
-                "a value of {value_len} bytes, allowed are {most}, a quarter of the cache's limit; raise the limit"
-            ));
-        }
-        let shared = Layout::of(Kind::Shared, key_len, value_len);
-        let is_small = |layout: &Layout| (layout.value().end as u64) <= self.most_shared;
-        match shared.filter(is_small) {
+    pub(crate) fn insert(self: &Arc<Self>, new: New<'_>) -> io::Result<()> {
+        check_names(new.key, new.bucket)?;
+        let value_len = new.value.len() as u64;
+        self.check_len(value_len, "")?;
+        match self.layout_among_others(new.key, value_len) {
             Some(layout) => self.insert_shared(new, layout),
             None => self.insert_alone(new),
         }
+    }
+
+    /// Refuses a value that is too long. `but`: what is known of its length, as `"at least "`.
+    pub(crate) fn check_len(&self, value_len: u64, but: &str) -> io::Result<()> {
+        let most = MOST_VALUE.min(self.options.limit / 4);
+        if value_len > most {
+            return refuse(format!(
+                "a value of {but}{value_len} bytes, allowed are {most}, a quarter of the cache's limit; raise the limit"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The layout of a record with other records beside it. None if it is so long that it has a file of its own.
+    pub(crate) fn layout_among_others(&self, key: &[u8], value_len: u64) -> Option<Layout> {
+        let is_small = |layout: &Layout| (layout.value().end as u64) <= self.most_shared;
+        Layout::of(Kind::Shared, key.len(), value_len).filter(is_small)
     }
 
     fn insert_shared(&self, new: New<'_>, layout: Layout) -> io::Result<()> {
@@ -128,35 +94,45 @@ impl Store {
             let Some(put) = locked.append(&new, &layout, &at)? else {
                 return Ok(Outcome::NoRoom(locked.store.segment_len));
             };
-            locked.publish(&new, &put, at, (minute, minute))?;
+            locked.publish((new.key, new.bucket), &put, at, (minute, minute))?;
             Ok(Outcome::Done {
                 crowded: locked.is_crowded()?,
             })
         })
     }
 
-    fn insert_alone(&self, new: New<'_>) -> io::Result<()> {
-        let mut prepared = self.prepare(&new)?;
+    fn insert_alone(self: &Arc<Self>, new: New<'_>) -> io::Result<()> {
+        let prepared = self.prepare(&new)?;
+        self.publish_alone(prepared, new.key, new.bucket)
+    }
+
+    /// Makes a value findable that has a file of its own.
+    pub(crate) fn publish_alone(
+        &self,
+        mut prepared: Prepared,
+        key: &[u8],
+        bucket: u16,
+    ) -> io::Result<()> {
         self.try_insert(|locked| {
             let minute = now();
             let spare = locked.spare()?;
             if spare < prepared.len {
                 return Ok(Outcome::NoRoom(prepared.len));
             }
-            let at = locked.place_for(new.key)?;
+            let at = locked.place_for(key)?;
             let name = value_name(prepared.put.segment);
             // It goes as if it had been written now.
             prepared.sequence = prepared.sequence.max(locked.state.sequence);
             locked.state.sequence = prepared.sequence.saturating_add(1);
             locked.state.bytes = locked.state.bytes.saturating_add(prepared.len);
-            locked.count_replacement(&new, &prepared.put, &at)?;
+            locked.count_replacement((key, bucket), &prepared.put, &at)?;
             locked.begin_files()?;
-            prepared.rename(&name)?;
+            prepared.unfinished.rename(&name)?;
             if locked.is_durable() {
                 locked.store.disk.sync_names(&locked.store.directory)?;
             }
             let put = prepared.put;
-            locked.publish(&new, &put, at, (minute, minute))?;
+            locked.publish((key, bucket), &put, at, (minute, minute))?;
             locked.end_files()?;
             Ok(Outcome::Done {
                 crowded: locked.is_crowded()?,
@@ -185,34 +161,40 @@ impl Store {
     }
 
     /// Writes a value into a file of its own, without the lock.
-    fn prepare(&self, new: &New<'_>) -> io::Result<Prepared<'_>> {
+    fn prepare(self: &Arc<Self>, new: &New<'_>) -> io::Result<Prepared> {
         let number = random::number()?;
         let layout = Layout::of(Kind::Alone, new.key.len(), new.value.len() as u64);
-        let (layout, room) = layout
-            .and_then(|layout| Some((layout, layout.room()?)))
-            .ok_or(io::ErrorKind::InvalidInput)?;
+        let layout = layout.ok_or(io::ErrorKind::InvalidInput)?;
         let (head, record) = encode_head(&layout, number, new.fingerprint, new.key, new.value);
-        let len = (UNIT + layout.value().end as u64).next_multiple_of(PAGE);
-        let (file, name, sequence) = self.locked(Wait::Bounded, |locked| {
-            let sequence = locked.state.sequence;
-            if let Some(file) = self.disk.create_unnamed(&self.directory)? {
-                return Ok((file, None, sequence));
-            }
-            let name = unfinished_name(number);
-            let file = self.disk.create(&self.directory, &name)?;
-            // Who removes what was left has the lock on the ledger, so the file is locked before anybody looks.
-            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            Ok((file, Some(name), sequence))
-        })?;
+        let unfinished = Unfinished::create(self, number)?;
+        unfinished.reserve(0, file_len(&layout))?;
+        unfinished.write(UNIT + layout.value as u64, new.value)?;
+        self.seal(unfinished, number, &layout, &head, record)
+    }
+
+    /// Writes what comes before a value into its file, which has room for all of it.
+    pub(crate) fn seal(
+        &self,
+        unfinished: Unfinished,
+        number: u64,
+        layout: &Layout,
+        head: &[u8],
+        record: u64,
+    ) -> io::Result<Prepared> {
+        let room = layout.room().ok_or(io::ErrorKind::InvalidInput)?;
+        let sequence = self.locked(Wait::Bounded, |locked| Ok(locked.state.sequence))?;
         let header = SegmentHeader {
             kind: Kind::Alone,
             number,
             sequence,
         };
-        let prepared = Prepared {
-            store: self,
-            file,
-            name,
+        unfinished.write(0, &header.encode())?;
+        unfinished.write(UNIT, head)?;
+        if self.options.durability == crate::Durability::Durable {
+            unfinished.sync()?;
+        }
+        Ok(Prepared {
+            unfinished,
             put: Put {
                 kind: Kind::Alone,
                 segment: number,
@@ -220,21 +202,9 @@ impl Store {
                 room,
                 record,
             },
-            len,
+            len: file_len(layout),
             sequence,
-        };
-        let file = prepared.file.as_fd();
-        let told = |e| prepared.told(e);
-        self.disk.reserve(file, 0, len).map_err(told)?;
-        self.disk.write(file, 0, &header.encode()).map_err(told)?;
-        self.disk.write(file, UNIT, &head).map_err(told)?;
-        self.disk
-            .write(file, UNIT + layout.value as u64, new.value)
-            .map_err(told)?;
-        if self.options.durability == crate::Durability::Durable {
-            self.disk.sync(file).map_err(told)?;
-        }
-        Ok(prepared)
+        })
     }
 }
 
@@ -267,12 +237,17 @@ impl Locked<'_> {
     }
 
     /// Notes in the ledger's totals, without writing that of bucket 0, that a record replaces what was at a place.
-    fn count_replacement(&mut self, new: &New<'_>, put: &Put, at: &Place) -> io::Result<()> {
+    fn count_replacement(
+        &mut self,
+        (key, bucket): (&[u8], u16),
+        put: &Put,
+        at: &Place,
+    ) -> io::Result<()> {
         if let Place::Same(_, before) | Place::Full(_, before) = at {
             self.count(before, false)?;
         }
-        let digest = Digest::of(self.index.header.seed, new.key);
-        self.count(&slot_of(put, digest, new.bucket, (0, 0)), true)
+        let digest = Digest::of(self.index.header.seed, key);
+        self.count(&slot_of(put, digest, bucket, (0, 0)), true)
     }
 
     /// Writes a record behind the others of the active segment, which nobody finds yet. None if no segment has room.
@@ -307,7 +282,7 @@ impl Locked<'_> {
         };
         // From here on, the range is this record's, whatever happens.
         self.state.tail = end;
-        self.count_replacement(new, &put, at)?;
+        self.count_replacement((new.key, new.bucket), &put, at)?;
         // The file of the value that is replaced goes.
         self.state.unsettled |= has_file(at);
         self.save()?;
@@ -420,13 +395,13 @@ impl Locked<'_> {
     /// Makes a record findable, in the place that was chosen for it.
     fn publish(
         &mut self,
-        new: &New<'_>,
+        (key, bucket): (&[u8], u16),
         put: &Put,
         place: Place,
         times: (Minute, Minute),
     ) -> io::Result<()> {
-        let digest = Digest::of(self.index.header.seed, new.key);
-        let slot = slot_of(put, digest, new.bucket, times);
+        let digest = Digest::of(self.index.header.seed, key);
+        let slot = slot_of(put, digest, bucket, times);
         let (at, before) = match place {
             Place::Free(at) => (at, None),
             Place::Same(at, before) => (at, Some(before)),
@@ -494,6 +469,29 @@ impl Locked<'_> {
         self.write_slot(at, &copied)?;
         Ok(true)
     }
+}
+
+fn refuse<T>(what: String) -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+}
+
+/// Refuses a key or a bucket that no slot can have.
+pub(crate) fn check_names(key: &[u8], bucket: u16) -> io::Result<()> {
+    if bucket >= BUCKETS {
+        return refuse(format!("bucket {bucket}, allowed are 0 to {}", BUCKETS - 1));
+    }
+    let key_len = key.len();
+    if key_len == 0 || key_len > MOST_KEY {
+        return refuse(format!(
+            "a key of {key_len} bytes, allowed are 1 to {MOST_KEY}; use a digest of it"
+        ));
+    }
+    Ok(())
+}
+
+/// The length of a file that has one record.
+pub(crate) fn file_len(layout: &Layout) -> u64 {
+    (UNIT + layout.value().end as u64).next_multiple_of(PAGE)
 }
 
 /// Whether a value is replaced that is a file of its own.

@@ -3,8 +3,8 @@ A cache on disk that any number of processes share, and whose warm hits allocate
 
 The central type is [`Cache`], a handle of a directory. [`Cache::get`] returns a [`Hit`], which borrows the value from a
 mapping of the file that has it. [`Cache::insert`] appends a record and writes one slot of an index.
-[`Cache::get_or_insert_with`] lets one of all processes fetch what is missing. [`Inspection`] looks at a directory from
-outside, as `brisk cache` does.
+[`Cache::get_or_insert_with`] lets one of all processes fetch what is missing. [`Cache::pending`] stores a value while it
+arrives, and threads read along. [`Inspection`] looks at a directory from outside, as `brisk cache` does.
 
 # Example
 
@@ -104,6 +104,7 @@ mod lookup;
 mod options;
 #[cfg(feature = "rkyv")]
 mod owned_archive;
+mod pending;
 mod promise;
 mod pruning;
 mod random;
@@ -114,6 +115,7 @@ mod stat;
 mod store;
 mod stored;
 mod trust;
+mod unfinished;
 mod upkeep;
 mod value_file;
 mod value_parts;
@@ -142,6 +144,7 @@ pub use large_table::LargeTable;
 pub use options::{CacheOptions, Durability};
 #[cfg(feature = "rkyv")]
 pub use owned_archive::{OwnedArchive, StoredArchive};
+pub use pending::{Pending, PendingReader};
 pub use pruning::Pruned;
 pub use stat::{BucketStat, CacheCounts, CacheStat};
 pub use stored::{Stored, StoredHit, fingerprint};

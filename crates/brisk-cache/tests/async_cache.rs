@@ -219,3 +219,41 @@ async fn a_fetch_that_fails_stores_nothing_and_what_cannot_be_stored_is_returned
     let hit = get_or_fetch(&cache, b"key", b"small").await.unwrap();
     assert_eq!(hit.bytes().unwrap(), b"small");
 }
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_value_is_stored_while_it_arrives_and_finished_by_a_thread() {
+    let home = home();
+    let cache = open(home.path());
+    for expected in [None, Some(3 << 20)] {
+        let mut pending = assert_send(cache.pending(expected)).await.unwrap();
+        let reader = pending.reader();
+        for n in 0..48u8 {
+            pending.write(&[n; 1 << 16]).unwrap();
+            tokio::task::yield_now().await;
+        }
+        let ledger = std::fs::File::open(home.path().join("ledger"));
+        if let Ok(ledger) = &ledger {
+            // Only the end needs the lock.
+            flock(ledger.as_fd(), FlockOperation::LockExclusive).unwrap();
+        }
+        let mut last = [0; 10];
+        assert_eq!(reader.read_at(&mut last, (3 << 20) - 5).unwrap(), 5);
+        assert_eq!(last[..5], [47; 5]);
+        let mut finishing = pin!(cache.finish(pending, b"key", About::default()));
+        let polled = finishing
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+        drop(ledger);
+        assert_send(finishing).await.unwrap();
+        let hit = cache.get(b"key").await.unwrap().unwrap();
+        assert!(
+            hit.bytes()
+                .unwrap()
+                .chunks(1 << 16)
+                .zip(0..)
+                .all(|(part, n)| part == [n; 1 << 16])
+        );
+        assert!(cache.remove(b"key").await.unwrap());
+    }
+}

@@ -38,6 +38,27 @@ fn len(numbers: &mut Numbers) -> usize {
     numbers.below(most) as usize
 }
 
+/// Stores a value piece by piece. Its length is known, or not, or guessed.
+fn put_in_pieces(cache: &Cache, key: &[u8], value: &[u8], about: About, numbers: &mut Numbers) {
+    let expected = match numbers.below(3) {
+        0 => None,
+        1 => Some(value.len() as u64),
+        _ => Some(numbers.below(500_000)),
+    };
+    let mut pending = cache.pending(expected).unwrap();
+    // Others are begun, and never finished.
+    let mut abandoned = cache.pending(None).unwrap();
+    let mut rest = value;
+    while !rest.is_empty() {
+        let n = 1 + numbers.below(rest.len().min(90_000) as u64) as usize;
+        let (part, behind) = rest.split_at(n);
+        pending.write(part).unwrap();
+        abandoned.write(part).unwrap();
+        rest = behind;
+    }
+    pending.finish(key, about).unwrap();
+}
+
 /// Whether a machine with pages of 64 KiB can map all that this one has written.
 fn assert_sizes(directory: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
@@ -76,7 +97,11 @@ fn run(seed: u64, options: &CacheOptions, turns: u64, exact: bool) {
                     fingerprint: turn,
                     bucket: (number % 3) as u16,
                 };
-                cache.insert(&key, &value, about).unwrap();
+                if numbers.below(3) > 0 {
+                    cache.insert(&key, &value, about).unwrap();
+                } else {
+                    put_in_pieces(cache, &key, &value, about, &mut numbers);
+                }
                 model.insert(number, value);
             }
             16 | 17 => {

@@ -93,6 +93,61 @@ fn a_full_disk_is_an_error_of_the_insertion_and_costs_nothing_else() {
 }
 
 #[test]
+fn a_full_disk_is_an_error_of_the_write_that_fills_it_and_giving_up_frees_it() {
+    let home = home();
+    let (image, at) = (home.path().join("image"), home.path().join("at"));
+    File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    fs::create_dir(&at).unwrap();
+    run("mkfs.ext4", &["-q", "-m", "0", text(&image)]);
+    run("mount", &["-o", "loop", text(&image), text(&at)]);
+    let _mount = Mount(&at);
+    let options = CacheOptions::new().limit(64 << 20).segment_len(1 << 20);
+    // SAFETY: only brisk writes to the directory.
+    let cache = unsafe { Cache::open_mapped(&at.join("cache"), options) }.unwrap();
+    cache.insert(b"key", b"value", About::default()).unwrap();
+    // Known before: nothing has to arrive.
+    let e = cache.pending(Some(12 << 20)).unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::StorageFull, "{e}");
+    let piece: Vec<u8> = (0..50_000u32)
+        .map(|n| (n.wrapping_mul(n) >> 4) as u8)
+        .collect();
+    for _ in 0..3 {
+        let mut pending = cache.pending(None).unwrap();
+        let reader = pending.reader();
+        let mut pieces = 0;
+        let e = loop {
+            match pending.write(&piece) {
+                Ok(()) => pieces += 1,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(e.kind(), io::ErrorKind::StorageFull, "{e}");
+        assert!((50..160).contains(&pieces), "{pieces}");
+        assert_eq!(pending.len(), pieces * 50_000);
+        // Who reads along is told no wrong byte.
+        let mut read = vec![0; 50_000];
+        for n in 0..pieces {
+            assert_eq!(reader.read_at(&mut read, n * 50_000).unwrap(), 50_000);
+            assert!(read == piece);
+        }
+        // There is no room for what comes before the value.
+        let e = pending.finish(b"new", About::default()).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::StorageFull, "{e}");
+        assert!(cache.get(b"new").unwrap().is_none());
+        assert_eq!(reader.read_at(&mut read, 0).unwrap(), 50_000);
+        drop(reader);
+    }
+    assert_eq!(
+        cache.get(b"key").unwrap().unwrap().bytes().unwrap(),
+        b"value"
+    );
+    let mut pending = cache.pending(Some(2 << 20)).unwrap();
+    pending.write(&vec![7; 2 << 20]).unwrap();
+    pending.finish(b"new", About::default()).unwrap();
+    assert!(cache.get(b"new").unwrap().unwrap().bytes().unwrap() == vec![7; 2 << 20]);
+}
+
+#[test]
 fn a_directory_that_can_only_be_read_is_read() {
     let home = home();
     let directory = home.path().join("cache");

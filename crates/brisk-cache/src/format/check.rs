@@ -1,5 +1,5 @@
 use twox_hash::XxHash3_64;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// From this length on, it pays to ask what the processor can.
 const LONG: usize = 4096;
@@ -8,6 +8,24 @@ const LONG: usize = 4096;
 #[inline]
 pub(crate) fn seeded(seed: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, bytes)
+}
+
+/// The check of bytes that come one after another, with a seed as in [`seeded`].
+pub(crate) struct Running(Box<Xxh3>);
+
+impl Running {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Box::new(Xxh3::with_seed(seed)))
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The check of the bytes so far.
+    pub(crate) fn value(&self) -> u64 {
+        self.0.digest()
+    }
 }
 
 /// The check of bytes that begin with a number that is random and not zero.
@@ -35,6 +53,9 @@ mod tests {
         for len in (0..600).chain(LONG - 3..LONG + 3).chain([2 * LONG]) {
             let bytes = &bytes[..len];
             assert_eq!(of(bytes), XxHash3_64::oneshot(bytes), "{len}");
+            let mut running = Running::new(99);
+            bytes.chunks(17).for_each(|part| running.update(part));
+            assert_eq!(running.value(), seeded(99, bytes), "{len}");
         }
     }
 }

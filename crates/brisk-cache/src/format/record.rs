@@ -242,7 +242,59 @@ impl Record {
 }
 
 fn chunk_check(segment: u64, number: usize, chunk: &[u8]) -> u64 {
-    check::seeded(segment.wrapping_add(number as u64), chunk)
+    check::seeded(chunk_seed(segment, number), chunk)
+}
+
+fn chunk_seed(segment: u64, number: usize) -> u64 {
+    segment.wrapping_add(number as u64)
+}
+
+/// The checks of the chunks of a value, whose bytes come one after another.
+pub(crate) struct ChunkChecks {
+    segment: u64,
+    done: Vec<u64>,
+    /// Of the chunk that is not complete.
+    check: check::Running,
+    /// How many bytes of that have come, less than [`CHUNK`].
+    filled: usize,
+}
+
+impl ChunkChecks {
+    pub(crate) fn new(segment: u64) -> Self {
+        Self {
+            segment,
+            done: Vec::new(),
+            check: check::Running::new(chunk_seed(segment, 0)),
+            filled: 0,
+        }
+    }
+
+    pub(crate) fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let now = bytes.len().min(CHUNK.saturating_sub(self.filled));
+            let (part, rest) = bytes.split_at(now);
+            self.check.update(part);
+            self.filled = self.filled.saturating_add(now);
+            if self.filled == CHUNK {
+                self.end_chunk();
+            }
+            bytes = rest;
+        }
+    }
+
+    fn end_chunk(&mut self) {
+        self.done.push(self.check.value());
+        self.check = check::Running::new(chunk_seed(self.segment, self.done.len()));
+        self.filled = 0;
+    }
+
+    /// One for each chunk. The last one may be shorter than the others.
+    pub(crate) fn finish(mut self) -> Vec<u64> {
+        if self.filled > 0 {
+            self.end_chunk();
+        }
+        self.done
+    }
 }
 
 /// The bytes of a record before its value, and its check. The last part of the record is the value itself.
@@ -253,7 +305,47 @@ pub(crate) fn encode_head(
     key: &[u8],
     value: &[u8],
 ) -> (Vec<u8>, u64) {
-    let [a, b, c, d, e, f, _, _] = (value.len() as u64).to_le_bytes();
+    if layout.is_chunked() {
+        let chunks = value.chunks(CHUNK).enumerate();
+        let checks = chunks.map(|(number, chunk)| chunk_check(segment, number, chunk));
+        return encode_chunked_head(layout, segment, fingerprint, key, checks);
+    }
+    let mut head = begin_head(layout, segment, fingerprint, key, layout.end);
+    head.resize(layout.value, 0);
+    head.extend_from_slice(value);
+    let check = check::of(head.split_at(CHECKED_FROM).1);
+    head.truncate(layout.value);
+    head.splice(..8, check.to_le_bytes());
+    (head, check)
+}
+
+/// Like [`encode_head`], for a value in chunks whose checks are known.
+pub(crate) fn encode_chunked_head(
+    layout: &Layout,
+    segment: u64,
+    fingerprint: u64,
+    key: &[u8],
+    checks: impl Iterator<Item = u64>,
+) -> (Vec<u8>, u64) {
+    let mut head = begin_head(layout, segment, fingerprint, key, layout.value);
+    for check in checks {
+        head.extend_from_slice(&check.to_le_bytes());
+    }
+    let check = check::of(head.split_at(CHECKED_FROM).1);
+    head.resize(layout.value, 0);
+    head.splice(..8, check.to_le_bytes());
+    (head, check)
+}
+
+/// The header without its check, and the key.
+fn begin_head(
+    layout: &Layout,
+    segment: u64,
+    fingerprint: u64,
+    key: &[u8],
+    capacity: usize,
+) -> Vec<u8> {
+    let [a, b, c, d, e, f, _, _] = (layout.value_len as u64).to_le_bytes();
     let wire = Wire {
         check: 0.into(),
         segment: segment.into(),
@@ -262,32 +354,33 @@ pub(crate) fn encode_head(
         // `Layout::of` has compared it.
         key_len: (layout.key_len as u16).into(),
     };
-    let small = !layout.is_chunked();
-    let mut head = Vec::with_capacity(if small { layout.end } else { layout.value });
+    let mut head = Vec::with_capacity(capacity);
     head.extend_from_slice(wire.as_bytes());
     head.extend_from_slice(key);
     head.resize(layout.table, 0);
-    let check = if small {
-        head.resize(layout.value, 0);
-        head.extend_from_slice(value);
-        let check = check::of(head.split_at(CHECKED_FROM).1);
-        head.truncate(layout.value);
-        check
-    } else {
-        for (number, chunk) in value.chunks(CHUNK).enumerate() {
-            head.extend_from_slice(&chunk_check(segment, number, chunk).to_le_bytes());
-        }
-        let check = check::of(head.split_at(CHECKED_FROM).1);
-        head.resize(layout.value, 0);
-        check
-    };
-    head.splice(..8, check.to_le_bytes());
-    (head, check)
+    head
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn checks_do_not_depend_on_how_a_value_comes() {
+        let value: Vec<u8> = (0..3 * CHUNK as u32 + 100)
+            .map(|n| (n.wrapping_mul(n) >> 3) as u8)
+            .collect();
+        for len in [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, value.len()] {
+            let value = &value[..len];
+            let chunks = value.chunks(CHUNK).enumerate();
+            let expected: Vec<u64> = chunks.map(|(n, chunk)| chunk_check(7, n, chunk)).collect();
+            for step in [1, 100, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK] {
+                let mut checks = ChunkChecks::new(7);
+                value.chunks(step).for_each(|part| checks.update(part));
+                assert_eq!(checks.finish(), expected, "{len} bytes in steps of {step}");
+            }
+        }
+    }
 
     fn record(kind: Kind, key: &[u8], value: &[u8]) -> (Vec<u8>, u64) {
         let layout = Layout::of(kind, key.len(), value.len() as u64).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::recording_disk::{Call, Loss, Machine, RecordingDisk};
 use super::{get, home, insert, small, value};
-use crate::{Cache, CacheOptions, Durability};
+use crate::{About, Cache, CacheOptions, Durability};
 
 /// What a program did: the first call that may belong to it, the number of calls when it had returned, the key, and the
 /// value that it left.
@@ -55,6 +55,24 @@ impl History {
     fn insert(&mut self, key: u64, bytes: Vec<u8>) {
         let from = self.disk.len();
         insert(&self.cache, key, &bytes).unwrap();
+        let to = self.disk.len();
+        self.deeds.push(Deed {
+            from,
+            to,
+            key,
+            value: Some(bytes),
+        });
+    }
+
+    /// Like [`History::insert`], piece by piece.
+    fn insert_in_pieces(&mut self, key: u64, bytes: Vec<u8>, expected: Option<u64>) {
+        let from = self.disk.len();
+        let mut pending = self.cache.pending(expected).unwrap();
+        for part in bytes.chunks(60_000) {
+            pending.write(part).unwrap();
+        }
+        let key_bytes = key.to_le_bytes();
+        pending.finish(&key_bytes, About::default()).unwrap();
         let to = self.disk.len();
         self.deeds.push(Deed {
             from,
@@ -196,6 +214,41 @@ fn mixed(options: CacheOptions) -> History {
     history.insert(1, value(1, 100, 100));
     history.insert(9, value(9, 0, 100));
     history
+}
+
+/// Values that arrive in pieces: in memory, in a file that goes to a segment, in a file that stays, in one that is copied.
+fn arriving(options: CacheOptions) -> History {
+    let mut history = History::begin(options, |cache| {
+        let known = (0..4).map(|key| (key, value(key, 0, 300_000 * key as usize)));
+        known
+            .inspect(|(key, value)| insert(cache, *key, value).unwrap())
+            .collect()
+    });
+    history.insert_in_pieces(0, value(0, 1, 50_000), None);
+    history.insert_in_pieces(1, value(1, 1, 150_000), None);
+    history.insert_in_pieces(2, value(2, 1, 300_000), None);
+    history.insert_in_pieces(3, value(3, 1, 300_001), Some(300_001));
+    history.insert_in_pieces(3, value(3, 2, 300_000), Some(600_000));
+    history.insert_in_pieces(4, value(4, 0, 120_000), Some(600_000));
+    // One that is given up.
+    let mut pending = history.cache.pending(Some(400_000)).unwrap();
+    pending.write(&[7; 100_000]).unwrap();
+    drop(pending);
+    history.insert(2, value(2, 2, 300));
+    history.remove(3);
+    history
+}
+
+#[test]
+fn what_arrives_in_pieces_is_right_or_a_miss_in_every_state() {
+    let states = arriving(small()).check(false, 0.., 6);
+    assert!(states > 500, "{states}");
+}
+
+#[test]
+fn what_arrived_in_pieces_is_not_lost_in_any_state_of_a_durable_cache() {
+    let states = arriving(small().durability(Durability::Durable)).check(false, 0.., 6);
+    assert!(states > 600, "{states}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{get, home, insert, small, value};
 use crate::directory::{Directory, Name};
 use crate::disk::{Disk, RealDisk};
-use crate::{Cache, CacheOptions, Durability};
+use crate::{About, Cache, CacheOptions, Durability};
 
 /// Fails at one call, or from one call on.
 #[derive(Debug)]
@@ -73,6 +74,17 @@ impl Disk for FailingDisk {
     fn write(&self, file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.call()?;
         RealDisk.write(file, at, bytes)
+    }
+
+    fn copy(
+        &self,
+        from: BorrowedFd<'_>,
+        range: Range<u64>,
+        to: BorrowedFd<'_>,
+        at: u64,
+    ) -> io::Result<()> {
+        self.call()?;
+        RealDisk.copy(from, range, to, at)
     }
 
     fn sync(&self, _: BorrowedFd<'_>) -> io::Result<()> {
@@ -289,6 +301,48 @@ fn insertions_and_removals_that_fail_at_any_call_leave_the_cache_whole() {
                 Ok(())
             });
             assert!(calls >= 20, "{calls}");
+        }
+    }
+}
+
+#[test]
+fn values_that_arrive_on_a_disk_that_fails_at_any_call_leave_the_cache_whole() {
+    for dead in [false, true] {
+        for options in [small(), small().durability(Durability::Durable)] {
+            let calls = at_each_call(dead, &options, |cache, keys| {
+                let put = |key: u64, bytes: &[u8], expected| {
+                    let mut pending = cache.pending(expected)?;
+                    let reader = pending.reader();
+                    for part in bytes.chunks(40_000) {
+                        // A write that fails has added nothing, and can be tried again.
+                        let before = pending.len();
+                        let written = pending.write(part);
+                        if written.is_err() {
+                            assert_eq!(pending.len(), before);
+                        }
+                        let mut read = vec![0; 50_000];
+                        let there = pending.len().min(50_000) as usize;
+                        assert_eq!(reader.read_at(&mut read, 0)?, there);
+                        written.or_else(|_| pending.write(part))?;
+                    }
+                    let done = pending.finish(&key.to_le_bytes(), About::default());
+                    let mut read = vec![0; bytes.len()];
+                    assert_eq!(reader.read_at(&mut read, 0)?, bytes.len());
+                    assert!(read == bytes);
+                    if done.is_ok() {
+                        assert!(get(cache, key).as_deref() == Some(bytes));
+                    }
+                    done
+                };
+                let value = value(1, 1, 500_000);
+                put(keys + 1, &value[..100_000], None)?;
+                put(keys + 2, &value[..300_000], None)?;
+                put(keys + 2, &value, Some(500_000))?;
+                put(keys + 2, &value[..400_000], Some(500_000))?;
+                cache.remove(&(keys + 2).to_le_bytes())?;
+                Ok(())
+            });
+            assert!(calls >= 40, "{calls}");
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -54,6 +55,16 @@ impl Disk for HookedDisk {
     fn write(&self, file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.0(Deed::Write(bytes.to_vec()));
         RealDisk.write(file, at, bytes)
+    }
+
+    fn copy(
+        &self,
+        from: BorrowedFd<'_>,
+        range: Range<u64>,
+        to: BorrowedFd<'_>,
+        at: u64,
+    ) -> io::Result<()> {
+        RealDisk.copy(from, range, to, at)
     }
 
     fn sync(&self, file: BorrowedFd<'_>) -> io::Result<()> {

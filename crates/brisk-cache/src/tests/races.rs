@@ -425,6 +425,66 @@ fn a_child_works_though_a_thread_of_its_parent_was_writing() {
 }
 
 #[test]
+fn a_value_that_arrives_in_a_file_with_a_name_stays_until_its_writer_is_killed() {
+    let home = home();
+    let cache = Cache::on_disk(home.path(), small(), HookedDisk::new(|_| ())).unwrap();
+    insert(&cache, 1, b"one").unwrap();
+    let unfinished = || cache.stat().unwrap().unfinished;
+    let count_files = || {
+        let counted = |locked: &mut crate::writer::Locked<'_>| locked.files().map(drop);
+        cache
+            .store
+            .locked(crate::writer::Wait::Bounded, counted)
+            .unwrap();
+        unfinished()
+    };
+    let mut own = cache.pending(Some(300_000)).unwrap();
+    own.write(&[7; 100_000]).unwrap();
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
+    #[allow(unsafe_code)]
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            // What the parent writes is not the child's to remove.
+            drop(own);
+            let pending = cache.pending(None).and_then(|mut pending| {
+                pending.write(&[8; 700_000])?;
+                Ok(pending)
+            });
+            writer.write_all(&[u8::from(pending.is_ok())]).ok();
+            std::thread::sleep(Duration::from_secs(60));
+            // SAFETY: it takes a number and does not return.
+            #[allow(unsafe_code)]
+            unsafe {
+                libc::_exit(1)
+            }
+        }
+        child => child,
+    };
+    let mut answer = [0];
+    reader.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, [1]);
+    assert_eq!((unfinished(), count_files()), (2, 2));
+    let mut status = 0;
+    // SAFETY: it takes two numbers.
+    #[allow(unsafe_code)]
+    let killed = unsafe { libc::kill(child, libc::SIGKILL) };
+    // SAFETY: it writes a number to where one is.
+    #[allow(unsafe_code)]
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!((killed, waited), (0, child));
+    assert_eq!((unfinished(), count_files()), (2, 1));
+    own.write(&[7; 200_000]).unwrap();
+    own.finish(&2u64.to_le_bytes(), About::default()).unwrap();
+    assert!(get(&cache, 2) == Some(vec![7; 300_000]));
+    let mut given_up = cache.pending(None).unwrap();
+    given_up.write(&[9; 300_000]).unwrap();
+    assert_eq!(unfinished(), 1);
+    drop(given_up);
+    assert_eq!(unfinished(), 0);
+}
+
+#[test]
 fn eight_threads_share_a_handle() {
     let home = home();
     let cache = mapped(home.path(), small());

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -100,6 +101,22 @@ impl Disk for RecordingDisk {
             at,
             bytes: bytes.to_vec(),
         });
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        from: BorrowedFd<'_>,
+        range: Range<u64>,
+        to: BorrowedFd<'_>,
+        at: u64,
+    ) -> io::Result<()> {
+        RealDisk.copy(from, range.clone(), to, at)?;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let copied = File::from(to.try_clone_to_owned()?);
+        copied.read_exact_at(&mut bytes, at)?;
+        let file = FileId::of(to)?;
+        self.note(Call::Write { file, at, bytes });
         Ok(())
     }
 

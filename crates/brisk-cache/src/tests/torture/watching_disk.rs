@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -97,6 +98,17 @@ impl Disk for WatchingDisk {
             self.log.note(Event::Put, new);
         }
         Ok(())
+    }
+
+    fn copy(
+        &self,
+        from: BorrowedFd<'_>,
+        range: Range<u64>,
+        to: BorrowedFd<'_>,
+        at: u64,
+    ) -> io::Result<()> {
+        self.call();
+        RealDisk.copy(from, range, to, at)
     }
 
     fn sync(&self, file: BorrowedFd<'_>) -> io::Result<()> {

@@ -288,7 +288,7 @@ impl Worker<'_> {
                     fingerprint: number,
                     bucket,
                 };
-                match self.cache.insert(&key.to_le_bytes(), &value, about) {
+                match self.put(key, &value, about) {
                     Ok(()) => {
                         self.reports.send(message(What::PutDone));
                         if key >> 32 != ALL {
@@ -302,6 +302,22 @@ impl Worker<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Inserts a value, at once or piece by piece.
+    fn put(&mut self, key: u64, value: &[u8], about: About) -> io::Result<()> {
+        let key = key.to_le_bytes();
+        let expected = match self.numbers.below(8) {
+            0 => None,
+            1 => Some(value.len() as u64),
+            2 => Some(2 * value.len() as u64),
+            _ => return self.cache.insert(&key, value, about),
+        };
+        let mut pending = self.cache.pending(expected)?;
+        for part in value.chunks(40_000) {
+            pending.write(part)?;
+        }
+        pending.finish(&key, about)
     }
 
     fn read(&mut self, key: u64) -> io::Result<()> {
