@@ -65,7 +65,12 @@ impl AsyncCache {
         match self.cache.get_at_once(key) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let key = key.to_vec();
-                self.wait_for(move |cache| cache.get(&key)).await
+                self.wait_for(move |cache| {
+                    // The next one is to be answered at once.
+                    cache.store.process()?;
+                    cache.get(&key)
+                })
+                .await
             }
             answer => answer,
         }

@@ -13,7 +13,7 @@ use crate::value_parts::ValueParts;
 ///
 /// It stays as it is as long as this lives, even if the entry is replaced, evicted or removed meanwhile. From a cache
 /// that was opened by [`Cache::open_mapped`](crate::Cache::open_mapped) it borrows the value from a mapping, and pins
-/// nothing but that. Otherwise it has a copy.
+/// nothing but that. Otherwise, and if it is the first answer of a handle, it has a copy.
 ///
 /// A borrowed value of at most 16 KiB was checked when this handle first found it. A longer one is checked in chunks of
 /// 16 KiB, when a hit of this handle is first asked for them. A copy was checked as a whole.

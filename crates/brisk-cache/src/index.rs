@@ -47,9 +47,19 @@ pub(crate) enum Place {
     Full(u64, Slot),
 }
 
-impl Index {
+/// The file of an index, of which nothing was read.
+#[derive(Debug)]
+pub(crate) struct IndexFile {
+    /// Open for writing, too, if this user may write it.
+    file: File,
+    writable: bool,
+    len: u64,
+    id: FileId,
+}
+
+impl IndexFile {
     /// Opens the index of the directory. None if there is none that this version can read.
-    pub(crate) fn open(directory: &Directory, mapped: bool) -> io::Result<Option<Self>> {
+    pub(crate) fn open(directory: &Directory) -> io::Result<Option<Self>> {
         let opened = match directory.file(INDEX, OFlags::RDWR) {
             Err(e) if is_read_only(&e) => directory.file(INDEX, OFlags::RDONLY).map(|f| (f, false)),
             opened => opened.map(|f| (f, true)),
@@ -58,9 +68,75 @@ impl Index {
             return Ok(None);
         };
         let len = u64::try_from(stat.st_size).unwrap_or(0);
-        if len < SLOTS_AT {
+        let id = FileId::of_stat(&stat);
+        Ok((len >= SLOTS_AT).then_some(Self {
+            file,
+            writable,
+            len,
+            id,
+        }))
+    }
+
+    /// Looks for the slot of a key by reads alone. None if the index is not the current one, or none of this version.
+    pub(crate) fn find(&self, key: &[u8]) -> io::Result<Option<Found>> {
+        let mut start = [0; index_header::LEN];
+        self.file.read_exact_at(0, &mut start)?;
+        let header = IndexHeader::parse(&start, self.len);
+        let is_current = start.get(MARK_AT as usize..) == Some(&CURRENT);
+        let Some(header) = header.filter(|_| is_current) else {
             return Ok(None);
+        };
+        let digest = Digest::of(header.seed, key);
+        find_by_reads(&self.file, &header, digest).map(Some)
+    }
+}
+
+/// The bytes of a set.
+const SET: usize = WAYS as usize * slot::LEN;
+
+/// Where a set is that a key's slot may be in.
+fn set_at(header: &IndexHeader, digest: Digest, set: u32) -> u64 {
+    let block = u64::from(digest.block(header.blocks));
+    SLOTS_AT + block * BLOCK + u64::from(set) * SET as u64
+}
+
+/// Looks for a slot with one read for each set.
+fn find_by_reads(file: &impl ReadAt, header: &IndexHeader, digest: Digest) -> io::Result<Found> {
+    let mut found = Found::Nothing;
+    for set in digest.sets() {
+        let start = set_at(header, digest, set);
+        let mut bytes = [0; SET];
+        file.read_exact_at(start, &mut bytes)?;
+        let (slots, _) = bytes.as_chunks::<{ slot::LEN }>();
+        for (at, bytes) in (start..).step_by(slot::LEN).zip(slots) {
+            let present = bytes.first_chunk().copied().map(Digest::from_bytes);
+            if present != Some(digest) {
+                continue;
+            }
+            match Slot::parse(header.seed, bytes) {
+                Some(slot) if slot.digest == digest => return Ok(Found::Slot(at, slot)),
+                _ => found = Found::Torn,
+            }
         }
+    }
+    Ok(found)
+}
+
+impl Index {
+    /// Opens the index of the directory. None if there is none that this version can read.
+    pub(crate) fn open(directory: &Directory, mapped: bool) -> io::Result<Option<Self>> {
+        let file = IndexFile::open(directory)?;
+        file.map_or(Ok(None), |file| Self::of_file(file, mapped))
+    }
+
+    /// None if this version cannot read it.
+    pub(crate) fn of_file(opened: IndexFile, mapped: bool) -> io::Result<Option<Self>> {
+        let IndexFile {
+            file,
+            writable,
+            len,
+            id,
+        } = opened;
         let source = match mapped {
             true => Source::Copied(Mapping::within(&file, 0..len, len)?),
             false => Source::Read(file.try_clone()?),
@@ -71,7 +147,7 @@ impl Index {
             source,
             file,
             writable,
-            id: FileId::of_stat(&stat),
+            id,
             header,
         }))
     }
@@ -96,15 +172,10 @@ impl Index {
         Ok(mark == CURRENT)
     }
 
-    fn set_at(&self, digest: Digest, set: u32) -> u64 {
-        let block = u64::from(digest.block(self.header.blocks));
-        SLOTS_AT + block * BLOCK + u64::from(set) * u64::from(WAYS) * slot::LEN as u64
-    }
-
     /// The offsets of the slots in a set, from the one at which to begin.
     #[inline]
     fn ways(&self, digest: Digest, set: u32) -> impl Iterator<Item = u64> {
-        let (start, first) = (self.set_at(digest, set), digest.first_way());
+        let (start, first) = (set_at(&self.header, digest, set), digest.first_way());
         (0..WAYS).map(move |n| start + u64::from((first + n) % WAYS) * slot::LEN as u64)
     }
 
@@ -122,34 +193,23 @@ impl Index {
     #[inline]
     pub(crate) fn find(&self, digest: Digest) -> io::Result<Found> {
         match &self.source {
-            Source::Copied(mapping) => {
-                let digest_at = |at, to: &mut _| mapping.load(at, to);
-                self.find_by(digest, digest_at, |at, to| mapping.load(at, to))
-            }
-            source => {
-                let digest_at = |at, to: &mut [u8; digest::LEN]| source.read_exact_at(at, to);
-                self.find_by(digest, digest_at, |at, to| source.read_exact_at(at, to))
-            }
+            Source::Copied(mapping) => self.find_mapped(mapping, digest),
+            source => find_by_reads(source, &self.header, digest),
         }
     }
 
     #[inline(always)]
-    fn find_by(
-        &self,
-        digest: Digest,
-        digest_at: impl Fn(u64, &mut [u8; digest::LEN]) -> io::Result<()>,
-        slot_at: impl Fn(u64, &mut [u8; slot::LEN]) -> io::Result<()>,
-    ) -> io::Result<Found> {
+    fn find_mapped(&self, mapping: &Mapping, digest: Digest) -> io::Result<Found> {
         let mut found = Found::Nothing;
         for set in digest.sets() {
             for at in self.ways(digest, set) {
                 let mut present = [0; digest::LEN];
-                digest_at(at, &mut present)?;
+                mapping.load(at, &mut present)?;
                 if Digest::from_bytes(present) != digest {
                     continue;
                 }
                 let mut bytes = [0; slot::LEN];
-                slot_at(at, &mut bytes)?;
+                mapping.load(at, &mut bytes)?;
                 match Slot::parse(self.header.seed, &bytes) {
                     Some(slot) if slot.digest == digest => return Ok(Found::Slot(at, slot)),
                     _ => found = Found::Torn,

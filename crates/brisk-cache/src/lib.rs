@@ -32,8 +32,9 @@ assert!(cache.get(b"https://example.org/none")?.is_none());
    a miss and a [count](CacheCounts), never a wrong byte. A loss of power may bring back an older value.
 2. A process that is killed costs nothing that was inserted before. With [`Durability::Durable`], a loss of power does
    not either.
-3. Reading takes no lock and waits for nobody. The first hit in a file opens it; later ones take no system call, unless a
-   use is to be [noted](CacheOptions::note_use_after).
+3. Reading takes no lock and waits for nobody. The first answer of a handle takes a few reads and maps nothing. After that,
+   the first hit in a file maps it, and later ones take no system call, unless a use is to be
+   [noted](CacheOptions::note_use_after).
 4. The files have at most as many bytes as the [limit](CacheOptions::limit) says, beside large values that are just being
    written. The oldest go first; entries that were used are copied forward.
 5. A [`Hit`] stays as it is while its entry is replaced, evicted or removed.
@@ -89,6 +90,7 @@ mod disk;
 mod entry;
 mod eviction;
 mod filesystem;
+mod first_look;
 mod flat_table;
 mod flight;
 mod format;

@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use crate::clock::{Minute, age, now};
+use crate::first_look::Answer;
 use crate::format::digest::Digest;
 use crate::format::record::{Record, Unchecked, Wrong};
 use crate::format::slot::Slot;
 use crate::hit::Hit;
 use crate::index::{Found, is_lost};
 use crate::segment::{Segment, expected};
-use crate::store::{Opened, Store};
+use crate::store::{Opened, Process, Store};
 use crate::writer::Wait;
 
 /// How often a slot or a record that is not right is read again before the lock is taken.
@@ -45,12 +46,30 @@ impl Store {
         &self,
         key: &[u8],
         patience: Patience,
+        take: impl FnMut(&Arc<Segment>, &Slot) -> io::Result<Result<R, Wrong>>,
+    ) -> io::Result<Option<R>> {
+        let process = match self.begun_process() {
+            Some(process) => process,
+            None => {
+                patience.ask()?;
+                self.process()?
+            }
+        };
+        self.look_up_in(process, key, patience, take)
+    }
+
+    #[inline]
+    fn look_up_in<R>(
+        &self,
+        process: &Process,
+        key: &[u8],
+        patience: Patience,
         mut take: impl FnMut(&Arc<Segment>, &Slot) -> io::Result<Result<R, Wrong>>,
     ) -> io::Result<Option<R>> {
-        if !self.answers_at_once() {
+        if !self.reading.is_mapped() {
+            // It waits for a server.
             patience.ask()?;
         }
-        let process = self.process()?;
         let mut trusted = None;
         let mut tries = 0;
         let mut gone = false;
@@ -180,7 +199,7 @@ impl Store {
 
     /// Whether a use that happens now is to be noted.
     #[inline]
-    fn is_note_due(&self, slot: &Slot, minute: Minute) -> bool {
+    pub(crate) fn is_note_due(&self, slot: &Slot, minute: Minute) -> bool {
         let after = self.options.note_use_after;
         let due = after.is_some_and(|after| age(minute, slot.last_use()) >= after);
         // An entry of the future would never get old.
@@ -196,10 +215,29 @@ impl Store {
         }
     }
 
-    /// The value of a key: borrowed if the handle borrows, otherwise a copy.
+    /// The value of a key: borrowed if the handle borrows, otherwise a copy. That of the first key is a copy, too.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], patience: Patience) -> io::Result<Option<Hit>> {
-        self.look_up(key, patience, |segment, slot| {
+        match self.begun_process() {
+            Some(process) => self.get_in(process, key, patience),
+            None => self.get_first(key, patience),
+        }
+    }
+
+    #[cold]
+    fn get_first(&self, key: &[u8], patience: Patience) -> io::Result<Option<Hit>> {
+        patience.ask()?;
+        let mut copy = Vec::new();
+        match self.look_first(key, &mut copy) {
+            Some(Answer::Hit(record, about)) => Ok(Some(Hit::copied(copy, record, about))),
+            Some(Answer::Miss) => Ok(None),
+            None => self.get_in(self.process()?, key, patience),
+        }
+    }
+
+    #[inline]
+    fn get_in(&self, process: &Process, key: &[u8], patience: Patience) -> io::Result<Option<Hit>> {
+        self.look_up_in(process, key, patience, |segment, slot| {
             let about = (slot.written, slot.bucket);
             let Some((start, room)) = segment.range(slot) else {
                 return Ok(Err(Wrong::Damaged));
@@ -226,7 +264,15 @@ impl Store {
     /// Copies the record of a key into `buf`.
     #[inline]
     pub(crate) fn get_into(&self, key: &[u8], buf: &mut Vec<u8>) -> io::Result<Option<Record>> {
-        self.look_up(key, Patience::Wait, |segment, slot| {
+        let process = match self.begun_process() {
+            Some(process) => process,
+            None => match self.look_first(key, buf) {
+                Some(Answer::Hit(record, _)) => return Ok(Some(record)),
+                Some(Answer::Miss) => return Ok(None),
+                None => self.process()?,
+            },
+        };
+        self.look_up_in(process, key, Patience::Wait, |segment, slot| {
             segment.copy(slot, Some(key), buf)
         })
     }

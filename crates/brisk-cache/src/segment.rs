@@ -46,6 +46,35 @@ pub(crate) fn file_name(kind: Kind, number: u64) -> String {
     }
 }
 
+/// The file of a segment, of which nothing was read.
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    pub(crate) file: File,
+    len: u64,
+    kind: Kind,
+    number: u64,
+}
+
+impl SegmentFile {
+    pub(crate) fn of(file: File, len: u64, kind: Kind, number: u64) -> Self {
+        Self {
+            file,
+            len,
+            kind,
+            number,
+        }
+    }
+
+    /// None if there is no such file.
+    pub(crate) fn open(directory: &Directory, kind: Kind, number: u64) -> io::Result<Option<Self>> {
+        let opened = directory.file(&file_name(kind, number), OFlags::RDONLY)?;
+        Ok(opened.map(|(file, stat)| {
+            let len = u64::try_from(stat.st_size).unwrap_or(0);
+            Self::of(file, len, kind, number)
+        }))
+    }
+}
+
 impl Segment {
     /// None if there is no such file, or if it is not what its name says.
     pub(crate) fn open(
@@ -54,21 +83,17 @@ impl Segment {
         number: u64,
         reading: Reading,
     ) -> io::Result<Option<Self>> {
-        let name = file_name(kind, number);
-        let Some((file, stat)) = directory.file(&name, OFlags::RDONLY)? else {
-            return Ok(None);
-        };
-        let len = u64::try_from(stat.st_size).unwrap_or(0);
-        Self::of_file(file, len, kind, number, reading)
+        let opened = SegmentFile::open(directory, kind, number)?;
+        opened.map_or(Ok(None), |opened| Self::of_file(opened, reading))
     }
 
-    pub(crate) fn of_file(
-        file: File,
-        len: u64,
-        kind: Kind,
-        number: u64,
-        reading: Reading,
-    ) -> io::Result<Option<Self>> {
+    pub(crate) fn of_file(opened: SegmentFile, reading: Reading) -> io::Result<Option<Self>> {
+        let SegmentFile {
+            file,
+            len,
+            kind,
+            number,
+        } = opened;
         if len < segment_header::LEN as u64 {
             return Ok(None);
         }

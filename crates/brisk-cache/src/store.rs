@@ -10,10 +10,11 @@ use crate::counters::Counters;
 use crate::directory::{Directory, FileId, INDEX};
 use crate::disk::Disk;
 use crate::filesystem::Filesystem;
+use crate::first_look::FirstLook;
 use crate::format::PAGE;
 use crate::format::index_header::{BLOCK, SLOTS_AT};
 use crate::format::slot::{Kind, Slot};
-use crate::index::{Index, is_lost};
+use crate::index::{Index, IndexFile, is_lost};
 use crate::options::CacheOptions;
 use crate::promise::Promise;
 use crate::segment::{Reading, Segment, file_name};
@@ -33,6 +34,7 @@ pub(crate) struct Store {
     pub(crate) segment_len: u64,
     /// Values whose records are longer have files of their own.
     pub(crate) most_shared: u64,
+    pub(crate) first_look: FirstLook,
     process: PerProcess<Process>,
 }
 
@@ -117,7 +119,8 @@ impl Store {
             (Filesystem::Local, Some(promise)) => Reading::Borrowed(promise),
             (Filesystem::Local, None) => Reading::Copied,
         };
-        let store = Self {
+        let first_look = FirstLook::new(IndexFile::open(&directory)?);
+        Ok(Self {
             directory,
             disk,
             options,
@@ -127,32 +130,45 @@ impl Store {
             counters: Counters::default(),
             segment_len,
             most_shared: (segment_len / 4).min(1 << 20),
+            first_look,
             process: PerProcess::new(),
-        };
-        store.process()?;
-        Ok(store)
-    }
-
-    /// Whether this process has opened its files, and reads them without waiting for a server.
-    #[inline]
-    pub(crate) fn answers_at_once(&self) -> bool {
-        self.reading.is_mapped() && self.process.get().is_some()
+        })
     }
 
     /// What this process has open.
     #[inline]
     pub(crate) fn process(&self) -> io::Result<&Process> {
-        self.process.get_or_try_make(|| {
-            let index = Index::open(&self.directory, self.reading.is_mapped())?;
-            Ok(Process {
-                view: RwLock::new(View {
-                    index: index.map(Arc::new),
-                    segments: HashMap::default(),
-                    opened: 0,
-                }),
-                writer: Mutex::new(None),
-            })
+        self.process.get_or_try_make(|| self.begin_process())
+    }
+
+    #[cold]
+    fn begin_process(&self) -> io::Result<Process> {
+        let kept = self.first_look.end();
+        let is_mapped = self.reading.is_mapped();
+        let index = match kept.index {
+            Some(file) => Index::of_file(file, is_mapped)?,
+            None => Index::open(&self.directory, is_mapped)?,
+        };
+        let mut segments = HashMap::default();
+        if let Some(file) = kept.segment
+            && let Ok(Some(segment)) = Segment::of_file(file, self.reading)
+        {
+            segments.insert(segment.header.number, Arc::new(segment));
+        }
+        Ok(Process {
+            view: RwLock::new(View {
+                index: index.map(Arc::new),
+                segments,
+                opened: 0,
+            }),
+            writer: Mutex::new(None),
         })
+    }
+
+    /// What this process has open, if it has asked for that before.
+    #[inline]
+    pub(crate) fn begun_process(&self) -> Option<&Process> {
+        self.process.get()
     }
 
     /// Opens the index again if the name belongs to another one now. Returns which one the view has.

@@ -15,7 +15,7 @@ use crate::directory::{INDEX, LEDGER, Name};
 use crate::format::fault::Fault;
 use crate::format::slot::{Kind, Slot};
 use crate::format::{UNIT, index_header, ledger_state, segment_header};
-use crate::segment::{Reading, Segment, file_name};
+use crate::segment::{Reading, Segment, SegmentFile, file_name};
 
 /// So many files are open at once at most.
 const MOST_OPEN: usize = 64;
@@ -170,7 +170,8 @@ impl Inspection {
         if let Some(fault) = Fault::of_segment(&header, kind, number) {
             return Ok(Known::Damaged(Damage::of(&name, 0, &fault)));
         }
-        let segment = Segment::of_file(file, len, kind, number, Reading::Read)?;
+        let file = SegmentFile::of(file, len, kind, number);
+        let segment = Segment::of_file(file, Reading::Read)?;
         Ok(match segment {
             Some(segment) => Known::Right(Rc::new(segment)),
             // Somebody has cut it just now.

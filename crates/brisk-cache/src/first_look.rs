@@ -1,0 +1,117 @@
+//! The answer to the first question of a handle, by a few reads.
+//!
+//! A mapping takes longer than several reads: to make it, and to touch its first page. So a program that asks for one
+//! value gets a copy of it. Who asks again has more questions, and gets mappings.
+
+use std::sync::Mutex;
+
+use brisk_io::ReadAt;
+
+use crate::clock::{Minute, now};
+use crate::format::UNIT;
+use crate::format::record::{CHUNK, Record, Unchecked};
+use crate::format::slot::{Kind, Slot};
+use crate::index::{Found, IndexFile};
+use crate::segment::{SegmentFile, expected};
+use crate::store::Store;
+
+/// The longest record that is read. A longer one has chunks, and is checked as it is touched.
+const LONGEST: usize = CHUNK + 1024;
+
+/// What a first look has opened, for who asks again.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) index: Option<IndexFile>,
+    pub(crate) segment: Option<SegmentFile>,
+}
+
+/// The files of a handle until it maps them.
+///
+/// Nobody waits for the lock: a child that was forked would wait for ever for a thread that it does not have.
+#[derive(Debug)]
+pub(crate) struct FirstLook(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    kept: Kept,
+    is_over: bool,
+}
+
+/// What was found at once.
+pub(crate) enum Answer {
+    /// A record, when it was written, and its bucket.
+    Hit(Record, (Minute, u16)),
+    Miss,
+}
+
+impl FirstLook {
+    /// With the index, if there is one.
+    pub(crate) fn new(index: Option<IndexFile>) -> Self {
+        let kept = Kept {
+            index,
+            segment: None,
+        };
+        Self(Mutex::new(State {
+            kept,
+            is_over: false,
+        }))
+    }
+
+    /// What it has opened. From now on, nobody looks like this.
+    pub(crate) fn end(&self) -> Kept {
+        let Ok(mut state) = self.0.try_lock() else {
+            return Kept::default();
+        };
+        state.is_over = true;
+        std::mem::take(&mut state.kept)
+    }
+}
+
+impl Store {
+    /// Copies the record of a key into `buf`. None if this was asked before, or if anything is not as usual: then the
+    /// usual way finds out what it is.
+    pub(crate) fn look_first(&self, key: &[u8], buf: &mut Vec<u8>) -> Option<Answer> {
+        let mut state = self.first_look.0.try_lock().ok()?;
+        if std::mem::replace(&mut state.is_over, true) {
+            return None;
+        }
+        let slot = match state.kept.index.as_ref()?.find(key).ok()?? {
+            Found::Slot(_, slot) => slot,
+            Found::Nothing => {
+                self.counters.absent.add(1);
+                return Some(Answer::Miss);
+            }
+            Found::Torn => return None,
+        };
+        let minute = now();
+        let room = usize::try_from(u64::from(slot.room) * UNIT).ok()?;
+        let is_usual = slot.kind == Kind::Shared
+            && room <= LONGEST
+            && !self.is_expired(&slot, minute)
+            && !self.is_note_due(&slot, minute);
+        if !is_usual {
+            return None;
+        }
+        let segment = SegmentFile::open(&self.directory, slot.kind, slot.segment).ok()??;
+        let record = segment.read(&slot, room, key, buf);
+        state.kept.segment = Some(segment);
+        Some(Answer::Hit(record?, (slot.written, slot.bucket)))
+    }
+}
+
+impl SegmentFile {
+    /// Reads and checks a record without chunks.
+    fn read(&self, slot: &Slot, room: usize, key: &[u8], buf: &mut Vec<u8>) -> Option<Record> {
+        buf.clear();
+        buf.resize(room, 0);
+        let start = u64::from(slot.place).checked_mul(UNIT)?;
+        self.file.read_exact_at(start, buf).ok()?;
+        let expected = expected(slot, Some(key), room);
+        // The record has the number of its segment, and its check covers that.
+        let record = Unchecked::parse(buf, &expected)
+            .ok()?
+            .check(buf, &expected)
+            .ok()?;
+        (record.chunks() == 0).then_some(record)
+    }
+}
