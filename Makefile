@@ -15,7 +15,7 @@ EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),-C target-feature=+crt-static)
 all: compiler
-	$(CARGO) build --release --locked -p brisk -p brisk-lab --bin brisk-tools --bin brisk-lab --bin brisk-reads
+	$(CARGO) build --release --locked -p brisk -p brisk-lab -p brisk-proxy --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy
 	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC)
 
 # Tests what was built: starts programs with it.
@@ -93,10 +93,10 @@ sanitize:
 		$(CARGO) +nightly test --locked -p brisk-io --features io-uring --tests --target $(TARGET)
 
 # Installs what `make` has built. Builds nothing, because root may have no toolchain. A package may leave out brisk-lab,
-# which only measures: brisk works without it.
+# which only measures, and brisk-proxy, which only brisk proxy needs: brisk works without them.
 install:
 	@test -x $(BRISK) || { echo "$(BRISK) does not exist; run make first" >&2; exit 1; }
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools $(BRISK)-lab
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools $(BRISK)-lab $(BRISK)-proxy
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions

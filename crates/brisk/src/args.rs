@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 use crate::manual::Manual;
+use crate::proxy_args::ProxyArgs;
 use crate::verbs;
 
 /// Starts programs faster, from their directories and from small SquashFS images.
@@ -70,6 +71,10 @@ pub enum Verb {
     /// brisk becomes the program brisk-lab, which is installed beside it. `brisk lab --help` lists what it measures.
     #[command(disable_help_flag = true)]
     Lab(LabArgs),
+    /// Serves package indexes and other sites from a cache, fast and offline.
+    ///
+    /// brisk becomes the program brisk-proxy, which is installed beside it.
+    Proxy(Box<ProxyArgs>),
     /// Checks what this system allows, and says what to do about the rest.
     Doctor(verbs::doctor::Args),
     #[command(flatten)]

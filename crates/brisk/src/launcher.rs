@@ -1,7 +1,8 @@
 //! The program `brisk`. It is small, because a cold launch reads its code before anything else.
 //!
 //! It starts programs and mounts images itself. For everything else, also for help and for wrong arguments, it
-//! becomes `brisk-tools`, which is installed beside it and has all verbs. For `brisk lab`, that becomes `brisk-lab`.
+//! becomes `brisk-tools`, which is installed beside it and has all verbs. For `brisk lab`, that becomes `brisk-lab`, and
+//! for `brisk proxy` it becomes `brisk-proxy`.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,6 +19,9 @@ use clap::{Args, FromArgMatches};
 
 use crate::answer::Answer;
 use crate::verbs::{mount, replay, run};
+
+/// The program that serves from a cache. It may not be installed.
+const PROXY: &str = "brisk-proxy";
 
 /// The programs that start others and do all verbs but `lab`. They are installed in one directory.
 pub const PROGRAMS: [&str; 2] = ["brisk", TOOLS];
@@ -84,6 +88,15 @@ pub fn become_lab(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Resu
         LAB,
         arguments,
         "brisk lab needs it; install it beside brisk, as make install does",
+    )
+}
+
+/// Becomes `brisk-proxy`. Returns only if that fails.
+pub fn become_proxy() -> anyhow::Result<Answer> {
+    become_program(
+        PROXY,
+        own_arguments().skip(1),
+        "brisk proxy needs it; install it beside brisk, as make install does",
     )
 }
 

@@ -40,6 +40,7 @@ mod names;
 mod output_file;
 pub mod page;
 mod progress;
+mod proxy_args;
 mod readiness;
 mod recorded_place;
 mod size;
@@ -57,6 +58,7 @@ pub use launcher::{PROGRAMS, TOOLS, beside};
 pub use manual::Manual;
 pub use messages::{say, warn};
 pub use names::printable;
+pub use proxy_args::{ProxyAction, ProxyArgs, ProxyClient, ProxyEnvArgs};
 pub use readiness::parse_readiness;
 pub use size::{parse_size, parse_size_u32};
 pub use surroundings::parse_bind;
@@ -141,6 +143,8 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Stat(args) => verbs::stat::run(&args),
         Verb::Umount(args) => verbs::umount::run(&args),
         Verb::Lab(args) => launcher::become_lab(args.arguments),
+        // brisk-proxy reads the arguments again.
+        Verb::Proxy(_) => launcher::become_proxy(),
         Verb::Doctor(args) => verbs::doctor::run(&args),
         // Only the lab knows its own options.
         Verb::Manual(_) if launcher::has_lab() => launcher::become_lab(launcher::own_arguments()),

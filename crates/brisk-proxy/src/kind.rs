@@ -1,0 +1,39 @@
+/// What is behind the URL of a map. It says which answers are rewritten, and which are kept for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Anything: nothing is rewritten.
+    Plain,
+    /// An index of Python packages (PEP 503 and PEP 691).
+    Python,
+    /// A registry of npm packages.
+    Npm,
+    /// A sparse index of Rust crates.
+    Cargo,
+    /// A proxy of Go modules.
+    Go,
+    /// An archive of Debian packages.
+    Apt,
+}
+
+impl Kind {
+    /// All kinds that have a name of their own.
+    pub const PRESETS: [Self; 5] = [Self::Python, Self::Npm, Self::Cargo, Self::Go, Self::Apt];
+
+    /// The name in options and paths.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Python => "python",
+            Self::Npm => "npm",
+            Self::Cargo => "cargo",
+            Self::Go => "go",
+            Self::Apt => "apt",
+        }
+    }
+
+    /// The kind of a name.
+    pub fn parse(name: &str) -> Option<Self> {
+        let all = Self::PRESETS.into_iter().chain([Self::Plain]);
+        all.into_iter().find(|kind| kind.name() == name)
+    }
+}

@@ -1,0 +1,69 @@
+/*!
+The program `brisk-proxy`: a small caching proxy that makes pip, uv, npm, cargo, go and apt fast, polite and usable
+offline.
+
+`brisk proxy` becomes this program. It is a reverse proxy: [`Maps`](map::Maps) says which URL stands behind which prefix
+of its paths, and nothing else is reached through it. So it adds no TLS and no runtime to the programs that start others.
+
+# Where to begin
+
+`serving` puts everything together. A connection comes in through `server`. `guarded_stream` judges what its client sends,
+before hyper reads it (`request_head`, `chunks`). `proxy` takes a request from its head to its answer, and `upstream` asks
+for what is not there.
+
+# Trust
+
+Clients and upstreams are untrusted. A client reaches the URLs of maps and nothing else. Credentials pass through, and are
+in no key, log or message.
+*/
+#![forbid(unsafe_code)]
+
+mod access;
+mod access_log;
+mod body;
+mod chunks;
+mod env;
+mod exposition;
+mod guarded_stream;
+mod hop_by_hop;
+mod kind;
+mod map;
+mod metrics;
+mod net;
+mod own_pages;
+mod problem;
+mod proxy;
+mod request_head;
+mod secret;
+mod server;
+mod serving;
+mod status_page;
+mod upstream;
+mod workers;
+
+use std::process::ExitCode;
+
+use brisk::{ProxyAction, ProxyArgs};
+use clap::Parser;
+
+/// Serves package indexes and other sites from a cache, fast and offline.
+#[derive(Debug, Parser)]
+#[command(
+    name = "brisk-proxy",
+    bin_name = "brisk proxy",
+    version,
+    max_term_width = 100
+)]
+struct Program {
+    #[command(flatten)]
+    args: ProxyArgs,
+}
+
+/// What `brisk-proxy` does: serves, as its arguments say.
+pub fn run() -> ExitCode {
+    let args = Program::parse().args;
+    brisk::end(match &args.action {
+        Some(ProxyAction::Env(args)) => env::run(args),
+        None => serving::run(&args),
+    })
+}

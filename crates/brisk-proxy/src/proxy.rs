@@ -1,0 +1,461 @@
+//! A request from its head to its answer.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST, LOCATION, UPGRADE};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Body as _, Frame, SizeHint};
+use tower_service::Service;
+use url::Url;
+
+use crate::access::Access;
+use crate::access_log::{AccessLog, Entry};
+use crate::body::{Body, BodyError, empty};
+use crate::guarded_stream::{Connection, InFlight, REFUSED};
+use crate::hop_by_hop::{self, Via};
+use crate::map::{Map, Maps, has_dot_segment};
+use crate::metrics::{Metrics, Outcome};
+use crate::own_pages::OwnPages;
+use crate::problem::Problem;
+use crate::request_head::Refusal;
+
+/// What a cache did (RFC 9211).
+const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+
+/// A service that fetches, through a cache or not.
+pub trait Fetch: Clone + Send + Sync + 'static {
+    /// Fetches.
+    fn fetch(&self, request: Request<Body>) -> Fetched;
+}
+
+/// What comes of a fetch.
+pub type Fetched = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
+
+impl<S, B> Fetch for S
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Error + 'static,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BodyError>,
+{
+    fn fetch(&self, request: Request<Body>) -> Fetched {
+        plain(self.clone().call(request))
+    }
+}
+
+/// An answer whose body and error have plain types.
+fn plain<B, E>(answer: impl Future<Output = Result<Response<B>, E>> + Send + 'static) -> Fetched
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BodyError>,
+    E: Error + 'static,
+{
+    Box::pin(async move {
+        match answer.await {
+            Ok(response) => Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
+            Err(e) => Err(Problem::of_fetch(&e)),
+        }
+    })
+}
+
+/// Everything that answers a request.
+#[derive(Debug)]
+pub struct Proxy<F> {
+    /// What stands where.
+    pub maps: Maps,
+    /// Who may ask.
+    pub access: Access,
+    /// Where answers come from.
+    pub fetch: F,
+    /// This proxy's name among proxies.
+    pub via: Via,
+    /// How long the body of a request may be.
+    pub upload_limit: u64,
+    /// What the proxy shows of itself.
+    pub pages: OwnPages,
+    /// What happened, in numbers.
+    pub metrics: Arc<Metrics>,
+    /// And in lines.
+    pub log: AccessLog,
+}
+
+impl<F: Fetch> Proxy<F> {
+    /// Answers a request. The answer is counted and logged when its body has gone.
+    pub async fn answer<B>(
+        self: Arc<Self>,
+        connection: Arc<Connection>,
+        request: Request<B>,
+    ) -> Response<Body>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BodyError>,
+    {
+        let in_flight = InFlight::begin(&connection);
+        let begun = Instant::now();
+        let (head, body) = request.into_parts();
+        let (method, target) = (head.method.clone(), head.uri.clone());
+        let body = body.map_err(Into::into).boxed_unsync();
+        let (outcome, response) = match self.respond(&connection, head, body).await {
+            Ok(answer) => answer,
+            Err(problem) => {
+                // A body that is refused breaks off the fetch that passes it on.
+                let problem = match connection.refusal() {
+                    Some(refusal) => Problem::unreadable(refusal),
+                    None => problem,
+                };
+                let outcome = match problem.status().is_server_error() {
+                    true => Outcome::Failed,
+                    false => Outcome::Refused,
+                };
+                (outcome, problem.response())
+            }
+        };
+        let (head, body) = response.into_parts();
+        let finished = Finished {
+            proxy: self,
+            connection,
+            method,
+            target,
+            status: head.status,
+            cache_status: last_status(&head.headers).into_owned(),
+            outcome,
+            begun,
+            bytes: 0,
+            whole: body.is_end_stream(),
+            _in_flight: in_flight,
+        };
+        let body = CountedBody { body, finished };
+        Response::from_parts(head, body.boxed_unsync())
+    }
+
+    async fn respond(
+        &self,
+        connection: &Connection,
+        mut head: Parts,
+        body: Body,
+    ) -> Result<(Outcome, Response<Body>), Problem> {
+        if head.method.as_str() == REFUSED
+            && let Some(refusal) = connection.refusal()
+        {
+            return Err(Problem::unreadable(refusal));
+        }
+        let peer = connection.peer.ip();
+        self.access.admit(peer, &mut head.headers)?;
+        check(&head)?;
+        if head.uri.path().starts_with("/-/") {
+            return self.own_page(peer, &head).map(|page| (Outcome::Own, page));
+        }
+        if self.via.is_loop(&head.headers) {
+            return Err(Problem::new(
+                StatusCode::LOOP_DETECTED,
+                "the request has come through this proxy before: a map leads back to it",
+            ));
+        }
+        if length(&head.headers).is_some_and(|length| length > self.upload_limit) {
+            return Err(Problem::too_long());
+        }
+        let path = head.uri.path();
+        let Some((map, rest)) = self.maps.find(path) else {
+            let known: Vec<String> = self
+                .maps
+                .iter()
+                .map(|map| format!("{}/", map.prefix()))
+                .collect();
+            return Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                format!(
+                    "nothing is mapped to this path; mapped are {}",
+                    known.join(", ")
+                ),
+            ));
+        };
+        let response = self.pass(map, rest, &head, body).await?;
+        Ok((outcome(response.headers()), response))
+    }
+
+    /// Passes a request on to the upstream of a map.
+    async fn pass(
+        &self,
+        map: &Map,
+        rest: &str,
+        head: &Parts,
+        body: Body,
+    ) -> Result<Response<Body>, Problem> {
+        let url = map.url(rest, head.uri.query());
+        let mut response = self.fetch.fetch(self.onward(head, &url, body)?).await?;
+        self.mend_redirect(&url, &mut response);
+        hop_by_hop::remove(response.headers_mut());
+        let version = response.version();
+        self.via.add(response.headers_mut(), version);
+        // The connection of the client has a version of its own.
+        *response.version_mut() = http::Version::HTTP_11;
+        Ok(response)
+    }
+
+    /// The request that goes on.
+    fn onward(&self, head: &Parts, url: &str, body: Body) -> Result<Request<Body>, Problem> {
+        let url = Uri::try_from(url).map_err(|_| {
+            Problem::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL")
+        })?;
+        let body = match body.is_end_stream() {
+            true => empty(),
+            false => {
+                let limit = usize::try_from(self.upload_limit).unwrap_or(usize::MAX);
+                Limited::new(body, limit).boxed_unsync()
+            }
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = url;
+        let mut headers = head.headers.clone();
+        hop_by_hop::prepare_request(&mut headers);
+        self.via.add(&mut headers, head.version);
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    /// A redirect to a URL of a map leads to the path of that map.
+    fn mend_redirect(&self, url: &str, response: &mut Response<Body>) {
+        if !response.status().is_redirection() {
+            return;
+        }
+        let Some(location) = response.headers().get(LOCATION) else {
+            return;
+        };
+        let target = Url::parse(url)
+            .ok()
+            .zip(location.to_str().ok())
+            .and_then(|(base, location)| base.join(location).ok());
+        let path = target.and_then(|target| self.maps.path_of(&target));
+        if let Some(path) = path.and_then(|path| HeaderValue::try_from(path).ok()) {
+            response.headers_mut().insert(LOCATION, path);
+        }
+    }
+
+    fn own_page(&self, peer: IpAddr, head: &Parts) -> Result<Response<Body>, Problem> {
+        let host = head
+            .uri
+            .authority()
+            .map(|authority| authority.as_str())
+            .or_else(|| head.headers.get(HOST)?.to_str().ok());
+        if !self.access.admits_to_pages(peer, host) {
+            return Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "the pages under /-/ answer only this machine, under the name localhost or an address; start the proxy \
+                 with --open-pages to let others read them",
+            ));
+        }
+        self.pages
+            .answer(&head.method, head.uri.path(), &self.maps, &self.metrics)
+    }
+}
+
+/// Refuses what this proxy does not do. Heads of HTTP/1 were judged before.
+fn check(head: &Parts) -> Result<(), Problem> {
+    if head.method == Method::CONNECT {
+        return Err(Problem::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this is no forward proxy: it makes no tunnels; use the URLs that its maps name",
+        ));
+    }
+    if head.method == Method::TRACE {
+        return Err(Problem::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "TRACE is not passed on: its answer would show the credentials of the request",
+        ));
+    }
+    // A client that offers HTTP/2 in this way is content with HTTP/1.
+    let mut upgrades = head.headers.get_all(UPGRADE).iter();
+    if upgrades.any(|line| !line.as_bytes().eq_ignore_ascii_case(b"h2c")) {
+        return Err(Problem::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "upgrades to other protocols are not passed on; connect to the upstream itself",
+        ));
+    }
+    let mut expects = head.headers.get_all(http::header::EXPECT).iter();
+    if expects.any(|line| !line.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        return Err(Problem::new(
+            StatusCode::EXPECTATION_FAILED,
+            "the only expectation that is known is 100-continue",
+        ));
+    }
+    let target = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    if target.len() > 8 * 1024 {
+        return Err(Problem::new(
+            StatusCode::URI_TOO_LONG,
+            "the target is longer than 8 KiB",
+        ));
+    }
+    if has_dot_segment(head.uri.path()) {
+        return Err(Refusal::bad("the path has a segment . or .., which leaves its map").into());
+    }
+    Ok(())
+}
+
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// What the nearest cache did: caches add themselves at the end.
+fn last_status(headers: &HeaderMap) -> Cow<'_, str> {
+    let line = headers.get_all(CACHE_STATUS).iter().next_back();
+    let text = line.map(|line| String::from_utf8_lossy(line.as_bytes()));
+    match text {
+        Some(Cow::Borrowed(text)) => Cow::Borrowed(last_member(text)),
+        Some(Cow::Owned(text)) => Cow::Owned(last_member(&text).to_owned()),
+        None => Cow::Borrowed(""),
+    }
+}
+
+/// The last member of a list. Commas in quotes part nothing.
+fn last_member(text: &str) -> &str {
+    let (mut quoted, mut escaped, mut start) = (false, false, 0);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            ',' if !quoted => start = at + 1,
+            _ => {}
+        }
+    }
+    text.get(start..).unwrap_or_default().trim()
+}
+
+fn outcome(headers: &HeaderMap) -> Outcome {
+    let status = last_status(headers);
+    let mut parameters = status.split(';').map(str::trim).skip(1);
+    let has = |wanted: &str| parameters.clone().any(|parameter| parameter == wanted);
+    let is_stale = parameters
+        .clone()
+        .any(|parameter| parameter.starts_with("ttl=-"));
+    if has("hit") {
+        return match is_stale {
+            true => Outcome::Stale,
+            false => Outcome::Hit,
+        };
+    }
+    if has("detail=stale-if-error") {
+        return Outcome::Stale;
+    }
+    match has("fwd-status=304") || parameters.any(|parameter| parameter == "collapsed") {
+        true => Outcome::Revalidated,
+        false => Outcome::Miss,
+    }
+}
+
+/// What is counted and logged when an answer has gone, or its client.
+struct Finished<F: Fetch> {
+    proxy: Arc<Proxy<F>>,
+    connection: Arc<Connection>,
+    method: Method,
+    target: Uri,
+    status: StatusCode,
+    cache_status: String,
+    outcome: Outcome,
+    begun: Instant,
+    bytes: u64,
+    whole: bool,
+    _in_flight: InFlight,
+}
+
+impl<F: Fetch> Drop for Finished<F> {
+    fn drop(&mut self) {
+        self.proxy.metrics.answered(self.outcome, self.bytes);
+        self.proxy.log.write(&Entry {
+            peer: self.connection.peer.ip(),
+            method: &self.method,
+            target: &self.target,
+            status: self.status,
+            bytes: self.bytes,
+            whole: self.whole,
+            time: self.begun.elapsed(),
+            cache_status: &self.cache_status,
+        });
+    }
+}
+
+/// The body of an answer, whose bytes are counted.
+struct CountedBody<F: Fetch> {
+    body: Body,
+    finished: Finished<F>,
+}
+
+impl<F: Fetch> hyper::body::Body for CountedBody<F> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                this.finished.bytes = this.finished.bytes.saturating_add(bytes as u64);
+                // A server may not ask again after the last piece.
+                this.finished.whole = this.body.is_end_stream();
+            }
+            Poll::Ready(None) => this.finished.whole = true,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_cache_says_what_came_of_a_request() {
+        for (lines, expected) in [
+            (&[][..], Outcome::Miss),
+            (&["brisk; hit; ttl=3"], Outcome::Hit),
+            (&["brisk; hit; ttl=-3"], Outcome::Stale),
+            (
+                &["far; hit, brisk; fwd=uri-miss; fwd-status=200; stored"],
+                Outcome::Miss,
+            ),
+            (
+                &[
+                    "far; hit; detail=\"a, b\"",
+                    "brisk; fwd=stale; fwd-status=304",
+                ],
+                Outcome::Revalidated,
+            ),
+            (
+                &["brisk; fwd=stale; fwd-status=500; detail=stale-if-error"],
+                Outcome::Stale,
+            ),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(CACHE_STATUS, HeaderValue::from_static(line));
+            }
+            assert_eq!(outcome(&headers), expected, "{lines:?}");
+        }
+        assert_eq!(last_member("a; b=\"c, \\\", d\""), "a; b=\"c, \\\", d\"");
+    }
+}

@@ -1,0 +1,217 @@
+//! `brisk proxy` itself: everything is put together from the arguments.
+
+use std::fs::DirBuilder;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use brisk::{Answer, ProxyArgs};
+use tokio::sync::watch;
+
+use crate::access::Access;
+use crate::access_log::AccessLog;
+use crate::guarded_stream;
+use crate::hop_by_hop::Via;
+use crate::kind::Kind;
+use crate::map::{Map, Maps};
+use crate::metrics::{Metrics, WRITE_EVERY};
+use crate::net::Net;
+use crate::own_pages::OwnPages;
+use crate::proxy::Proxy;
+use crate::secret::Secret;
+use crate::server::{Bounds, serve};
+use crate::upstream::{self, Upstream};
+use crate::workers::{self, Worker};
+
+/// Where the proxy listens if nothing else is said.
+pub const DEFAULT_LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7077);
+
+/// How long a client has for a head.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// How long an upstream has until a connection stands.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// Serves until it is told to end.
+pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
+    let maps = maps(args)?;
+    let access = access(args)?;
+    let directory = directory(args)?;
+    let secret = Secret::of_directory(&directory)?;
+    let worker = Worker::of_environment()?;
+    let (listeners, metrics) = match &worker {
+        Some(worker) => (worker.listeners()?, Metrics::with_file(worker.numbers())),
+        None => {
+            let listeners = listeners(args, &access)?;
+            announce(&maps, &listeners)?;
+            if args.workers > 1 {
+                return workers::supervise(&listeners, args.workers, args.grace);
+            }
+            (listeners, Metrics::default())
+        }
+    };
+    let metrics = Arc::new(metrics);
+    let upstream = Upstream::new(
+        upstream::Patience {
+            connect: CONNECT_TIME.min(args.upstream_timeout),
+            answer: args.upstream_timeout,
+        },
+        Arc::clone(&metrics),
+    )?;
+    let proxy = Arc::new(Proxy {
+        maps,
+        access,
+        fetch: upstream,
+        via: Via::new(format!("brisk-{}", secret.sign("via", ""))),
+        upload_limit: args.upload_limit,
+        pages: OwnPages {},
+        metrics,
+        log: AccessLog::open(args.log.as_deref())?,
+    });
+    let bounds = Bounds {
+        connections: args.connections,
+        patience: guarded_stream::Patience {
+            head: HEAD_TIME.min(args.client_timeout),
+            idle: args.client_timeout,
+            piece: args.client_timeout,
+        },
+        grace: args.grace,
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads.div_ceil(usize::from(args.workers)))
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    runtime.block_on(async {
+        let (ending, end) = watch::channel(false);
+        workers::end_at_signals(ending.clone()).context("cannot wait for signals")?;
+        if let Some(worker) = worker {
+            worker.end_with_supervisor(ending)?;
+        }
+        let written = tokio::spawn(write_metrics(Arc::clone(&proxy.metrics)));
+        serve(listeners, Arc::clone(&proxy), bounds, end)
+            .await
+            .context("cannot listen")?;
+        written.abort();
+        proxy.metrics.write().context("cannot write the metrics")
+    })?;
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(Answer::Yes)
+}
+
+fn announce(maps: &Maps, listeners: &[TcpListener]) -> anyhow::Result<()> {
+    for map in maps.iter() {
+        brisk::say(&format!("brisk proxy: {map}"));
+    }
+    for listener in listeners {
+        let address = listener
+            .local_addr()
+            .context("cannot tell where it listens")?;
+        brisk::say(&format!("brisk proxy: listening at http://{address}"));
+    }
+    Ok(())
+}
+
+async fn write_metrics(metrics: Arc<Metrics>) {
+    let mut ticks = tokio::time::interval(WRITE_EVERY);
+    loop {
+        ticks.tick().await;
+        if let Err(e) = metrics.write() {
+            brisk::warn(&format!("cannot write the metrics of this worker: {e}"));
+            return;
+        }
+    }
+}
+
+/// The maps of the arguments.
+fn maps(args: &ProxyArgs) -> anyhow::Result<Maps> {
+    let mut maps = Vec::new();
+    for text in &args.map {
+        maps.push(Map::parse(text).with_context(|| format!("--map {}", shown_map(text)))?);
+    }
+    for text in &args.preset {
+        let (name, url) = match text.split_once('=') {
+            Some((name, url)) => (name, Some(url)),
+            None => (text.as_str(), None),
+        };
+        let kind = Kind::PRESETS.into_iter().find(|kind| kind.name() == name);
+        let kind = kind.with_context(|| {
+            format!("--preset {name}: allowed are python, npm, cargo, go and apt")
+        })?;
+        let url = url.with_context(|| format!("--preset {name} needs a URL"))?;
+        let map = Map::new(&format!("/{}", kind.name()), url, kind);
+        maps.push(map.with_context(|| format!("--preset {name}"))?);
+    }
+    if maps.is_empty() {
+        bail!("nothing to serve; say what with --map /PREFIX=URL or --preset KIND=URL");
+    }
+    Maps::new(maps)
+}
+
+/// The prefix of a map. Its URL may have a password.
+fn shown_map(text: &str) -> &str {
+    text.split_once('=').map_or(text, |(prefix, _)| prefix)
+}
+
+fn access(args: &ProxyArgs) -> anyhow::Result<Access> {
+    let nets: anyhow::Result<Vec<Net>> = args
+        .allow
+        .iter()
+        .map(|text| Net::parse(text).with_context(|| format!("--allow {text}")))
+        .collect();
+    Access::new(nets?, args.token_file.as_deref(), args.open_pages).context("--token-file")
+}
+
+/// The sockets that systemd hands over, and those of the arguments.
+fn listeners(args: &ProxyArgs, access: &Access) -> anyhow::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    let mut handed = listenfd::ListenFd::from_env();
+    for at in 0..handed.len() {
+        let listener = handed
+            .take_tcp_listener(at)
+            .with_context(|| format!("socket {at} from systemd is no TCP socket that listens"))?;
+        listeners.extend(listener);
+    }
+    let addresses = match (args.listen.is_empty(), listeners.is_empty()) {
+        (true, true) => vec![DEFAULT_LISTEN],
+        _ => args.listen.clone(),
+    };
+    for address in addresses {
+        access.check_listener(address.ip())?;
+        let listener = TcpListener::bind(address).with_context(|| {
+            format!("cannot listen at {address}; --listen takes another address")
+        })?;
+        listeners.push(listener);
+    }
+    for listener in &listeners {
+        access.check_listener(listener.local_addr()?.ip())?;
+    }
+    Ok(listeners)
+}
+
+/// The directory of the cache and its secret. This makes it, for this user alone.
+fn directory(args: &ProxyArgs) -> anyhow::Result<PathBuf> {
+    let directory = match &args.cache {
+        Some(directory) => directory.clone(),
+        None => brisk_io::cache_home()
+            .context(
+                "neither XDG_CACHE_HOME nor HOME is the absolute path of a directory; set one of them, or say with --cache \
+                 where the cache is",
+            )?
+            .join("brisk/proxy"),
+    };
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(&directory).with_context(|| {
+        format!(
+            "{}: cannot make the directory of the cache",
+            directory.display()
+        )
+    })?;
+    Ok(directory)
+}

@@ -1,0 +1,263 @@
+//! Requests to upstreams: pooled connections, TLS, and waiting that has an end.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, LengthLimitError};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::Sleep;
+use tower_service::Service;
+
+use crate::body::{Body, BodyError};
+use crate::metrics::Metrics;
+
+/// How long an upstream may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Until a connection stands, TLS included.
+    pub connect: Duration,
+    /// From a request to the head of its answer, and between two pieces of its body.
+    pub answer: Duration,
+}
+
+/// A request with a body may take this many times as long: the body has to go first.
+const UPLOAD_FACTOR: u32 = 30;
+
+/// Sends requests to upstreams.
+#[derive(Clone)]
+pub struct Upstream {
+    client: Client<HttpsConnector<HttpConnector>, Body>,
+    patience: Patience,
+    metrics: Arc<Metrics>,
+}
+
+/// Why there is no answer of an upstream.
+#[derive(Debug, Clone)]
+pub struct UpstreamError {
+    /// What the client is told.
+    pub status: StatusCode,
+    /// What went wrong, in words.
+    pub reason: String,
+    /// Whether it is the body of the request, which is too long.
+    pub is_too_long: bool,
+}
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl Error for UpstreamError {}
+
+impl Upstream {
+    /// With the certificates of the system, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+    pub fn new(patience: Patience, metrics: Arc<Metrics>) -> anyhow::Result<Self> {
+        let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
+            rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()
+        .context("cannot set TLS up")?
+        .with_root_certificates(roots());
+        let tls = tls.with_no_client_auth();
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(patience.connect));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .enable_http2()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(60))
+            .pool_max_idle_per_host(32)
+            .build(connector);
+        Ok(Self {
+            client,
+            patience,
+            metrics,
+        })
+    }
+}
+
+/// The certificates that are trusted. Without any, each https upstream fails with a message of its own.
+fn roots() -> rustls::RootCertStore {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        brisk::warn(
+            "no trusted certificates were found, so no https upstream can be asked; install ca-certificates, or set \
+             SSL_CERT_FILE",
+        );
+    }
+    roots
+}
+
+impl<B> Service<Request<B>> for Upstream
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BodyError>,
+{
+    type Response = Response<Body>;
+    type Error = UpstreamError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, UpstreamError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), UpstreamError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Self {
+            client,
+            patience,
+            metrics,
+        } = self.clone();
+        Box::pin(async move {
+            let host = authority(request.uri());
+            let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+            let limit = match request.body().is_end_stream() {
+                true => patience.answer,
+                false => patience.answer.saturating_mul(UPLOAD_FACTOR),
+            };
+            let begun = Instant::now();
+            let answered = match tokio::time::timeout(limit, client.request(request)).await {
+                Ok(Ok(response)) => Ok(response),
+                Ok(Err(e)) => Err(explain(&host, &e)),
+                Err(_) => Err(UpstreamError {
+                    status: StatusCode::GATEWAY_TIMEOUT,
+                    reason: format!(
+                        "{host} has not answered within {} seconds; --upstream-timeout lets it take longer",
+                        limit.as_secs()
+                    ),
+                    is_too_long: false,
+                }),
+            };
+            let status = answered.as_ref().map(Response::status).ok();
+            metrics.upstream_answered(&host, begun.elapsed(), status);
+            let response = answered?;
+            Ok(response.map(|body| {
+                PatientBody {
+                    body,
+                    patience: patience.answer,
+                    host,
+                    metrics,
+                    waiting: None,
+                }
+                .boxed_unsync()
+            }))
+        })
+    }
+}
+
+/// The host of a URL, and its port if it has one.
+fn authority(url: &Uri) -> String {
+    // A URL of a map has no user name.
+    let authority = url.authority();
+    authority.map_or_else(String::new, |authority| authority.as_str().to_owned())
+}
+
+/// Says what went wrong, down to its first cause.
+fn explain(host: &str, error: &hyper_util::client::legacy::Error) -> UpstreamError {
+    let mut causes = Vec::new();
+    let mut next = error.source();
+    let (mut tls, mut is_too_long) = (false, false);
+    while let Some(cause) = next {
+        tls |= cause.is::<rustls::Error>();
+        is_too_long |= cause.is::<LengthLimitError>();
+        // An I/O error hides what it wraps.
+        let wrapped = cause
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
+        tls |= wrapped.is_some_and(|wrapped| wrapped.is::<rustls::Error>());
+        let text = cause.to_string();
+        if causes.last() != Some(&text) {
+            causes.push(text);
+        }
+        next = cause.source();
+    }
+    let cause = causes.pop().unwrap_or_else(|| error.to_string());
+    let reason = match (tls, error.is_connect()) {
+        (true, _) => format!(
+            "the TLS connection to {host} failed: {cause}; if its certificate is right, add its authority to the trusted \
+             ones, for example by SSL_CERT_FILE"
+        ),
+        (false, true) => format!("cannot connect to {host}: {cause}"),
+        (false, false) => format!("{host} gave no answer: {cause}"),
+    };
+    UpstreamError {
+        status: StatusCode::BAD_GATEWAY,
+        reason,
+        is_too_long,
+    }
+}
+
+/// The body of an upstream's answer. It fails if nothing comes for too long.
+struct PatientBody {
+    body: Incoming,
+    patience: Duration,
+    host: String,
+    metrics: Arc<Metrics>,
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl hyper::body::Body for PatientBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                this.waiting = None;
+                if let Some(Ok(frame)) = &frame
+                    && let Some(data) = frame.data_ref()
+                {
+                    this.metrics.upstream_bytes(data.len());
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Poll::Pending => {
+                let patience = this.patience;
+                let sleep = this
+                    .waiting
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                sleep.as_mut().poll(cx).map(|()| {
+                    let reason = format!(
+                        "{} sent nothing more for {} seconds",
+                        this.host,
+                        patience.as_secs()
+                    );
+                    Some(Err(reason.into()))
+                })
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
