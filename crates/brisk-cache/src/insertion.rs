@@ -244,6 +244,9 @@ impl Locked<'_> {
         at: &Place,
     ) -> io::Result<()> {
         if let Place::Same(_, before) | Place::Full(_, before) = at {
+            if (before.bucket, before.room) == (bucket, put.room) {
+                return Ok(());
+            }
             self.count(before, false)?;
         }
         let digest = Digest::of(self.index.header.seed, key);
@@ -259,18 +262,26 @@ impl Locked<'_> {
     ) -> io::Result<Option<Put>> {
         let room = layout.room().ok_or(io::ErrorKind::InvalidInput)?;
         let bytes = u64::from(room) * UNIT;
-        let fits = |state: &crate::format::ledger_state::LedgerState, len: u64| {
-            state.tail.checked_add(bytes).is_some_and(|end| end <= len)
-        };
-        if self.active()?.is_none() || !fits(&self.state, self.store.segment_len) {
+        if !self.has_room(bytes)? {
             if self.spare()? < self.store.segment_len {
                 return Ok(None);
             }
             self.begin_segment()?;
         }
-        let start = self.state.tail;
-        let end = start.saturating_add(bytes);
-        self.reserve(end)?;
+        let mut lease = None;
+        let start = match self.take_leased(bytes) {
+            Some(start) => start,
+            None => {
+                let start = self.free_from();
+                let end = start.saturating_add(bytes);
+                let until = self.end_of_lease(bytes, end);
+                self.reserve(until)?;
+                // Once this is saved, the range is this writer's, whatever happens.
+                self.state.tail = until;
+                lease = Some((start, end, until));
+                start
+            }
+        };
         let segment = self.state.active;
         let (mut head, record) = encode_head(layout, segment, new.fingerprint, new.key, new.value);
         let put = Put {
@@ -280,12 +291,13 @@ impl Locked<'_> {
             room,
             record,
         };
-        // From here on, the range is this record's, whatever happens.
-        self.state.tail = end;
         self.count_replacement((new.key, new.bucket), &put, at)?;
         // The file of the value that is replaced goes.
         self.state.unsettled |= has_file(at);
         self.save()?;
+        if let Some((start, next, end)) = lease {
+            self.set_lease(start, next, end);
+        }
         let disk = &self.store.disk.clone();
         let directory = &self.store.directory;
         let (file, _) = self.active()?.ok_or(io::ErrorKind::NotFound)?;
@@ -457,8 +469,7 @@ impl Locked<'_> {
             fingerprint: checked.fingerprint,
             bucket: slot.bucket,
         };
-        let fits = self.state.tail.checked_add(u64::from(slot.room) * UNIT);
-        if self.active()?.is_none() || fits.is_none_or(|end| end > self.store.segment_len) {
+        if !self.has_room(u64::from(slot.room) * UNIT)? {
             return Ok(false);
         }
         let place = Place::Same(at, *slot);

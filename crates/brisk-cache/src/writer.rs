@@ -33,7 +33,12 @@ pub(crate) struct Writer {
     /// Proves that a ledger says where its segment ends.
     home: u64,
     active: Option<Active>,
+    lease: Option<Lease>,
+    /// How many bytes of records this process has appended.
+    appended: u64,
     totals: Vec<u8>,
+    /// The start of the ledger as it is on the disk, if it is known.
+    saved: Option<[u8; SAVED]>,
     /// The ledger, in a process that has written before. Only read with the lock.
     map: Option<Mapping>,
     /// When this process last looked which index has the name.
@@ -47,6 +52,35 @@ struct Active {
     file: File,
     len: u64,
 }
+
+/// A range of a segment that the ledger has as taken, and that this process alone appends to. So most records need no
+/// write to the ledger.
+///
+/// 1. No record and no other writer's range is in it.
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    segment: u64,
+    next: u64,
+    end: u64,
+}
+
+impl Lease {
+    fn has_room(&self, bytes: u64, state: &LedgerState) -> bool {
+        let end = self.next.checked_add(bytes);
+        // A ledger that does not have it as taken is not the one in which it was noted.
+        let is_noted = self.segment == state.active && self.end <= state.tail;
+        is_noted && end.is_some_and(|end| end <= self.end)
+    }
+}
+
+/// The longest lease, and no more than a 64th of a segment.
+const LONGEST_LEASE: u64 = 64 << 10;
+
+/// A lease is that part of what the process has appended before. So a process leaves no larger part of a segment unused.
+const LEASED_PART: u64 = 8;
+
+/// How much of the ledger is written at once: its state, and the total of bucket 0, which follows it.
+const SAVED: usize = ledger_state::LEN + 16;
 
 /// How long to wait for the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,7 +282,10 @@ impl Writer {
             ledger: Arc::new(UnsharedFile::new(file)?),
             home: home_of(FileId::of_stat(&stat)),
             active: None,
+            lease: None,
+            appended: 0,
             totals: Vec::new(),
+            saved: None,
             map: None,
             named: None,
         })
@@ -263,7 +300,9 @@ impl Writer {
     /// The ledger as it is, of this home or of another. None if it is damaged.
     fn read(&mut self, store: &Store) -> io::Result<Option<LedgerState>> {
         const LEN: usize = TOTALS_AT as usize + BUCKETS as usize * 16;
+        self.saved = None;
         if self.read_map() {
+            self.saved = self.totals.first_chunk().copied();
             let state = self.totals.first_chunk::<{ ledger_state::LEN }>();
             return Ok(state.and_then(LedgerState::parse));
         }
@@ -284,6 +323,9 @@ impl Writer {
             let bytes = 0..LEN as u64;
             let mapped = Mapping::within(&self.ledger.try_clone()?, bytes, LEN as u64);
             self.map = Some(mapped.map_err(|e| store.directory.told(LEDGER, e))?);
+        }
+        if done == LEN {
+            self.saved = self.totals.first_chunk().copied();
         }
         let state = self.totals.first_chunk::<{ ledger_state::LEN }>();
         Ok(state.and_then(LedgerState::parse))
@@ -371,13 +413,77 @@ impl Locked<'_> {
         self.save()
     }
 
-    /// Writes the ledger and the total of bucket 0, which follows it.
+    /// Writes the ledger and the total of bucket 0, unless both are on the disk already.
     pub(crate) fn save(&mut self) -> io::Result<()> {
         let state = self.state.encode();
         if let Some(start) = self.writer.totals.first_chunk_mut() {
             *start = state;
         }
-        self.write_ledger(0, ledger_state::LEN + 16)
+        let start = self.writer.totals.first_chunk().copied();
+        if start == self.writer.saved && start.is_some() {
+            return Ok(());
+        }
+        // If it fails, nobody knows what is there.
+        self.writer.saved = None;
+        self.write_ledger(0, SAVED)?;
+        self.writer.saved = start;
+        Ok(())
+    }
+
+    /// Takes room for a record from this process's lease. None if it has none with so much room.
+    pub(crate) fn take_leased(&mut self, bytes: u64) -> Option<u64> {
+        let state = &self.state;
+        let lease = self.writer.lease.as_mut();
+        let lease = lease.filter(|lease| lease.has_room(bytes, state))?;
+        let start = lease.next;
+        lease.next = start.saturating_add(bytes);
+        self.writer.appended = self.writer.appended.saturating_add(bytes);
+        Some(start)
+    }
+
+    /// Where the active segment has room that nobody else can have: at the tail, or before it if that ends this process's
+    /// lease.
+    pub(crate) fn free_from(&self) -> u64 {
+        let tail = self.state.tail;
+        let lease = self.writer.lease.as_ref();
+        let last = lease.filter(|l| l.segment == self.state.active && l.end == tail);
+        last.map_or(tail, |lease| lease.next)
+    }
+
+    /// Whether the active segment has room for so many bytes.
+    pub(crate) fn has_room(&mut self, bytes: u64) -> io::Result<bool> {
+        if self.active()?.is_none() {
+            return Ok(false);
+        }
+        let lease = self.writer.lease.as_ref();
+        let end = self.free_from().checked_add(bytes);
+        let fits = end.is_some_and(|end| end <= self.store.segment_len);
+        Ok(fits || lease.is_some_and(|lease| lease.has_room(bytes, &self.state)))
+    }
+
+    /// How far the room reaches that is to be reserved for a record that ends at `end`, and for a lease behind it.
+    pub(crate) fn end_of_lease(&self, bytes: u64, end: u64) -> u64 {
+        let most = LONGEST_LEASE.min(self.store.segment_len / 64);
+        let part = (self.writer.appended / LEASED_PART).min(most);
+        // Only if it has room for some more records like this one.
+        let lease = match bytes <= part / 4 {
+            true => part / UNIT * UNIT,
+            false => 0,
+        };
+        end.saturating_add(lease).min(self.store.segment_len)
+    }
+
+    /// Notes that this process has a range for its next records. The ledger on the disk has it as taken.
+    pub(crate) fn set_lease(&mut self, start: u64, next: u64, end: u64) {
+        self.writer.appended = self
+            .writer
+            .appended
+            .saturating_add(next.saturating_sub(start));
+        self.writer.lease = Some(Lease {
+            segment: self.state.active,
+            next,
+            end,
+        });
     }
 
     fn write_ledger(&self, at: usize, len: usize) -> io::Result<()> {

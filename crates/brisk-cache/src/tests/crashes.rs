@@ -333,6 +333,62 @@ fn an_update_of_400_bytes_writes_608_in_three_calls() {
 }
 
 #[test]
+fn a_process_that_updates_often_writes_528_bytes_in_two_calls() {
+    let mut history = History::begin(small(), |cache| {
+        for turn in 0..400 {
+            insert(cache, 1, &value(1, turn, 400)).unwrap();
+        }
+        vec![(1, value(1, 399, 400))]
+    });
+    for turn in 400..800 {
+        history.insert(1, value(1, turn, 400));
+    }
+    let calls = history.disk.calls.lock().unwrap().clone();
+    let mut written = BTreeMap::new();
+    for call in &calls {
+        match call {
+            Call::Write { bytes, .. } => *written.entry(bytes.len()).or_insert(0) += 1,
+            Call::Reserve { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // The ledger is written once for 30 records.
+    assert_eq!((written[&464], written[&64]), (400, 400));
+    assert!(written[&80] <= 14 && written.len() == 3, "{written:?}");
+    let states = history.check(false, (calls.len() - 100)..calls.len(), 2);
+    assert!(states > 400, "{states}");
+}
+
+#[test]
+fn processes_that_append_by_turns_write_over_nothing() {
+    let home = home();
+    // Two handles have a process of their own as little as two processes do.
+    let caches: Vec<Cache> = (0..3)
+        .map(|_| Cache::open(home.path(), small()).unwrap())
+        .collect();
+    let mut expected = BTreeMap::new();
+    for turn in 0..6_000u64 {
+        let key = turn % 700;
+        let bytes = value(key, turn, (turn * 37 % 900) as usize);
+        insert(&caches[(turn * turn % 7 % 3) as usize], key, &bytes).unwrap();
+        expected.insert(key, bytes);
+    }
+    for cache in &caches {
+        for (&key, bytes) in &expected {
+            assert_eq!(get(cache, key).as_ref(), Some(bytes), "{key}");
+        }
+        assert_eq!(cache.counts().damaged, 0);
+    }
+    let inspection = crate::Inspection::open(home.path()).unwrap();
+    let verified = inspection.verify(|_| (), |damage| panic!("{damage:?}"));
+    assert_eq!(verified.unwrap().entries, 700);
+    // What the three leave unused is a small part.
+    let used: usize = (0..6_000).map(|turn| turn * 37 % 900 + 40).sum();
+    let stat = caches[0].stat().unwrap();
+    assert!(stat.bytes < 3 * used as u64, "{stat:?} for {used}");
+}
+
+#[test]
 fn a_relaxed_handle_that_evicts_keeps_what_others_were_promised() {
     let options = CacheOptions::new().limit(5 << 20).segment_len(1 << 20);
     let home = home();
