@@ -120,26 +120,25 @@ impl fmt::Display for Map {
     }
 }
 
-/// Reads the URL of an upstream. It has no credentials: the proxy passes on those of its clients, and keeps none.
+/// Reads the URL of an upstream, or of the proxy. It has no credentials: the proxy passes on those of its clients, and keeps none.
 pub fn upstream_url(text: &str) -> anyhow::Result<Url> {
     // A URL with a mistake may have a password in it, so no message shows it.
-    let url =
-        Url::parse(text).map_err(|e| anyhow::anyhow!("the URL of the upstream is wrong: {e}"))?;
+    let url = Url::parse(text).map_err(|e| anyhow::anyhow!("the URL is wrong: {e}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         bail!(
-            "the URL of the upstream has the scheme {:?}; allowed are http and https",
+            "the URL has the scheme {:?}; allowed are http and https",
             url.scheme()
         );
     }
     if !url.username().is_empty() || url.password().is_some() {
         bail!(
-            "the URL of the upstream at {} has a user name or a password; the proxy passes on those of its clients and \
+            "the URL of {} has a user name or a password; the proxy passes on those of its clients and \
              keeps none, so give them to the client",
             url.host_str().unwrap_or_default()
         );
     }
     if url.query().is_some() || url.fragment().is_some() {
-        bail!("the URL of the upstream has a query or a fragment; leave it out");
+        bail!("the URL has a query or a fragment; leave it out");
     }
     Ok(url)
 }
@@ -280,7 +279,7 @@ mod tests {
             ("/a=ftp://a/", "the scheme \"ftp\""),
             ("/a=https://user:secret@a/", "has a user name or a password"),
             ("/a=https://a/?b", "has a query"),
-            ("/a=https://", "the URL of the upstream is wrong"),
+            ("/a=https://", "the URL is wrong"),
         ] {
             let error = format!("{:#}", Map::parse(text).unwrap_err());
             assert!(error.contains(expected), "{text}: {error}");

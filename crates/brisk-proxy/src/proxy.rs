@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, LOCATION, UPGRADE};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, LOCATION, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -21,13 +21,20 @@ use url::Url;
 use crate::access::Access;
 use crate::access_log::{AccessLog, Entry};
 use crate::body::{Body, BodyError, empty};
+use crate::file_hosts::FileHosts;
 use crate::guarded_stream::{Connection, InFlight, REFUSED};
 use crate::hop_by_hop::{self, Via};
+use crate::lasting::Lasting;
 use crate::map::{Map, Maps, has_dot_segment};
 use crate::metrics::{Metrics, Outcome};
 use crate::own_pages::OwnPages;
+use crate::page::{self, Asked};
+use crate::preset::{self, Links};
 use crate::problem::Problem;
 use crate::request_head::Refusal;
+
+/// How often a request is redirected.
+const MOST_REDIRECTS: usize = 5;
 
 /// What a cache did (RFC 9211).
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
@@ -70,12 +77,17 @@ where
 }
 
 /// Everything that answers a request.
-#[derive(Debug)]
 pub struct Proxy<F> {
     /// What stands where.
     pub maps: Maps,
     /// Who may ask.
     pub access: Access,
+    /// The hosts of files that pages name.
+    pub hosts: FileHosts,
+    /// The hosts to which redirects are followed.
+    pub follow: Vec<String>,
+    /// The URL of the proxy, without a slash at its end.
+    pub public_url: Option<String>,
     /// Where answers come from.
     pub fetch: F,
     /// This proxy's name among proxies.
@@ -184,7 +196,7 @@ impl<F: Fetch> Proxy<F> {
         Ok((outcome(response.headers()), response))
     }
 
-    /// Passes a request on to the upstream of a map.
+    /// Passes a request on to the upstream of a map, or to a host of its files.
     async fn pass(
         &self,
         map: &Map,
@@ -192,15 +204,118 @@ impl<F: Fetch> Proxy<F> {
         head: &Parts,
         body: Body,
     ) -> Result<Response<Body>, Problem> {
-        let url = map.url(rest, head.uri.query());
-        let mut response = self.fetch.fetch(self.onward(head, &url, body)?).await?;
+        let query = head.uri.query();
+        let (url, is_index) = match self.hosts.url_of(map, rest, query) {
+            Some(url) => (url?, false),
+            None => (map.url(rest, query), true),
+        };
+        let mut request = self.onward(head, &url, body)?;
+        if Url::parse(&url).is_ok_and(|url| url.origin() != map.upstream().origin()) {
+            forget_credentials(request.headers_mut());
+        }
+        if preset::is_lasting(map.kind(), rest) {
+            request.extensions_mut().insert(Lasting);
+        }
+        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        let may_be_page = is_index && is_read && preset::may_be_page(map.kind(), rest);
+        if may_be_page {
+            page::ask_for_whole(&mut request);
+        }
+        let (url, mut response) = self.follow(url, request).await?;
         self.mend_redirect(&url, &mut response);
         hop_by_hop::remove(response.headers_mut());
         let version = response.version();
+        if may_be_page {
+            response = self.page(map, head, &url, response).await?;
+        }
         self.via.add(response.headers_mut(), version);
         // The connection of the client has a version of its own.
         *response.version_mut() = http::Version::HTTP_11;
         Ok(response)
+    }
+
+    /// Sends a request, and follows redirects to hosts that may be followed. Each hop is cached for itself. Returns the
+    /// last URL, too.
+    async fn follow(
+        &self,
+        url: String,
+        request: Request<Body>,
+    ) -> Result<(String, Response<Body>), Problem> {
+        let is_plain = matches!(*request.method(), Method::GET | Method::HEAD)
+            && request.body().is_end_stream();
+        if self.follow.is_empty() || !is_plain {
+            return Ok((url, self.fetch.fetch(request).await?));
+        }
+        let (mut head, _) = request.into_parts();
+        let mut url = url;
+        for _ in 0..MOST_REDIRECTS {
+            let request = Request::from_parts(head.clone(), empty());
+            let response = self.fetch.fetch(request).await?;
+            let Some(target) = location(&url, &response) else {
+                return Ok((url, response));
+            };
+            let here = Url::parse(&url).ok();
+            let downgrades = target.scheme() != "https" && url.starts_with("https:");
+            if !self.may_follow(&target) || downgrades || self.maps.path_of(&target).is_some() {
+                return Ok((url, response));
+            }
+            if here.is_none_or(|here| here.origin() != target.origin()) {
+                forget_credentials(&mut head.headers);
+            }
+            url = target.into();
+            head.uri = Uri::try_from(&url).map_err(|_| {
+                Problem::new(
+                    StatusCode::BAD_GATEWAY,
+                    "the upstream redirects to what is no URL",
+                )
+            })?;
+        }
+        Err(Problem::new(
+            StatusCode::BAD_GATEWAY,
+            format!("the upstream redirects more than {MOST_REDIRECTS} times"),
+        ))
+    }
+
+    /// Whether redirects to this URL are followed.
+    fn may_follow(&self, url: &Url) -> bool {
+        let Some(host) = url.host_str() else {
+            return false;
+        };
+        let with_port = url.port().map(|port| format!("{host}:{port}"));
+        let authority = with_port.as_deref().unwrap_or(host);
+        self.follow
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(authority))
+    }
+
+    /// The form of an index page for this client, if the answer is one.
+    async fn page(
+        &self,
+        map: &Map,
+        head: &Parts,
+        url: &str,
+        response: Response<Body>,
+    ) -> Result<Response<Body>, Problem> {
+        let proxy = match &self.public_url {
+            Some(url) => url.clone(),
+            None => format!("http://{}", host(head).unwrap_or_default()),
+        };
+        let page = Url::parse(url).map_err(|_| {
+            Problem::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL")
+        })?;
+        let links = Links {
+            map,
+            maps: &self.maps,
+            hosts: &self.hosts,
+            page,
+            path: head.uri.path(),
+            proxy: &proxy,
+        };
+        let asked = Asked {
+            method: &head.method,
+            headers: &head.headers,
+        };
+        page::rewritten(&asked, &links, response).await
     }
 
     /// The request that goes on.
@@ -230,13 +345,7 @@ impl<F: Fetch> Proxy<F> {
         if !response.status().is_redirection() {
             return;
         }
-        let Some(location) = response.headers().get(LOCATION) else {
-            return;
-        };
-        let target = Url::parse(url)
-            .ok()
-            .zip(location.to_str().ok())
-            .and_then(|(base, location)| base.join(location).ok());
+        let target = location(url, response);
         let path = target.and_then(|target| self.maps.path_of(&target));
         if let Some(path) = path.and_then(|path| HeaderValue::try_from(path).ok()) {
             response.headers_mut().insert(LOCATION, path);
@@ -244,12 +353,7 @@ impl<F: Fetch> Proxy<F> {
     }
 
     fn own_page(&self, peer: IpAddr, head: &Parts) -> Result<Response<Body>, Problem> {
-        let host = head
-            .uri
-            .authority()
-            .map(|authority| authority.as_str())
-            .or_else(|| head.headers.get(HOST)?.to_str().ok());
-        if !self.access.admits_to_pages(peer, host) {
+        if !self.access.admits_to_pages(peer, host(head)) {
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 "the pages under /-/ answer only this machine, under the name localhost or an address; start the proxy \
@@ -301,6 +405,27 @@ fn check(head: &Parts) -> Result<(), Problem> {
         return Err(Refusal::bad("the path has a segment . or .., which leaves its map").into());
     }
     Ok(())
+}
+
+/// The host that the client asks, and its port.
+fn host(head: &Parts) -> Option<&str> {
+    let authority = head.uri.authority().map(|authority| authority.as_str());
+    authority.or_else(|| head.headers.get(HOST)?.to_str().ok())
+}
+
+/// Where a redirect leads.
+fn location(url: &str, response: &Response<Body>) -> Option<Url> {
+    if !response.status().is_redirection() {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    Url::parse(url).ok()?.join(location).ok()
+}
+
+/// Removes what is for another origin than the one that is asked now.
+fn forget_credentials(headers: &mut HeaderMap) {
+    headers.remove(AUTHORIZATION);
+    headers.remove(COOKIE);
 }
 
 fn length(headers: &HeaderMap) -> Option<u64> {

@@ -13,10 +13,11 @@ use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::access_log::AccessLog;
+use crate::file_hosts::FileHosts;
 use crate::guarded_stream;
 use crate::hop_by_hop::Via;
 use crate::kind::Kind;
-use crate::map::{Map, Maps};
+use crate::map::{Map, Maps, upstream_url};
 use crate::metrics::{Metrics, WRITE_EVERY};
 use crate::net::Net;
 use crate::own_pages::OwnPages;
@@ -65,6 +66,9 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
     let proxy = Arc::new(Proxy {
         maps,
         access,
+        hosts: FileHosts::new(secret.clone()),
+        follow: args.follow.clone(),
+        public_url: public_url(args)?,
         fetch: upstream,
         via: Via::new(format!("brisk-{}", secret.sign("via", ""))),
         upload_limit: args.upload_limit,
@@ -156,6 +160,15 @@ fn maps(args: &ProxyArgs) -> anyhow::Result<Maps> {
 /// The prefix of a map. Its URL may have a password.
 fn shown_map(text: &str) -> &str {
     text.split_once('=').map_or(text, |(prefix, _)| prefix)
+}
+
+/// The URL of the proxy, if the arguments say it.
+fn public_url(args: &ProxyArgs) -> anyhow::Result<Option<String>> {
+    let Some(text) = &args.public_url else {
+        return Ok(None);
+    };
+    let url = upstream_url(text).context("--public-url")?;
+    Ok(Some(url.as_str().trim_end_matches('/').to_owned()))
 }
 
 fn access(args: &ProxyArgs) -> anyhow::Result<Access> {

@@ -21,6 +21,7 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use crate::body::{Body, BodyError};
+use crate::lasting::{self, Lasting};
 use crate::metrics::Metrics;
 
 /// How long an upstream may take.
@@ -131,6 +132,7 @@ where
         } = self.clone();
         Box::pin(async move {
             let host = authority(request.uri());
+            let is_lasting = request.extensions().get::<Lasting>().is_some();
             let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
             let limit = match request.body().is_end_stream() {
                 true => patience.answer,
@@ -151,7 +153,10 @@ where
             };
             let status = answered.as_ref().map(Response::status).ok();
             metrics.upstream_answered(&host, begun.elapsed(), status);
-            let response = answered?;
+            let mut response = answered?;
+            if is_lasting && response.status() == StatusCode::OK {
+                lasting::mark(response.headers_mut());
+            }
             Ok(response.map(|body| {
                 PatientBody {
                     body,

@@ -1,0 +1,69 @@
+//! Files that stay what they are as long as they have their name.
+
+use http::header::{CACHE_CONTROL, EXPIRES, PRAGMA};
+use http::{HeaderMap, HeaderValue};
+
+/// Marks a request for such a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Lasting;
+
+/// How long such a file is kept: a year, the longest time that is of use.
+const LIFETIME: &str = "max-age=31536000, immutable";
+
+/// Says in an answer that it lasts, unless its upstream forbids to keep it or wants to be asked.
+pub fn mark(headers: &mut HeaderMap) {
+    let mut kept = Vec::new();
+    for line in headers.get_all(CACHE_CONTROL) {
+        let Ok(line) = line.to_str() else { return };
+        for directive in line
+            .split(',')
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
+        {
+            let name = directive.split('=').next().unwrap_or_default().trim();
+            match name.to_ascii_lowercase().as_str() {
+                "no-store" | "no-cache" | "private" | "must-revalidate" | "proxy-revalidate"
+                | "must-understand" => return,
+                "max-age" | "s-maxage" | "immutable" => {}
+                _ => kept.push(directive.to_owned()),
+            }
+        }
+    }
+    kept.push(LIFETIME.to_owned());
+    // Its parts were in a field before.
+    if let Ok(value) = HeaderValue::try_from(kept.join(", ")) {
+        headers.insert(CACHE_CONTROL, value);
+        headers.remove(EXPIRES);
+        headers.remove(PRAGMA);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_lasts_unless_its_upstream_forbids_that() {
+        for (lines, expected) in [
+            (&[][..], "max-age=31536000, immutable"),
+            (
+                &["max-age=60, public"],
+                "public, max-age=31536000, immutable",
+            ),
+            (
+                &["s-maxage=0", "no-transform"],
+                "no-transform, max-age=31536000, immutable",
+            ),
+            (&["no-store"], "no-store"),
+            (&["max-age=60", "Private"], "max-age=60"),
+            (&["no-cache=\"x\""], "no-cache=\"x\""),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(CACHE_CONTROL, HeaderValue::from_static(line));
+            }
+            mark(&mut headers);
+            assert_eq!(headers[CACHE_CONTROL], expected, "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Sparse indexes of Rust crates: `dl` in `config.json` must be a whole URL, with or without places for names.
+
+use url::Url;
+
+use super::{Links, Unreadable, json_strings};
+
+const DOWNLOADS: &[json_strings::Step] = &[Some("dl")];
+
+pub fn rewrite(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    Ok(json_strings::replace(page, &[DOWNLOADS], |template| {
+        let (fixed, rest) = split(template);
+        let path = links.path_of(&Url::parse(fixed).ok()?)?;
+        // A URL of a host alone gets a slash.
+        let slash = match fixed.ends_with('/') {
+            true => "",
+            false => path.strip_suffix('/').map_or("", |_| "/"),
+        };
+        let path = path.strip_suffix(slash).unwrap_or(&path);
+        Some(format!("{}{path}{rest}", links.proxy))
+    })?)
+}
+
+/// The part before the segment that has the first place for a name, and the rest.
+fn split(template: &str) -> (&str, &str) {
+    let Some(place) = template.find('{') else {
+        return (template, "");
+    };
+    let before = template.get(..place).unwrap_or_default();
+    let end = before.rfind('/').map_or(place, |slash| slash + 1);
+    template.split_at(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_hosts::FileHosts;
+    use crate::map::{Map, Maps};
+    use crate::secret::Secret;
+
+    #[test]
+    fn downloads_come_from_the_proxy() {
+        let directory = tempfile::tempdir().unwrap();
+        let hosts = FileHosts::new(Secret::of_directory(directory.path()).unwrap());
+        let map = Map::parse("/cargo=cargo:https://index.example/index").unwrap();
+        let files = Map::parse("/files=https://files.example").unwrap();
+        let maps = Maps::new(vec![map.clone(), files]).unwrap();
+        let links = Links {
+            map: &map,
+            maps: &maps,
+            hosts: &hosts,
+            page: Url::parse("https://index.example/index/config.json").unwrap(),
+            path: "/cargo/config.json",
+            proxy: "http://proxy.example",
+        };
+        let of = |template: &str| {
+            let page = format!("{{\"dl\": \"{template}\", \"api\": \"https://index.example\"}}");
+            let new = String::from_utf8(rewrite(&links, page.as_bytes()).unwrap()).unwrap();
+            let (_, rest) = new.split_once("\"dl\": \"").unwrap();
+            let (found, rest) = rest.split_once('"').unwrap();
+            assert_eq!(rest, ", \"api\": \"https://index.example\"}");
+            match found.split_once("/+files/") {
+                Some((before, after)) => format!("{before}/+files/SIG{}", &after[32..]),
+                None => found.to_owned(),
+            }
+        };
+        for (template, expected) in [
+            (
+                "https://files.example/crates",
+                "http://proxy.example/files/crates",
+            ),
+            ("https://files.example", "http://proxy.example/files"),
+            (
+                "https://files.example/{crate}/{version}.crate",
+                "http://proxy.example/files/{crate}/{version}.crate",
+            ),
+            (
+                "https://cdn.example/a/x-{prefix}/{crate}",
+                "http://proxy.example/cargo/+files/SIG/https/cdn.example/a/x-{prefix}/{crate}",
+            ),
+            (
+                "https://cdn.example",
+                "http://proxy.example/cargo/+files/SIG/https/cdn.example",
+            ),
+            ("http://cdn.example/x", "http://cdn.example/x"),
+        ] {
+            assert_eq!(of(template), expected, "{template}");
+        }
+    }
+}

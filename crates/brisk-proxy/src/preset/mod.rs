@@ -1,0 +1,196 @@
+//! Pages of indexes whose links must lead through the proxy.
+//!
+//! A preset says which answers are such pages, and which strings in them are links. Everything else stays byte by byte as it
+//! is. The cache keeps what the upstream sent; the form for clients is made from it for each answer.
+
+mod anchors;
+mod cargo;
+mod json_strings;
+mod npm;
+mod python;
+
+use url::Url;
+
+use crate::file_hosts::FileHosts;
+use crate::kind::Kind;
+use crate::map::{Map, Maps};
+
+/// Changes whenever the form of a page changes, so that clients do not keep the old one.
+pub const VERSION: u32 = 1;
+
+/// What a page is, as far as its links matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageKind {
+    /// HTML of a Python index (PEP 503).
+    PythonHtml,
+    /// JSON of a Python index (PEP 691).
+    PythonJson,
+    /// A package of an npm registry.
+    Npm,
+    /// `config.json` of a sparse index.
+    Cargo,
+}
+
+/// Whether the answer to this path may be a page. `rest` stands behind the prefix of the map.
+pub fn may_be_page(kind: Kind, rest: &str) -> bool {
+    match kind {
+        Kind::Python => python::may_be_page(rest),
+        Kind::Npm => npm::may_be_page(rest),
+        Kind::Cargo => rest == "/config.json",
+        Kind::Plain | Kind::Go | Kind::Apt => false,
+    }
+}
+
+/// What the answer is, by its type. None: it has no links that matter.
+pub fn page_kind(kind: Kind, content_type: &str) -> Option<PageKind> {
+    let essence = content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    match (kind, essence.as_str()) {
+        (Kind::Python, "text/html" | "application/vnd.pypi.simple.v1+html") => {
+            Some(PageKind::PythonHtml)
+        }
+        (Kind::Python, "application/json" | "application/vnd.pypi.simple.v1+json") => {
+            Some(PageKind::PythonJson)
+        }
+        (Kind::Npm, "application/json" | "application/vnd.npm.install-v1+json") => {
+            Some(PageKind::Npm)
+        }
+        // Servers of files say what they like.
+        (Kind::Cargo, _) => Some(PageKind::Cargo),
+        _ => None,
+    }
+}
+
+/// Whether a file stays what it is as long as it has its name, because its name has a digest of it or because its index
+/// promises that.
+pub fn is_lasting(kind: Kind, rest: &str) -> bool {
+    match kind {
+        Kind::Python => python::is_lasting(rest),
+        Kind::Npm => rest.ends_with(".tgz"),
+        Kind::Cargo => rest.ends_with(".crate") || rest.ends_with("/download"),
+        Kind::Go => {
+            let ends = [".zip", ".mod", ".info"];
+            rest.contains("/@v/") && ends.iter().any(|end| rest.ends_with(end))
+        }
+        Kind::Apt => {
+            let pooled = rest.contains("/pool/") && rest.ends_with(".deb");
+            pooled || rest.contains("/by-hash/")
+        }
+        Kind::Plain => false,
+    }
+}
+
+/// Why a page has no form for clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unreadable(pub &'static str);
+
+/// Where the links of a page lead.
+pub struct Links<'a> {
+    /// The map that the page is of.
+    pub map: &'a Map,
+    /// All maps.
+    pub maps: &'a Maps,
+    /// Signs hosts that have no map.
+    pub hosts: &'a FileHosts,
+    /// The URL of the page.
+    pub page: Url,
+    /// Its path at the proxy.
+    pub path: &'a str,
+    /// The URL of the proxy, without a slash at its end, where links must be whole URLs.
+    pub proxy: &'a str,
+}
+
+impl Links<'_> {
+    /// The path at the proxy of a URL. None: the client goes there itself.
+    fn path_of(&self, url: &Url) -> Option<String> {
+        let mapped = self.maps.path_of(url);
+        mapped.or_else(|| self.hosts.path_of(self.map, url))
+    }
+
+    /// What stands in place of a link that is relative to `base`. None: it stays as it is.
+    fn replacement(&self, base: &Url, link: &str) -> Option<String> {
+        let url = base.join(link).ok()?;
+        let path = self.path_of(&url)?;
+        // Most links of most pages lead to the same place from here as from there.
+        let is_relative = !link.starts_with('/') && Url::parse(link).is_err();
+        let from_here = || {
+            let own = Url::parse("http://proxy.invalid").ok()?;
+            let joined = own.join(self.path).ok()?.join(link).ok()?;
+            Some(joined.as_str().strip_prefix("http://proxy.invalid")? == path)
+        };
+        if is_relative && *base == self.page && from_here() == Some(true) {
+            return None;
+        }
+        Some(path)
+    }
+
+    /// What stands in place of a link that must be a whole URL.
+    fn whole_replacement(&self, link: &str) -> Option<String> {
+        let url = self.page.join(link).ok()?;
+        Some(format!("{}{}", self.proxy, self.path_of(&url)?))
+    }
+
+    /// The form of a page for clients.
+    pub fn rewrite(&self, kind: PageKind, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
+        match kind {
+            PageKind::PythonHtml => python::rewrite_html(self, page),
+            PageKind::PythonJson => python::rewrite_json(self, page),
+            PageKind::Npm => npm::rewrite(self, page),
+            PageKind::Cargo => cargo::rewrite(self, page),
+        }
+    }
+}
+
+impl From<json_strings::NotJson> for Unreadable {
+    fn from(_: json_strings::NotJson) -> Self {
+        Self("it is no JSON")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_that_keep_their_content_last() {
+        let digest = "a".repeat(60);
+        for (kind, rest, expected) in [
+            (
+                Kind::Python,
+                format!("/packages/ab/cd/{digest}/x-1.whl"),
+                true,
+            ),
+            (Kind::Python, "/packages/x-1.whl".to_owned(), false),
+            (Kind::Python, "/x/".to_owned(), false),
+            (Kind::Npm, "/x/-/x-1.0.0.tgz".to_owned(), true),
+            (Kind::Npm, "/x".to_owned(), false),
+            (
+                Kind::Cargo,
+                "/+files/s/https/h/crates/x/1.0.0/download".to_owned(),
+                true,
+            ),
+            (Kind::Cargo, "/se/rd/serde".to_owned(), false),
+            (Kind::Go, "/x.example/m/@v/v1.0.0.zip".to_owned(), true),
+            (Kind::Go, "/x.example/m/@v/list".to_owned(), false),
+            (Kind::Go, "/x.example/m/@latest".to_owned(), false),
+            (
+                Kind::Apt,
+                "/debian/pool/main/x/x_1_all.deb".to_owned(),
+                true,
+            ),
+            (
+                Kind::Apt,
+                "/debian/dists/s/main/by-hash/SHA256/ab".to_owned(),
+                true,
+            ),
+            (Kind::Apt, "/debian/dists/s/InRelease".to_owned(), false),
+            (Kind::Plain, "/x.whl".to_owned(), false),
+        ] {
+            assert_eq!(is_lasting(kind, &rest), expected, "{kind:?} {rest}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Registries of npm packages: `dist.tarball` of each version must be a whole URL.
+
+use super::{Links, Unreadable, json_strings};
+
+/// Of a package with all versions, and of a single version.
+const TARBALLS: [&[json_strings::Step]; 2] = [
+    &[Some("versions"), None, Some("dist"), Some("tarball")],
+    &[Some("dist"), Some("tarball")],
+];
+
+/// Searches and the like stand under `/-/`, and have no tarballs.
+pub fn may_be_page(rest: &str) -> bool {
+    !rest.contains("/-/") && !rest.ends_with(".tgz")
+}
+
+pub fn rewrite(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    Ok(json_strings::replace(page, &TARBALLS, |link| {
+        links.whole_replacement(link)
+    })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_hosts::FileHosts;
+    use crate::map::{Map, Maps};
+    use crate::secret::Secret;
+    use url::Url;
+
+    #[test]
+    fn tarballs_come_from_the_proxy() {
+        let directory = tempfile::tempdir().unwrap();
+        let hosts = FileHosts::new(Secret::of_directory(directory.path()).unwrap());
+        let map = Map::parse("/npm=npm:https://registry.example").unwrap();
+        let maps = Maps::new(vec![map.clone()]).unwrap();
+        let links = Links {
+            map: &map,
+            maps: &maps,
+            hosts: &hosts,
+            page: Url::parse("https://registry.example/x").unwrap(),
+            path: "/npm/x",
+            proxy: "http://[::1]:7077",
+        };
+        let page = r#"{"name":"x", "tarball":"https://registry.example/a.tgz", "versions":{"1.0.0":{"dist":{"shasum":"a",
+            "tarball":"https:\/\/registry.example\/x\/-\/x-1.0.0.tgz","signatures":[{"sig":"b"}]}}}}"#;
+        let new = String::from_utf8(rewrite(&links, page.as_bytes()).unwrap()).unwrap();
+        let expected = page.replace(
+            r"https:\/\/registry.example\/x\/-\/x-1.0.0.tgz",
+            "http://[::1]:7077/npm/x/-/x-1.0.0.tgz",
+        );
+        assert_eq!(new, expected);
+        assert!(may_be_page("/@scope%2fx") && may_be_page("/x/1.0.0"));
+        assert!(!may_be_page("/x/-/x-1.0.0.tgz") && !may_be_page("/-/v1/search"));
+    }
+}

@@ -1,0 +1,160 @@
+//! Indexes of Python packages: PEP 503 (HTML), PEP 691 (JSON), and PEP 658 with PEP 714 (metadata beside files).
+
+use super::anchors::{self, Link};
+use super::{Links, Unreadable, json_strings};
+
+/// The links of a page in JSON.
+const FILES: &[json_strings::Step] = &[Some("files"), None, Some("url")];
+
+/// The ends of paths that are files and no pages.
+const FILE_ENDS: [&str; 9] = [
+    ".whl",
+    ".tar.gz",
+    ".zip",
+    ".tar.bz2",
+    ".tar.xz",
+    ".tgz",
+    ".egg",
+    ".metadata",
+    ".asc",
+];
+
+pub fn may_be_page(rest: &str) -> bool {
+    !FILE_ENDS.iter().any(|end| rest.ends_with(end))
+}
+
+/// Whether the path has a digest of 256 bits, in one segment or, as warehouses have it, in three.
+pub fn is_lasting(rest: &str) -> bool {
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let segments: Vec<&str> = rest.split('/').collect();
+    let whole = segments
+        .iter()
+        .any(|segment| segment.len() == 64 && is_hex(segment));
+    let split = segments.windows(3).any(|three| {
+        let lengths = three.iter().map(|segment| segment.len());
+        lengths.eq([2, 2, 60]) && three.iter().all(|segment| is_hex(segment))
+    });
+    !may_be_page(rest) && (whole || split)
+}
+
+pub fn rewrite_html(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let page = std::str::from_utf8(page).map_err(|_| Unreadable("it is not UTF-8"))?;
+    let mut base = links.page.clone();
+    let new = anchors::replace(page, |link| match link {
+        Link::Anchor(target) => links.replacement(&base, target),
+        Link::Base(target) => {
+            base = links.page.join(target).ok()?;
+            // Relative links that stay as they are must lead here.
+            Some(
+                links
+                    .path_of(&base)
+                    .unwrap_or_else(|| links.path.to_owned()),
+            )
+        }
+    });
+    Ok(new.into_bytes())
+}
+
+pub fn rewrite_json(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let new = json_strings::replace(page, &[FILES], |link| links.replacement(&links.page, link));
+    Ok(new?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_hosts::FileHosts;
+    use crate::map::{Map, Maps};
+    use crate::secret::Secret;
+    use url::Url;
+
+    /// The page as clients get it, with `SIG` for the signature.
+    fn rewritten(
+        rewrite: fn(&Links<'_>, &[u8]) -> Result<Vec<u8>, Unreadable>,
+        page: &str,
+    ) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let hosts = FileHosts::new(Secret::of_directory(directory.path()).unwrap());
+        let map = Map::parse("/py=python:https://index.example/root/simple").unwrap();
+        let other = Map::parse("/mirror=https://mirror.example/").unwrap();
+        let maps = Maps::new(vec![map.clone(), other]).unwrap();
+        let links = Links {
+            map: &map,
+            maps: &maps,
+            hosts: &hosts,
+            page: Url::parse("https://index.example/root/simple/six/").unwrap(),
+            path: "/py/six/",
+            proxy: "http://proxy.example",
+        };
+        let new = String::from_utf8(rewrite(&links, page.as_bytes()).unwrap()).unwrap();
+        let mut parts = new.split("/+files/");
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            text.push_str("/+files/SIG");
+            text.push_str(&part[32..]);
+        }
+        text
+    }
+
+    #[test]
+    fn links_to_files_lead_through_the_proxy() {
+        for (link, expected) in [
+            (
+                "https://files.example/a/six-1.whl#sha256=ab",
+                "/py/+files/SIG/https/files.example/a/six-1.whl#sha256=ab",
+            ),
+            ("https://mirror.example/six-1.whl", "/mirror/six-1.whl"),
+            (
+                "//files.example/six-1.zip",
+                "/py/+files/SIG/https/files.example/six-1.zip",
+            ),
+            ("six-1.whl#sha256=ab", "six-1.whl#sha256=ab"),
+            ("../seven/", "../seven/"),
+            ("/root/simple/seven/", "/py/seven/"),
+            (
+                "../../packages/six-1.tar.gz#sha256=ab",
+                "/py/+files/SIG/https/index.example/root/packages/six-1.tar.gz#sha256=ab",
+            ),
+            ("https://index.example/about", "https://index.example/about"),
+            (
+                "http://files.example/six-1.whl",
+                "http://files.example/six-1.whl",
+            ),
+            ("mailto:a@b", "mailto:a@b"),
+        ] {
+            let page = format!(
+                "<!DOCTYPE html>\n<a href=\"{link}\" data-dist-info-metadata=\"sha256=cd\" \
+                 data-requires-python=\"&gt;=3\">six</a><br/>\n"
+            );
+            let expected_page = page.replace(&format!("\"{link}\""), &format!("\"{expected}\""));
+            assert_eq!(rewritten(rewrite_html, &page), expected_page);
+            let page = format!(
+                "{{\"meta\": {{\"api-version\":\"1.1\"}}, \"files\" :[{{\"url\":\"{link}\",\"hashes\":{{\"sha256\":\"ab\"}},\
+                 \"core-metadata\":{{\"sha256\":\"cd\"}},\"provenance\":\"https://files.example/x.whl\"}}]}}"
+            );
+            let expected_page = page.replace(
+                &format!("\"url\":\"{link}\""),
+                &format!("\"url\":\"{expected}\""),
+            );
+            assert_eq!(rewritten(rewrite_json, &page), expected_page);
+        }
+    }
+
+    #[test]
+    fn a_base_is_followed() {
+        assert_eq!(
+            rewritten(
+                rewrite_html,
+                "<base href=\"https://mirror.example/x/\"><a href=\"six-1.whl\"><a href=\"?q\">"
+            ),
+            "<base href=\"/mirror/x/\"><a href=\"/mirror/x/six-1.whl\"><a href=\"/mirror/x/?q\">"
+        );
+        assert_eq!(
+            rewritten(
+                rewrite_html,
+                "<base href=\"https://elsewhere.example/x/\"><a href=\"six-1.whl\">"
+            ),
+            "<base href=\"/py/six/\"><a href=\"/py/+files/SIG/https/elsewhere.example/x/six-1.whl\">"
+        );
+    }
+}
