@@ -6,6 +6,7 @@ use anyhow::Context;
 use brisk::{Answer, ProxyClient, ProxyEnvArgs};
 use url::Url;
 
+use crate::discovery::{Surroundings, apt};
 use crate::kind::Kind;
 
 /// Prints the settings of a client.
@@ -22,7 +23,8 @@ pub fn run(args: &ProxyEnvArgs) -> anyhow::Result<Answer> {
         None => kind.name().to_owned(),
     };
     let base = format!("{}/{prefix}", url.as_str().trim_end_matches('/'));
-    let text = settings(args.client, &url, base.trim_end_matches('/'));
+    let base = base.trim_end_matches('/');
+    let text = settings(args.client, &url, base)?;
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(Answer::Yes)
 }
@@ -39,8 +41,8 @@ fn kind_of(client: ProxyClient) -> Kind {
 }
 
 /// The settings of a client whose index is at `base`.
-fn settings(client: ProxyClient, url: &Url, base: &str) -> String {
-    match client {
+fn settings(client: ProxyClient, url: &Url, base: &str) -> anyhow::Result<String> {
+    Ok(match client {
         ProxyClient::Pip => {
             let mut lines = format!("export PIP_INDEX_URL={}\n", quoted(&format!("{base}/")));
             // pip mistrusts plain HTTP from anywhere but the loopback.
@@ -61,8 +63,8 @@ fn settings(client: ProxyClient, url: &Url, base: &str) -> String {
         ProxyClient::Cargo => format!(
             "[source.crates-io]\nreplace-with = \"brisk\"\n\n[source.brisk]\nregistry = \"sparse+{base}/\"\n"
         ),
-        ProxyClient::Apt => String::new(),
-    }
+        ProxyClient::Apt => apt::sources(&Surroundings::real()?, base)?,
+    })
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -87,7 +89,7 @@ mod tests {
     fn each_client_has_its_settings() {
         let of = |client, url: &str| {
             let url = Url::parse(url).unwrap();
-            settings(client, &url, &format!("{}x", url.as_str()))
+            settings(client, &url, &format!("{}x", url.as_str())).unwrap()
         };
         let near = "http://127.0.0.1:7077/";
         let far = "http://build.example:7077/";

@@ -21,7 +21,9 @@ in no key, log or message.
 mod access;
 mod access_log;
 mod body;
+mod chosen_maps;
 mod chunks;
+mod discovery;
 mod env;
 mod exposition;
 mod file_hosts;

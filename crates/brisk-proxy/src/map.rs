@@ -55,6 +55,11 @@ impl Map {
         })
     }
 
+    /// What [`Map::parse`] reads.
+    pub fn argument(&self) -> String {
+        format!("{}/={}:{}", self.prefix, self.kind.name(), self.upstream)
+    }
+
     /// The prefix, without a slash at its end.
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -242,6 +247,9 @@ mod tests {
             assert_eq!(url(path), expected, "{path}");
         }
         assert_eq!(maps.find("/a/b").unwrap().0.kind(), Kind::Npm);
+        for map in maps.iter() {
+            assert_eq!(Map::parse(&map.argument()).unwrap(), *map);
+        }
     }
 
     #[test]

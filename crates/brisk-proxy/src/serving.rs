@@ -7,17 +7,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use brisk::{Answer, ProxyArgs};
 use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::access_log::AccessLog;
+use crate::chosen_maps;
 use crate::file_hosts::FileHosts;
 use crate::guarded_stream;
 use crate::hop_by_hop::Via;
-use crate::kind::Kind;
-use crate::map::{Map, Maps, upstream_url};
+use crate::map::{Maps, upstream_url};
 use crate::metrics::{Metrics, WRITE_EVERY};
 use crate::net::Net;
 use crate::own_pages::OwnPages;
@@ -28,8 +28,7 @@ use crate::upstream::{self, Upstream};
 use crate::workers::{self, Worker};
 
 /// Where the proxy listens if nothing else is said.
-pub const DEFAULT_LISTEN: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7077);
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7077);
 
 /// How long a client has for a head.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -39,20 +38,24 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// Serves until it is told to end.
 pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
-    let maps = maps(args)?;
     let access = access(args)?;
     let directory = directory(args)?;
     let secret = Secret::of_directory(&directory)?;
     let worker = Worker::of_environment()?;
-    let (listeners, metrics) = match &worker {
-        Some(worker) => (worker.listeners()?, Metrics::with_file(worker.numbers())),
+    let (maps, listeners, metrics) = match &worker {
+        Some(worker) => (
+            worker.maps()?,
+            worker.listeners()?,
+            Metrics::with_file(worker.numbers()),
+        ),
         None => {
+            let (maps, notes) = chosen_maps::choose(args, &addresses(args))?;
             let listeners = listeners(args, &access)?;
-            announce(&maps, &listeners)?;
+            announce(&maps, &notes, &listeners)?;
             if args.workers > 1 {
-                return workers::supervise(&listeners, args.workers, args.grace);
+                return workers::supervise(&maps, &listeners, args.workers, args.grace);
             }
-            (listeners, Metrics::default())
+            (maps, listeners, Metrics::default())
         }
     };
     let metrics = Arc::new(metrics);
@@ -108,9 +111,12 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Yes)
 }
 
-fn announce(maps: &Maps, listeners: &[TcpListener]) -> anyhow::Result<()> {
+fn announce(maps: &Maps, notes: &[String], listeners: &[TcpListener]) -> anyhow::Result<()> {
     for map in maps.iter() {
         brisk::say(&format!("brisk proxy: {map}"));
+    }
+    for note in notes {
+        brisk::say(&format!("brisk proxy: {note}"));
     }
     for listener in listeners {
         let address = listener
@@ -132,36 +138,6 @@ async fn write_metrics(metrics: Arc<Metrics>) {
     }
 }
 
-/// The maps of the arguments.
-fn maps(args: &ProxyArgs) -> anyhow::Result<Maps> {
-    let mut maps = Vec::new();
-    for text in &args.map {
-        maps.push(Map::parse(text).with_context(|| format!("--map {}", shown_map(text)))?);
-    }
-    for text in &args.preset {
-        let (name, url) = match text.split_once('=') {
-            Some((name, url)) => (name, Some(url)),
-            None => (text.as_str(), None),
-        };
-        let kind = Kind::PRESETS.into_iter().find(|kind| kind.name() == name);
-        let kind = kind.with_context(|| {
-            format!("--preset {name}: allowed are python, npm, cargo, go and apt")
-        })?;
-        let url = url.with_context(|| format!("--preset {name} needs a URL"))?;
-        let map = Map::new(&format!("/{}", kind.name()), url, kind);
-        maps.push(map.with_context(|| format!("--preset {name}"))?);
-    }
-    if maps.is_empty() {
-        bail!("nothing to serve; say what with --map /PREFIX=URL or --preset KIND=URL");
-    }
-    Maps::new(maps)
-}
-
-/// The prefix of a map. Its URL may have a password.
-fn shown_map(text: &str) -> &str {
-    text.split_once('=').map_or(text, |(prefix, _)| prefix)
-}
-
 /// The URL of the proxy, if the arguments say it.
 fn public_url(args: &ProxyArgs) -> anyhow::Result<Option<String>> {
     let Some(text) = &args.public_url else {
@@ -180,6 +156,14 @@ fn access(args: &ProxyArgs) -> anyhow::Result<Access> {
     Access::new(nets?, args.token_file.as_deref(), args.open_pages).context("--token-file")
 }
 
+/// Where to listen without systemd.
+fn addresses(args: &ProxyArgs) -> Vec<SocketAddr> {
+    match args.listen.is_empty() {
+        true => vec![DEFAULT_LISTEN],
+        false => args.listen.clone(),
+    }
+}
+
 /// The sockets that systemd hands over, and those of the arguments.
 fn listeners(args: &ProxyArgs, access: &Access) -> anyhow::Result<Vec<TcpListener>> {
     let mut listeners = Vec::new();
@@ -190,9 +174,9 @@ fn listeners(args: &ProxyArgs, access: &Access) -> anyhow::Result<Vec<TcpListene
             .with_context(|| format!("socket {at} from systemd is no TCP socket that listens"))?;
         listeners.extend(listener);
     }
-    let addresses = match (args.listen.is_empty(), listeners.is_empty()) {
-        (true, true) => vec![DEFAULT_LISTEN],
-        _ => args.listen.clone(),
+    let addresses = match listeners.is_empty() {
+        true => addresses(args),
+        false => args.listen.clone(),
     };
     for address in addresses {
         access.check_listener(address.ip())?;

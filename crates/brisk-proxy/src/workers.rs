@@ -5,6 +5,7 @@
 //! killed, the worker ends too, after the answers that are under way.
 
 use std::env;
+use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
@@ -24,10 +25,14 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::map::{Map, Maps};
 use crate::metrics::Metrics;
 
 /// Says to a process that it is a worker: its number, a colon, and the directory of all workers' numbers.
 const WORKER: &str = "BRISK_PROXY_WORKER";
+
+/// The file of the maps, in the directory of all workers.
+const MAPS: &str = "maps";
 
 /// The most sockets that are handed over.
 const MOST_SOCKETS: usize = 64;
@@ -93,6 +98,14 @@ impl Worker {
         Ok(listeners)
     }
 
+    /// The maps that the supervisor chose: the clients of this system are asked once.
+    pub fn maps(&self) -> anyhow::Result<Maps> {
+        let file = self.directory.join(MAPS);
+        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let maps: anyhow::Result<Vec<Map>> = text.lines().map(Map::parse).collect();
+        Maps::new(maps?)
+    }
+
     /// The file of this worker's numbers.
     pub fn numbers(&self) -> PathBuf {
         numbers(&self.directory, &self.number.to_string())
@@ -133,7 +146,12 @@ pub fn end_at_signals(ending: watch::Sender<bool>) -> io::Result<()> {
 }
 
 /// Serves with `count` workers, until this process is asked to end and they have ended.
-pub fn supervise(listeners: &[TcpListener], count: u16, grace: Duration) -> anyhow::Result<Answer> {
+pub fn supervise(
+    maps: &Maps,
+    listeners: &[TcpListener],
+    count: u16,
+    grace: Duration,
+) -> anyhow::Result<Answer> {
     if listeners.len() > MOST_SOCKETS {
         bail!(
             "{} sockets are too many; workers share at most {MOST_SOCKETS}",
@@ -144,6 +162,9 @@ pub fn supervise(listeners: &[TcpListener], count: u16, grace: Duration) -> anyh
         .prefix("brisk-proxy-")
         .tempdir()
         .context("cannot make a directory for the numbers of the workers")?;
+    let lines: Vec<String> = maps.iter().map(Map::argument).collect();
+    fs::write(directory.path().join(MAPS), lines.join("\n"))
+        .context("cannot write the maps for the workers")?;
     let metrics = Metrics::with_file(numbers(directory.path(), "supervisor"));
     let supervisor = Supervisor {
         program: env::current_exe().context("cannot find brisk-proxy's own file")?,

@@ -1,0 +1,154 @@
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::{Found, Surroundings};
+
+/// How often one source may replace another.
+const MOST_REPLACEMENTS: usize = 10;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Settings {
+    source: BTreeMap<String, Source>,
+    registries: BTreeMap<String, Registry>,
+    registry: DefaultRegistry,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Source {
+    registry: Option<String>,
+    replace_with: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Registry {
+    index: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct DefaultRegistry {
+    default: Option<String>,
+}
+
+/// The sparse index that cargo asks in place of crates-io, or its default registry: from its files, the nearest first.
+pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
+    let near = surroundings
+        .here_and_above()
+        .map(|directory| directory.join(".cargo"));
+    let home = surroundings
+        .variable("CARGO_HOME")
+        .map(Into::into)
+        .or_else(|| surroundings.home(".cargo"));
+    let mut all = Settings::default();
+    let mut places = BTreeMap::new();
+    for directory in near.chain(home) {
+        for name in ["config.toml", "config"] {
+            let file = directory.join(name);
+            let Some(text) = surroundings.read(&file)? else {
+                continue;
+            };
+            let place = file.display().to_string();
+            let settings: Settings = toml::from_str(&text).with_context(|| place.clone())?;
+            // What is nearer is there already.
+            for (name, source) in settings.source {
+                places.entry(name.clone()).or_insert_with(|| place.clone());
+                let known = all.source.entry(name).or_default();
+                known.registry = known.registry.take().or(source.registry);
+                known.replace_with = known.replace_with.take().or(source.replace_with);
+            }
+            for (name, registry) in settings.registries {
+                places.entry(name.clone()).or_insert_with(|| place.clone());
+                let known = all.registries.entry(name).or_default();
+                known.index = known.index.take().or(registry.index);
+            }
+            all.registry.default = all.registry.default.take().or(settings.registry.default);
+        }
+    }
+    let mut name = "crates-io".to_owned();
+    for _ in 0..MOST_REPLACEMENTS {
+        let Some(next) = all
+            .source
+            .get(&name)
+            .and_then(|source| source.replace_with.clone())
+        else {
+            break;
+        };
+        name = next;
+    }
+    let replaced = all
+        .source
+        .get(&name)
+        .and_then(|source| source.registry.clone());
+    let index = |name: &str| {
+        let variable = format!(
+            "CARGO_REGISTRIES_{}_INDEX",
+            name.to_ascii_uppercase().replace('-', "_")
+        );
+        let set = surroundings.variable(&variable).map(str::to_owned);
+        set.or_else(|| all.registries.get(name)?.index.clone())
+    };
+    let default = surroundings
+        .variable("CARGO_REGISTRY_DEFAULT")
+        .map(str::to_owned)
+        .or_else(|| all.registry.default.clone());
+    let found = replaced
+        .or_else(|| index(&name))
+        .map(|url| (url, name))
+        .or_else(|| {
+            let name = default?;
+            Some((index(&name)?, name))
+        });
+    let Some((url, name)) = found else {
+        return Ok(None);
+    };
+    let place = places.get(&name).cloned();
+    let place = place.unwrap_or_else(|| format!("the registry {name} of cargo"));
+    let sparse = url.strip_prefix("sparse+").with_context(|| {
+        format!("{place}: the index of {name} is no sparse one; the proxy serves only URLs with sparse+ before them")
+    })?;
+    Ok(Some(Found::new(sparse, place)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn replacements_are_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let find = |variables: &[(&str, &str)]| {
+            let found = find(&Surroundings::of_test(root.path(), variables));
+            found.map(|found| found.map(|found| found.url))
+        };
+        assert_eq!(find(&[]).unwrap(), None);
+        write(
+            "home/.cargo/config.toml",
+            "[registries.own]\nindex = 'sparse+https://own/'\n[source.b]\nregistry = 'sparse+https://b/index/'\n",
+        );
+        assert_eq!(find(&[]).unwrap(), None);
+        let found = find(&[("CARGO_REGISTRY_DEFAULT", "own")]).unwrap();
+        assert_eq!(found.as_deref(), Some("https://own/"));
+        write(
+            "home/here/.cargo/config.toml",
+            "[source.crates-io]\nreplace-with = 'a'\n[source.a]\nreplace-with = 'b'\n",
+        );
+        assert_eq!(find(&[]).unwrap().as_deref(), Some("https://b/index/"));
+        write(
+            "home/here/.cargo/config.toml",
+            "[source.crates-io]\nreplace-with = 'crates-io'\nregistry = 'https://github.example/index'\n",
+        );
+        let error = find(&[]).unwrap_err().to_string();
+        assert!(error.contains("is no sparse one"), "{error}");
+    }
+}
