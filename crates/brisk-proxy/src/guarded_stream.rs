@@ -107,6 +107,8 @@ enum Expected {
     Http2,
     /// Of nobody's interest: a request was refused.
     Nothing,
+    /// The same, but the server has the head of that request already, so its body must break off.
+    Break,
 }
 
 /// What a deadline is for.
@@ -191,7 +193,7 @@ impl<S> GuardedStream<S> {
                     step
                 }
                 Expected::Http2 => new.len(),
-                Expected::Nothing => {
+                Expected::Nothing | Expected::Break => {
                     self.read.truncate(self.judged);
                     return Ok(());
                 }
@@ -201,22 +203,19 @@ impl<S> GuardedStream<S> {
         Ok(())
     }
 
-    /// Refuses the request at hand. Returns an error if the server has its head already.
-    fn refuse(&mut self, refusal: Refusal) -> io::Result<()> {
-        let in_body = matches!(self.expected, Expected::Length(_) | Expected::Chunks(_));
-        let reason = refusal.to_string();
+    /// Refuses the request at hand. What was judged before still goes to the server.
+    fn refuse(&mut self, refusal: Refusal) {
         // Only the first refusal counts: nothing is read after it.
         self.connection.refusal.get_or_init(|| refusal);
-        self.expected = Expected::Nothing;
         self.read.truncate(self.judged);
-        match in_body {
-            true => Err(io::Error::new(io::ErrorKind::InvalidData, reason)),
-            false => {
+        self.expected = match self.expected {
+            Expected::Length(_) | Expected::Chunks(_) => Expected::Break,
+            _ => {
                 self.read.extend_from_slice(STAND_IN);
                 self.judged = self.read.len();
-                Ok(())
+                Expected::Nothing
             }
-        }
+        };
     }
 
     /// What the client is waited for, and how long. None: it is not waited for.
@@ -228,7 +227,7 @@ impl<S> GuardedStream<S> {
             Expected::Start | Expected::Head | Expected::Http2 => {
                 Some((Wait::Idle, self.patience.idle))
             }
-            Expected::Nothing => None,
+            Expected::Nothing | Expected::Break => None,
         }
     }
 
@@ -291,9 +290,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
                 }
                 return Poll::Ready(Ok(()));
             }
-            if let Expected::Nothing = this.expected {
+            match this.expected {
                 // The server answers, and then closes.
-                return Poll::Pending;
+                Expected::Nothing => return Poll::Pending,
+                Expected::Break => {
+                    let reason = this.connection.refusal().map(Refusal::to_string);
+                    let reason = reason.unwrap_or_default();
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
+                }
+                _ => {}
             }
             match this.poll_more(cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
@@ -302,7 +307,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
                         this.reading = None;
                     }
                     if let Err(refusal) = this.judge() {
-                        this.refuse(refusal)?;
+                        this.refuse(refusal);
                     }
                     if matches!(this.expected, Expected::Head) && this.judged > 0 {
                         this.reading = None;
@@ -319,7 +324,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
                         Some(Wait::Head | Wait::Body) => this.refuse(Refusal::new(
                             StatusCode::REQUEST_TIMEOUT,
                             "the request did not come in time",
-                        ))?,
+                        )),
                     }
                 }
             }

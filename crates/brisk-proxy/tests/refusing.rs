@@ -1,0 +1,293 @@
+//! What the proxy refuses, over raw sockets.
+
+mod staging;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use staging::program::outcome;
+use staging::{Answer, Program, Reply, Upstream, exchange, get, get_with, request};
+
+fn upstream() -> Upstream {
+    Upstream::start(|asked| Answer::of(200, &[], format!("{} {}", asked.target, asked.body.len())))
+}
+
+#[test]
+fn requests_that_others_read_otherwise_are_refused() {
+    let upstream = upstream();
+    let proxy = Program::mapping(&format!("/={}", upstream.url()));
+    for (request, status) in [
+        ("GET /x HTTP/1.1\nhost: a\n\n", 400),
+        ("GET /x HTTP/1.1\r\nhost: a\n\r\n", 400),
+        ("GET /x HTTP/1.1\r\nhost: a\r\nx: y\r\n folded\r\n\r\n", 400),
+        ("GET /x HTTP/1.1\r\nhost: a\r\n x: y\r\n\r\n", 400),
+        ("GET /x HTTP/1.1\r\nhost : a\r\n\r\n", 400),
+        ("GET /x HTTP/1.1\r\nhost: a\r\nx\0y: z\r\n\r\n", 400),
+        ("GET /x HTTP/1.1\r\nhost: a\r\nx: y\rz\r\n\r\n", 400),
+        ("GET /x HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
+        ("GET /x HTTP/1.1\r\n\r\n", 400),
+        ("GET  /x HTTP/1.1\r\nhost: a\r\n\r\n", 400),
+        ("GET /x HTTP/1.1 \r\nhost: a\r\n\r\n", 400),
+        ("GET /x\r\n\r\n", 400),
+        ("GET /x HTTP/2.0\r\nhost: a\r\n\r\n", 505),
+        ("GET http://a/x HTTP/1.1\r\nhost: a\r\n\r\n", 400),
+        ("CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n", 405),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ncontent-length: 3\r\n\r\nabc",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ncontent-length: 5\r\n\r\nabc",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ncontent-length: 3, 3\r\n\r\nabc",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ncontent-length: +3\r\n\r\nabc",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999999999999\r\n\r\nabc",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: identity, chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3 \r\nabc\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0x3\r\nabc\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3;a\nb\r\nabc\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff1\r\nabc",
+            400,
+        ),
+        (
+            "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\ncontent-length: 3\r\n\r\n",
+            400,
+        ),
+    ] {
+        // What stands behind must never be taken for a request.
+        let smuggled = format!("{request}GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n");
+        let answer = exchange(proxy.address, smuggled.as_bytes());
+        let (reply, rest) = Reply::read(&answer, true).unwrap_or_else(|| panic!("{request:?}"));
+        assert_eq!(reply.status, status, "{request:?}: {}", reply.text());
+        assert!(
+            reply.text().starts_with("brisk proxy: "),
+            "{request:?}: {}",
+            reply.text()
+        );
+        assert_eq!(reply.field("connection"), "close", "{request:?}");
+        assert!(
+            rest.is_empty(),
+            "{request:?}: {}",
+            String::from_utf8_lossy(rest)
+        );
+    }
+    let asked = upstream.asked();
+    assert!(
+        asked.iter().all(|asked| asked.body == "(broken off)"),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn requests_before_a_refused_one_are_answered() {
+    let upstream = upstream();
+    let proxy = Program::mapping(&format!("/={}", upstream.url()));
+    let good = "PUT /good HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc\r\n";
+    let bad =
+        "GET /bad HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n";
+    let answer = exchange(proxy.address, format!("{good}{good}{bad}{good}").as_bytes());
+    let (first, rest) = Reply::read(&answer, true).unwrap();
+    let (second, rest) = Reply::read(rest, true).unwrap();
+    let (third, rest) = Reply::read(rest, true).unwrap();
+    assert_eq!([first.status, second.status, third.status], [200, 200, 400]);
+    assert_eq!(first.text(), "/good 3");
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn heads_and_bodies_have_bounds() {
+    let upstream = upstream();
+    let map = format!("/={}", upstream.url());
+    let proxy = Program::start(&["--map", &map, "--upload-limit", "1K"]);
+    let long = "a".repeat(9000);
+    assert_eq!(get(proxy.address, &format!("/{long}")).status, 414);
+    let fields = vec![("x", "y"); 101];
+    assert_eq!(get_with(proxy.address, "/", &fields).status, 431);
+    assert_eq!(
+        get_with(proxy.address, "/", &[("x", &"a".repeat(40_000))]).status,
+        431
+    );
+    assert_eq!(
+        request(proxy.address, "PUT", "/", &[], &[0; 1024]).status,
+        200
+    );
+    let reply = request(proxy.address, "PUT", "/", &[], &[0; 1025]);
+    assert_eq!(reply.status, 413, "{}", reply.text());
+    assert!(reply.text().contains("--upload-limit"));
+    let chunked = "PUT / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    let chunk = format!("401\r\n{}\r\n0\r\n\r\n", "a".repeat(0x401));
+    let answer = exchange(proxy.address, format!("{chunked}{chunk}").as_bytes());
+    assert_eq!(Reply::read(&answer, true).unwrap().0.status, 413);
+}
+
+#[test]
+fn slow_clients_are_not_waited_for() {
+    let upstream = upstream();
+    let map = format!("/={}", upstream.url());
+    let proxy = Program::start(&["--map", &map, "--client-timeout", "1s"]);
+    for (sent, status) in [
+        ("GET / HTTP/1.1\r\nho", Some(408)),
+        (
+            "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nabc",
+            Some(408),
+        ),
+        ("PRI * HTTP/2.0\r\n\r\nS", Some(408)),
+        ("", None),
+    ] {
+        let begun = Instant::now();
+        let mut stream = TcpStream::connect(proxy.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream.write_all(sent.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let reply = Reply::read(&answer, true).map(|(reply, _)| reply.status);
+        assert_eq!(reply, status, "{sent:?}");
+        let waited = begun.elapsed();
+        assert!(
+            waited > Duration::from_millis(900) && waited < Duration::from_secs(10),
+            "{sent:?}: {waited:?}"
+        );
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_its_answer_may_be_silent() {
+    let upstream =
+        Upstream::start(|_| Answer::of(200, &[], "late").after(Duration::from_millis(2500)));
+    let map = format!("/={}", upstream.url());
+    let proxy = Program::start(&["--map", &map, "--client-timeout", "1s"]);
+    assert_eq!(get(proxy.address, "/").text(), "late");
+}
+
+#[test]
+fn others_are_refused_unless_they_are_allowed() {
+    let home = tempfile::tempdir().unwrap();
+    let map = ["--map", "/=http://127.0.0.1:9"];
+    let run = |args: &[&str]| outcome(home.path(), &[&map[..], args].concat(), &[]);
+    let (code, _, message) = run(&["--listen", "0.0.0.0:0"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        message.contains("say which may ask with --allow NET, or with --token-file FILE"),
+        "{message}"
+    );
+    let (code, _, message) = run(&["--listen", "127.0.0.1:0", "--allow", "10.0.0.0/33"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        message.contains("--allow 10.0.0.0/33: 10.0.0.0/33 has 33 bits; allowed are at most 32"),
+        "{message}"
+    );
+    let token = home.path().join("token");
+    std::fs::write(&token, "0123456789abcdef\n").unwrap();
+    let path = token.to_str().unwrap();
+    let (code, _, message) = run(&["--listen", "127.0.0.1:0", "--token-file", path]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("chmod 600 it"), "{message}");
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let upstream = upstream();
+    let proxy = Program::start(&[
+        "--map",
+        &format!("/={}", upstream.url()),
+        "--token-file",
+        path,
+    ]);
+    let refused = get(proxy.address, "/x");
+    assert_eq!(
+        (refused.status, refused.field("www-authenticate")),
+        (401, "Basic realm=\"brisk proxy\"")
+    );
+    let basic = [("authorization", "Basic YnJpc2s6MDEyMzQ1Njc4OWFiY2RlZg==")];
+    assert_eq!(get_with(proxy.address, "/x", &basic).status, 200);
+    assert!(!upstream.asked()[0].headers.contains_key("authorization"));
+}
+
+#[test]
+fn own_pages_answer_this_machine_alone() {
+    let proxy = Program::mapping("/=http://127.0.0.1:9");
+    for (host, status) in [
+        ("127.0.0.1:1", 200),
+        ("localhost", 200),
+        ("[::1]:1", 200),
+        ("rebound.example", 403),
+    ] {
+        for target in ["/-/", "/-/metrics"] {
+            let reply = get_with(proxy.address, target, &[("host", host)]);
+            assert_eq!(reply.status, status, "{host} {target}");
+        }
+    }
+    assert_eq!(get(proxy.address, "/-/other").status, 404);
+    assert_eq!(request(proxy.address, "POST", "/-/", &[], b"x").status, 405);
+    let open = Program::start(&["--map", "/=http://127.0.0.1:9", "--open-pages"]);
+    assert_eq!(
+        get_with(open.address, "/-/metrics", &[("host", "a.example")]).status,
+        200
+    );
+}
+
+#[test]
+fn other_protocols_are_refused() {
+    let upstream = upstream();
+    let proxy = Program::mapping(&format!("/={}", upstream.url()));
+    let fields = [("upgrade", "websocket"), ("sec-websocket-key", "x")];
+    assert_eq!(get_with(proxy.address, "/", &fields).status, 501);
+    assert_eq!(request(proxy.address, "TRACE", "/", &[], b"").status, 405);
+    assert!(upstream.asked().is_empty());
+}

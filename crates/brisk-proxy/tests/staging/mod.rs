@@ -1,0 +1,12 @@
+//! What the tests of the proxy have together: an upstream in this process, the real program, and a client that speaks
+//! over a raw socket.
+
+#![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
+
+pub mod client;
+pub mod program;
+pub mod upstream;
+
+pub use client::{Reply, exchange, get, get_with, request};
+pub use program::Program;
+pub use upstream::{Answer, Upstream};
