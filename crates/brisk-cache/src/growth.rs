@@ -3,18 +3,28 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use brisk_io::try_lock_byte;
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::directory::{FileId, INDEX, TAG, unfinished_name};
+use crate::directory::{FLIGHTS, FileId, INDEX, TAG, unfinished_name};
 use crate::format::index_header::{
     BLOCK, CURRENT, IndexHeader, MARK_AT, MOST_BLOCKS, MOVING, REPLACED, SLOTS_AT,
 };
 use crate::format::slot::{self, Slot, WAYS};
-use crate::index::Index;
+use crate::index::{CROWDED, Index};
 use crate::random;
 use crate::store::{Process, Store};
-use crate::writer::Locked;
+use crate::unfinished::Unfinished;
+use crate::writer::{Locked, Wait};
+
+/// An index of so many blocks and more, 4 MiB, is doubled while others write. A smaller one takes a few milliseconds.
+pub(crate) const LARGE: u32 = 64;
+
+/// The pause between two looks whether another has doubled the index.
+const PAUSE: Duration = Duration::from_millis(1);
 
 const TAG_TEXT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
 # This file is a cache directory tag created by brisk.\n\
@@ -72,6 +82,11 @@ impl Store {
             self.disk.remove(&self.directory, &name).ok();
             return Err(self.directory.told(&name, e));
         }
+        self.open_new_index(process, id)
+    }
+
+    /// Opens the index that has just got the name.
+    fn open_new_index(&self, process: &Process, id: FileId) -> io::Result<Arc<Index>> {
         // Otherwise a removal that was synced in the new one could come back with the old one.
         self.disk.sync_names(&self.directory)?;
         self.reopen_index(process)?;
@@ -86,14 +101,14 @@ impl Store {
     }
 
     /// The bytes of a block with these slots.
-    fn settle(&self, seed: u64, slots: &[Slot]) -> Vec<u8> {
+    pub(crate) fn settle(&self, seed: u64, slots: &[Slot]) -> Vec<u8> {
         let mut bytes = vec![0; BLOCK as usize];
         let (places, _) = bytes.as_chunks_mut::<{ slot::LEN }>();
         let mut used = [0u32; crate::format::index_header::SETS as usize];
         for slot in slots {
             let sets = slot.digest.sets();
             let [first, second] = sets.map(|set| used.get(set as usize).copied().unwrap_or(WAYS));
-            let set = if first < 6 || first <= second {
+            let set = if first < CROWDED || first <= second {
                 sets[0]
             } else {
                 sets[1]
@@ -122,22 +137,30 @@ impl Store {
 }
 
 impl Locked<'_> {
+    /// The header of an index with twice the blocks. None if that would take the cache past its limit.
+    pub(crate) fn doubled(&mut self) -> io::Result<Option<IndexHeader>> {
+        let header = IndexHeader {
+            blocks: self.index.header.blocks.saturating_mul(2),
+            ..self.index.header
+        };
+        let fits = header.blocks <= MOST_BLOCKS && self.spare()? >= header.file_len();
+        Ok(fits.then_some(header))
+    }
+
     /// Doubles the index. False if that would take the cache past its limit.
     pub(crate) fn grow(&mut self) -> io::Result<bool> {
-        let old = Arc::clone(&self.index);
-        let header = IndexHeader {
-            blocks: old.header.blocks.saturating_mul(2),
-            ..old.header
-        };
-        if header.blocks > MOST_BLOCKS || self.spare()? < header.file_len() {
+        let Some(header) = self.doubled()? else {
             return Ok(false);
-        }
-        self.replace(&old, header, |number| {
-            let slots = old.block(number % old.header.blocks)?;
-            let slots = slots.into_iter().map(|(_, slot)| slot);
-            Ok(slots
-                .filter(|slot| slot.digest.block(header.blocks) == number)
-                .collect())
+        };
+        let (store, process, old) = (self.store, self.process, Arc::clone(&self.index));
+        self.replace(&old, header, || {
+            store.replace_index(process, header, |number| {
+                let slots = old.block(number % old.header.blocks)?;
+                let slots = slots.into_iter().map(|(_, slot)| slot);
+                Ok(slots
+                    .filter(|slot| slot.digest.block(header.blocks) == number)
+                    .collect())
+            })
         })?;
         Ok(true)
     }
@@ -149,19 +172,23 @@ impl Locked<'_> {
             blocks: 1,
             ..old.header
         };
-        self.replace(&old, header, |_| Ok(Vec::new()))
+        let (store, process) = (self.store, self.process);
+        self.replace(&old, header, || {
+            store.replace_index(process, header, |_| Ok(Vec::new()))
+        })
     }
 
+    /// Marks the old index while `make` gives its name to a new one.
     fn replace(
         &mut self,
         old: &Index,
         header: IndexHeader,
-        block: impl FnMut(u32) -> io::Result<Vec<Slot>>,
+        make: impl FnOnce() -> io::Result<Arc<Index>>,
     ) -> io::Result<()> {
         let was_unsettled = self.state.unsettled;
         self.begin_files()?;
         self.store.mark(old, MOVING)?;
-        match self.store.replace_index(self.process, header, block) {
+        match make() {
             Ok(index) => self.index = index,
             Err(e) => {
                 // Which one has the name says whether the rename was done. The next writer finds that out, too.
@@ -180,4 +207,143 @@ impl Locked<'_> {
         self.state.unsettled = was_unsettled;
         self.save()
     }
+}
+
+/// The byte of the flights that who doubles a large index has locked. No key has it.
+const GROWTH_BYTE: u64 = 1 << 62;
+
+/// How often changes are copied to the new index before the lock is taken, at most.
+const PASSES: usize = 3;
+
+/// So many slots are in a block.
+const SLOTS: usize = BLOCK as usize / slot::LEN;
+
+/// An index of twice the size that is being filled while others write to the old one.
+struct Doubling {
+    store: Arc<Store>,
+    old: Arc<Index>,
+    header: IndexHeader,
+    unfinished: Unfinished,
+    /// The checks of the old slots that are copied, 0 for those that are not right. So they say which have changed.
+    copied: Vec<[u64; SLOTS]>,
+}
+
+impl Store {
+    /// Doubles a large index without the lock, but for the end. Others write meanwhile, and one at a time does this.
+    /// False if another does, and for too long.
+    pub(crate) fn double_index(self: &Arc<Self>, narrow: FileId) -> io::Result<bool> {
+        let (flights, _) = self.directory.open_or_create(FLIGHTS)?;
+        let started = Instant::now();
+        while !try_lock_byte(&flights, GROWTH_BYTE).map_err(|e| self.directory.told(FLIGHTS, e))? {
+            if started.elapsed() >= self.options.write_wait {
+                return Ok(false);
+            }
+            thread::sleep(PAUSE);
+        }
+        let begun = self.locked(Wait::Bounded, |locked| {
+            if locked.index.id != narrow {
+                return Ok(None);
+            }
+            let header = locked.doubled()?;
+            Ok(header.map(|header| (Arc::clone(&locked.index), header)))
+        })?;
+        // Somebody has doubled it, or has taken the room.
+        let Some((old, header)) = begun else {
+            return Ok(true);
+        };
+        let mut doubling = Doubling {
+            store: Arc::clone(self),
+            copied: Vec::new(),
+            unfinished: Unfinished::create(self, random::number()?)?,
+            old,
+            header,
+        };
+        doubling.begin()?;
+        for _ in 0..PASSES {
+            let changed = doubling.copy_changes()?;
+            doubling.unfinished.sync()?;
+            if changed <= doubling.copied.len() / 16 {
+                break;
+            }
+        }
+        self.locked(Wait::Bounded, |locked| doubling.end(locked))?;
+        Ok(true)
+    }
+}
+
+impl Doubling {
+    fn begin(&self) -> io::Result<()> {
+        self.unfinished.reserve(0, self.header.file_len())?;
+        self.unfinished.write(0, &self.header.encode())
+    }
+
+    /// Copies the blocks that have changed since the last time. Returns how many.
+    fn copy_changes(&mut self) -> io::Result<usize> {
+        let mut bytes = vec![0; BLOCK as usize];
+        let mut changed = 0;
+        for number in 0..self.old.header.blocks {
+            self.old.read_block(number, &mut bytes)?;
+            changed += usize::from(self.copy_block(number, &bytes)?);
+        }
+        Ok(changed)
+    }
+
+    /// Whether it has changed.
+    fn copy_block(&mut self, number: u32, bytes: &[u8]) -> io::Result<bool> {
+        let (places, _) = bytes.as_chunks::<{ slot::LEN }>();
+        let index = number as usize;
+        if let Some(known) = self.copied.get(index)
+            && places.iter().map(check_of).eq(known.iter().copied())
+        {
+            return Ok(false);
+        }
+        let mut checks = [0; SLOTS];
+        let mut halves = [Vec::new(), Vec::new()];
+        for (place, check) in places.iter().zip(&mut checks) {
+            let Some(slot) = Slot::parse(self.header.seed, place) else {
+                continue;
+            };
+            *check = check_of(place);
+            let second = slot.digest.block(self.header.blocks) != number;
+            let [low, high] = &mut halves;
+            if second { high } else { low }.push(slot);
+        }
+        let is_new = self.copied.len() <= index;
+        for (half, slots) in (0..).zip(&halves) {
+            // The file has zeros where nothing was written.
+            if is_new && slots.is_empty() {
+                continue;
+            }
+            let number = u64::from(number) + half * u64::from(self.old.header.blocks);
+            let settled = self.store.settle(self.header.seed, slots);
+            self.unfinished.write(SLOTS_AT + number * BLOCK, &settled)?;
+        }
+        match self.copied.get_mut(index) {
+            Some(known) => *known = checks,
+            None => self.copied.push(checks),
+        }
+        Ok(true)
+    }
+
+    /// Copies the last changes, and puts the new index in place of the old one.
+    fn end(mut self, locked: &mut Locked<'_>) -> io::Result<()> {
+        if locked.index.id != self.old.id || locked.doubled()?.is_none() {
+            return Ok(());
+        }
+        let (store, process) = (Arc::clone(&self.store), locked.process);
+        let (old, header) = (Arc::clone(&self.old), self.header);
+        locked.replace(&old, header, || {
+            if self.copy_changes()? > 0 {
+                self.unfinished.sync()?;
+            }
+            let id = FileId::of(self.unfinished.fd()?)?;
+            self.unfinished.replace(INDEX)?;
+            store.open_new_index(process, id)
+        })
+    }
+}
+
+/// The check that the bytes of a slot say, 0 in a free one.
+fn check_of(slot: &[u8; slot::LEN]) -> u64 {
+    slot.last_chunk().copied().map_or(0, u64::from_le_bytes)
 }

@@ -13,7 +13,7 @@ use crate::source::Source;
 
 /// Slots in a set below which a new key goes there, though the other set may have more room. So most keys are found in
 /// the first set.
-const CROWDED: usize = 6;
+pub(crate) const CROWDED: u32 = 6;
 
 /// An index that was open when this was made. Another may have replaced it since.
 #[derive(Debug)]
@@ -226,7 +226,7 @@ impl Index {
             return Ok(Place::Same(at, slot));
         }
         let mut free = [None; 2];
-        let mut used = [0; 2];
+        let mut used = [0u32; 2];
         let mut oldest: Option<(u64, Slot)> = None;
         for ((set, free), used) in digest.sets().into_iter().zip(&mut free).zip(&mut used) {
             for at in self.ways(digest, set) {
@@ -272,6 +272,12 @@ impl Index {
         self.block_where(number, |bytes| bytes.get(16..24) == Some(&wanted))
     }
 
+    /// Reads the bytes of a block. Without the lock, slots may be being written.
+    pub(crate) fn read_block(&self, number: u32, bytes: &mut [u8]) -> io::Result<()> {
+        let start = SLOTS_AT + u64::from(number) * BLOCK;
+        self.source.read_exact_at(start, bytes)
+    }
+
     fn block_where(
         &self,
         number: u32,
@@ -279,7 +285,7 @@ impl Index {
     ) -> io::Result<Vec<(u64, Slot)>> {
         let start = SLOTS_AT + u64::from(number) * BLOCK;
         let mut bytes = vec![0; BLOCK as usize];
-        self.source.read_exact_at(start, &mut bytes)?;
+        self.read_block(number, &mut bytes)?;
         let (slots, _) = bytes.as_chunks::<{ slot::LEN }>();
         let offsets = (start..).step_by(slot::LEN);
         Ok(offsets

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::clock::{Minute, now};
-use crate::directory::{segment_name, value_name};
+use crate::directory::{FileId, segment_name, value_name};
 use crate::format::digest::Digest;
 use crate::format::record::{HEADER, Layout, MOST_KEY, MOST_VALUE, encode_head};
 use crate::format::segment_header::{self, SegmentHeader};
@@ -49,6 +49,8 @@ enum Outcome {
     Done { crowded: bool },
     /// There is no room for so many bytes.
     NoRoom(u64),
+    /// This index is too narrow, and large.
+    Narrow(FileId),
 }
 
 /// A value in a file of its own, without its final name.
@@ -87,10 +89,12 @@ impl Store {
         Layout::of(Kind::Shared, key.len(), value_len).filter(is_small)
     }
 
-    fn insert_shared(&self, new: New<'_>, layout: Layout) -> io::Result<()> {
-        self.try_insert(|locked| {
+    fn insert_shared(self: &Arc<Self>, new: New<'_>, layout: Layout) -> io::Result<()> {
+        self.try_insert(|locked, waits| {
             let minute = now();
-            let at = locked.place_for(new.key)?;
+            let Some(at) = locked.place_for(new.key, waits)? else {
+                return Ok(Outcome::Narrow(locked.index.id));
+            };
             let Some(put) = locked.append(&new, &layout, &at)? else {
                 return Ok(Outcome::NoRoom(locked.store.segment_len));
             };
@@ -108,18 +112,20 @@ impl Store {
 
     /// Makes a value findable that has a file of its own.
     pub(crate) fn publish_alone(
-        &self,
+        self: &Arc<Self>,
         mut prepared: Prepared,
         key: &[u8],
         bucket: u16,
     ) -> io::Result<()> {
-        self.try_insert(|locked| {
+        self.try_insert(|locked, waits| {
             let minute = now();
             let spare = locked.spare()?;
             if spare < prepared.len {
                 return Ok(Outcome::NoRoom(prepared.len));
             }
-            let at = locked.place_for(key)?;
+            let Some(at) = locked.place_for(key, waits)? else {
+                return Ok(Outcome::Narrow(locked.index.id));
+            };
             let name = value_name(prepared.put.segment);
             // It goes as if it had been written now.
             prepared.sequence = prepared.sequence.max(locked.state.sequence);
@@ -140,15 +146,18 @@ impl Store {
         })
     }
 
+    /// Runs `work` until it is done. Its second argument says whether it may wait for a large index to be doubled.
     fn try_insert(
-        &self,
-        mut work: impl FnMut(&mut Locked<'_>) -> io::Result<Outcome>,
+        self: &Arc<Self>,
+        mut work: impl FnMut(&mut Locked<'_>, bool) -> io::Result<Outcome>,
     ) -> io::Result<()> {
+        let mut waits = true;
         for _ in 0..TRIES {
-            match self.locked(Wait::Bounded, &mut work)? {
+            match self.locked(Wait::Bounded, |locked| work(locked, waits))? {
                 Outcome::Done { crowded: false } => return Ok(()),
                 Outcome::Done { crowded: true } => return self.make_room(self.segment_len),
                 Outcome::NoRoom(needed) => self.make_room(needed)?,
+                Outcome::Narrow(index) => waits = self.double_index(index)?,
             }
         }
         Err(io::Error::new(
@@ -209,14 +218,21 @@ impl Store {
 }
 
 impl Locked<'_> {
-    /// Where the slot of a key goes. The index grows if it has to and may.
-    pub(crate) fn place_for(&mut self, key: &[u8]) -> io::Result<Place> {
+    /// Where the slot of a key goes. The index grows if it has to and may. None if it has to, but is so large that others
+    /// would wait for long: then the caller doubles it without the lock, if it `waits`.
+    pub(crate) fn place_for(&mut self, key: &[u8], waits: bool) -> io::Result<Option<Place>> {
         loop {
-            let place = self
-                .index
-                .place_for(Digest::of(self.index.header.seed, key))?;
-            if !matches!(place, Place::Full(..)) || !self.grow()? {
-                return Ok(place);
+            let digest = Digest::of(self.index.header.seed, key);
+            let place = self.index.place_for(digest)?;
+            if !matches!(place, Place::Full(..)) {
+                return Ok(Some(place));
+            }
+            let is_large = self.index.header.blocks >= self.store.large_index;
+            if waits && is_large && self.doubled()?.is_some() {
+                return Ok(None);
+            }
+            if !self.grow()? {
+                return Ok(Some(place));
             }
         }
     }

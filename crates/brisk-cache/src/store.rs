@@ -34,6 +34,8 @@ pub(crate) struct Store {
     pub(crate) segment_len: u64,
     /// Values whose records are longer have files of their own.
     pub(crate) most_shared: u64,
+    /// An index of so many blocks is doubled without the lock.
+    pub(crate) large_index: u32,
     pub(crate) first_look: FirstLook,
     process: PerProcess<Process>,
 }
@@ -130,6 +132,7 @@ impl Store {
             counters: Counters::default(),
             segment_len,
             most_shared: (segment_len / 4).min(1 << 20),
+            large_index: crate::growth::LARGE,
             first_look,
             process: PerProcess::new(),
         })

@@ -7,6 +7,7 @@ use brisk_io::UnsharedFile;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::directory::unfinished_name;
+use crate::random;
 use crate::store::Store;
 use crate::writer::Wait;
 
@@ -62,6 +63,24 @@ impl Unfinished {
             Some(name) => disk.rename(directory, name, to)?,
             None => disk.link(directory, self.fd()?, to)?,
         }
+        self.name = None;
+        Ok(())
+    }
+
+    /// Gives the file a name that another file may have, which loses it.
+    pub(crate) fn replace(&mut self, to: &str) -> io::Result<()> {
+        let store = Arc::clone(&self.store);
+        let (disk, directory) = (&store.disk, &store.directory);
+        let name = match &self.name {
+            Some(name) => name,
+            None => {
+                // A link cannot take a name from a file.
+                let name = unfinished_name(random::number()?);
+                disk.link(directory, self.fd()?, &name)?;
+                self.name.insert(name)
+            }
+        };
+        disk.rename(directory, name, to)?;
         self.name = None;
         Ok(())
     }

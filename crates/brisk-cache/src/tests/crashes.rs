@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use super::recording_disk::{Call, Loss, Machine, RecordingDisk};
-use super::{get, home, insert, small, value};
+use super::{doubling, get, home, insert, small, value};
 use crate::{About, Cache, CacheOptions, Durability};
 
 /// What a program did: the first call that may belong to it, the number of calls when it had returned, the key, and the
@@ -32,6 +32,16 @@ impl History {
         let home = home();
         let disk = Arc::new(RecordingDisk::default());
         let cache = Cache::on_disk(home.path(), options.clone(), disk.clone()).unwrap();
+        Self::begin_with(home, disk, cache, options, set_up)
+    }
+
+    fn begin_with(
+        home: tempfile::TempDir,
+        disk: Arc<RecordingDisk>,
+        cache: Cache,
+        options: CacheOptions,
+        set_up: impl FnOnce(&Cache) -> Vec<(u64, Vec<u8>)>,
+    ) -> Self {
         let known = set_up(&cache);
         disk.calls.lock().unwrap().clear();
         let base = Machine::of(home.path());
@@ -268,12 +278,27 @@ fn a_durable_cache_loses_nothing_in_any_state() {
 #[test]
 fn an_index_that_grows_loses_nothing_in_any_state() {
     let options = small().durability(Durability::Durable);
-    let mut history = History::begin(options, |cache| {
-        let known = (0..600).map(|key| (key, value(key, 0, 20)));
-        known
-            .inspect(|(key, value)| insert(cache, *key, value).unwrap())
-            .collect()
-    });
+    let history = History::begin(options, six_hundred);
+    grow_and_check(history);
+}
+
+#[test]
+fn an_index_that_is_doubled_beside_writers_loses_nothing_in_any_state() {
+    let options = small().durability(Durability::Durable);
+    let (home, disk) = (home(), Arc::new(RecordingDisk::default()));
+    let cache = doubling(home.path(), &options, disk.clone()).unwrap();
+    let history = History::begin_with(home, disk, cache, options, six_hundred);
+    grow_and_check(history);
+}
+
+fn six_hundred(cache: &Cache) -> Vec<(u64, Vec<u8>)> {
+    let known = (0..600).map(|key| (key, value(key, 0, 20)));
+    known
+        .inspect(|(key, value)| insert(cache, *key, value).unwrap())
+        .collect()
+}
+
+fn grow_and_check(mut history: History) {
     let before = history.cache.stat().unwrap().slots;
     let mut key = 1_000;
     let mut last = 0;

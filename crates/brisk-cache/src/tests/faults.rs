@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{get, home, insert, small, value};
 use crate::directory::{Directory, Name};
 use crate::disk::{Disk, RealDisk};
+use crate::store::Store;
 use crate::{About, Cache, CacheOptions, Durability};
 
 /// Fails at one call, or from one call on.
@@ -208,19 +209,23 @@ fn grow(cache: &Cache, keys: u64) -> io::Result<()> {
 
 #[test]
 fn growth_that_dies_at_any_step_leaves_old_handles_reading_and_writing() {
-    let options = small();
-    let calls = at_each_call_of_growth(true, &options);
-    assert!(calls >= 9, "{calls}");
-    assert!(at_each_call_of_growth(false, &options) >= 9);
+    for large_index in [u32::MAX, 1] {
+        for dead in [true, false] {
+            let calls = at_each_call_of_growth(dead, large_index, &small());
+            assert!(calls >= 9, "{calls}, {large_index}");
+        }
+    }
 }
 
 /// Like [`at_each_call`], for the insertion at which the index grows.
-fn at_each_call_of_growth(dead: bool, options: &CacheOptions) -> u64 {
+fn at_each_call_of_growth(dead: bool, large_index: u32, options: &CacheOptions) -> u64 {
     let mut failed = 0;
     for calls in 0.. {
         let home = home();
         let disk = FailingDisk::new(dead);
-        let writer = Cache::on_disk(home.path(), options.clone(), disk.clone()).unwrap();
+        let mut store = Store::open(home.path(), options.clone(), None, disk.clone()).unwrap();
+        store.large_index = large_index;
+        let writer = Cache::of(store);
         let mut keys = fill(&writer);
         let reader = Cache::open(home.path(), options.clone()).unwrap();
         let other = Cache::open(home.path(), options.clone()).unwrap();

@@ -7,7 +7,20 @@ mod races;
 mod recording_disk;
 mod torture;
 
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::disk::Disk;
+use crate::store::Store;
 use crate::{About, Cache, CacheOptions};
+
+/// A cache whose index is doubled while others write, however small it is.
+fn doubling(path: &Path, options: &CacheOptions, disk: Arc<dyn Disk>) -> io::Result<Cache> {
+    let mut store = Store::open(path, options.clone(), None, disk)?;
+    store.large_index = 1;
+    Ok(Cache::of(store))
+}
 
 /// A value that says which key and turn it belongs to, in each part of it.
 fn value(key: u64, turn: u64, len: usize) -> Vec<u8> {

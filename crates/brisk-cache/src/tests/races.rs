@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::hooked_disk::{Deed, HookedDisk};
-use super::{get, home, insert, small, value};
+use super::{doubling, get, home, insert, small, value};
 use crate::clock::tests::FAKE;
 use crate::disk::{Disk, RealDisk};
 use crate::format::digest::Digest;
@@ -422,6 +422,119 @@ fn a_child_works_though_a_thread_of_its_parent_was_writing() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn what_changes_while_an_index_is_doubled_is_in_the_new_one() {
+    let home = home();
+    let options = small();
+    let other = Cache::open(home.path(), options.clone()).unwrap();
+    let changes = AtomicU64::new(0);
+    let (there, options_of_other) = (home.path().to_owned(), options.clone());
+    let hook = move |deed: Deed| {
+        // The blocks of the new index. Those that are written with the lock find it taken.
+        if !matches!(&deed, Deed::Write(bytes) if bytes.len() == 65_536) {
+            return;
+        }
+        let options = options_of_other.clone().write_wait(Duration::ZERO);
+        let other = Cache::open(&there, options).unwrap();
+        let n = changes.fetch_add(1, Ordering::SeqCst);
+        if insert(&other, n % 100, b"changed").is_ok() {
+            other.remove(&(100 + n % 100).to_le_bytes()).unwrap();
+            insert(&other, 1_000_000 + n, b"added").unwrap();
+        }
+    };
+    let cache = doubling(home.path(), &options, HookedDisk::new(hook)).unwrap();
+    for key in 0..20_000 {
+        insert(&cache, key, &value(key, 1, 30)).unwrap();
+    }
+    let (mut changed, mut removed, mut added) = (0, 0, 0);
+    for key in 0..20_000 {
+        let found = get(&other, key);
+        assert_eq!(found, get(&cache, key));
+        match found {
+            Some(found) if key < 100 && found == b"changed" => changed += 1,
+            None if (100..200).contains(&key) => removed += 1,
+            found => assert_eq!(found, Some(value(key, 1, 30)), "{key}"),
+        }
+    }
+    for key in 1_000_000..1_000_100 {
+        let found = get(&other, key);
+        added += u32::from(found.is_some());
+        assert!(found.is_none_or(|found| found == b"added"));
+    }
+    assert!(
+        changed > 20 && removed > 20 && added > 20,
+        "{changed}, {removed}, {added}"
+    );
+    assert_eq!((cache.counts().displaced, other.counts().displaced), (0, 0));
+    let stat = cache.stat().unwrap();
+    assert_eq!(
+        (stat.unfinished, stat.entries),
+        (0, cache.iter().unwrap().count() as u64)
+    );
+    assert!(stat.slots >= 32_768);
+}
+
+#[test]
+fn an_index_that_is_cleared_while_it_is_doubled_stays_clear() {
+    let home = home();
+    let options = small();
+    let (there, options_of_other) = (home.path().to_owned(), options.clone());
+    let blocks = AtomicU64::new(0);
+    let hook = move |deed: Deed| {
+        if matches!(&deed, Deed::Write(bytes) if bytes.len() == 65_536)
+            && blocks.fetch_add(1, Ordering::SeqCst) == 0
+        {
+            let other = Cache::open(&there, options_of_other.clone()).unwrap();
+            other.clear().unwrap();
+        }
+    };
+    let cache = doubling(home.path(), &options, HookedDisk::new(hook)).unwrap();
+    let mut key = 0;
+    while key < 2 || cache.stat().unwrap().entries > 1 {
+        insert(&cache, key, &value(key, 1, 30)).unwrap();
+        key += 1;
+    }
+    assert!(key > 500, "{key}");
+    // The one at which the index was to grow is the only one.
+    assert_eq!(cache.iter().unwrap().count(), 1);
+    assert_eq!(get(&cache, key - 1), Some(value(key - 1, 1, 30)));
+    assert_eq!(
+        (
+            cache.stat().unwrap().slots,
+            cache.stat().unwrap().unfinished
+        ),
+        (1024, 0)
+    );
+}
+
+#[test]
+fn who_waits_too_long_for_another_that_doubles_the_index_does_it() {
+    let home = home();
+    let options = small().write_wait(Duration::from_millis(30));
+    let cache = doubling(home.path(), &options, std::sync::Arc::new(RealDisk)).unwrap();
+    insert(&cache, 0, b"first").unwrap();
+    let (flights, _) = cache.store.directory.open_or_create("flights").unwrap();
+    assert!(brisk_io::try_lock_byte(&flights, 1 << 62).unwrap());
+    let mut key = 1;
+    while !cache.next_grows(key) {
+        insert(&cache, key, &value(key, 1, 30)).unwrap();
+        key += 1;
+    }
+    let started = std::time::Instant::now();
+    insert(&cache, key, &value(key, 1, 30)).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(30));
+    assert_eq!(cache.stat().unwrap().slots, 2048);
+    for key in 1..=key {
+        assert_eq!(get(&cache, key), Some(value(key, 1, 30)));
+    }
+    // Another process that ends gives it up.
+    drop(flights);
+    while cache.stat().unwrap().slots == 2048 {
+        key += 1;
+        insert(&cache, key, &value(key, 1, 30)).unwrap();
+    }
 }
 
 #[test]
