@@ -202,6 +202,10 @@ impl Locked<'_> {
             }
         }
         self.store.mark(old, REPLACED)?;
+        if let Ok(Some(limit)) = old.noted_limit() {
+            // Without it, the next insertion notes its own.
+            self.write_limit(limit).ok();
+        }
         let bytes = self.state.bytes.saturating_add(header.file_len());
         self.state.bytes = bytes.saturating_sub(old.header.file_len());
         self.state.unsettled = was_unsettled;

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use crate::directory::{Directory, FileId, INDEX};
 use crate::format::digest::{self, Digest};
 use crate::format::index_header::{self, BLOCK, CURRENT, IndexHeader, MARK_AT, SLOTS_AT};
+use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::slot::{self, Slot, WAYS};
 use crate::source::Source;
 
@@ -155,6 +156,13 @@ impl Index {
     /// Whether another process's write to it is seen here at once.
     pub(crate) fn is_mapped(&self) -> bool {
         matches!(self.source, Source::Copied(_))
+    }
+
+    /// The limit that is noted for who looks into the directory.
+    pub(crate) fn noted_limit(&self) -> io::Result<Option<u64>> {
+        let mut bytes = [0; noted_limit::LEN];
+        self.source.read_exact_at(LIMIT_AT, &mut bytes)?;
+        Ok(noted_limit::parse(&bytes, self.header.seed))
     }
 
     pub(crate) fn file(&self) -> &File {

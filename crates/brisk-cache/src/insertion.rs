@@ -438,6 +438,7 @@ impl Locked<'_> {
                 (at, Some(before))
             }
         };
+        self.note_limit();
         self.write_slot(at, &slot)?;
         if self.is_durable() {
             self.sync_index()?;

@@ -15,6 +15,7 @@ use crate::clock::{Minute, now};
 use crate::directory::{FileId, INDEX, LEDGER};
 use crate::filesystem::Filesystem;
 use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
+use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::record::HEADER;
 use crate::format::slot::{BUCKETS, Slot};
 use crate::format::{UNIT, check};
@@ -43,6 +44,8 @@ pub(crate) struct Writer {
     map: Option<Mapping>,
     /// When this process last looked which index has the name.
     named: Option<Minute>,
+    /// The index in which this process's limit is noted.
+    limit_in: Option<FileId>,
 }
 
 /// The segment that is appended to, if its number is still the ledger's.
@@ -288,6 +291,7 @@ impl Writer {
             saved: None,
             map: None,
             named: None,
+            limit_in: None,
         })
     }
 
@@ -595,6 +599,28 @@ impl Locked<'_> {
         let bytes = crate::format::slot::FREE;
         let written = self.store.disk.write(self.index.file().as_fd(), at, &bytes);
         written.map_err(|e| self.store.directory.told(INDEX, e))
+    }
+
+    /// Notes the limit in the index, for who looks into the directory.
+    pub(crate) fn note_limit(&mut self) {
+        if self.writer.limit_in == Some(self.index.id) {
+            return;
+        }
+        let limit = self.store.options.limit;
+        let noted = match self.index.noted_limit() {
+            Ok(known) if known == Some(limit) => Ok(()),
+            _ => self.write_limit(limit),
+        };
+        // It is no reason to insert nothing. The next insertion tries again.
+        if noted.is_ok() {
+            self.writer.limit_in = Some(self.index.id);
+        }
+    }
+
+    pub(crate) fn write_limit(&self, limit: u64) -> io::Result<()> {
+        let bytes = noted_limit::encode(limit, self.index.header.seed);
+        let file = self.index.file().as_fd();
+        self.store.disk.write(file, LIMIT_AT, &bytes)
     }
 
     pub(crate) fn sync_index(&self) -> io::Result<()> {

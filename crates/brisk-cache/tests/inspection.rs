@@ -48,6 +48,44 @@ fn verified(directory: &Path) -> (u64, Vec<Damage>) {
     (done.entries, damages)
 }
 
+#[test]
+fn the_limit_of_who_inserted_last_is_noted() {
+    let home = tempfile::tempdir().unwrap();
+    let limit = || {
+        let inspection = Inspection::open(home.path()).unwrap();
+        inspection.summary().unwrap().limit
+    };
+    let open = |limit| Cache::open(home.path(), options().limit(limit)).unwrap();
+    let first = open(4 << 20);
+    first.remove(b"none").unwrap();
+    // Who looks and tidies up has no say.
+    assert_eq!(limit(), None);
+    first.insert(b"key", b"value", About::default()).unwrap();
+    assert_eq!(limit(), Some(4 << 20));
+    let second = open(3 << 20);
+    second.prune().unwrap();
+    second.clear().unwrap();
+    assert_eq!(limit(), Some(4 << 20));
+    let mut n = 0u32;
+    while second.stat().unwrap().slots == 1024 {
+        n += 1;
+        second
+            .insert(&n.to_le_bytes(), b"", About::default())
+            .unwrap();
+    }
+    assert_eq!(limit(), Some(3 << 20));
+    // As in the index of an older brisk.
+    let index = fs::OpenOptions::new()
+        .write(true)
+        .open(home.path().join("index"));
+    std::os::unix::fs::FileExt::write_all_at(&index.unwrap(), &[0; 16], 40).unwrap();
+    assert_eq!(limit(), None);
+    open(4 << 20)
+        .insert(b"key", b"value", About::default())
+        .unwrap();
+    assert_eq!(limit(), Some(4 << 20));
+}
+
 fn flip(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 1;
@@ -64,6 +102,7 @@ fn a_whole_cache_is_counted_listed_and_sound() {
     assert_eq!((summary.entries, summary.slots), (3, 1024));
     assert_eq!((summary.damaged_slots, summary.dangling), (0, 0));
     assert_eq!(summary.bytes, cache.stat().unwrap().bytes);
+    assert_eq!(summary.limit, Some(4 << 20));
     assert_eq!(summary.buckets, cache.buckets().unwrap());
     let ledger = summary.ledger.unwrap();
     assert!(ledger.is_of_this_boot);

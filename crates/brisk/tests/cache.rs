@@ -332,6 +332,8 @@ fn pruning_and_clearing_leave_a_cache() {
         .filter(|path| path.to_str().unwrap().ends_with(".segment"))
         .map(|path| fs::File::open(path).unwrap())
         .collect();
+    // That of the program, and not that of `prune`.
+    assert_eq!(json(&sandbox, &["stat", "cache"])["limit"], 4 << 20);
     let held_bytes: u64 = held.iter().map(|file| file.metadata().unwrap().len()).sum();
     let cleared = json(&sandbox, &["clear", "cache"]);
     assert_eq!(cleared["entries"], cache_entries(&pruned, 200));

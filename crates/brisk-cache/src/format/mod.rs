@@ -5,6 +5,7 @@ pub(crate) mod digest;
 pub(crate) mod fault;
 pub(crate) mod index_header;
 pub(crate) mod ledger_state;
+pub(crate) mod noted_limit;
 pub(crate) mod record;
 pub(crate) mod segment_header;
 pub(crate) mod slot;
@@ -19,7 +20,7 @@ pub(crate) const PAGE: u64 = 64 << 10;
 mod tests {
     use std::mem::offset_of;
 
-    use super::{index_header, ledger_state, record, segment_header, slot};
+    use super::{index_header, ledger_state, noted_limit, record, segment_header, slot};
 
     const TEXT: &str = include_str!("../../docs/cache-format.md");
 
@@ -138,6 +139,11 @@ mod tests {
                 slot::LEN
             ),
             format!("at most {}.", index_header::MOST_BLOCKS),
+            format!("At {} is the limit", noted_limit::LIMIT_AT),
+            format!(
+                "at {} its check",
+                noted_limit::LIMIT_AT as usize + noted_limit::LEN / 2
+            ),
             format!("less than {}.", slot::BUCKETS),
             format!("It has 1 to {} bytes", record::MOST_KEY),
             format!("A value of at most {} bytes", record::CHUNK),

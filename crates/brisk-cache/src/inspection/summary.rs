@@ -11,6 +11,7 @@ use crate::format::UNIT;
 use crate::format::fault::Fault;
 use crate::format::index_header::{BLOCK, VERSION};
 use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
+use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::slot::{self, BUCKETS, Kind};
 use crate::segment::file_name;
 use crate::writer::home_of;
@@ -23,6 +24,8 @@ pub struct Summary {
     pub version: u32,
     /// Bytes of all files of the cache.
     pub bytes: u64,
+    /// The most that they may have, by the last program that inserted. None if no program has said it.
+    pub limit: Option<u64>,
     /// Slots that pass their checks.
     pub entries: u64,
     /// The bytes of their records.
@@ -151,6 +154,9 @@ impl Inspection {
         let mut by_bucket = vec![Tally::default(); usize::from(BUCKETS)];
         if let Some(index) = &self.index {
             summary.mark = Some(self.mark(index)?);
+            let mut limit = [0; noted_limit::LEN];
+            index.file.read_exact_at(LIMIT_AT, &mut limit)?;
+            summary.limit = noted_limit::parse(&limit, index.header.seed);
             summary.slots = u64::from(index.header.blocks) * (BLOCK / slot::LEN as u64);
             self.each_slot(index, |_, found| {
                 let AtSlot::Slot(slot) = found else {

@@ -20,8 +20,8 @@ The headers of the files say what the directory is: a cache of brisk-cache, also
 (CodeCache), or a cache of generated code that an older brisk made. brisk counts the entries slot by slot, and shows beside that what the writers have counted.\n\n\
 \"held\" are files that were removed while programs had them open or mapped: their space is free when the last program lets \
 go. As an ordinary user, brisk sees only the user's own programs.\n\n\
-The files do not say how large the cache may become, because each program has its own limit, and not how often a key was \
-found, because each program counts its own.")]
+Each program has its own limit: brisk shows that of the last one that inserted. The files do not say how often a key was \
+found, because each program counts that for itself.")]
 pub(super) struct Args {
     #[command(flatten)]
     cache: DirectoryArg,
@@ -105,7 +105,11 @@ fn print(out: &mut impl Write, directory: &Path, summary: &Summary, held: &Held)
         "  entries        {entries}, with records of {}",
         sized(*entry_bytes)
     )?;
-    writeln!(out, "  files          {}", sized(summary.bytes))?;
+    let limit = summary
+        .limit
+        .map(|limit| format!(", of at most {}", sized(limit)));
+    let limit = limit.unwrap_or_default();
+    writeln!(out, "  files          {}{limit}", sized(summary.bytes))?;
     match summary.mark {
         Some(mark) => writeln!(
             out,
@@ -268,6 +272,7 @@ fn to_json(summary: &Summary, held: &Held) -> Value {
         "entries": summary.entries,
         "record_bytes": summary.entry_bytes,
         "bytes": summary.bytes,
+        "limit": summary.limit,
         "index": {
             "slots": summary.slots,
             "bytes": summary.index_bytes,
