@@ -1,0 +1,480 @@
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::io;
+
+use crate::file_name::Tail;
+use crate::sort_key::{KeyFlags, SortKey};
+use crate::specifiers::{Specifiers, meets};
+use crate::table::{FileFlags, FileRow, IndexTable};
+use crate::tags::Tags;
+use crate::version_parts::VersionParts;
+
+/// What files are for: a version of Python and the wheels that it takes.
+#[derive(Debug, Clone)]
+pub struct Target {
+    python: String,
+    key: SortKey,
+    flags: KeyFlags,
+    tags: Tags,
+}
+
+impl Target {
+    /// None if the version is none of PEP 440.
+    pub fn new(python: &str, tags: Tags) -> Option<Self> {
+        let (key, flags) = SortKey::of(&VersionParts::parse(python)?);
+        Some(Self {
+            python: python.to_owned(),
+            key,
+            flags,
+            tags,
+        })
+    }
+
+    /// The version of Python.
+    pub fn python(&self) -> &str {
+        &self.python
+    }
+}
+
+/// What is asked of a project.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// These versions.
+    pub specifiers: &'a Specifiers,
+    /// Pre-releases even if nothing names one and there are others.
+    pub prereleases: bool,
+    /// Whether wheels will do.
+    pub wheels: bool,
+    /// Whether source distributions will do.
+    pub sdists: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// Any file of these versions.
+    pub fn of(specifiers: &'a Specifiers) -> Self {
+        Self {
+            specifiers,
+            prereleases: false,
+            wheels: true,
+            sdists: true,
+        }
+    }
+}
+
+/// The file that was chosen, by its place in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The place of its version: see [`IndexTable::version`].
+    pub version: usize,
+    /// Its place: see [`IndexTable::file`].
+    pub file: usize,
+}
+
+/// Chooses files for a target, in one table after another.
+///
+/// What it finds out about distinct ends of names and distinct texts of requires-python it remembers for the table, so a
+/// file costs a few loads. It allocates for the largest table that it has seen, and for no file.
+///
+/// The newest version wins that is allowed and has a file for the target, then the best tag, then the highest build
+/// number, then the last one of the page. Wheels come before source distributions. These are the rules of pip 26:
+///
+/// * Pre-releases count if [`Wanted::prereleases`] says so, if a specifier names one, or if no other version is allowed and
+///   has a file for the target.
+/// * Yanked files count only if a specifier pins their version with `==` or `===`, and if it has no other.
+/// * What requires-python has that are no specifiers takes every Python.
+#[derive(Debug)]
+pub struct Chooser {
+    target: Target,
+    /// By distinct end of a name: `UNKNOWN`, `NEVER`, or a rank, of which the lowest wins.
+    ranks: Vec<u32>,
+    /// By distinct text of requires-python: `UNKNOWN`, `NEVER`, or `TAKEN`.
+    pythons: Vec<u32>,
+}
+
+const UNKNOWN: u32 = 0;
+const NEVER: u32 = 1;
+const TAKEN: u32 = 2;
+/// Ranks of wheels are below it, and those of source distributions are not.
+const FIRST_SDIST: u32 = 1 << 31;
+
+/// What a file is to a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Fit(u32),
+    /// Its tags are of other interpreters or platforms.
+    Tags,
+    /// It requires another Python.
+    Python,
+    /// It is of a kind that is not wanted.
+    Kind,
+}
+
+impl Chooser {
+    /// Chooses for this target.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            ranks: Vec::new(),
+            pythons: Vec::new(),
+        }
+    }
+
+    /// The best file. None if no file will do: [`Chooser::explain`] says why.
+    ///
+    /// # Errors
+    ///
+    /// See [`IndexTable`].
+    pub fn choose(
+        &mut self,
+        table: &IndexTable<'_>,
+        wanted: &Wanted<'_>,
+    ) -> io::Result<Option<Choice>> {
+        self.begin(table);
+        let prereleases = wanted.prereleases || wanted.specifiers.names_prerelease();
+        let (choice, others) = self.newest(table, wanted, prereleases)?;
+        if choice.is_none() && !others && !prereleases {
+            return Ok(self.newest(table, wanted, true)?.0);
+        }
+        Ok(choice)
+    }
+
+    fn begin(&mut self, table: &IndexTable<'_>) {
+        self.ranks.clear();
+        self.ranks.resize(table.tails(), UNKNOWN);
+        self.pythons.clear();
+        self.pythons.resize(table.requirements(), UNKNOWN);
+    }
+
+    /// The best file of the newest version that has one, and whether a version would do but for being yanked.
+    fn newest(
+        &mut self,
+        table: &IndexTable<'_>,
+        wanted: &Wanted<'_>,
+        prereleases: bool,
+    ) -> io::Result<(Option<Choice>, bool)> {
+        let (least, greatest) = wanted.specifiers.bounds();
+        let mut yanked_fits = false;
+        for version in (0..last(table, greatest)?).rev() {
+            let row = table.version_row(version)?;
+            let (key, flags) = (SortKey(row.key.get()), KeyFlags(row.flags));
+            if key.0 < least {
+                break;
+            }
+            if flags.has(KeyFlags::PRE) && !prereleases
+                || !allows(table, wanted.specifiers, version, key, flags)?
+            {
+                continue;
+            }
+            let mut best: Option<(Choice, u32)> = None;
+            let mut yanked: Option<(Choice, u32)> = None;
+            for file in table.files_of(version)? {
+                let row = table.file_row(file)?;
+                let Verdict::Fit(rank) = self.verdict(table, wanted, row)? else {
+                    continue;
+                };
+                let of_kind = if row.flags & FileFlags::YANKED == 0 {
+                    &mut best
+                } else {
+                    &mut yanked
+                };
+                let better = match of_kind {
+                    None => true,
+                    Some((other, than)) => match rank.cmp(than) {
+                        Ordering::Equal => no_lower_build(table, file, other.file)?,
+                        order => order == Ordering::Less,
+                    },
+                };
+                if better {
+                    *of_kind = Some((Choice { version, file }, rank));
+                }
+            }
+            yanked_fits |= yanked.is_some();
+            let pinned = if wanted.specifiers.pins() {
+                yanked
+            } else {
+                None
+            };
+            if let Some((choice, _)) = best.or(pinned) {
+                return Ok((Some(choice), true));
+            }
+        }
+        Ok((None, yanked_fits))
+    }
+
+    #[inline]
+    fn verdict(
+        &mut self,
+        table: &IndexTable<'_>,
+        wanted: &Wanted<'_>,
+        row: &FileRow,
+    ) -> io::Result<Verdict> {
+        let tail = usize::try_from(row.tail.get()).unwrap_or(usize::MAX);
+        let rank = match self.ranks.get(tail) {
+            Some(&rank) if rank != UNKNOWN => rank,
+            _ => self.rank(table, tail)?,
+        };
+        if rank == NEVER {
+            return Ok(Verdict::Tags);
+        }
+        if !(if rank < FIRST_SDIST {
+            wanted.wheels
+        } else {
+            wanted.sdists
+        }) {
+            return Ok(Verdict::Kind);
+        }
+        let requires = row.requires.get();
+        let Some(at) = requires.checked_sub(1) else {
+            return Ok(Verdict::Fit(rank));
+        };
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let taken = match self.pythons.get(at) {
+            Some(&taken) if taken != UNKNOWN => taken,
+            _ => self.takes_python(table, at, requires)?,
+        };
+        Ok(if taken == TAKEN {
+            Verdict::Fit(rank)
+        } else {
+            Verdict::Python
+        })
+    }
+
+    #[cold]
+    fn rank(&mut self, table: &IndexTable<'_>, tail: usize) -> io::Result<u32> {
+        let rank = match Tail::parse(table.tail(tail)?) {
+            Some(Tail::Wheel {
+                pythons,
+                abis,
+                platforms,
+                ..
+            }) => self
+                .target
+                .tags
+                .place(pythons, abis, platforms)
+                .and_then(|place| place.checked_add(TAKEN))
+                .filter(|rank| *rank < FIRST_SDIST)
+                .unwrap_or(NEVER),
+            Some(Tail::Sdist(ending)) => u32::try_from(ending).map_or(NEVER, |at| FIRST_SDIST | at),
+            None => NEVER,
+        };
+        if let Some(known) = self.ranks.get_mut(tail) {
+            *known = rank;
+        }
+        Ok(rank)
+    }
+
+    #[cold]
+    fn takes_python(
+        &mut self,
+        table: &IndexTable<'_>,
+        at: usize,
+        requires: u32,
+    ) -> io::Result<u32> {
+        let text = table.requires(requires)?.unwrap_or_default();
+        let Target {
+            python, key, flags, ..
+        } = &self.target;
+        let taken = match meets(text, *key, *flags, python) {
+            Ok(false) => NEVER,
+            Ok(true) | Err(_) => TAKEN,
+        };
+        if let Some(known) = self.pythons.get_mut(at) {
+            *known = taken;
+        }
+        Ok(taken)
+    }
+
+    /// Why each version newer than the chosen one was not chosen, the newest first. Without a choice, why none was.
+    ///
+    /// # Errors
+    ///
+    /// See [`IndexTable`].
+    pub fn explain<'a>(
+        &mut self,
+        table: &IndexTable<'a>,
+        wanted: &Wanted<'_>,
+        choice: Option<Choice>,
+    ) -> io::Result<Vec<Refused<'a>>> {
+        self.begin(table);
+        let after = choice.map_or(0, |choice| choice.version.saturating_add(1));
+        let mut all = Vec::new();
+        for version in (after..table.versions()).rev() {
+            all.push(Refused {
+                version: table.version(version)?,
+                why: self.why_not(table, wanted, version)?,
+            });
+        }
+        Ok(all)
+    }
+
+    fn why_not<'a>(
+        &mut self,
+        table: &IndexTable<'a>,
+        wanted: &Wanted<'_>,
+        version: usize,
+    ) -> io::Result<Why<'a>> {
+        let row = table.version_row(version)?;
+        let (key, flags) = (SortKey(row.key.get()), KeyFlags(row.flags));
+        if !allows(table, wanted.specifiers, version, key, flags)? {
+            return Ok(Why::NotAllowed);
+        }
+        let mut counts = Counts::default();
+        let mut python = None;
+        for file in table.files_of(version)? {
+            let row = table.file_row(file)?;
+            match self.verdict(table, wanted, row)? {
+                Verdict::Fit(_) if row.flags & FileFlags::YANKED != 0 => {
+                    counts.yanked += 1;
+                    if counts.reason.is_none() {
+                        counts.reason = table.file(version, file)?.yank_reason.map(Cow::Owned);
+                    }
+                }
+                Verdict::Fit(_) => counts.fit += 1,
+                Verdict::Tags => counts.tags += 1,
+                Verdict::Kind => counts.kind += 1,
+                Verdict::Python => {
+                    counts.python += 1;
+                    python = table.requires(row.requires.get())?;
+                }
+            }
+        }
+        // The reason that is closest to a choice is said: it is what the user can change.
+        Ok(if counts.fit > 0 && flags.has(KeyFlags::PRE) {
+            Why::Prerelease
+        } else if counts.yanked > 0 {
+            Why::Yanked(counts.reason)
+        } else if let Some(requires) = python {
+            Why::Python {
+                requires,
+                files: counts.python,
+            }
+        } else if counts.kind > 0 {
+            Why::Kind { files: counts.kind }
+        } else if counts.tags > 0 {
+            Why::Tags { files: counts.tags }
+        } else {
+            Why::NoFile
+        })
+    }
+}
+
+#[derive(Default)]
+struct Counts<'a> {
+    fit: usize,
+    yanked: usize,
+    reason: Option<Cow<'a, str>>,
+    tags: usize,
+    python: usize,
+    kind: usize,
+}
+
+/// A version that was not chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused<'a> {
+    /// The version.
+    pub version: &'a str,
+    /// The reason.
+    pub why: Why<'a>,
+}
+
+/// Why a version was not chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why<'a> {
+    /// The specifiers do not allow it.
+    NotAllowed,
+    /// It is a pre-release.
+    Prerelease,
+    /// All files that would do are yanked. The index may say why.
+    Yanked(Option<Cow<'a, str>>),
+    /// Files that would do require another Python.
+    Python {
+        /// This one.
+        requires: &'a str,
+        /// So many files.
+        files: usize,
+    },
+    /// It has only wheels, or only source distributions.
+    Kind {
+        /// So many files.
+        files: usize,
+    },
+    /// It has only wheels of other interpreters and platforms.
+    Tags {
+        /// So many.
+        files: usize,
+    },
+    /// It has no file.
+    NoFile,
+}
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAllowed => f.write_str("the specifiers do not allow it"),
+            Self::Prerelease => f.write_str("it is a pre-release; --pre allows them"),
+            Self::Yanked(None) => f.write_str("it is yanked; only == takes it"),
+            Self::Yanked(Some(reason)) => write!(f, "it is yanked ({reason}); only == takes it"),
+            Self::Python { requires, files } => {
+                write!(
+                    f,
+                    "its files that would do need another Python ({requires}; {files} files)"
+                )
+            }
+            Self::Kind { files } => {
+                write!(
+                    f,
+                    "its {files} files are of the kind that --only-binary or --no-binary excludes"
+                )
+            }
+            Self::Tags { files } => {
+                write!(
+                    f,
+                    "it has no source distribution, and its {files} wheels are for other interpreters or platforms"
+                )
+            }
+            Self::NoFile => f.write_str("it has no file"),
+        }
+    }
+}
+
+/// How many versions have keys up to this one.
+fn last(table: &IndexTable<'_>, greatest: u128) -> io::Result<usize> {
+    let (mut from, mut to) = (0, table.versions());
+    while from < to {
+        let middle = from + (to - from) / 2;
+        if table.version_row(middle)?.key.get() <= greatest {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    Ok(from)
+}
+
+fn allows(
+    table: &IndexTable<'_>,
+    specifiers: &Specifiers,
+    version: usize,
+    key: SortKey,
+    flags: KeyFlags,
+) -> io::Result<bool> {
+    let mut failed = None;
+    let allowed = specifiers.allow(key, flags, || {
+        table.version(version).map_err(|e| failed = Some(e)).ok()
+    });
+    failed.map_or(Ok(allowed), Err)
+}
+
+/// Whether a wheel has no lower build number than an earlier one with the same rank.
+#[cold]
+fn no_lower_build(table: &IndexTable<'_>, file: usize, than: usize) -> io::Result<bool> {
+    let build = |file| -> io::Result<_> {
+        let tail = usize::try_from(table.file_row(file)?.tail.get()).unwrap_or(usize::MAX);
+        Ok(match Tail::parse(table.tail(tail)?) {
+            Some(Tail::Wheel { build, .. }) => build,
+            _ => None,
+        })
+    };
+    Ok(build(file)? >= build(than)?)
+}

@@ -1,0 +1,347 @@
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+
+use brisk_cache::{Stored, ValueParts, fingerprint};
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use super::record::{Path, Record};
+use super::wire::{FileFlags, FileRow, Header, Span, VersionRow};
+
+/// The layout of stored tables, for [`Cache::get_stored`](brisk_cache::Cache::get_stored).
+#[derive(Debug)]
+pub struct PackageTable;
+
+impl Stored for PackageTable {
+    const FINGERPRINT: u64 = fingerprint(
+        "package table 1: header, versions (key, first, flags), version texts, files (tail, requires, flags), \
+         tails, requires, prefixes, stems, records, heap",
+    );
+    type View<'a> = IndexTable<'a>;
+
+    fn view(bytes: &[u8]) -> Option<IndexTable<'_>> {
+        IndexTable::view(bytes.into()).ok()?
+    }
+
+    fn view_parts(value: ValueParts<'_>) -> io::Result<Option<IndexTable<'_>>> {
+        IndexTable::view(value)
+    }
+}
+
+/// The stored table of a project: its versions and files, as they lie in the cache.
+///
+/// Nothing is parsed ahead. A look at a row checks the part of the table that has it, so each call can fail with what
+/// [`Hit::part`](brisk_cache::Hit::part) says, or with [`io::ErrorKind::InvalidData`] if the table refers to what it does
+/// not have.
+#[derive(Clone, Copy)]
+pub struct IndexTable<'a> {
+    value: ValueParts<'a>,
+    /// 1. The columns and the heap end within the value.
+    versions: Column<VersionRow>,
+    version_texts: Column<Span>,
+    files: Column<FileRow>,
+    tails: Column<Span>,
+    requires: Column<Span>,
+    prefixes: Column<Span>,
+    stems: Column<Span>,
+    records: Column<Span>,
+    heap: usize,
+    left_out: LeftOut,
+}
+
+/// How many files of a page no installer takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeftOut {
+    /// Their endings are of other kinds: eggs, installers, signatures.
+    pub kind: u32,
+    /// Their names are of another project.
+    pub project: u32,
+    /// Their versions are not of PEP 440, or have numbers of more than 64 bits.
+    pub version: u32,
+    /// Their names have too few or too many parts.
+    pub form: u32,
+}
+
+struct Column<R> {
+    name: &'static str,
+    at: usize,
+    rows: usize,
+    row: PhantomData<fn() -> R>,
+}
+
+impl<R> Clone for Column<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Column<R> {}
+
+impl<R> Column<R> {
+    /// The column that begins here, and where the next one does. None if there are no such places.
+    fn place(name: &'static str, at: &mut usize, rows: U32) -> Option<Self> {
+        let rows = usize::try_from(rows.get()).ok()?;
+        let column = Self {
+            name,
+            at: *at,
+            rows,
+            row: PhantomData,
+        };
+        *at = rows.checked_mul(size_of::<R>())?.checked_add(*at)?;
+        Some(column)
+    }
+}
+
+impl<'a> IndexTable<'a> {
+    /// The table in this value. None if it has too few or too many bytes for its rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hit::part`](brisk_cache::Hit::part).
+    pub fn view(value: ValueParts<'a>) -> io::Result<Option<Self>> {
+        let Some(header) = value.part(0..size_of::<Header>())? else {
+            return Ok(None);
+        };
+        Ok(Header::ref_from_bytes(header)
+            .ok()
+            .and_then(|header| Self::place(value, header)))
+    }
+
+    fn place(value: ValueParts<'a>, header: &Header) -> Option<Self> {
+        let mut at = size_of::<Header>();
+        let [kind, project, version, form] = header.left_out.map(U32::get);
+        let table = Self {
+            value,
+            versions: Column::place("version", &mut at, header.versions)?,
+            version_texts: Column::place("text of version", &mut at, header.versions)?,
+            files: Column::place("file", &mut at, header.files)?,
+            tails: Column::place("end of name", &mut at, header.tails)?,
+            requires: Column::place("requires-python", &mut at, header.requires)?,
+            prefixes: Column::place("beginning of URLs", &mut at, header.prefixes)?,
+            stems: Column::place("spelling of project", &mut at, header.stems)?,
+            records: Column::place("record of file", &mut at, header.files)?,
+            heap: at,
+            left_out: LeftOut {
+                kind,
+                project,
+                version,
+                form,
+            },
+        };
+        let end = usize::try_from(header.heap.get()).ok()?.checked_add(at)?;
+        (end == value.len()).then_some(table)
+    }
+
+    /// The number of versions.
+    pub fn versions(&self) -> usize {
+        self.versions.rows
+    }
+
+    /// The number of files.
+    pub fn files(&self) -> usize {
+        self.files.rows
+    }
+
+    /// Files of the page that are not in the table.
+    pub fn left_out(&self) -> LeftOut {
+        self.left_out
+    }
+
+    /// A version as it is spelled, by its place in the order of PEP 440.
+    ///
+    /// # Errors
+    ///
+    /// See [`IndexTable`].
+    pub fn version(&self, at: usize) -> io::Result<&'a str> {
+        self.text(self.version_texts, at)
+    }
+
+    pub(crate) fn version_row(&self, at: usize) -> io::Result<&'a VersionRow> {
+        self.row(self.versions, at)
+    }
+
+    /// The places of the files of a version.
+    ///
+    /// # Errors
+    ///
+    /// See [`IndexTable`].
+    pub fn files_of(&self, version: usize) -> io::Result<std::ops::Range<usize>> {
+        let first = |at| -> io::Result<usize> {
+            if at == self.versions.rows {
+                return Ok(self.files.rows);
+            }
+            let first = self.version_row(at)?.first.get();
+            usize::try_from(first).map_err(|_| self.damaged("file", usize::MAX))
+        };
+        let files = first(version)?..first(version.saturating_add(1))?;
+        if files.start > files.end || files.end > self.files.rows {
+            return Err(self.damaged("files of version", version));
+        }
+        Ok(files)
+    }
+
+    pub(crate) fn file_row(&self, at: usize) -> io::Result<&'a FileRow> {
+        self.row(self.files, at)
+    }
+
+    pub(crate) fn tails(&self) -> usize {
+        self.tails.rows
+    }
+
+    pub(crate) fn tail(&self, at: usize) -> io::Result<&'a str> {
+        self.text(self.tails, at)
+    }
+
+    pub(crate) fn requirements(&self) -> usize {
+        self.requires.rows
+    }
+
+    /// What [`FileRow::requires`] says of Python.
+    pub(crate) fn requires(&self, number: u32) -> io::Result<Option<&'a str>> {
+        let Some(at) = number.checked_sub(1) else {
+            return Ok(None);
+        };
+        let at = usize::try_from(at).map_err(|_| self.damaged("requires-python", usize::MAX))?;
+        self.text(self.requires, at).map(Some)
+    }
+
+    /// All that is known of a file of a version.
+    ///
+    /// # Errors
+    ///
+    /// See [`IndexTable`].
+    pub fn file(&self, version: usize, file: usize) -> io::Result<FileRecord<'a>> {
+        let row = self.file_row(file)?;
+        let bytes = self.bytes(self.records, file)?;
+        let record = Record::read(bytes).ok_or_else(|| self.damaged(self.records.name, file))?;
+        let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let name = match &record.name {
+            Some(name) => name.clone().into_owned(),
+            None => {
+                let stem = self.text(self.stems, at(record.stem))?;
+                let tail = self.tail(at(row.tail.get()))?;
+                format!("{stem}-{}{tail}", self.version(version)?)
+            }
+        };
+        let mut url = self.text(self.prefixes, at(record.prefix))?.to_owned();
+        match &record.path {
+            Path::Tree(digest) => {
+                let hex = hex(digest);
+                let (first, rest) = hex.split_at(2);
+                let (second, rest) = rest.split_at(2);
+                url.extend([first, "/", second, "/", rest, "/"]);
+            }
+            Path::Flat(digest) => url.extend([hex(digest).as_str(), "/"]),
+            Path::Text(path) => url.push_str(path),
+        }
+        if record.name_ends_url {
+            url.push_str(&name);
+        }
+        Ok(FileRecord {
+            name,
+            url,
+            requires_python: self.requires(row.requires.get())?,
+            yanked: row.flags & FileFlags::YANKED != 0,
+            yank_reason: record.reason.map(|reason| reason.into_owned()),
+            metadata: row.flags & FileFlags::METADATA != 0,
+            metadata_sha256: record.metadata_sha256.as_ref().map(hex),
+            digest: match (&record.sha256, record.other_digest) {
+                (Some(digest), _) => Some(format!("sha256={}", hex(digest))),
+                (None, other) => other.map(|other| other.into_owned()),
+            },
+            size: record.size,
+            uploaded: record.uploaded,
+        })
+    }
+
+    #[inline]
+    fn row<R: FromBytes + Immutable + KnownLayout + Unaligned>(
+        &self,
+        column: Column<R>,
+        at: usize,
+    ) -> io::Result<&'a R> {
+        if at >= column.rows {
+            return Err(self.damaged(column.name, at));
+        }
+        // By invariant 1, nothing overflows.
+        let start = column.at + at * size_of::<R>();
+        self.value
+            .part(start..start + size_of::<R>())?
+            .and_then(|bytes| R::ref_from_bytes(bytes).ok())
+            .ok_or_else(|| self.damaged(column.name, at))
+    }
+
+    fn bytes(&self, column: Column<Span>, at: usize) -> io::Result<&'a [u8]> {
+        let span = self.row(column, at)?;
+        let range = || {
+            let start = usize::try_from(span.start.get())
+                .ok()?
+                .checked_add(self.heap)?;
+            Some(start..start.checked_add(usize::try_from(span.len.get()).ok()?)?)
+        };
+        let range = range().ok_or_else(|| self.damaged(column.name, at))?;
+        self.value
+            .part(range)?
+            .ok_or_else(|| self.damaged(column.name, at))
+    }
+
+    fn text(&self, column: Column<Span>, at: usize) -> io::Result<&'a str> {
+        std::str::from_utf8(self.bytes(column, at)?).map_err(|_| self.damaged(column.name, at))
+    }
+
+    #[cold]
+    fn damaged(&self, what: &'static str, at: usize) -> io::Error {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "a stored table of {} bytes has no {what} {at}; fetch the page again with --refresh",
+                self.value.len()
+            ),
+        )
+    }
+}
+
+impl fmt::Debug for IndexTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexTable")
+            .field("versions", &self.versions.rows)
+            .field("files", &self.files.rows)
+            .field("bytes", &self.value.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// All that is known of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileRecord<'a> {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub url: String,
+    /// Which Pythons it takes.
+    pub requires_python: Option<&'a str>,
+    /// Nobody should get it who does not pin its version.
+    pub yanked: bool,
+    /// Why.
+    pub yank_reason: Option<String>,
+    /// Its metadata is at its URL and `.metadata`.
+    pub metadata: bool,
+    /// The SHA-256 of its metadata, in hexadecimal.
+    pub metadata_sha256: Option<String>,
+    /// `algorithm=digest`.
+    pub digest: Option<String>,
+    /// In bytes.
+    pub size: Option<u64>,
+    /// In microseconds since 1970.
+    pub uploaded: Option<i64>,
+}
+
+fn hex(digest: &[u8; 32]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    digest
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|digit| char::from(DIGITS[usize::from(digit)]))
+        .collect()
+}
