@@ -175,7 +175,7 @@ impl AsyncCache {
             Some(hit) if is_fresh(&hit) => return Ok(hit),
             stale => stale,
         };
-        let flight = match (self.flight(key, stale.is_none()).await?, stale) {
+        let flight = match (self.turn(key, stale.is_none()).await?, stale) {
             (Turn::Own { flight }, _) => flight,
             (Turn::Other, Some(hit)) => return Ok(hit),
             (Turn::Other, None) => return Err(E::from(io::ErrorKind::WouldBlock.into())),
@@ -190,8 +190,24 @@ impl AsyncCache {
         Ok(self.wait_for(store).await?)
     }
 
+    /// The right to fetch a key, for callers that store what they fetch by themselves. None if another has it, and
+    /// `wait` is false. With `wait`, this waits as [`AsyncCache::get_or_insert_with`] does, at most
+    /// [`CacheOptions::fetch_wait`](crate::CacheOptions::fetch_wait): then the caller may fetch, though another does, too.
+    ///
+    /// Another may have fetched it just before. So look again first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::get`].
+    pub async fn flight(&self, key: &[u8], wait: bool) -> io::Result<Option<Flight>> {
+        Ok(match self.turn(key, wait).await? {
+            Turn::Own { flight } => Some(flight),
+            Turn::Other => None,
+        })
+    }
+
     /// Waits for the right to fetch a key, without a thread.
-    async fn flight(&self, key: &[u8], wait: bool) -> io::Result<Turn> {
+    async fn turn(&self, key: &[u8], wait: bool) -> io::Result<Turn> {
         let key = key.to_vec();
         let opened = move |cache: &Cache| {
             let queued = cache.store.queue(&key)?;

@@ -24,9 +24,10 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The right to fetch a key. It ends with the open file, so a killed fetcher has it no longer.
+/// The right to fetch a key, which one at a time of all threads and processes has. It ends when this is dropped, and when
+/// the process is killed.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub struct Flight {
     /// None if nobody could be asked: then this fetches though another may, too.
     _lock: Option<File>,
 }

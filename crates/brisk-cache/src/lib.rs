@@ -137,6 +137,8 @@ pub use code_cache::{Check, CodeCache, CodeCacheOptions};
 pub use code_key::CodeKey;
 pub use entry::{Entries, Entry};
 pub use flat_table::{FlatTable, FlatTableBuilder, Text};
+#[cfg(feature = "tokio")]
+pub use flight::Flight;
 pub use hit::Hit;
 pub use inspection::{
     Damage, DataFile, Explanation, FoundRecord, FoundSegment, FoundSlot, IndexMark, Inspection,

@@ -50,6 +50,8 @@ pub(crate) struct CacheStatus<'a> {
     pub(crate) forward_status: Option<StatusCode>,
     pub(crate) ttl: Option<i64>,
     pub(crate) stored: bool,
+    /// Whether the response to another request answers this one, too.
+    pub(crate) collapsed: bool,
     pub(crate) detail: Option<&'static str>,
 }
 
@@ -62,6 +64,7 @@ impl<'a> CacheStatus<'a> {
             forward_status: None,
             ttl: Some(decision.ttl()),
             stored: false,
+            collapsed: false,
             detail: match decision.reason {
                 Reason::Offline => Some("offline"),
                 _ => None,
@@ -76,6 +79,7 @@ impl<'a> CacheStatus<'a> {
             forward_status: status,
             ttl: None,
             stored: false,
+            collapsed: false,
             detail: None,
         }
     }
@@ -114,6 +118,9 @@ impl fmt::Display for CacheStatus<'_> {
         }
         if self.stored {
             f.write_str("; stored")?;
+        }
+        if self.collapsed {
+            f.write_str("; collapsed")?;
         }
         match self.detail {
             Some(detail) => write!(f, "; detail={detail}"),

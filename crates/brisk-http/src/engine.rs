@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use http::header::{
     AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, DATE, ETAG, EXPIRES,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE, VARY,
+    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
+    RANGE, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
@@ -178,9 +179,23 @@ pub struct Completion<V> {
     times: Times,
 }
 
+impl<V> Completion<V> {
+    /// The exchange that asks for the whole instead, because the rest cannot be read.
+    pub fn give_up(self) -> Box<Exchange<V>> {
+        unconditional(self.exchange)
+    }
+}
+
 impl<V> fmt::Debug for Completion<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Completion").field(&self.exchange).finish()
+    }
+}
+
+impl Keep {
+    /// The policy that is to be stored.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 }
 
@@ -194,6 +209,37 @@ pub enum Kept {
 }
 
 impl<V> Exchange<V> {
+    /// The name of the URL in the storage. None: nothing about this exchange is stored.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// Whether the response can answer other requests, too: it is to a GET for the whole, with no conditions but those
+    /// of the cache, by somebody who lets it be stored.
+    pub fn is_shareable(&self) -> bool {
+        let validates = self
+            .held
+            .as_ref()
+            .is_some_and(|held| held.asked == Asked::Validation);
+        let own = [
+            &RANGE,
+            &IF_RANGE,
+            &IF_MATCH,
+            &IF_UNMODIFIED_SINCE,
+            &IF_NONE_MATCH,
+            &IF_MODIFIED_SINCE,
+        ];
+        self.key.is_some()
+            && self.method == Method::GET
+            && (validates || !own.iter().any(|name| self.headers.contains_key(*name)))
+            && !RequestDirectives::of(&self.client).no_store
+    }
+
+    /// Whether [`Engine::answered`] may write, and so wait for the disk.
+    pub fn may_write(&self) -> bool {
+        self.held.is_some() || !self.method.is_safe()
+    }
+
     fn client_request(&self) -> Request<'_> {
         Request {
             method: &self.method,
@@ -261,6 +307,23 @@ impl<S: Storage> Engine<S> {
             return Ok(self.ask(exchange, request));
         }
         self.look_up(exchange, request, now)
+    }
+
+    /// The exchange for a request that passes the cache by, for example because its storage fails. Nothing of it is
+    /// stored. An unsafe method invalidates nothing, either.
+    pub fn bypass(&self, request: &Request<'_>) -> Box<Exchange<S::Value>> {
+        let mut headers = request.headers.clone();
+        remove_connection_fields(&mut headers);
+        Box::new(Exchange {
+            method: request.method.clone(),
+            url: request.url.to_owned(),
+            headers,
+            client: request.headers.clone(),
+            key: None,
+            held: None,
+            why: Forwarded::Bypass,
+            options: self.options.clone(),
+        })
     }
 
     /// Sends a request on, unless nobody may be asked.
@@ -574,7 +637,8 @@ impl<S: Storage> Engine<S> {
             return Ok(Outcome::Again(unconditional(exchange)));
         };
         let name = policy.view().body();
-        self.store(&key, &exchange.client, &policy, &whole, &exchange.options)?;
+        let put = |name: &BodyName| self.storage.put_body(&key, name, &whole);
+        self.store(&key, &exchange.client, &policy, &exchange.options, put)?;
         let Some(body) = self.storage.body(&key, &name)? else {
             return Ok(Outcome::Again(unconditional(exchange)));
         };
@@ -595,21 +659,62 @@ impl<S: Storage> Engine<S> {
 
     /// The origin could not be reached, or its response broke off before its head. The answer is a stored one if that
     /// is allowed, and 504 otherwise.
-    pub fn failed(
+    pub fn failed(&self, exchange: Box<Exchange<S::Value>>, now: Timestamp) -> Answer<S::Value> {
+        match self.stand_in_for(exchange, Failure::Disconnected, now) {
+            Ok(answer) => answer,
+            Err(exchange) => self.gateway_timeout(exchange.why, None),
+        }
+    }
+
+    /// The stored response that may stand in for a failure of the origin.
+    ///
+    /// # Errors
+    ///
+    /// The exchange, if there is none.
+    pub fn stand_in_for(
         &self,
         mut exchange: Box<Exchange<S::Value>>,
+        failure: Failure,
         now: Timestamp,
-    ) -> Answer<S::Value> {
-        let failure = Failure::Disconnected;
-        let held = exchange.held.take().filter(|held| {
-            let request = exchange.client_request();
-            policy_at(&held.variants, held.at)
-                .is_some_and(|(_, policy)| policy.covers(&request, failure, now, &exchange.options))
-        });
-        match held {
-            Some(held) => self.stand_in(&exchange, held, now, failure),
-            None => self.gateway_timeout(exchange.why, None),
+    ) -> Result<Answer<S::Value>, Box<Exchange<S::Value>>> {
+        let Some(held) = exchange.held.take() else {
+            return Err(exchange);
+        };
+        let request = exchange.client_request();
+        let covers = policy_at(&held.variants, held.at)
+            .is_some_and(|(_, policy)| policy.covers(&request, failure, now, &exchange.options));
+        if covers {
+            return Ok(self.stand_in(&exchange, held, now, failure));
         }
+        exchange.held = Some(held);
+        Err(exchange)
+    }
+
+    /// The head with which the response to another request answers this one, too (RFC 9211, section 2.2, `collapsed`).
+    /// `body_len` is the length of its body, if that is known. None if it does not answer this request without
+    /// validation.
+    pub fn collapsed(
+        &self,
+        exchange: &Exchange<S::Value>,
+        policy: &StoredPolicy<'_>,
+        body_len: Option<u64>,
+        now: Timestamp,
+    ) -> Option<(StatusCode, HeaderMap)> {
+        let request = exchange.client_request();
+        let decision = policy.decide(&request, now, &exchange.options);
+        if !exchange.is_shareable() || !decision.is_use() {
+            return None;
+        }
+        let mut status = CacheStatus::forwarded(&self.name, exchange.why, Some(policy.status()));
+        status.ttl = Some(decision.ttl());
+        status.collapsed = true;
+        let mut headers = policy.headers(false);
+        if let Some(len) = body_len {
+            set(&mut headers, CONTENT_LENGTH, HeaderValue::from(len));
+        }
+        set(&mut headers, AGE, HeaderValue::from(policy.age(now)));
+        add_status(&mut headers, &status);
+        Some((policy.status(), headers))
     }
 
     /// A stored response in place of a failure.
@@ -714,7 +819,35 @@ impl<S: Storage> Engine<S> {
             Ok(policy) => policy,
             Err(refusal) => return Ok(Kept::Refused(refusal)),
         };
-        self.store(&key, &request_headers, &policy, body, &options)?;
+        let put = |name: &BodyName| self.storage.put_body(&key, name, body);
+        self.store(&key, &request_headers, &policy, &options, put)?;
+        Ok(Kept::Stored)
+    }
+
+    /// Like [`keep`](Self::keep), for a body that came piece by piece. `put` stores it under the key that it is given, in
+    /// this storage. It is not called if the body is stored already.
+    ///
+    /// # Errors
+    ///
+    /// Those of the storage, and of `put`.
+    pub fn keep_named(
+        &self,
+        keep: Keep,
+        name: BodyName,
+        put: impl FnOnce(&str, &BodyName) -> io::Result<()>,
+    ) -> io::Result<Kept> {
+        let Keep {
+            key,
+            request_headers,
+            policy,
+            options,
+        } = keep;
+        let policy = match policy.with_body(name) {
+            Ok(policy) => policy,
+            Err(refusal) => return Ok(Kept::Refused(refusal)),
+        };
+        let put = |name: &BodyName| put(&key, name);
+        self.store(&key, &request_headers, &policy, &options, put)?;
         Ok(Kept::Stored)
     }
 
@@ -723,8 +856,8 @@ impl<S: Storage> Engine<S> {
         key: &str,
         request_headers: &HeaderMap,
         policy: &Policy,
-        body: &[u8],
         options: &Options,
+        put: impl FnOnce(&BodyName) -> io::Result<()>,
     ) -> io::Result<()> {
         let name = policy.view().body();
         if !name.is_empty() {
@@ -733,7 +866,7 @@ impl<S: Storage> Engine<S> {
                 None => false,
             };
             if !is_there {
-                self.storage.put_body(key, &name, body)?;
+                put(&name)?;
             }
         }
         let found = self.storage.policies(key)?;
@@ -843,10 +976,13 @@ fn readable<V: StoredBytes>(value: &V) -> io::Result<Option<&[u8]>> {
     }
 }
 
-/// Whether a body that was found is the one that the policy names. The storage has checked its bytes.
+/// Up to this length, a body that is damaged is a miss. A longer one is checked part by part, when it is read.
+const CHECKED_AT_ONCE: u64 = 64 * 1024;
+
+/// Whether a body that was found is the one that the policy names.
 fn is_whole<V: StoredBytes>(body: &V, policy: &StoredPolicy<'_>) -> io::Result<bool> {
-    let bytes = readable(body)?;
-    Ok(bytes.is_some_and(|bytes| bytes.len() as u64 == policy.body().len()))
+    let len = policy.body().len();
+    Ok(body.len() as u64 == len && (len > CHECKED_AT_ONCE || readable(body)?.is_some()))
 }
 
 fn asked_by(validators: &Validators<'_>) -> Asked {

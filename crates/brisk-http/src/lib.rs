@@ -78,6 +78,8 @@ mod entity_tag;
 mod explain;
 mod head;
 mod invalidation;
+#[cfg(feature = "tower")]
+mod layer;
 mod options;
 mod overrides;
 mod policy;
@@ -101,6 +103,11 @@ pub use decision::{Action, Decision, Failure, Reason};
 pub use engine::{Answer, Completion, Engine, Exchange, Keep, Kept, Outcome, Pass, Step};
 pub use head::{Request, Response};
 pub use invalidation::invalidates;
+#[cfg(feature = "tower")]
+pub use layer::{
+    CacheBody, CacheLayer, CacheLayerBuilder, CacheService, FetchCounts, FetchError,
+    FetchErrorKind, RequestBody, ResponseFuture, Upstream,
+};
 pub use options::{Heuristic, Mode, Options};
 pub use overrides::{Override, Overrides};
 pub use policy::{Policy, Times};

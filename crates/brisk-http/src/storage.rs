@@ -60,6 +60,14 @@ pub trait Storage {
 
 /// Bytes that were found in a [`Storage`]. They stay as they are while this lives.
 pub trait StoredBytes {
+    /// Their number. It is known without a look at them.
+    fn len(&self) -> usize;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The bytes.
     ///
     /// # Errors
@@ -69,12 +77,20 @@ pub trait StoredBytes {
 }
 
 impl StoredBytes for Arc<[u8]> {
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
     fn bytes(&self) -> io::Result<&[u8]> {
         Ok(self)
     }
 }
 
 impl StoredBytes for Hit {
+    fn len(&self) -> usize {
+        Hit::len(self)
+    }
+
     fn bytes(&self) -> io::Result<&[u8]> {
         Hit::bytes(self)
     }
@@ -135,7 +151,7 @@ impl Storage for MemoryStorage {
     }
 }
 
-const BODY_FINGERPRINT: u64 = fingerprint("brisk-http body: bytes");
+pub(crate) const BODY_FINGERPRINT: u64 = fingerprint("brisk-http body: bytes");
 
 /// In a directory, for all processes. A hit borrows from it.
 impl Storage for Cache {
@@ -201,11 +217,11 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
 }
 
 /// URLs have no zero byte, so no key is that of another value.
-fn policies_key(key: &str) -> Vec<u8> {
+pub(crate) fn policies_key(key: &str) -> Vec<u8> {
     [b"http\0".as_slice(), key.as_bytes()].concat()
 }
 
-fn body_key(key: &str, name: &BodyName) -> Vec<u8> {
+pub(crate) fn body_key(key: &str, name: &BodyName) -> Vec<u8> {
     [
         b"body\0".as_slice(),
         key.as_bytes(),

@@ -1,0 +1,260 @@
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+
+use brisk_cache::Hit;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::directory::Directory;
+use super::fetch_error::{BoxError, FetchError};
+use super::fetches::Interest;
+use super::spool::SpoolReader;
+use crate::storage::Storage;
+
+/// The most bytes of a stored body in one piece: so many are checked before they are sent.
+const PIECE: usize = 256 * 1024;
+
+/// The body of a response of a [`CacheService`](super::CacheService).
+///
+/// That of a hit borrows from the cache's mapping and copies nothing ([`CacheBody::stored`]). That of a miss gives bytes
+/// as they come from the origin. A body that broke off ends with an error, never as if it were whole.
+#[derive(Debug, Default)]
+pub struct CacheBody(Inner);
+
+#[derive(Default)]
+enum Inner {
+    #[default]
+    Empty,
+    Stored {
+        hit: Hit,
+        left: Range<usize>,
+        /// What is removed if the body turns out to be damaged. A short body was looked at before.
+        entry: Option<Box<(Directory, String)>>,
+    },
+    /// A fetch that others may read, too.
+    Fetched {
+        reader: SpoolReader,
+        len: Option<u64>,
+        _interest: Interest,
+    },
+    /// Straight from the origin.
+    Direct(Direct),
+}
+
+/// The body of an origin, which nobody else reads.
+struct Direct {
+    /// Never locked. It makes the body `Sync`, as some clients ask for.
+    body: Mutex<Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>>,
+    is_end: bool,
+    hint: SizeHint,
+    expected: Option<u64>,
+    found: u64,
+}
+
+impl CacheBody {
+    pub(crate) fn empty() -> Self {
+        Self(Inner::Empty)
+    }
+
+    /// `entry` names a long body, which is removed if it is damaged.
+    pub(crate) fn of_hit(
+        hit: Hit,
+        range: Range<usize>,
+        entry: Option<(Directory, String)>,
+    ) -> Self {
+        match range.start >= range.end {
+            true => Self(Inner::Empty),
+            false => Self(Inner::Stored {
+                hit,
+                left: range,
+                entry: entry.map(Box::new),
+            }),
+        }
+    }
+
+    pub(crate) fn of_spool(reader: SpoolReader, len: Option<u64>, interest: Interest) -> Self {
+        Self(Inner::Fetched {
+            reader,
+            len,
+            _interest: interest,
+        })
+    }
+
+    /// `expected` is the length that the head announces.
+    pub(crate) fn direct<B>(body: B, expected: Option<u64>) -> Self
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (is_end, hint) = (body.is_end_stream(), body.size_hint());
+        Self(Inner::Direct(Direct {
+            body: Mutex::new(Box::pin(Converted(Box::pin(body)))),
+            is_end,
+            hint,
+            expected,
+            found: 0,
+        }))
+    }
+
+    /// The stored value and the bytes of it that are still to come, if this is the body of a hit. A server can send them
+    /// without looking at them. They are checked when they are read: [`Hit::part`].
+    pub fn stored(&self) -> Option<(&Hit, Range<usize>)> {
+        match &self.0 {
+            Inner::Stored { hit, left, .. } => Some((hit, left.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Body for CacheBody {
+    type Data = Bytes;
+    type Error = FetchError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
+        let polled = match &mut self.0 {
+            Inner::Empty => Poll::Ready(None),
+            Inner::Stored { hit, left, entry } => {
+                let piece = left.start..left.end.min(left.start.saturating_add(PIECE));
+                left.start = piece.end;
+                match hit.part_bytes(piece) {
+                    Ok(bytes) if left.start >= left.end => {
+                        self.0 = Inner::Empty;
+                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                    }
+                    Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                    Err(e) => {
+                        if let Some(entry) = entry.take() {
+                            forget(*entry);
+                        }
+                        Poll::Ready(Some(Err(FetchError::stored(e))))
+                    }
+                }
+            }
+            Inner::Fetched { reader, .. } => {
+                let next = reader.poll_next(context);
+                next.map(|next| next.map(|bytes| bytes.map(Frame::data)))
+            }
+            Inner::Direct(direct) => direct.poll_frame(context),
+        };
+        // After an error, there is no more.
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            self.0 = Inner::Empty;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Inner::Empty => true,
+            Inner::Stored { .. } => false,
+            Inner::Fetched { reader, .. } => reader.is_at_end(),
+            Inner::Direct(direct) => direct.is_end,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Empty => SizeHint::with_exact(0),
+            Inner::Stored { left, .. } => SizeHint::with_exact(left.len() as u64),
+            Inner::Fetched { reader, len, .. } => match len {
+                Some(len) => SizeHint::with_exact(len.saturating_sub(reader.position())),
+                None => SizeHint::default(),
+            },
+            Inner::Direct(direct) => direct.hint,
+        }
+    }
+}
+
+impl Direct {
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
+        let Ok(body) = self.body.get_mut() else {
+            return Poll::Ready(Some(Err(FetchError::ended())));
+        };
+        let polled = body.as_mut().poll_frame(context);
+        (self.is_end, self.hint) = (body.is_end_stream(), body.size_hint());
+        let Poll::Ready(frame) = polled else {
+            return Poll::Pending;
+        };
+        let expected = self.expected;
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => {
+                let len = frame.data_ref().map_or(0, Bytes::len) as u64;
+                self.found = self.found.saturating_add(len);
+                match expected.filter(|expected| self.found > *expected) {
+                    Some(expected) => Some(Err(FetchError::length(expected, self.found))),
+                    None => {
+                        // A body that ends too early must not end at once.
+                        self.is_end &= expected.is_none_or(|expected| self.found == expected);
+                        Some(Ok(frame))
+                    }
+                }
+            }
+            Some(Err(e)) => Some(Err(FetchError::upstream(e))),
+            None => expected
+                .filter(|expected| self.found < *expected)
+                .map(|expected| Err(FetchError::length(expected, self.found))),
+        })
+    }
+}
+
+/// A body whose errors are boxed.
+struct Converted<B>(Pin<Box<B>>);
+
+impl<B> Body for Converted<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = self.0.as_mut().poll_frame(context);
+        polled.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+/// Removes an entry whose body is damaged, so that the next request fetches it.
+fn forget((directory, key): (Directory, String)) {
+    let remove = move || {
+        let _noted: io::Result<()> = directory.remove_policies(&key);
+    };
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+        Err(_) => remove(),
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("Empty"),
+            Self::Stored { hit, left, .. } => {
+                f.debug_tuple("Stored").field(hit).field(left).finish()
+            }
+            Self::Fetched { len, .. } => f.debug_tuple("Fetched").field(len).finish(),
+            Self::Direct(direct) => f.debug_tuple("Direct").field(&direct.expected).finish(),
+        }
+    }
+}

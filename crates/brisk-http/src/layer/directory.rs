@@ -1,0 +1,136 @@
+//! The cache's directory as a [`Storage`] whose failures never fail a request.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use brisk_cache::{About, Cache, Hit, Pending};
+
+use crate::body_name::BodyName;
+use crate::storage::{BODY_FINGERPRINT, Storage, body_key, policies_key};
+use crate::variants::Variants;
+
+/// What is stored beside a body.
+const BODY: About = About {
+    fingerprint: BODY_FINGERPRINT,
+    bucket: 0,
+};
+
+/// How long one warning lasts.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Failures of the directory: they are counted, and told once a minute.
+pub(crate) struct Troubles {
+    count: AtomicU64,
+    told: Mutex<Option<Instant>>,
+    tell: Box<dyn Fn(&io::Error) + Send + Sync>,
+}
+
+impl Troubles {
+    pub(crate) fn new(tell: Box<dyn Fn(&io::Error) + Send + Sync>) -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            told: Mutex::new(None),
+            tell,
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note(&self, error: &io::Error) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= QUIET) {
+            *told = Some(Instant::now());
+            drop(told);
+            (self.tell)(error);
+        }
+    }
+}
+
+impl fmt::Debug for Troubles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Troubles").field(&self.count()).finish()
+    }
+}
+
+/// A directory that misses what it cannot read, and keeps no more than it can write.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) troubles: Arc<Troubles>,
+    /// Whether reading ends with [`io::ErrorKind::WouldBlock`] where it would have to wait.
+    pub(crate) at_once: bool,
+}
+
+impl Directory {
+    fn get(&self, key: &[u8], fingerprint: u64) -> io::Result<Option<Hit>> {
+        let found = match self.at_once {
+            true => self.cache.get_at_once(key),
+            false => self.cache.get(key),
+        };
+        match found {
+            Ok(hit) => Ok(hit.filter(|hit| hit.fingerprint() == fingerprint)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(e),
+            Err(e) => {
+                self.troubles.note(&e);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Stores a body that was written while it came. As for [`Storage::put_body`], a failure is returned.
+    pub(crate) fn finish_body(
+        &self,
+        pending: Pending,
+        key: &str,
+        name: &BodyName,
+    ) -> io::Result<()> {
+        pending.finish(&body_key(key, name), BODY)
+    }
+
+    fn noted(&self, done: io::Result<()>) {
+        if let Err(e) = done {
+            self.troubles.note(&e);
+        }
+    }
+}
+
+impl Storage for Directory {
+    type Value = Hit;
+
+    fn policies(&self, key: &str) -> io::Result<Option<Hit>> {
+        self.get(
+            &policies_key(key),
+            <Variants<'_> as brisk_cache::Stored>::FINGERPRINT,
+        )
+    }
+
+    fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()> {
+        self.noted(self.cache.put_policies(key, variants));
+        Ok(())
+    }
+
+    fn remove_policies(&self, key: &str) -> io::Result<()> {
+        self.noted(self.cache.remove_policies(key));
+        Ok(())
+    }
+
+    fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<Hit>> {
+        self.get(&body_key(key, name), BODY_FINGERPRINT)
+    }
+
+    /// The one failure that is returned, so that no policy is written that names what is not there.
+    fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()> {
+        self.cache.insert(&body_key(key, name), body, BODY)
+    }
+
+    fn remove_body(&self, key: &str, name: &BodyName) -> io::Result<()> {
+        self.noted(self.cache.remove_body(key, name));
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! The cache in front of a client: one layer of tower.
+//!
+//! A hit is answered at once, by the task that asks. A miss is a *fetch*: a task of its own, which the requests of this
+//! process for the same URL share. They get the bytes as they come. Over processes, one fetches at a time.
+
+mod cache_body;
+mod cache_layer;
+mod counts;
+mod directory;
+mod fetch;
+mod fetch_error;
+mod fetches;
+mod long_body;
+mod request_body;
+mod service;
+mod spool;
+mod unless;
+mod upstream;
+
+pub use cache_body::CacheBody;
+pub use cache_layer::{CacheLayer, CacheLayerBuilder};
+pub use counts::FetchCounts;
+pub use fetch_error::{FetchError, FetchErrorKind};
+pub use request_body::RequestBody;
+pub use service::{CacheService, ResponseFuture};
+pub use upstream::Upstream;
