@@ -21,6 +21,7 @@ in no key, log or message.
 mod access;
 mod access_log;
 mod body;
+mod cached;
 mod chosen_maps;
 mod chunks;
 mod discovery;

@@ -21,6 +21,7 @@ use url::Url;
 use crate::access::Access;
 use crate::access_log::{AccessLog, Entry};
 use crate::body::{Body, BodyError, empty};
+use crate::cached;
 use crate::file_hosts::FileHosts;
 use crate::guarded_stream::{Connection, InFlight, REFUSED};
 use crate::hop_by_hop::{self, Via};
@@ -166,7 +167,7 @@ impl<F: Fetch> Proxy<F> {
         self.access.admit(peer, &mut head.headers)?;
         check(&head)?;
         if head.uri.path().starts_with("/-/") {
-            return self.own_page(peer, &head).map(|page| (Outcome::Own, page));
+            return Ok((Outcome::Own, self.own_page(peer, &head).await?));
         }
         if self.via.is_loop(&head.headers) {
             return Err(Problem::new(
@@ -222,6 +223,9 @@ impl<F: Fetch> Proxy<F> {
             page::ask_for_whole(&mut request);
         }
         let (url, mut response) = self.follow(url, request).await?;
+        if is_of_cache_alone(&response) {
+            explain(&mut response);
+        }
         self.mend_redirect(&url, &mut response);
         hop_by_hop::remove(response.headers_mut());
         let version = response.version();
@@ -352,7 +356,7 @@ impl<F: Fetch> Proxy<F> {
         }
     }
 
-    fn own_page(&self, peer: IpAddr, head: &Parts) -> Result<Response<Body>, Problem> {
+    async fn own_page(&self, peer: IpAddr, head: &Parts) -> Result<Response<Body>, Problem> {
         if !self.access.admits_to_pages(peer, host(head)) {
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
@@ -362,6 +366,7 @@ impl<F: Fetch> Proxy<F> {
         }
         self.pages
             .answer(&head.method, head.uri.path(), &self.maps, &self.metrics)
+            .await
     }
 }
 
@@ -405,6 +410,27 @@ fn check(head: &Parts) -> Result<(), Problem> {
         return Err(Refusal::bad("the path has a segment . or .., which leaves its map").into());
     }
     Ok(())
+}
+
+/// Whether no upstream was asked, and the cache has no answer: the proxy is offline, or the client wants no other answer.
+fn is_of_cache_alone(response: &Response<Body>) -> bool {
+    response.status() == StatusCode::GATEWAY_TIMEOUT
+        && last_status(response.headers()).starts_with(cached::NAME)
+        && !last_status(response.headers()).contains("fwd-status")
+}
+
+/// Says in words why there is no answer.
+fn explain(response: &mut Response<Body>) {
+    let words = Problem::new(
+        StatusCode::GATEWAY_TIMEOUT,
+        "the cache does not have this, and no upstream may be asked: the proxy runs with --offline, or the request has \
+         only-if-cached",
+    )
+    .response();
+    let (head, body) = words.into_parts();
+    *response.body_mut() = body;
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response.headers_mut().extend(head.headers);
 }
 
 /// The host that the client asks, and its port.

@@ -82,6 +82,17 @@ impl Secret {
         let half = tag.as_ref().iter().take(16);
         half.map(|byte| format!("{byte:02x}")).collect()
     }
+
+    /// What credentials are digested with before they are stored.
+    pub fn for_credentials(&self) -> brisk_http::Secret {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
+        let tag = hmac::sign(&key, b"credentials");
+        let mut bytes = [0; 16];
+        for (byte, from) in bytes.iter_mut().zip(tag.as_ref()) {
+            *byte = *from;
+        }
+        brisk_http::Secret::new(bytes)
+    }
 }
 
 #[cfg(test)]

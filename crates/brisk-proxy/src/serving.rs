@@ -10,9 +10,11 @@ use std::time::Duration;
 use anyhow::Context;
 use brisk::{Answer, ProxyArgs};
 use tokio::sync::watch;
+use tower_layer::Layer;
 
 use crate::access::Access;
 use crate::access_log::AccessLog;
+use crate::cached;
 use crate::chosen_maps;
 use crate::file_hosts::FileHosts;
 use crate::guarded_stream;
@@ -66,16 +68,17 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
         },
         Arc::clone(&metrics),
     )?;
+    let layer = cached::layer(args, &maps, &secret, &directory)?;
     let proxy = Arc::new(Proxy {
         maps,
         access,
         hosts: FileHosts::new(secret.clone()),
         follow: args.follow.clone(),
         public_url: public_url(args)?,
-        fetch: upstream,
+        fetch: layer.layer(upstream),
         via: Via::new(format!("brisk-{}", secret.sign("via", ""))),
         upload_limit: args.upload_limit,
-        pages: OwnPages {},
+        pages: OwnPages::new(Arc::clone(layer.cache())),
         metrics,
         log: AccessLog::open(args.log.as_deref())?,
     });

@@ -184,13 +184,8 @@ fn explain(host: &str, error: &hyper_util::client::legacy::Error) -> UpstreamErr
     let mut next = error.source();
     let (mut tls, mut is_too_long) = (false, false);
     while let Some(cause) = next {
-        tls |= cause.is::<rustls::Error>();
+        tls |= is_of_tls(cause);
         is_too_long |= cause.is::<LengthLimitError>();
-        // An I/O error hides what it wraps.
-        let wrapped = cause
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref);
-        tls |= wrapped.is_some_and(|wrapped| wrapped.is::<rustls::Error>());
         let text = cause.to_string();
         if causes.last() != Some(&text) {
             causes.push(text);
@@ -211,6 +206,17 @@ fn explain(host: &str, error: &hyper_util::client::legacy::Error) -> UpstreamErr
         reason,
         is_too_long,
     }
+}
+
+/// Whether an error is one of TLS. An I/O error hides what it wraps, and may wrap another one.
+fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
+    if error.is::<rustls::Error>() {
+        return true;
+    }
+    let wrapped = error
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::get_ref);
+    wrapped.is_some_and(|wrapped| is_of_tls(wrapped))
 }
 
 /// The body of an upstream's answer. It fails if nothing comes for too long.

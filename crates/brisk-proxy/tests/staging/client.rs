@@ -1,15 +1,30 @@
+use std::fmt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// What a server answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
     /// Whether the whole body came.
     pub whole: bool,
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let start: String = self.text().chars().take(200).collect();
+        write!(
+            f,
+            "{} {:?}, {} bytes, whole: {}: {start:?}",
+            self.status,
+            self.fields,
+            self.body.len(),
+            self.whole
+        )
+    }
 }
 
 impl Reply {

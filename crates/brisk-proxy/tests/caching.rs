@@ -1,0 +1,266 @@
+//! What comes from the cache.
+
+mod staging;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use staging::{Answer, Program, Reply, Upstream, get, get_with, request};
+
+/// Asks until the answer is as it should be. What is stored after an answer has gone comes a little later.
+fn until(address: std::net::SocketAddr, target: &str, is_right: impl Fn(&Reply) -> bool) -> Reply {
+    let begun = Instant::now();
+    loop {
+        let reply = get(address, target);
+        if is_right(&reply) {
+            return reply;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{reply:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_hit(reply: &Reply) -> bool {
+    reply.field("cache-status").starts_with("brisk; hit")
+}
+
+#[test]
+fn a_hit_asks_nobody_and_outlives_the_upstream() {
+    let body: Vec<u8> = (0..3_000_000u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let copy = body.clone();
+    let upstream =
+        Upstream::start(move |_| Answer::of(200, &[("cache-control", "max-age=60")], copy.clone()));
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let map = format!("/a={}", upstream.url());
+    let mut proxy = Program::start_with(Arc::clone(&home), &["--map", &map], &[]);
+    let first = get(proxy.address, "/a/x");
+    assert!(
+        first
+            .field("cache-status")
+            .starts_with("brisk; fwd=uri-miss; fwd-status=200"),
+        "{first:?}"
+    );
+    assert!(first.body == body);
+    let hit = until(proxy.address, "/a/x", is_hit);
+    assert!(hit.body == body && hit.field("age") == "0");
+    let asked = upstream.asked().len();
+    let part = get_with(proxy.address, "/a/x", &[("range", "bytes=1000-2999999")]);
+    assert_eq!(
+        (part.status, part.field("content-range")),
+        (206, "bytes 1000-2999999/3000000")
+    );
+    assert!(part.body == body[1000..]);
+    assert_eq!(upstream.asked().len(), asked);
+    drop(upstream);
+    proxy.terminate();
+    assert!(proxy.wait(Duration::from_secs(10)).success());
+    // Another process, the same directory.
+    let proxy = Program::start_with(home, &["--map", &map], &[]);
+    assert!(is_hit(&get(proxy.address, "/a/x")));
+    assert_eq!(get(proxy.address, "/a/y").status, 502);
+}
+
+#[test]
+fn stale_pages_stand_in_for_an_upstream_that_fails() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let upstream = Upstream::start(move |_| match count.fetch_add(1, Ordering::Relaxed) {
+        0 => Answer::of(
+            200,
+            &[("content-type", "text/html"), ("etag", "\"1\"")],
+            "<a href=\"x/\">x</a>",
+        ),
+        _ => Answer::of(500, &[], "broken"),
+    });
+    let proxy = Program::mapping(&format!("/py=python:{}", upstream.url()));
+    assert_eq!(get(proxy.address, "/py/").status, 200);
+    let stale = until(proxy.address, "/py/", |reply| {
+        reply.status == 200 && asked.load(Ordering::Relaxed) > 1
+    });
+    assert_eq!(stale.text(), "<a href=\"x/\">x</a>");
+    drop(upstream);
+    for _ in 0..3 {
+        assert_eq!(get(proxy.address, "/py/").status, 200);
+    }
+}
+
+#[test]
+fn a_304_makes_a_page_fresh_without_its_body() {
+    let upstream = Upstream::start(|asked| match asked.headers.get("if-none-match") {
+        Some(tag) => {
+            assert_eq!(tag, "\"1\"");
+            Answer::of(
+                304,
+                &[("etag", "\"1\""), ("cache-control", "max-age=60")],
+                "",
+            )
+        }
+        None => Answer::of(
+            200,
+            &[("etag", "\"1\""), ("cache-control", "no-cache")],
+            "abc",
+        ),
+    });
+    let proxy = Program::mapping(&format!("/={}", upstream.url()));
+    assert_eq!(get(proxy.address, "/").text(), "abc");
+    let again = until(proxy.address, "/", |reply| {
+        reply.field("cache-status").contains("fwd-status=304")
+    });
+    assert_eq!((again.status, again.text().as_str()), (200, "abc"));
+    assert!(is_hit(&get(proxy.address, "/")));
+}
+
+#[test]
+fn options_rule_lifetimes_and_offline() {
+    let upstream = Upstream::start(|asked| {
+        Answer::of(200, &[("cache-control", "max-age=0")], asked.target.clone())
+    });
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let (map, ttl) = (
+        format!("/={}", upstream.url()),
+        format!("{}/kept*=1h", upstream.address),
+    );
+    let mut proxy = Program::start_with(Arc::clone(&home), &["--map", &map, "--ttl", &ttl], &[]);
+    get(proxy.address, "/kept");
+    let kept = until(proxy.address, "/kept", is_hit);
+    assert_eq!(kept.field("cache-status"), "brisk; hit; ttl=3600");
+    get(proxy.address, "/other");
+    assert!(!is_hit(&get(proxy.address, "/other")));
+    proxy.terminate();
+    proxy.wait(Duration::from_secs(10));
+    let asked = upstream.asked().len();
+    let proxy = Program::start_with(home, &["--map", &map, "--offline"], &[]);
+    for target in ["/kept", "/other"] {
+        assert_eq!(get(proxy.address, target).text(), target);
+    }
+    let none = get(proxy.address, "/none");
+    assert_eq!(none.status, 504);
+    assert!(
+        none.text().contains("the proxy runs with --offline"),
+        "{}",
+        none.text()
+    );
+    assert_eq!(upstream.asked().len(), asked);
+}
+
+#[test]
+fn a_lasting_file_is_not_asked_for_again_even_by_a_reload() {
+    let upstream = Upstream::start(|_| {
+        Answer::of(
+            200,
+            &[("cache-control", "max-age=1"), ("etag", "\"1\"")],
+            "file",
+        )
+    });
+    let proxy = Program::mapping(&format!("/npm=npm:{}", upstream.url()));
+    get(proxy.address, "/npm/x/-/x-1.0.0.tgz");
+    until(proxy.address, "/npm/x/-/x-1.0.0.tgz", is_hit);
+    let asked = upstream.asked().len();
+    let reload = get_with(
+        proxy.address,
+        "/npm/x/-/x-1.0.0.tgz",
+        &[("cache-control", "max-age=0")],
+    );
+    assert!(is_hit(&reload), "{reload:?}");
+    assert_eq!(upstream.asked().len(), asked);
+}
+
+#[test]
+fn variants_and_credentials_keep_answers_apart() {
+    let upstream = Upstream::start(|asked| {
+        let of = |name: &str| {
+            asked
+                .headers
+                .get(name)
+                .map_or("", |value| value.to_str().unwrap())
+        };
+        let body = format!("{} {}", of("accept"), of("authorization"));
+        Answer::of(
+            200,
+            &[("cache-control", "max-age=60"), ("vary", "accept")],
+            body,
+        )
+    });
+    let proxy = Program::mapping(&format!("/={}", upstream.url()));
+    for _ in 0..3 {
+        for (accept, authorization) in [
+            ("a", "Basic eA=="),
+            ("b", "Basic eA=="),
+            ("a", "Basic eQ=="),
+        ] {
+            let fields = [("accept", accept), ("authorization", authorization)];
+            let reply = get_with(proxy.address, "/", &fields);
+            assert_eq!(reply.text(), format!("{accept} {authorization}"));
+        }
+    }
+    // What was stored for somebody is for nobody else.
+    assert_eq!(
+        get_with(proxy.address, "/", &[("accept", "a")]).text(),
+        "a "
+    );
+}
+
+#[test]
+fn an_unsafe_request_removes_what_it_changes() {
+    let upstream = Upstream::start(|asked| {
+        Answer::of(
+            200,
+            &[("cache-control", "max-age=60")],
+            asked.method.to_string(),
+        )
+    });
+    let proxy = Program::mapping(&format!("/={}", upstream.url()));
+    get(proxy.address, "/x");
+    until(proxy.address, "/x", is_hit);
+    assert_eq!(request(proxy.address, "PUT", "/x", &[], b"new").status, 200);
+    assert!(!is_hit(&get(proxy.address, "/x")));
+}
+
+#[test]
+fn clients_that_ask_together_share_a_fetch() {
+    let upstream = Upstream::start(|_| {
+        Answer::of(200, &[("cache-control", "max-age=60")], "shared")
+            .after(Duration::from_millis(500))
+    });
+    let proxy = Program::start(&["--map", &format!("/={}", upstream.url()), "--workers", "2"]);
+    let address = proxy.address;
+    let clients: Vec<_> = (0..16)
+        .map(|_| std::thread::spawn(move || get(address, "/x").text()))
+        .collect();
+    for client in clients {
+        assert_eq!(client.join().unwrap(), "shared");
+    }
+    assert_eq!(upstream.asked().len(), 1);
+}
+
+#[test]
+fn a_body_that_broke_off_is_not_stored() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let upstream = Upstream::start(move |_| match count.fetch_add(1, Ordering::Relaxed) {
+        0 => {
+            let (sender, answer) = Answer::streamed(
+                200,
+                &[("cache-control", "max-age=60"), ("content-length", "6")],
+            );
+            sender.send(Ok("abc".into())).unwrap();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                sender.send(Err(std::io::Error::other("cut"))).ok();
+            });
+            answer
+        }
+        _ => Answer::of(200, &[("cache-control", "max-age=60")], "abcdef"),
+    });
+    let proxy = Program::mapping(&format!("/={}", upstream.url()));
+    let first = get(proxy.address, "/x");
+    assert_eq!((first.whole, first.text().as_str()), (false, "abc"));
+    let second = get(proxy.address, "/x");
+    assert_eq!(
+        (second.whole, second.text().as_str(), is_hit(&second)),
+        (true, "abcdef", false)
+    );
+}
