@@ -111,6 +111,8 @@ install-system:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-warm.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-warm.service
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-replay.service > $(DESTDIR)$(PREFIX)/lib/systemd/user/brisk-replay.service
+	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-proxy.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.service
+	install -m 644 contrib/systemd/brisk-proxy.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.socket
 	install -D -m 644 packaging/apparmor $(DESTDIR)/etc/apparmor.d/brisk
 
 deps:

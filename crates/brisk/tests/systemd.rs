@@ -42,6 +42,18 @@ fn exposure(name: &str, text: &str) -> f64 {
     number.split(' ').next().unwrap().parse().unwrap()
 }
 
+/// The proxy speaks to clients and to the internet.
+#[test]
+fn the_unit_of_the_proxy_may_do_little() {
+    let text = unit("brisk-proxy.service");
+    let found = exposure("brisk-proxy.service", &text);
+    assert!(found <= 2.0, "{found}");
+    let open = text
+        .replace("DynamicUser", "#")
+        .replace("SystemCallFilter", "#");
+    assert!(exposure("brisk-proxy.service", &open) > found + 1.0);
+}
+
 /// The unit of the system runs as root.
 #[test]
 fn the_unit_of_root_may_do_little() {
@@ -57,6 +69,30 @@ fn the_unit_of_root_may_do_little() {
 fn unit(name: &str) -> String {
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
     fs::read_to_string(units.join(name)).unwrap()
+}
+
+#[test]
+fn the_units_of_the_proxy_are_valid() {
+    let directory = tempfile::tempdir().unwrap();
+    let verify = |service: &str| {
+        let service = service.replace("/usr/local/bin/brisk", env!("CARGO_BIN_EXE_brisk"));
+        let paths =
+            ["brisk-proxy.socket", "brisk-proxy.service"].map(|name| directory.path().join(name));
+        fs::write(&paths[0], unit("brisk-proxy.socket")).unwrap();
+        fs::write(&paths[1], service).unwrap();
+        let output = Command::new("systemd-analyze")
+            .args(["verify", "--man=no"])
+            .args(&paths)
+            .output()
+            .expect("this test needs systemd-analyze: install the package systemd");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    };
+    let service = unit("brisk-proxy.service");
+    let (good, said) = verify(&service);
+    assert!(good && !said.contains("brisk-proxy"), "{said}");
+    let (_, said) = verify(&service.replace("Type=exec", "Type=twoshot"));
+    assert!(said.contains("twoshot"), "{said}");
 }
 
 #[test]
