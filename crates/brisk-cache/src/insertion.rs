@@ -288,13 +288,15 @@ impl Locked<'_> {
         let start = match self.take_leased(bytes) {
             Some(start) => start,
             None => {
-                let start = self.free_from();
+                // Always the tail, though a lease may have room before it: then a ledger that is older than the segment
+                // names the start of a record, which is not zero, and nobody believes that ledger.
+                let start = self.state.tail;
                 let end = start.saturating_add(bytes);
                 let until = self.end_of_lease(bytes, end);
                 self.reserve(until)?;
                 // Once this is saved, the range is this writer's, whatever happens.
                 self.state.tail = until;
-                lease = Some((start, end, until));
+                lease = Some((end, until));
                 start
             }
         };
@@ -311,9 +313,6 @@ impl Locked<'_> {
         // The file of the value that is replaced goes.
         self.state.unsettled |= has_file(at);
         self.save()?;
-        if let Some((start, next, end)) = lease {
-            self.set_lease(start, next, end);
-        }
         let disk = &self.store.disk.clone();
         let directory = &self.store.directory;
         let (file, _) = self.active()?.ok_or(io::ErrorKind::NotFound)?;
@@ -326,6 +325,9 @@ impl Locked<'_> {
                 .and_then(|()| disk.write(file, value_at, new.value))
         };
         written.map_err(|e| directory.told(&segment_name(segment), e))?;
+        if let Some((next, end)) = lease {
+            self.set_lease(bytes, next, end);
+        }
         if self.is_durable() {
             self.sync_active()?;
         }

@@ -445,22 +445,13 @@ impl Locked<'_> {
         Some(start)
     }
 
-    /// Where the active segment has room that nobody else can have: at the tail, or before it if that ends this process's
-    /// lease.
-    pub(crate) fn free_from(&self) -> u64 {
-        let tail = self.state.tail;
-        let lease = self.writer.lease.as_ref();
-        let last = lease.filter(|l| l.segment == self.state.active && l.end == tail);
-        last.map_or(tail, |lease| lease.next)
-    }
-
     /// Whether the active segment has room for so many bytes.
     pub(crate) fn has_room(&mut self, bytes: u64) -> io::Result<bool> {
         if self.active()?.is_none() {
             return Ok(false);
         }
         let lease = self.writer.lease.as_ref();
-        let end = self.free_from().checked_add(bytes);
+        let end = self.state.tail.checked_add(bytes);
         let fits = end.is_some_and(|end| end <= self.store.segment_len);
         Ok(fits || lease.is_some_and(|lease| lease.has_room(bytes, &self.state)))
     }
@@ -477,17 +468,18 @@ impl Locked<'_> {
         end.saturating_add(lease).min(self.store.segment_len)
     }
 
-    /// Notes that this process has a range for its next records. The ledger on the disk has it as taken.
-    pub(crate) fn set_lease(&mut self, start: u64, next: u64, end: u64) {
-        self.writer.appended = self
-            .writer
-            .appended
-            .saturating_add(next.saturating_sub(start));
-        self.writer.lease = Some(Lease {
-            segment: self.state.active,
-            next,
-            end,
-        });
+    /// Notes that this process has appended a record, and has the range behind it for others, which the ledger on the disk
+    /// has as taken.
+    pub(crate) fn set_lease(&mut self, bytes: u64, next: u64, end: u64) {
+        self.writer.appended = self.writer.appended.saturating_add(bytes);
+        // The lease before this one may still have room for a shorter record.
+        if next < end {
+            self.writer.lease = Some(Lease {
+                segment: self.state.active,
+                next,
+                end,
+            });
+        }
     }
 
     fn write_ledger(&self, at: usize, len: usize) -> io::Result<()> {

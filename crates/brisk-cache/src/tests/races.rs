@@ -687,3 +687,48 @@ fn a_ledger_that_is_older_than_its_segment_lets_nobody_write_over_a_record() {
         (0, 2)
     );
 }
+
+#[test]
+fn no_older_ledger_lets_anybody_write_over_a_record_of_zeros() {
+    let len = |key: u64| match key % 40 {
+        39 => 20_000,
+        19 => 3_000,
+        _ => 400,
+    };
+    // Returns each ledger that there was.
+    let fill = |home: &tempfile::TempDir| {
+        let writers = [mapped(home.path(), small()), mapped(home.path(), small())];
+        let mut ledgers = vec![Vec::new()];
+        for key in 0..400 {
+            let writer = &writers[usize::from(key % 60 > 50)];
+            insert(writer, key, &vec![0; len(key)]).unwrap();
+            let now = std::fs::read(home.path().join("ledger")).unwrap();
+            // Those that say something else than totals.
+            if ledgers
+                .last()
+                .is_none_or(|last| last.get(..64) != now.get(..64))
+            {
+                ledgers.push(now);
+            }
+        }
+        ledgers
+    };
+    let versions = fill(&home()).len();
+    assert!(versions > 40, "{versions}");
+    for version in 1..versions {
+        let home = home();
+        let ledgers = fill(&home);
+        let ledger = std::fs::OpenOptions::new()
+            .write(true)
+            .open(home.path().join("ledger"));
+        std::os::unix::fs::FileExt::write_all_at(&ledger.unwrap(), &ledgers[version], 0).unwrap();
+        let later = mapped(home.path(), small());
+        for key in 1_000..1_100 {
+            insert(&later, key, &value(key, 0, 1_000)).unwrap();
+        }
+        for key in 0..400 {
+            assert_eq!(get(&later, key), Some(vec![0; len(key)]), "{version}");
+        }
+        assert_eq!(later.counts().damaged, 0);
+    }
+}
