@@ -1,6 +1,7 @@
 //! Files that an index keeps on other hosts.
 //!
-//! An index page names hosts that no map has. A link to such a host becomes `/PREFIX/+files/SIGNATURE/SCHEME/HOST/PATH`.
+//! An index page names hosts that no map has. A link to such a host becomes `/PREFIX/~files/SIGNATURE/SCHEME/HOST/PATH`.
+//! The host may have `~PORT` behind it. Clients escape many characters of paths, but never a tilde.
 //! Only this cache's secret makes the signature, and only for hosts that a page of this map named: so a client cannot make
 //! the proxy ask any other host. All processes of a cache, now and later, accept it, and nothing needs to be remembered.
 
@@ -15,7 +16,7 @@ use crate::problem::Problem;
 use crate::secret::Secret;
 
 /// The segment behind the prefix of a map.
-const SEGMENT: &str = "/+files/";
+const SEGMENT: &str = "/~files/";
 
 /// Signs links to hosts, and checks such links.
 #[derive(Clone)]
@@ -38,8 +39,9 @@ impl FileHosts {
         let scheme = url.scheme();
         let signature = self.sign(map, scheme, &authority);
         let mut path = format!(
-            "{}{SEGMENT}{signature}/{scheme}/{authority}{}",
+            "{}{SEGMENT}{signature}/{scheme}/{}{}",
             map.prefix(),
+            authority.replace(':', "~"),
             url.path()
         );
         for (mark, part) in [('?', url.query()), ('#', url.fragment())] {
@@ -63,9 +65,10 @@ impl FileHosts {
             let (signature, rest) = signed.split_once('/')?;
             let (scheme, rest) = rest.split_once('/')?;
             let (authority, path) = rest.split_at(rest.find('/')?);
+            let authority = authority.replace('~', ":");
             // Who guesses signatures learns nothing from how long a comparison takes: it would have to guess 128 bits
             // over a network, and both sides are digests.
-            if self.sign(map, scheme, authority) != signature || !is_file(map.kind(), path) {
+            if self.sign(map, scheme, &authority) != signature || !is_file(map.kind(), path) {
                 return None;
             }
             let mut url = format!("{scheme}://{authority}{path}");
@@ -180,7 +183,7 @@ mod tests {
         let path = hosts.path_of(&map, &file).unwrap();
         let rest = path.strip_prefix("/simple").unwrap();
         assert!(
-            rest.ends_with("/https/files.example:8443/a/b.whl?x#sha256=1"),
+            rest.ends_with("/https/files.example~8443/a/b.whl?x#sha256=1"),
             "{path}"
         );
         let rest = rest.split('?').next().unwrap();
@@ -194,11 +197,11 @@ mod tests {
         assert!(url(&other, rest).unwrap().is_err());
         for forged in [
             rest.replace("files.example", "evil.example"),
-            rest.replace(":8443", ""),
+            rest.replace("~8443", ""),
             rest.replace("/https/", "/http/"),
             rest.replace("b.whl", "b.html"),
-            "/+files/".to_owned(),
-            "/+files/x/https/files.example/b.whl".to_owned(),
+            "/~files/".to_owned(),
+            "/~files/x/https/files.example/b.whl".to_owned(),
         ] {
             assert!(url(&map, &forged).unwrap().is_err(), "{forged}");
         }

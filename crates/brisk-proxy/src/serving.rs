@@ -35,6 +35,9 @@ const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr
 /// How long a client has for a head.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
+/// How long the end waits for what is being stored.
+const STORE_TIME: Duration = Duration::from_secs(2);
+
 /// How long an upstream has until a connection stands.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
@@ -107,6 +110,8 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
         serve(listeners, Arc::clone(&proxy), bounds, end)
             .await
             .context("cannot listen")?;
+        // What answers have brought is stored. What takes too long is fetched another time.
+        tokio::time::timeout(STORE_TIME, layer.idle()).await.ok();
         written.abort();
         proxy.metrics.write().context("cannot write the metrics")
     })?;

@@ -58,8 +58,8 @@ mod tests {
             let (_, rest) = new.split_once("\"dl\": \"").unwrap();
             let (found, rest) = rest.split_once('"').unwrap();
             assert_eq!(rest, ", \"api\": \"https://index.example\"}");
-            match found.split_once("/+files/") {
-                Some((before, after)) => format!("{before}/+files/SIG{}", &after[32..]),
+            match found.split_once("/~files/") {
+                Some((before, after)) => format!("{before}/~files/SIG{}", &after[32..]),
                 None => found.to_owned(),
             }
         };
@@ -75,11 +75,11 @@ mod tests {
             ),
             (
                 "https://cdn.example/a/x-{prefix}/{crate}",
-                "http://proxy.example/cargo/+files/SIG/https/cdn.example/a/x-{prefix}/{crate}",
+                "http://proxy.example/cargo/~files/SIG/https/cdn.example/a/x-{prefix}/{crate}",
             ),
             (
                 "https://cdn.example",
-                "http://proxy.example/cargo/+files/SIG/https/cdn.example",
+                "http://proxy.example/cargo/~files/SIG/https/cdn.example",
             ),
             ("http://cdn.example/x", "http://cdn.example/x"),
         ] {

@@ -170,7 +170,7 @@ mod tests {
             (Kind::Npm, "/x".to_owned(), false),
             (
                 Kind::Cargo,
-                "/+files/s/https/h/crates/x/1.0.0/download".to_owned(),
+                "/~files/s/https/h/crates/x/1.0.0/download".to_owned(),
                 true,
             ),
             (Kind::Cargo, "/se/rd/serde".to_owned(), false),

@@ -87,10 +87,10 @@ mod tests {
             proxy: "http://proxy.example",
         };
         let new = String::from_utf8(rewrite(&links, page.as_bytes()).unwrap()).unwrap();
-        let mut parts = new.split("/+files/");
+        let mut parts = new.split("/~files/");
         let mut text = parts.next().unwrap_or_default().to_owned();
         for part in parts {
-            text.push_str("/+files/SIG");
+            text.push_str("/~files/SIG");
             text.push_str(&part[32..]);
         }
         text
@@ -101,19 +101,19 @@ mod tests {
         for (link, expected) in [
             (
                 "https://files.example/a/six-1.whl#sha256=ab",
-                "/py/+files/SIG/https/files.example/a/six-1.whl#sha256=ab",
+                "/py/~files/SIG/https/files.example/a/six-1.whl#sha256=ab",
             ),
             ("https://mirror.example/six-1.whl", "/mirror/six-1.whl"),
             (
                 "//files.example/six-1.zip",
-                "/py/+files/SIG/https/files.example/six-1.zip",
+                "/py/~files/SIG/https/files.example/six-1.zip",
             ),
             ("six-1.whl#sha256=ab", "six-1.whl#sha256=ab"),
             ("../seven/", "../seven/"),
             ("/root/simple/seven/", "/py/seven/"),
             (
                 "../../packages/six-1.tar.gz#sha256=ab",
-                "/py/+files/SIG/https/index.example/root/packages/six-1.tar.gz#sha256=ab",
+                "/py/~files/SIG/https/index.example/root/packages/six-1.tar.gz#sha256=ab",
             ),
             ("https://index.example/about", "https://index.example/about"),
             (
@@ -154,7 +154,7 @@ mod tests {
                 rewrite_html,
                 "<base href=\"https://elsewhere.example/x/\"><a href=\"six-1.whl\">"
             ),
-            "<base href=\"/py/six/\"><a href=\"/py/+files/SIG/https/elsewhere.example/x/six-1.whl\">"
+            "<base href=\"/py/six/\"><a href=\"/py/~files/SIG/https/elsewhere.example/x/six-1.whl\">"
         );
     }
 }
