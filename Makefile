@@ -6,7 +6,7 @@ DESTDIR ?=
 BRISK = target/release/brisk
 
 # Features that are off by default and have tests of their own.
-EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders
+EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware
 
 .PHONY: all compiler smoke demo test bench figures launches fuzz torture torture-cache sanitize install install-system deps clean
 

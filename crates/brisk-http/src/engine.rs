@@ -1,6 +1,8 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use http::header::{
     AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, DATE, ETAG, EXPIRES,
@@ -36,9 +38,15 @@ const MOST_KEY_BYTES: usize = 8 * 1024;
 /// [`begin`](Self::begin) looks a request up. If the origin must be asked, the caller sends what the [`Exchange`] says and
 /// hands the head of the response to [`answered`](Self::answered), or calls [`failed`](Self::failed). What is to be stored
 /// goes to [`keep`](Self::keep) when all of the body has come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Engine<S> {
     storage: S,
+    rules: Arc<Rules>,
+}
+
+/// What engines over several storages have together.
+#[derive(Debug)]
+struct Rules {
     options: Options,
     overrides: Overrides,
     name: String,
@@ -100,6 +108,32 @@ impl<V: StoredBytes> Answer<V> {
                 ),
             )
         })
+    }
+}
+
+/// A stored response that answers a request: see [`Engine::find`].
+#[derive(Debug)]
+pub struct Found<V> {
+    /// 1. Its bytes have a policy at `at`.
+    variants: V,
+    at: usize,
+    body: Option<V>,
+}
+
+impl<V: StoredBytes> Found<V> {
+    /// The policy. None if it has been damaged since it was found.
+    pub fn policy(&self) -> Option<StoredPolicy<'_>> {
+        policy_at(&self.variants, self.at).map(|(_, policy)| policy)
+    }
+
+    /// The body. None if it has no bytes.
+    pub fn body(&self) -> Option<&V> {
+        self.body.as_ref()
+    }
+
+    /// Takes the body out.
+    pub fn take_body(&mut self) -> Option<V> {
+        self.body.take()
     }
 }
 
@@ -193,6 +227,11 @@ impl<V> fmt::Debug for Completion<V> {
 }
 
 impl Keep {
+    /// The name of the URL in the storage.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
     /// The policy that is to be stored.
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -262,9 +301,19 @@ impl<S: Storage> Engine<S> {
         };
         Self {
             storage,
-            options,
-            overrides,
-            name,
+            rules: Arc::new(Rules {
+                options,
+                overrides,
+                name,
+            }),
+        }
+    }
+
+    /// An engine with the same options over another storage. It copies nothing.
+    pub fn over<O: Storage>(&self, storage: O) -> Engine<O> {
+        Engine {
+            storage,
+            rules: Arc::clone(&self.rules),
         }
     }
 
@@ -273,19 +322,62 @@ impl<S: Storage> Engine<S> {
         &self.storage
     }
 
+    fn options(&self, url: &str) -> Cow<'_, Options> {
+        self.rules.overrides.options(url, &self.rules.options)
+    }
+
+    /// Looks for a stored response that answers a GET as it is, without asking anybody. Of the request's fields those
+    /// count that select a response, and `Cache-Control`; conditions and ranges do not.
+    ///
+    /// It makes neither fields nor an answer: a hit allocates what its two look-ups in the storage do, and nothing else if
+    /// the URL is in normal form.
+    ///
+    /// # Errors
+    ///
+    /// Those of the storage.
+    pub fn find(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> io::Result<Option<Found<S::Value>>> {
+        let options = self.options(request.url);
+        let Some(key) = key_of(request.url).filter(|_| !options.ignore) else {
+            return Ok(None);
+        };
+        let Some(variants) = self.storage.policies(key.as_str())? else {
+            return Ok(None);
+        };
+        let secret = options.secret.as_ref();
+        let selected = readable(&variants)?
+            .and_then(Variants::view)
+            .and_then(|variants| variants.select(request.headers, secret));
+        let Some((at, policy)) = selected else {
+            return Ok(None);
+        };
+        if policy.decide_selected(request, now, &options).action != Action::Use {
+            return Ok(None);
+        }
+        let name = policy.body();
+        let body = match name.is_empty() {
+            true => None,
+            false => match self.storage.body(key.as_str(), &name)? {
+                Some(body) if self.is_whole(&body, &name)? => Some(body),
+                _ => return Ok(None),
+            },
+        };
+        Ok(Some(Found { variants, at, body }))
+    }
+
     /// Looks a request up.
     ///
     /// # Errors
     ///
     /// Those of the storage. The request can be sent on as it is all the same.
     pub fn begin(&self, request: &Request<'_>, now: Timestamp) -> io::Result<Step<S::Value>> {
-        let options = self
-            .overrides
-            .options(request.url, &self.options)
-            .into_owned();
-        let key = Target::parse(request.url)
-            .map(|target| target.as_str().to_owned())
-            .filter(|key| key.len() <= MOST_KEY_BYTES && !options.ignore);
+        let options = self.options(request.url).into_owned();
+        let key = key_of(request.url)
+            .filter(|_| !options.ignore)
+            .map(|key| key.as_str().to_owned());
         let mut client = request.headers.clone();
         remove_connection_fields(&mut client);
         let mut exchange = Box::new(Exchange {
@@ -322,7 +414,7 @@ impl<S: Storage> Engine<S> {
             key: None,
             held: None,
             why: Forwarded::Bypass,
-            options: self.options.clone(),
+            options: self.rules.options.clone(),
         })
     }
 
@@ -361,7 +453,7 @@ impl<S: Storage> Engine<S> {
         let body = match policy.body().is_empty() {
             true => None,
             false => match self.storage.body(&key, &policy.body())? {
-                Some(body) if is_whole(&body, &policy)? => Some(body),
+                Some(body) if self.is_whole(&body, &policy.body())? => Some(body),
                 // The body was evicted or is damaged, so the policy is of no use.
                 _ => {
                     exchange.why = Forwarded::Miss;
@@ -371,13 +463,13 @@ impl<S: Storage> Engine<S> {
         };
         match decision.action {
             Action::Use => {
-                let status = CacheStatus::hit(&self.name, &decision);
+                let status = CacheStatus::hit(&self.rules.name, &decision);
                 let headers = policy.headers(false);
                 let answer = self.answer(&policy, request, headers, body, (now, &status));
                 Ok(Step::Answer(answer))
             }
             Action::UseAndRevalidate => {
-                let status = CacheStatus::hit(&self.name, &decision);
+                let status = CacheStatus::hit(&self.rules.name, &decision);
                 let headers = policy.headers(false);
                 let again = self.storage.body(&key, &policy.body())?;
                 let answer = self.answer(&policy, request, headers, body, (now, &status));
@@ -513,7 +605,8 @@ impl<S: Storage> Engine<S> {
         };
         let request = exchange.client_request();
         let updated = policy.validated(&request, response.headers, times, &exchange.options);
-        let mut status = CacheStatus::forwarded(&self.name, exchange.why, Some(response.status));
+        let mut status =
+            CacheStatus::forwarded(&self.rules.name, exchange.why, Some(response.status));
         let answer = match updated {
             Err(NotUpdated::Other) => return Ok(Outcome::Again(unconditional(exchange))),
             // It holds for this request, but what came is not to be stored.
@@ -589,7 +682,7 @@ impl<S: Storage> Engine<S> {
         match policy.updated_by_head(&request, response, times, &exchange.options) {
             Ok(new) => {
                 let mut status =
-                    CacheStatus::forwarded(&self.name, exchange.why, Some(response.status));
+                    CacheStatus::forwarded(&self.rules.name, exchange.why, Some(response.status));
                 status.stored = self.replace(exchange, &variants, held.at, &new)?;
                 let headers = new.view().headers(true);
                 let view = new.view();
@@ -643,7 +736,7 @@ impl<S: Storage> Engine<S> {
             return Ok(Outcome::Again(unconditional(exchange)));
         };
         let partial = Some(StatusCode::PARTIAL_CONTENT);
-        let mut status = CacheStatus::forwarded(&self.name, exchange.why, partial);
+        let mut status = CacheStatus::forwarded(&self.rules.name, exchange.why, partial);
         status.stored = true;
         let (view, request) = (policy.view(), exchange.client_request());
         let fields = view.headers(true);
@@ -705,7 +798,8 @@ impl<S: Storage> Engine<S> {
         if !exchange.is_shareable() || !decision.is_use() {
             return None;
         }
-        let mut status = CacheStatus::forwarded(&self.name, exchange.why, Some(policy.status()));
+        let mut status =
+            CacheStatus::forwarded(&self.rules.name, exchange.why, Some(policy.status()));
         status.ttl = Some(decision.ttl());
         status.collapsed = true;
         let mut headers = policy.headers(false);
@@ -732,7 +826,7 @@ impl<S: Storage> Engine<S> {
         let Some((_, policy)) = policy_at(&held.variants, held.at) else {
             return self.gateway_timeout(exchange.why, forward_status);
         };
-        let mut status = CacheStatus::forwarded(&self.name, exchange.why, forward_status);
+        let mut status = CacheStatus::forwarded(&self.rules.name, exchange.why, forward_status);
         status.detail = Some("stale-if-error");
         let request = exchange.client_request();
         status.ttl = Some(policy.decide(&request, now, &exchange.options).ttl());
@@ -752,7 +846,8 @@ impl<S: Storage> Engine<S> {
             Some(_) => Policy::of(&request, response, times, &exchange.options),
             None => Err(Refusal::Ignored),
         };
-        let mut status = CacheStatus::forwarded(&self.name, exchange.why, Some(response.status));
+        let mut status =
+            CacheStatus::forwarded(&self.rules.name, exchange.why, Some(response.status));
         status.stored = policy.is_ok();
         if let Ok(policy) = &policy {
             status.ttl = Some(
@@ -862,7 +957,7 @@ impl<S: Storage> Engine<S> {
         let name = policy.view().body();
         if !name.is_empty() {
             let is_there = match self.storage.body(key, &name)? {
-                Some(value) => is_whole(&value, &policy.view())?,
+                Some(value) => self.is_whole(&value, &name)?,
                 None => false,
             };
             if !is_there {
@@ -888,6 +983,12 @@ impl<S: Storage> Engine<S> {
             }
         }
         Ok(())
+    }
+
+    /// Whether what was found is the body of this name.
+    fn is_whole(&self, body: &S::Value, name: &BodyName) -> io::Result<bool> {
+        let is_long = body.len() as u64 > CHECKED_AT_ONCE;
+        Ok(self.storage.fits(body, name) && (is_long || readable(body)?.is_some()))
     }
 
     /// The answer of a stored response to a request whose conditions and range are looked at now.
@@ -951,7 +1052,7 @@ impl<S: Storage> Engine<S> {
         set(&mut headers, CONTENT_LENGTH, HeaderValue::from(0));
         add_status(
             &mut headers,
-            &CacheStatus::forwarded(&self.name, why, status),
+            &CacheStatus::forwarded(&self.rules.name, why, status),
         );
         Answer {
             status: StatusCode::GATEWAY_TIMEOUT,
@@ -959,6 +1060,11 @@ impl<S: Storage> Engine<S> {
             body: None,
         }
     }
+}
+
+/// The key of a URL. None if nothing about it is stored.
+fn key_of(url: &str) -> Option<Target<'_>> {
+    Target::parse(url).filter(|key| key.as_str().len() <= MOST_KEY_BYTES)
 }
 
 fn policy_at<V: StoredBytes>(value: &V, at: usize) -> Option<(Variants<'_>, StoredPolicy<'_>)> {
@@ -978,12 +1084,6 @@ fn readable<V: StoredBytes>(value: &V) -> io::Result<Option<&[u8]>> {
 
 /// Up to this length, a body that is damaged is a miss. A longer one is checked part by part, when it is read.
 const CHECKED_AT_ONCE: u64 = 64 * 1024;
-
-/// Whether a body that was found is the one that the policy names.
-fn is_whole<V: StoredBytes>(body: &V, policy: &StoredPolicy<'_>) -> io::Result<bool> {
-    let len = policy.body().len();
-    Ok(body.len() as u64 == len && (len > CHECKED_AT_ONCE || readable(body)?.is_some()))
-}
 
 fn asked_by(validators: &Validators<'_>) -> Asked {
     match validators.is_empty() {

@@ -32,6 +32,17 @@ assert_eq!(stored.validators().etag, Some(b"\"1\"".as_slice()));
 # Ok::<(), brisk_http::Refusal>(())
 ```
 
+# Features
+
+All are off by default.
+
+| feature | what it brings |
+|---|---|
+| `tower` | `CacheLayer`, the cache in front of any client of tower. `CacheService::get_as` keeps a table of yours in place of a body, and gives it back without a parse |
+| `reqwest` | `Client`: reqwest with rustls below the layer, with retries, redirects that are cached hop by hop, a bound for each host, and progress |
+| `blocking` | `BlockingClient`, for programs without a runtime. It starts one only when a request is sent |
+| `reqwest-middleware` | `CacheMiddleware`, the layer as a middleware of that crate |
+
 # Rules
 
 | specification | what is done |
@@ -61,7 +72,7 @@ length. Stored bytes may be damaged: then a view has fewer fields, or matches no
 
 # What this crate does not do
 
-* Send anything: it has no client, no clock and no thread.
+* Send anything without the feature `tower`: then it has no client, no clock and no thread.
 * Bound what is stored: see [`brisk_cache::CacheOptions::limit`].
 * Complete a response whose body broke off: it is not stored.
 */
@@ -70,6 +81,8 @@ length. Stored bytes may be damaged: then a view has fewer fields, or matches no
 
 mod body_name;
 mod cache_status;
+#[cfg(feature = "reqwest")]
+mod client;
 mod date;
 mod decision;
 mod directives;
@@ -80,6 +93,8 @@ mod head;
 mod invalidation;
 #[cfg(feature = "tower")]
 mod layer;
+#[cfg(feature = "reqwest-middleware")]
+mod middleware;
 mod options;
 mod overrides;
 mod policy;
@@ -99,15 +114,22 @@ mod variants;
 mod wire;
 
 pub use body_name::{BodyHasher, BodyName};
+#[cfg(feature = "blocking")]
+pub use client::{BlockingBody, BlockingClient};
+#[cfg(feature = "reqwest")]
+pub use client::{Client, ClientBuilder, Progress, ProgressStep, ResponseUrl, Retries};
 pub use decision::{Action, Decision, Failure, Reason};
-pub use engine::{Answer, Completion, Engine, Exchange, Keep, Kept, Outcome, Pass, Step};
+pub use engine::{Answer, Completion, Engine, Exchange, Found, Keep, Kept, Outcome, Pass, Step};
 pub use head::{Request, Response};
 pub use invalidation::invalidates;
 #[cfg(feature = "tower")]
 pub use layer::{
     CacheBody, CacheLayer, CacheLayerBuilder, CacheService, FetchCounts, FetchError,
-    FetchErrorKind, RequestBody, ResponseFuture, Upstream,
+    FetchErrorKind, RequestBody, ResponseFuture, TableAnswer, TableError, TableInput, TableOf,
+    TableOptions, TableSource, Upstream,
 };
+#[cfg(feature = "reqwest-middleware")]
+pub use middleware::{CacheMiddleware, MiddlewareError};
 pub use options::{Heuristic, Mode, Options};
 pub use overrides::{Override, Overrides};
 pub use policy::{Policy, Times};

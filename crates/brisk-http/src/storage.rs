@@ -43,6 +43,12 @@ pub trait Storage {
     /// Those of the system. Damage is a miss.
     fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<Self::Value>>;
 
+    /// Whether what [`body`](Self::body) has found can be the body of this name: by default, if it has as many bytes. A
+    /// storage that has something in place of a body, which it was made of, knows better.
+    fn fits(&self, found: &Self::Value, name: &BodyName) -> bool {
+        found.len() as u64 == name.len()
+    }
+
     /// Stores a body of a URL.
     ///
     /// # Errors
@@ -207,6 +213,10 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
         (**self).body(key, name)
     }
 
+    fn fits(&self, found: &S::Value, name: &BodyName) -> bool {
+        (**self).fits(found, name)
+    }
+
     fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()> {
         (**self).put_body(key, name, body)
     }
@@ -227,6 +237,18 @@ pub(crate) fn body_key(key: &str, name: &BodyName) -> Vec<u8> {
         key.as_bytes(),
         b"\0",
         &name.to_bytes(),
+    ]
+    .concat()
+}
+
+/// The key of a table of a layout that was made of a body.
+pub(crate) fn table_key(key: &str, name: &BodyName, fingerprint: u64) -> Vec<u8> {
+    [
+        b"table\0".as_slice(),
+        key.as_bytes(),
+        b"\0",
+        &name.to_bytes(),
+        &fingerprint.to_le_bytes(),
     ]
     .concat()
 }

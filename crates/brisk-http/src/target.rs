@@ -1,16 +1,46 @@
 //! Target URLs, in the form in which they are keys (RFC 9110, section 4.2.3; RFC 3986, section 5.2).
 
+use std::borrow::Cow;
+
 /// A URL of `http` or `https`: scheme and host in lower case, without its user, the default port and the fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
-    text: String,
+pub(crate) struct Target<'a> {
+    text: Cow<'a, str>,
     /// Where the path starts.
     path: usize,
 }
 
-impl Target {
-    /// None if it is no such URL.
-    pub(crate) fn parse(url: &str) -> Option<Self> {
+impl<'a> Target<'a> {
+    /// None if it is no such URL. One that is in this form already is not copied.
+    pub(crate) fn parse(url: &'a str) -> Option<Self> {
+        match Self::normal(url) {
+            Some(path) => Some(Self {
+                text: Cow::Borrowed(url),
+                path,
+            }),
+            None => Self::normalized(url),
+        }
+    }
+
+    /// Where the path of a URL in normal form starts. None if it may be in another form.
+    fn normal(url: &str) -> Option<usize> {
+        let (rest, default_port) = match url.strip_prefix("https://") {
+            Some(rest) => (rest, "443"),
+            None => (url.strip_prefix("http://")?, "80"),
+        };
+        let (authority, path) = rest.split_at(rest.find('/')?);
+        let (host, port) = authority.split_once(':').unwrap_or((authority, "1"));
+        let is_port = port != default_port
+            && !port.is_empty()
+            && port.bytes().all(|byte| byte.is_ascii_digit());
+        let is_plain = |byte: u8| byte > b' ' && byte != 0x7F && byte != b'#';
+        let is_normal =
+            |byte: u8| is_plain(byte) && !byte.is_ascii_uppercase() && !b"@?".contains(&byte);
+        let is_right = !host.is_empty() && host.bytes().all(is_normal) && is_port;
+        (is_right && path.bytes().all(is_plain)).then_some(url.len() - path.len())
+    }
+
+    fn normalized(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
         let default_port = match scheme.as_str() {
@@ -37,7 +67,18 @@ impl Target {
             text.push('/');
         }
         text.push_str(path);
-        Some(Self { text, path: start })
+        Some(Self {
+            text: Cow::Owned(text),
+            path: start,
+        })
+    }
+
+    /// A copy that borrows nothing.
+    fn into_owned(self) -> Target<'static> {
+        Target {
+            text: Cow::Owned(self.text.into_owned()),
+            path: self.path,
+        }
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -49,19 +90,19 @@ impl Target {
     }
 
     /// Whether both have one scheme, host and port.
-    pub(crate) fn has_origin_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_origin_of(&self, other: &Target<'_>) -> bool {
         self.origin() == other.origin()
     }
 
     /// The target of a reference in a response from this one. None if it is no URL of `http` or `https`.
-    pub(crate) fn join(&self, reference: &str) -> Option<Self> {
+    pub(crate) fn join(&self, reference: &str) -> Option<Target<'static>> {
         let reference = reference.trim().split('#').next().unwrap_or_default();
         if has_scheme(reference) {
-            return Self::parse(reference);
+            return Target::parse(reference).map(Target::into_owned);
         }
         if reference.starts_with("//") {
             let (scheme, _) = self.text.split_once("://")?;
-            return Self::parse(&format!("{scheme}:{reference}"));
+            return Target::parse(&format!("{scheme}:{reference}")).map(Target::into_owned);
         }
         let own = self.text.get(self.path..)?;
         let own_path = own.split('?').next().unwrap_or_default();
@@ -75,11 +116,8 @@ impl Target {
             }
         };
         let (path, query) = joined.split_at(joined.find('?').unwrap_or(joined.len()));
-        Self::parse(&format!(
-            "{}{}{query}",
-            self.origin(),
-            without_dot_segments(path)
-        ))
+        let joined = format!("{}{}{query}", self.origin(), without_dot_segments(path));
+        Target::parse(&joined).map(Target::into_owned)
     }
 }
 
@@ -142,6 +180,30 @@ mod tests {
         ] {
             assert_eq!(Target::parse(url), None, "{url}");
         }
+    }
+
+    #[test]
+    fn what_is_in_normal_form_is_borrowed_and_stays_as_it_is() {
+        let pieces = [
+            "http", "https", "HTTPS", "://", ":", "80", "443", "8080", "a", "A", "@", "/", "?",
+            "#", " ", "[::1]", "\u{7f}", "é", "//", "..",
+        ];
+        let mut borrowed = 0;
+        let mut state = 1_usize;
+        for _ in 0..200_000 {
+            let mut url = ["http://", "https://"][state & 1].to_owned();
+            for _ in 0..5 {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                url.push_str(pieces[(state >> 33) % pieces.len()]);
+            }
+            let parsed = Target::parse(&url);
+            assert_eq!(parsed, Target::normalized(&url), "{url}");
+            borrowed +=
+                usize::from(parsed.is_some_and(|parsed| matches!(parsed.text, Cow::Borrowed(_))));
+        }
+        assert!(borrowed > 5_000, "{borrowed}");
     }
 
     #[test]

@@ -3,14 +3,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use brisk_cache::{AsyncCache, Cache};
+use brisk_cache::{AsyncCache, Cache, Stored};
 use tower_layer::Layer;
 
 use super::counts::{Counters, FetchCounts};
 use super::directory::{Directory, Troubles};
 use super::fetches::Fetches;
 use super::service::{CacheService, Core, FetchOptions, Shared};
+use super::table_answer::TableOf;
 use crate::engine::Engine;
+use crate::head::Request;
 use crate::options::Options;
 use crate::overrides::Overrides;
 use crate::timestamp::Timestamp;
@@ -58,7 +60,7 @@ use crate::timestamp::Timestamp;
 /// ```
 #[derive(Debug, Clone)]
 pub struct CacheLayer {
-    shared: Shared,
+    pub(crate) shared: Shared,
 }
 
 impl CacheLayer {
@@ -83,6 +85,12 @@ impl CacheLayer {
     /// The cache.
     pub fn cache(&self) -> &Arc<Cache> {
         self.shared.cache.cache()
+    }
+
+    /// The table of a fresh response that is stored: see [`CacheService::get_as`]. It asks no origin, needs no runtime, and
+    /// may wait for the disk. It allocates two keys. None if there is none, whatever the reason.
+    pub fn find_as<T: Stored>(&self, request: &Request<'_>) -> Option<TableOf<T>> {
+        self.shared.found_by(&self.shared.engine, request)
     }
 
     /// Waits until no fetch runs: then all is stored that will be. A program that ends before loses what is being
@@ -178,6 +186,7 @@ impl CacheLayerBuilder {
                 cache: Arc::clone(&self.cache),
                 troubles: Arc::clone(&troubles),
                 at_once,
+                table: None,
             };
             let (options, overrides) = (self.options.clone(), self.overrides.clone());
             Engine::new(directory, options, overrides, &self.name)
@@ -208,7 +217,8 @@ impl fmt::Debug for CacheLayerBuilder {
     }
 }
 
-fn system_time() -> Timestamp {
+/// What time it is, as the system says.
+pub(crate) fn system_time() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     Timestamp::from_unix(since.map_or(0, |since| since.as_secs()))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brisk_cache::{About, Cache, Hit, Pending};
 
 use crate::body_name::BodyName;
-use crate::storage::{BODY_FINGERPRINT, Storage, body_key, policies_key};
+use crate::storage::{BODY_FINGERPRINT, Storage, body_key, policies_key, table_key};
 use crate::variants::Variants;
 
 /// What is stored beside a body.
@@ -65,6 +65,8 @@ pub(crate) struct Directory {
     pub(crate) troubles: Arc<Troubles>,
     /// Whether reading ends with [`io::ErrorKind::WouldBlock`] where it would have to wait.
     pub(crate) at_once: bool,
+    /// The layout of the tables that are found in place of the bodies that they were made of.
+    pub(crate) table: Option<u64>,
 }
 
 impl Directory {
@@ -91,6 +93,35 @@ impl Directory {
         name: &BodyName,
     ) -> io::Result<()> {
         pending.finish(&body_key(key, name), BODY)
+    }
+
+    /// The same directory, with tables of this layout in place of the bodies that they were made of.
+    pub(crate) fn with_tables(&self, fingerprint: u64) -> Self {
+        Self {
+            table: Some(fingerprint),
+            ..self.clone()
+        }
+    }
+
+    /// The table of this directory's layout that was made of a body.
+    pub(crate) fn table(&self, key: &str, name: &BodyName) -> io::Result<Option<Hit>> {
+        match self.table {
+            Some(fingerprint) => self.get(&table_key(key, name, fingerprint), fingerprint),
+            None => Ok(None),
+        }
+    }
+
+    /// Stores a table that was made of a body.
+    pub(crate) fn put_table(&self, key: &str, name: &BodyName, table: &[u8]) -> io::Result<()> {
+        let Some(fingerprint) = self.table else {
+            return Ok(());
+        };
+        let about = About {
+            fingerprint,
+            bucket: 0,
+        };
+        self.cache
+            .insert(&table_key(key, name, fingerprint), table, about)
     }
 
     fn noted(&self, done: io::Result<()>) {
@@ -121,7 +152,14 @@ impl Storage for Directory {
     }
 
     fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<Hit>> {
-        self.get(&body_key(key, name), BODY_FINGERPRINT)
+        match self.table(key, name)? {
+            Some(table) => Ok(Some(table)),
+            None => self.get(&body_key(key, name), BODY_FINGERPRINT),
+        }
+    }
+
+    fn fits(&self, found: &Hit, name: &BodyName) -> bool {
+        self.table == Some(found.fingerprint()) || found.len() as u64 == name.len()
     }
 
     /// The one failure that is returned, so that no policy is written that names what is not there.
@@ -131,6 +169,10 @@ impl Storage for Directory {
 
     fn remove_body(&self, key: &str, name: &BodyName) -> io::Result<()> {
         self.noted(self.cache.remove_body(key, name));
+        if let Some(fingerprint) = self.table {
+            let removed = self.cache.remove(&table_key(key, name, fingerprint));
+            self.noted(removed.map(|_was_there| ()));
+        }
         Ok(())
     }
 }

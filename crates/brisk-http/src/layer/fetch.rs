@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::cache_body::CacheBody;
+use super::directory::Directory;
 use super::fetch_error::{BoxError, FetchError};
 use super::fetches::{Fetched, News, Registered, Teller};
 use super::long_body::LongBody;
@@ -24,7 +25,7 @@ use super::unless::unless;
 use super::upstream::Upstream;
 use crate::body_name::{BodyHasher, BodyName};
 use crate::decision::Failure;
-use crate::engine::{Exchange, Keep, Kept, Outcome, Pass};
+use crate::engine::{Answer, Engine, Exchange, Keep, Kept, Outcome, Pass};
 use crate::head::Response;
 use crate::policy::Times;
 use crate::storage::Storage;
@@ -37,8 +38,8 @@ const MOST_REST: u64 = 16 << 20;
 
 /// What came of a request to the origin.
 pub(crate) enum Carried<UB> {
-    /// An answer from the cache, and what others are told.
-    Answer(http::Response<CacheBody>, News),
+    /// An answer from the cache, the URL of its body, and what others are told.
+    Answer(Answer<Hit>, Option<String>, News),
     /// A response that is not stored.
     Pass(http::Response<CacheBody>),
     /// A response that is to be stored.
@@ -49,19 +50,20 @@ pub(crate) enum Carried<UB> {
 
 /// A response that is to be stored, and its body.
 pub(crate) struct Kind<UB> {
-    status: StatusCode,
-    headers: HeaderMap,
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
     extensions: Extensions,
-    has_body: bool,
-    keep: Keep,
-    len: Option<u64>,
-    body: UB,
+    pub(crate) has_body: bool,
+    pub(crate) keep: Keep,
+    pub(crate) len: Option<u64>,
+    pub(crate) body: UB,
 }
 
 impl Shared {
     /// Asks the origin, as often as it takes.
     pub(crate) async fn carry<U, B>(
         &self,
+        engine: &Engine<Directory>,
         upstream: &mut U,
         mut exchange: Box<Exchange<Hit>>,
         body: Option<B>,
@@ -85,13 +87,14 @@ impl Shared {
             };
             let (method, key) = (exchange.method.clone(), exchange.key().map(str::to_owned));
             let mut outcome = self
-                .answered(exchange, head.status, &head.headers, times)
+                .answered(engine, exchange, head.status, &head.headers, times)
                 .await?;
             if let Outcome::Complete(completion) = outcome {
                 let len = announced(&method, head.status, &head.headers);
                 outcome = match rest(upstream_body, len).await {
                     Some(rest) => {
-                        self.waiting(move |shared| shared.engine.complete(*completion, &rest))
+                        let engine = engine.clone();
+                        self.waiting(move |_| engine.complete(*completion, &rest))
                             .await?
                     }
                     None => Outcome::Again(completion.give_up()),
@@ -99,8 +102,7 @@ impl Shared {
                 match outcome {
                     Outcome::Again(again) => exchange = again,
                     Outcome::Answer(answer) => {
-                        let response = self.respond(answer, key.as_deref());
-                        return Ok(Carried::Answer(response, News::Stored));
+                        return Ok(Carried::Answer(answer, key, News::Stored));
                     }
                     Outcome::Pass(_) | Outcome::Complete(_) => return Err(FetchError::ended()),
                 }
@@ -113,8 +115,7 @@ impl Shared {
                         StatusCode::NOT_MODIFIED | StatusCode::OK => News::Stored,
                         status => News::Failed(Failure::Status(status), None),
                     };
-                    let response = self.respond(answer, key.as_deref());
-                    return Ok(Carried::Answer(response, news));
+                    return Ok(Carried::Answer(answer, key, news));
                 }
                 Outcome::Pass(pass) => {
                     let len = announced(&method, head.status, &head.headers);
@@ -162,6 +163,7 @@ impl Shared {
     /// Hands a head to the engine, on a thread that may wait if it may have to.
     async fn answered(
         &self,
+        engine: &Engine<Directory>,
         exchange: Box<Exchange<Hit>>,
         status: StatusCode,
         headers: &HeaderMap,
@@ -169,16 +171,16 @@ impl Shared {
     ) -> Result<Outcome<Hit>, FetchError> {
         if !exchange.may_write() {
             let response = Response { status, headers };
-            let outcome = self.engine.answered(exchange, &response, times);
+            let outcome = engine.answered(exchange, &response, times);
             return outcome.map_err(FetchError::stored);
         }
-        let headers = headers.clone();
-        self.waiting(move |shared| {
+        let (headers, engine) = (headers.clone(), engine.clone());
+        self.waiting(move |_| {
             let response = Response {
                 status,
                 headers: &headers,
             };
-            shared.engine.answered(exchange, &response, times)
+            engine.answered(exchange, &response, times)
         })
         .await
     }
@@ -416,7 +418,7 @@ impl Reading {
 }
 
 /// The next bytes of a body. `Some(None)` for what is no bytes, such as trailers; None at its end.
-async fn next_piece<UB>(
+pub(crate) async fn next_piece<UB>(
     mut body: std::pin::Pin<&mut UB>,
     most: Option<Duration>,
 ) -> Result<Option<Option<Bytes>>, FetchError>
@@ -508,7 +510,7 @@ where
         .then(|| all.freeze())
 }
 
-fn joined(pieces: Vec<Bytes>) -> Bytes {
+pub(crate) fn joined(pieces: Vec<Bytes>) -> Bytes {
     match <[Bytes; 1]>::try_from(pieces) {
         Ok([only]) => only,
         Err(pieces) => pieces.concat().into(),

@@ -24,6 +24,8 @@ pub enum FetchErrorKind {
     Length,
     /// The stored body is damaged or cannot be read. It is no longer used. Try again.
     Stored,
+    /// The origin sends from one URL to the next without an end.
+    Redirects,
     /// The task of a fetch ended without an answer, because its runtime ends or because it panicked.
     Ended,
 }
@@ -33,8 +35,13 @@ enum Cause {
     Upstream(BoxError),
     Head(Duration),
     Body(Duration),
-    Length { expected: u64, found: u64 },
+    Length {
+        expected: u64,
+        found: u64,
+    },
     Stored(std::io::Error),
+    #[cfg(feature = "reqwest")]
+    Redirects(u32),
     Ended,
 }
 
@@ -61,6 +68,11 @@ impl FetchError {
         Self(Arc::new(Cause::Stored(error)))
     }
 
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn redirects(most: u32) -> Self {
+        Self(Arc::new(Cause::Redirects(most)))
+    }
+
     pub(crate) fn ended() -> Self {
         Self(Arc::new(Cause::Ended))
     }
@@ -72,6 +84,8 @@ impl FetchError {
             Cause::Head(_) | Cause::Body(_) => FetchErrorKind::TimedOut,
             Cause::Length { .. } => FetchErrorKind::Length,
             Cause::Stored(_) => FetchErrorKind::Stored,
+            #[cfg(feature = "reqwest")]
+            Cause::Redirects(_) => FetchErrorKind::Redirects,
             Cause::Ended => FetchErrorKind::Ended,
         }
     }
@@ -100,6 +114,10 @@ impl fmt::Display for FetchError {
                 "a body ended after {found} bytes, but its Content-Length is {expected}"
             ),
             Cause::Stored(_) => f.write_str("a stored body cannot be read; fetch it again"),
+            #[cfg(feature = "reqwest")]
+            Cause::Redirects(most) => {
+                write!(f, "more than {most} redirects, which is what is allowed")
+            }
             Cause::Ended => f.write_str("a fetch ended without an answer"),
         }
     }

@@ -10,17 +10,23 @@ mod directory;
 mod fetch;
 mod fetch_error;
 mod fetches;
+mod get_as;
 mod long_body;
 mod request_body;
 mod service;
 mod spool;
+mod table_answer;
 mod unless;
 mod upstream;
 
 pub use cache_body::CacheBody;
+#[cfg(feature = "reqwest")]
+pub(crate) use cache_layer::system_time;
 pub use cache_layer::{CacheLayer, CacheLayerBuilder};
 pub use counts::FetchCounts;
 pub use fetch_error::{FetchError, FetchErrorKind};
+pub use get_as::{TableInput, TableOptions};
 pub use request_body::RequestBody;
 pub use service::{CacheService, ResponseFuture};
+pub use table_answer::{TableAnswer, TableError, TableOf, TableSource};
 pub use upstream::Upstream;

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use brisk_cache::{AsyncCache, Flight, Hit};
+use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method};
 use http_body::Body;
 use tokio::sync::oneshot;
@@ -15,8 +16,8 @@ use tower_service::Service;
 use super::cache_body::CacheBody;
 use super::counts::Counters;
 use super::directory::{Directory, Troubles};
-use super::fetch::{Carried, Watched, response};
-use super::fetch_error::FetchError;
+use super::fetch::{Carried, Kind, Watched, response};
+use super::fetch_error::{BoxError, FetchError};
 use super::fetches::{Fetches, Interest, News, Part, Registered, Teller};
 use super::unless::unless;
 use super::upstream::Upstream;
@@ -134,8 +135,8 @@ impl Shared {
 /// whatever its status.
 #[derive(Debug, Clone)]
 pub struct CacheService<U> {
-    shared: Shared,
-    upstream: U,
+    pub(crate) shared: Shared,
+    pub(crate) upstream: U,
 }
 
 /// The response of a [`CacheService`], which is there at once for a hit.
@@ -225,15 +226,15 @@ where
 
 /// A request without its body.
 #[derive(Clone)]
-struct Wanted {
-    method: Method,
-    url: String,
-    headers: HeaderMap,
-    extensions: Extensions,
+pub(crate) struct Wanted {
+    pub(crate) method: Method,
+    pub(crate) url: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) extensions: Extensions,
 }
 
 impl Wanted {
-    fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self) -> Request<'_> {
         Request {
             method: &self.method,
             url: &self.url,
@@ -407,19 +408,18 @@ impl<U> CacheService<U> {
     {
         let shared = self.shared.clone();
         let carried = shared
-            .carry(&mut self.upstream, exchange, body, &wanted.extensions)
+            .carry(
+                &shared.engine,
+                &mut self.upstream,
+                exchange,
+                body,
+                &wanted.extensions,
+            )
             .await?;
         match carried {
-            Carried::Answer(response, _) | Carried::Pass(response) => Ok(response),
-            Carried::Keep(kind) => {
-                let teller = Teller::new();
-                let (response, keeping) = shared.keep(*kind, &teller);
-                let reader = shared.clone();
-                shared.fetches.spawn(async move {
-                    reader.read(keeping, Watched::Alone(teller)).await;
-                });
-                Ok(response)
-            }
+            Carried::Answer(answer, url, _) => Ok(shared.respond(answer, url.as_deref())),
+            Carried::Pass(response) => Ok(response),
+            Carried::Keep(kind) => Ok(shared.read_apart(*kind)),
             Carried::Failed(error, exchange) => shared.failed(exchange, error, wanted).0,
         }
     }
@@ -490,9 +490,9 @@ impl<U> CacheService<U> {
                 answer(reply, Err(e));
             }
             Ok(None) => (),
-            Ok(Some((Carried::Answer(response, news), _))) => {
+            Ok(Some((Carried::Answer(stored, url, news), _))) => {
                 teller.tell(news);
-                answer(reply, Ok(response));
+                answer(reply, Ok(shared.respond(stored, url.as_deref())));
             }
             Ok(Some((Carried::Pass(response), _))) => {
                 shared.fetches.remember_alone(&registered.key);
@@ -542,18 +542,39 @@ impl<U> CacheService<U> {
             // Another process was faster.
             (Step::Answer(_), true) => return Ok(None),
             (Step::Answer(answer) | Step::AnswerAndRevalidate(answer, _), false) => {
-                let response = shared.respond(answer, Some(&wanted.url));
-                return Ok(Some((Carried::Answer(response, News::Stored), None)));
+                let url = Some(wanted.url.clone());
+                return Ok(Some((Carried::Answer(answer, url, News::Stored), None)));
             }
         };
         let carried = shared
-            .carry::<U, B>(&mut self.upstream, exchange, None, &wanted.extensions)
+            .carry::<U, B>(
+                &shared.engine,
+                &mut self.upstream,
+                exchange,
+                None,
+                &wanted.extensions,
+            )
             .await?;
         Ok(Some((carried, flight)))
     }
 }
 
 impl Shared {
+    /// The response that is kept for one request. A task reads its body and stores it.
+    pub(crate) fn read_apart<UB>(&self, kind: Kind<UB>) -> http::Response<CacheBody>
+    where
+        UB: Body<Data = Bytes> + Send + 'static,
+        UB::Error: Into<BoxError>,
+    {
+        let teller = Teller::new();
+        let (response, keeping) = self.keep(kind, &teller);
+        let reader = self.clone();
+        self.fetches.spawn(async move {
+            reader.read(keeping, Watched::Alone(teller)).await;
+        });
+        response
+    }
+
     /// The answer if the origin failed, and what others are told.
     fn failed(
         &self,
