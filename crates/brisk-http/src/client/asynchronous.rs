@@ -1,0 +1,257 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brisk_cache::{Cache, Stored};
+use http_body::Body;
+use rustls::ClientConfig;
+use rustls::crypto::ring::default_provider;
+use rustls_platform_verifier::BuilderVerifierExt;
+use tower::retry::Retry;
+use tower_service::Service;
+
+use super::hosts::Hosts;
+use super::progress::{Hook, Progress};
+use super::redirect::Hop;
+use super::retries::{Attempts, Retries};
+use super::sender::{Connect, Sender};
+use crate::layer::{
+    CacheBody, CacheLayer, CacheLayerBuilder, CacheService, FetchError, TableAnswer, TableError,
+    TableInput, TableOptions,
+};
+use crate::options::Options;
+
+/// What is asked below the cache.
+pub(crate) type Below = Retry<Attempts, Sender>;
+
+/// An HTTP client with a cache: reqwest with rustls, behind a [`CacheLayer`].
+///
+/// It speaks HTTP/1.1 and HTTP/2, sends idempotent requests again that fail ([`Retries`]), sends only so many requests to a
+/// host at once, and follows redirects, each of which is cached for itself. When a redirect leaves its origin, credentials
+/// and cookies are left out; it never leads from https to http.
+///
+/// A copy of it is cheap, and all are one client. It runs on tokio. Nothing is connected, and no certificate is read, before
+/// the first request is sent.
+///
+/// # Example
+///
+/// ```no_run
+/// use brisk_cache::{Cache, CacheOptions};
+/// use brisk_http::{Client, Options};
+/// # use http_body_util::BodyExt;
+///
+/// # async fn example(directory: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
+/// // SAFETY: nothing but this crate writes to the directory.
+/// let cache = unsafe { Cache::open_mapped(directory, CacheOptions::new()) }?;
+/// let client = Client::build(cache, Options::private()).finish();
+/// let response = client.get("https://example.org/").await?;
+/// println!("{:?}", response.headers()["cache-status"]);
+/// let page = response.into_body().collect().await?.to_bytes();
+/// client.idle().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Client {
+    service: CacheService<Below>,
+    layer: CacheLayer,
+    redirects: u32,
+}
+
+/// Where a response of a [`Client`] came from, after all redirects. It is among the response's extensions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseUrl(pub String);
+
+impl Client {
+    /// Options of a client over the cache in a directory. From [`Cache::open_mapped`], hits copy nothing.
+    pub fn build(cache: impl Into<Arc<Cache>>, options: Options) -> ClientBuilder {
+        ClientBuilder {
+            layer: CacheLayer::build(cache, options)
+                .head_timeout(Some(Duration::from_secs(60)))
+                .body_timeout(Some(Duration::from_secs(60))),
+            connect: Arc::new(connect),
+            retries: Retries::default(),
+            per_host: 16,
+            redirects: 10,
+            hook: Hook::default(),
+        }
+    }
+
+    /// Gets a URL.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::send`].
+    pub async fn get(&self, url: &str) -> Result<http::Response<CacheBody>, FetchError> {
+        let request = http::Request::get(url).body(reqwest::Body::from(""));
+        self.send(request.map_err(FetchError::upstream)?).await
+    }
+
+    /// Answers a request from the cache, or sends it.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`], if the origin gives no whole answer and no stored response may stand in, or if there are too many
+    /// redirects. An answer of the origin is no error, whatever its status.
+    pub async fn send(
+        &self,
+        request: http::Request<reqwest::Body>,
+    ) -> Result<http::Response<CacheBody>, FetchError> {
+        let (head, body) = request.into_parts();
+        let mut hop = Hop::first(head, !body.is_end_stream());
+        let mut body = Some(body);
+        let mut service = self.service.clone();
+        for _ in 0..=self.redirects {
+            let body = body.take().unwrap_or_else(|| reqwest::Body::from(""));
+            let mut response = service.call(hop.request(body)?).await?;
+            if !hop.follow(response.status(), response.headers()) {
+                response.extensions_mut().insert(ResponseUrl(hop.url));
+                return Ok(response);
+            }
+        }
+        Err(FetchError::redirects(self.redirects))
+    }
+
+    /// Gets a URL as a table: see [`CacheService::get_as`]. Redirects are followed; `make` gets the URL after them.
+    ///
+    /// # Errors
+    ///
+    /// As [`CacheService::get_as`] and [`Client::send`].
+    pub async fn get_as<T, E>(
+        &self,
+        request: http::Request<()>,
+        options: &TableOptions,
+        make: impl Fn(&TableInput<'_>) -> Result<Vec<u8>, E> + Clone + Send + 'static,
+    ) -> Result<TableAnswer<T>, TableError<E>>
+    where
+        T: Stored + 'static,
+        E: Send + 'static,
+    {
+        let mut hop = Hop::first(request.into_parts().0, false);
+        for _ in 0..=self.redirects {
+            let request = hop.request(reqwest::Body::from(""))?;
+            let answer = self.service.get_as(request, options, make.clone()).await?;
+            let mut response = match answer {
+                TableAnswer::Response(response) => response,
+                table => return Ok(table),
+            };
+            if !hop.follow(response.status(), response.headers()) {
+                response.extensions_mut().insert(ResponseUrl(hop.url));
+                return Ok(TableAnswer::Response(response));
+            }
+        }
+        Err(FetchError::redirects(self.redirects).into())
+    }
+
+    /// The cache in front of this client.
+    pub fn layer(&self) -> &CacheLayer {
+        &self.layer
+    }
+
+    /// Waits until all is stored that will be: see [`CacheLayer::idle`].
+    pub async fn idle(&self) {
+        self.layer.idle().await;
+    }
+}
+
+/// Options of a [`Client`].
+pub struct ClientBuilder {
+    layer: CacheLayerBuilder,
+    connect: Arc<Connect>,
+    retries: Retries,
+    per_host: usize,
+    redirects: u32,
+    hook: Hook,
+}
+
+impl ClientBuilder {
+    /// Changes the options of the layer. By default, a request has 60 s until its response begins, retries included, and 60
+    /// s for each next piece of a body.
+    #[must_use]
+    pub fn layer(mut self, change: impl FnOnce(CacheLayerBuilder) -> CacheLayerBuilder) -> Self {
+        self.layer = change(self.layer);
+        self
+    }
+
+    /// What makes the client of reqwest, when the first request is sent. It should follow no redirects, because they would
+    /// not be cached. By default it is one that trusts what the system trusts, and takes proxies from the environment.
+    #[must_use]
+    pub fn connect(
+        mut self,
+        connect: impl Fn() -> reqwest::Result<reqwest::Client> + Send + Sync + 'static,
+    ) -> Self {
+        self.connect = Arc::new(connect);
+        self
+    }
+
+    /// How often a request is sent again.
+    #[must_use]
+    pub fn retries(mut self, retries: Retries) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// The most requests that are under way to a host at once, until their bodies have come. 16 by default.
+    #[must_use]
+    pub fn per_host(mut self, most: usize) -> Self {
+        self.per_host = most;
+        self
+    }
+
+    /// The most redirects that are followed. 10 by default; 0 for none, and then one that comes is an error.
+    #[must_use]
+    pub fn redirects(mut self, most: u32) -> Self {
+        self.redirects = most;
+        self
+    }
+
+    /// What is told of each request that is sent.
+    #[must_use]
+    pub fn on_progress(mut self, tell: impl Fn(&Progress<'_>) + Send + Sync + 'static) -> Self {
+        self.hook = Hook::new(tell);
+        self
+    }
+
+    /// The client.
+    pub fn finish(self) -> Client {
+        let layer = self.layer.finish();
+        let sender = Sender::new(self.connect, Hosts::new(self.per_host), self.hook.clone());
+        let below = Retry::new(Attempts::new(self.retries, self.hook), sender);
+        Client {
+            service: tower_layer::Layer::layer(&layer, below),
+            layer,
+            redirects: self.redirects,
+        }
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("layer", &self.layer)
+            .field("retries", &self.retries)
+            .field("per_host", &self.per_host)
+            .field("redirects", &self.redirects)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The client of reqwest by default.
+fn connect() -> reqwest::Result<reqwest::Client> {
+    let builder = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(Duration::from_secs(10))
+        .user_agent(concat!("brisk-http/", env!("CARGO_PKG_VERSION")));
+    let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(BuilderVerifierExt::with_platform_verifier);
+    match tls {
+        Ok(tls) => {
+            let mut tls = tls.with_no_client_auth();
+            tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            builder.tls_backend_preconfigured(tls).build()
+        }
+        // No certificates: the error comes from reqwest, with its own words, if https is asked for.
+        Err(_) => builder.build(),
+    }
+}
