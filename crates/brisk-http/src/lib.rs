@@ -136,7 +136,7 @@ pub use policy::{Policy, Times};
 pub use refusal::Refusal;
 pub use reply::{Reply, Validators};
 pub use secret::Secret;
-pub use storage::{MemoryStorage, Storage, StoredBytes};
+pub use storage::{MemoryStorage, Storage, StoredBytes, stored_keys};
 pub use stored_policy::{StoredField, StoredPolicy};
 pub use timestamp::Timestamp;
 pub use update::NotUpdated;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use brisk_cache::{About, Cache, Hit, Stored, fingerprint};
 
 use crate::body_name::BodyName;
+use crate::target::Target;
 use crate::variants::Variants;
 
 /// Where an [`Engine`](crate::Engine) keeps policies and bodies.
@@ -226,6 +227,18 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
     }
 }
 
+/// The key under which a cache has the [`Variants`] of a URL, and that of a body of it. None if it is no URL of `http` or
+/// `https`.
+///
+/// For those who look into a cache. Programs ask an [`Engine`](crate::Engine).
+pub fn stored_keys(url: &str, body: &BodyName) -> Option<(Vec<u8>, Vec<u8>)> {
+    let target = Target::parse(url)?;
+    Some((
+        policies_key(target.as_str()),
+        body_key(target.as_str(), body),
+    ))
+}
+
 /// URLs have no zero byte, so no key is that of another value.
 pub(crate) fn policies_key(key: &str) -> Vec<u8> {
     [b"http\0".as_slice(), key.as_bytes()].concat()
@@ -237,18 +250,6 @@ pub(crate) fn body_key(key: &str, name: &BodyName) -> Vec<u8> {
         key.as_bytes(),
         b"\0",
         &name.to_bytes(),
-    ]
-    .concat()
-}
-
-/// The key of a table of a layout that was made of a body.
-pub(crate) fn table_key(key: &str, name: &BodyName, fingerprint: u64) -> Vec<u8> {
-    [
-        b"table\0".as_slice(),
-        key.as_bytes(),
-        b"\0",
-        &name.to_bytes(),
-        &fingerprint.to_le_bytes(),
     ]
     .concat()
 }

@@ -7,9 +7,17 @@ mod sandbox;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use brisk_cache::{About, Cache, CacheOptions, CodeCache, CodeCacheOptions, CodeKey};
+use brisk_http::{
+    BodyName, Engine, Options, Outcome as Came, Overrides, Request, Response, Step, Storage, Times,
+    Timestamp,
+};
 use documented::assert_documented;
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG, VARY};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use sandbox::{Outcome, Sandbox, noise};
 use serde_json::Value;
 
@@ -150,6 +158,108 @@ record     its check is right, and its key is the wanted one
 value      20000 bytes at byte 65536, in 2 chunks with checks; fingerprint 0000000000000004
 found      all that a look-up reads is right
 ";
+
+#[test]
+fn the_responses_of_a_url_are_explained_in_words() {
+    let sandbox = Sandbox::empty();
+    let cache = Arc::new(open(&sandbox));
+    let engine = Engine::new(
+        Arc::clone(&cache),
+        Options::shared(),
+        Overrides::default(),
+        "test",
+    );
+    let url = "https://example.org/\u{e9}";
+    let store = |accept: &'static str, body: &str| {
+        let asked = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
+        let request = Request {
+            method: &Method::GET,
+            url,
+            headers: &asked,
+        };
+        let now = Timestamp::from(SystemTime::now());
+        let Ok(Step::Ask(exchange)) = engine.begin(&request, now) else {
+            panic!("{accept} is stored already");
+        };
+        let fields = HeaderMap::from_iter([
+            (
+                CACHE_CONTROL,
+                HeaderValue::from_static("max-age=86400, immutable"),
+            ),
+            (ETAG, HeaderValue::from_static("\"1\"")),
+            (VARY, HeaderValue::from_static("accept")),
+        ]);
+        let response = Response {
+            status: StatusCode::OK,
+            headers: &fields,
+        };
+        let Ok(Came::Pass(pass)) = engine.answered(exchange, &response, Times::at(now)) else {
+            panic!("{accept} is no new response");
+        };
+        engine.keep(pass.keep.unwrap(), body.as_bytes()).unwrap();
+    };
+    store("text/html", "a page");
+    store("text/plain", "text");
+    let shown = sandbox.stdout(&["cache", "explain", "cache", url, "-H", "Accept: text/plain"]);
+    let lines: Vec<&str> = shown.lines().map(str::trim_end).collect();
+    assert_eq!(lines[0], format!("url        {url} has 2 responses"));
+    assert_eq!(lines[1], "response   1, which this request does not select");
+    let second = lines
+        .iter()
+        .position(|line| *line == "response   2")
+        .unwrap();
+    assert_eq!(
+        lines[second + 1].trim(),
+        "used without asking the origin, because it is fresh"
+    );
+    assert!(
+        lines[second + 2].contains("lifetime 86400 s (from max-age)"),
+        "{shown}"
+    );
+    for line in [
+        "validated by a strong entity tag",
+        "depends on the request's accept",
+        "immutable: a reload does not ask for it while it is fresh",
+        "body of 4 bytes",
+    ] {
+        assert!(
+            lines[second..].iter().any(|found| found.trim() == line),
+            "{shown}"
+        );
+    }
+    let value = json(&sandbox, &["explain", "cache", url]);
+    assert_eq!(
+        (&value["found"], &value["outcome"]),
+        (&false.into(), &"no-slot".into())
+    );
+    let first = &value["responses"][0];
+    assert_eq!(
+        (&first["selected"], &first["action"]),
+        (&false.into(), &"forward".into())
+    );
+    assert_eq!(
+        (&first["body_bytes"], &first["body_found"]),
+        (&6.into(), &true.into())
+    );
+    cache.remove_body(url, &BodyName::of(b"a page")).unwrap();
+    let value = json(&sandbox, &["explain", "cache", url]);
+    assert_eq!(value["responses"][0]["body_found"], false);
+
+    let outcome = sandbox.run(&["cache", "explain", "cache", "https://example.org/other"]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (1, ""));
+    assert!(
+        outcome.stdout.contains("no slot has its digest"),
+        "{outcome:?}"
+    );
+    let outcome = sandbox.run(&["cache", "explain", "cache", url, "-H", "Accept"]);
+    assert_eq!(outcome.code, 2);
+    assert!(
+        outcome
+            .stderr
+            .contains("has no colon, allowed is NAME: VALUE"),
+        "{outcome:?}"
+    );
+}
 
 #[test]
 fn damage_is_named_by_file_and_byte() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brisk_cache::{About, Cache, Hit, Pending};
 
 use crate::body_name::BodyName;
-use crate::storage::{BODY_FINGERPRINT, Storage, body_key, policies_key, table_key};
+use crate::storage::{BODY_FINGERPRINT, Storage, body_key, policies_key};
 use crate::variants::Variants;
 
 /// What is stored beside a body.
@@ -175,4 +175,16 @@ impl Storage for Directory {
         }
         Ok(())
     }
+}
+
+/// The key of a table of a layout that was made of a body.
+fn table_key(key: &str, name: &BodyName, fingerprint: u64) -> Vec<u8> {
+    [
+        b"table\0".as_slice(),
+        key.as_bytes(),
+        b"\0",
+        &name.to_bytes(),
+        &fingerprint.to_le_bytes(),
+    ]
+    .concat()
 }

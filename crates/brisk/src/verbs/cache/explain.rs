@@ -1,9 +1,11 @@
 use std::io::{self, Write};
 
 use brisk_cache::{Explanation, Outcome};
+use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use super::DirectoryArg;
+use super::http_responses::{self, HttpResponses};
 use super::key::{KeyArg, json_key, shown_key};
 use super::ls::{minute, seconds};
 use crate::answer::Answer;
@@ -16,6 +18,8 @@ use crate::names::printable;
 A look-up computes the digest of the key, which names two sets of eight slots; finds the slot with that digest; opens the \
 file that the slot names; and compares the record with its check and with the whole key. explain prints each step, up to \
 the one at which the look-up ends.\n\n\
+If the cache has no such key, and KEY is a URL, explain looks for the responses that brisk-http has stored of it, and says \
+what would happen to a GET with the fields of --header. It knows the rules of RFC 9111, and not the options of the program.\n\n\
 A program may allow only a certain age or fingerprint. The files do not say that, so a key that is found here may be \
 missing for a program.\n\n\
 Exits with 0 if the key is found, with 1 if not, and with 2 after a failure.")]
@@ -26,6 +30,10 @@ pub(super) struct Args {
     #[command(flatten)]
     key: KeyArg,
 
+    /// A field of the request, if KEY is a URL. May be repeated.
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = http_responses::field)]
+    header: Vec<(HeaderName, HeaderValue)>,
+
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -35,15 +43,24 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
     let inspection = super::open(&args.cache.directory)?;
     let key = args.key.bytes()?;
     let told = inspection.explain(&key)?;
+    let responses = match told.outcome {
+        Outcome::NoSlot => HttpResponses::look(&inspection, &key, &args.header)?,
+        _ => None,
+    };
     if args.json {
-        json::print(&to_json(&key, &told))?;
+        let mut value = to_json(&key, &told);
+        value["responses"] = responses.as_ref().map(HttpResponses::to_json).into();
+        json::print(&value)?;
     } else {
         let mut out = io::stdout().lock();
-        print(&mut out, &key, &told)?;
+        match &responses {
+            Some(responses) => responses.print(&mut out)?,
+            None => print(&mut out, &key, &told)?,
+        }
         out.flush()?;
     }
-    Ok(match told.outcome {
-        Outcome::Found => Answer::Yes,
+    Ok(match (told.outcome, responses) {
+        (Outcome::Found, _) | (_, Some(_)) => Answer::Yes,
         _ => Answer::No,
     })
 }

@@ -4,6 +4,7 @@ mod code_cache;
 mod explain;
 mod get;
 mod holders;
+mod http_responses;
 mod key;
 mod ls;
 mod prune;
