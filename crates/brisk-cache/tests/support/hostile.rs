@@ -19,8 +19,11 @@ const SLOT: usize = 64;
 const CHUNK: usize = 16_384;
 
 fn options() -> CacheOptions {
-    // So small that a few insertions evict.
-    CacheOptions::new().limit(1 << 20).segment_len(65_536)
+    // So small that a few insertions evict. No use is noted, because that would depend on when the right cache was made.
+    CacheOptions::new()
+        .limit(1 << 20)
+        .segment_len(65_536)
+        .note_use_after(None)
 }
 
 fn value(key: usize) -> Vec<u8> {
