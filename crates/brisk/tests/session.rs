@@ -1265,7 +1265,7 @@ fn several_images_have_places_and_servers_of_their_own() {
                 run_with(stage, &options, script),
                 (Some(0), "same\n".to_owned(), String::new())
             );
-            assert_eq!(stage.processes("brisk-server").len(), 2);
+            stage.wait_for_processes("brisk-server", 2);
             assert_eq!(stage.processes("brisk-guardian").len(), 1);
             kill(&stage.processes("brisk-server"), Signal::KILL);
         }

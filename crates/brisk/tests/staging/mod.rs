@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use brisk_image::{ImageWriter, Tree, TreeRules};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a test may take. Then it is ended from outside.
-const LIMIT: Duration = Duration::from_secs(180);
+/// How long a test may take. Then it hangs, and is ended from outside. A busy machine takes minutes for some.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// A directory on a disk. The directory for temporary files may be in memory, where nothing is ever cold.
 const ON_DISK: &str = env!("CARGO_TARGET_TMPDIR");
@@ -304,6 +304,20 @@ impl Stage {
         let path = self.path(image);
         mounts.retain(|_, lines| lines.len() == 1 && is_ours(&lines[0], &path));
         mounts.into_keys().collect()
+    }
+
+    /// Waits until there are so many processes of this name: who replaces one takes its time.
+    pub fn wait_for_processes(&self, name: &str, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.processes(name).len() != count {
+            assert!(
+                Instant::now() < deadline,
+                "{} of {count} {name}: {}",
+                self.processes(name).len(),
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 
     pub fn wait_for_program(&self, name: &str) {
