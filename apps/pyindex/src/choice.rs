@@ -300,25 +300,47 @@ impl Chooser {
         let after = choice.map_or(0, |choice| choice.version.saturating_add(1));
         let mut all = Vec::new();
         for version in (after..table.versions()).rev() {
-            all.push(Refused {
-                version: table.version(version)?,
-                why: self.why_not(table, wanted, version)?,
-            });
+            if let Some(why) = self.why_not(table, wanted, version)? {
+                let version = table.version(version)?;
+                all.push(Refused { version, why });
+            }
         }
         Ok(all)
     }
 
+    /// Calls `found` with each version that is allowed and has a file for the target, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// See [`IndexTable`].
+    pub fn each_version<'a>(
+        &mut self,
+        table: &IndexTable<'a>,
+        wanted: &Wanted<'_>,
+        mut found: impl FnMut(&'a str),
+    ) -> io::Result<()> {
+        self.begin(table);
+        for version in (0..table.versions()).rev() {
+            if self.why_not(table, wanted, version)?.is_none() {
+                found(table.version(version)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// None if the version would do.
     fn why_not<'a>(
         &mut self,
         table: &IndexTable<'a>,
         wanted: &Wanted<'_>,
         version: usize,
-    ) -> io::Result<Why<'a>> {
+    ) -> io::Result<Option<Why<'a>>> {
         let row = table.version_row(version)?;
         let (key, flags) = (SortKey(row.key.get()), KeyFlags(row.flags));
         if !allows(table, wanted.specifiers, version, key, flags)? {
-            return Ok(Why::NotAllowed);
+            return Ok(Some(Why::NotAllowed));
         }
+        let prereleases = wanted.prereleases || wanted.specifiers.names_prerelease();
         let mut counts = Counts::default();
         let mut python = None;
         for file in table.files_of(version)? {
@@ -340,7 +362,10 @@ impl Chooser {
             }
         }
         // The reason that is closest to a choice is said: it is what the user can change.
-        Ok(if counts.fit > 0 && flags.has(KeyFlags::PRE) {
+        if counts.fit > 0 && (prereleases || !flags.has(KeyFlags::PRE)) {
+            return Ok(None);
+        }
+        Ok(Some(if counts.fit > 0 {
             Why::Prerelease
         } else if counts.yanked > 0 {
             Why::Yanked(counts.reason)
@@ -355,7 +380,7 @@ impl Chooser {
             Why::Tags { files: counts.tags }
         } else {
             Why::NoFile
-        })
+        }))
     }
 }
 

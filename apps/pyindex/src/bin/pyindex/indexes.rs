@@ -1,0 +1,302 @@
+//! The indexes, and the tables of their pages.
+
+use std::cell::OnceCell;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use brisk_cache::{Cache, CacheOptions};
+use brisk_http::{
+    Client, Options, Request, Secret, TableAnswer, TableInput, TableOf, TableOptions,
+};
+use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use indicatif::{ProgressBar, ProgressStyle};
+use pyindex::{PackageTable, PageError, PageForm, ProjectName, table_of_page};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use url::Url;
+
+use crate::args::Common;
+use crate::configuration::{cache_directory, index_urls};
+use crate::credentials::authorization;
+
+/// Requests that are prepared at once. The client sends fewer to each host.
+const MOST_AT_ONCE: usize = 256;
+
+/// The indexes that are asked, and what is stored of them.
+pub(crate) struct Indexes {
+    all: Vec<Index>,
+    client: Client,
+    /// Made when something is to be sent.
+    runtime: OnceCell<Runtime>,
+    is_offline: bool,
+}
+
+#[derive(Clone)]
+struct Index {
+    /// Ends with a slash, and has no credentials.
+    url: Url,
+    headers: HeaderMap,
+}
+
+/// The table of a project. None if no index has the project.
+pub(crate) type Page = Option<TableOf<PackageTable>>;
+
+impl Indexes {
+    pub(crate) fn open(args: &Common) -> anyhow::Result<Self> {
+        let mut all = Vec::new();
+        for mut url in index_urls(args)? {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, HeaderValue::from_static(PageForm::ACCEPT));
+            if args.refresh {
+                // As a browser reloads: what is immutable is not asked for.
+                headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=0"));
+            }
+            if let Some(value) = authorization(&mut url, args.keyring)? {
+                headers.insert(AUTHORIZATION, value);
+            }
+            all.push(Index { url, headers });
+        }
+        let directory = match &args.cache {
+            Some(directory) => directory.clone(),
+            None => cache_directory()?,
+        };
+        let opened = || -> anyhow::Result<Client> {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&directory)?;
+            let mut options = Options::private();
+            options.secret = Some(secret(&directory)?);
+            options.offline = args.offline;
+            // SAFETY: nothing but brisk-cache writes to this directory, and it never changes what it has published.
+            #[allow(unsafe_code, reason = "the promise that open_mapped asks for")]
+            let cache =
+                unsafe { Cache::open_mapped(&directory.join("pages"), CacheOptions::new()) }?;
+            Ok(Client::build(cache, options).finish())
+        };
+        let client = opened().with_context(|| directory.display().to_string())?;
+        Ok(Self {
+            all,
+            client,
+            runtime: OnceCell::new(),
+            is_offline: args.offline,
+        })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn runtime(&self) -> anyhow::Result<&Runtime> {
+        if self.runtime.get().is_none() {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            // Nobody else sets it.
+            self.runtime.get_or_init(|| runtime);
+        }
+        self.runtime.get().context("no runtime")
+    }
+
+    /// The fields for a file of the index whose page is at this URL: credentials go to no other host.
+    pub(crate) fn headers_for(&self, file: &Url) -> HeaderMap {
+        let own = self
+            .all
+            .iter()
+            .find(|index| index.url.origin() == file.origin());
+        let mut headers = own.map(|index| index.headers.clone()).unwrap_or_default();
+        headers.remove(ACCEPT);
+        headers
+    }
+
+    /// The tables of these projects. What is stored and fresh is there at once; the others are fetched together.
+    pub(crate) fn pages(
+        &self,
+        names: &[&ProjectName],
+    ) -> anyhow::Result<Vec<anyhow::Result<Page>>> {
+        let mut pages: Vec<Option<anyhow::Result<Page>>> = Vec::with_capacity(names.len());
+        let mut address = String::new();
+        for name in names {
+            pages.push(self.stored(name, &mut address).map(|table| Ok(Some(table))));
+        }
+        let missing: Vec<usize> = (0..names.len()).filter(|&at| pages[at].is_none()).collect();
+        if !missing.is_empty() {
+            self.runtime()?.block_on(async {
+                for (at, page) in self.fetch_all(names, &missing).await {
+                    pages[at] = Some(page);
+                }
+                self.client.idle().await;
+            });
+        }
+        let pages = pages
+            .into_iter()
+            .map(|page| page.context("its task ended")?);
+        Ok(pages.collect())
+    }
+
+    /// What the first index has, which is the only one for a project that it has.
+    fn stored(&self, name: &ProjectName, address: &mut String) -> Option<TableOf<PackageTable>> {
+        let first = self.all.first()?;
+        address.clear();
+        address.push_str(first.url.as_str());
+        address.push_str(name.as_str());
+        address.push('/');
+        self.client.layer().find_as(&Request {
+            method: &Method::GET,
+            url: address,
+            headers: &first.headers,
+        })
+    }
+
+    async fn fetch_all(
+        &self,
+        names: &[&ProjectName],
+        missing: &[usize],
+    ) -> Vec<(usize, anyhow::Result<Page>)> {
+        let mut tasks = JoinSet::new();
+        let mut waiting = missing.iter();
+        let mut done = Vec::with_capacity(missing.len());
+        let mut progress = Progress::new(missing.len());
+        loop {
+            while tasks.len() < MOST_AT_ONCE
+                && let Some(&at) = waiting.next()
+            {
+                let (client, indexes) = (self.client.clone(), self.all.clone());
+                let (name, is_offline) = (names[at].clone(), self.is_offline);
+                tasks.spawn(async move { (at, fetch(&client, &indexes, &name, is_offline).await) });
+            }
+            match tasks.join_next().await {
+                None => break,
+                Some(Ok(page)) => done.push(page),
+                Some(Err(e)) => {
+                    if let Ok(panic) = e.try_into_panic() {
+                        std::panic::resume_unwind(panic);
+                    }
+                }
+            }
+            progress.add();
+        }
+        done
+    }
+}
+
+/// Asks one index after the other, up to the first that has the project.
+async fn fetch(
+    client: &Client,
+    indexes: &[Index],
+    name: &ProjectName,
+    is_offline: bool,
+) -> anyhow::Result<Page> {
+    for index in indexes {
+        let address = format!("{}{}/", index.url, name.as_str());
+        let mut request = http::Request::get(&address).body(())?;
+        *request.headers_mut() = index.headers.clone();
+        let project = name.clone();
+        let make = move |input: &TableInput<'_>| table(&project, input);
+        let answer = client
+            .get_as::<PackageTable, _>(request, &TableOptions::default(), make)
+            .await
+            .with_context(|| address.clone())?;
+        let response = match answer {
+            TableAnswer::Table(table) => return Ok(Some(table)),
+            TableAnswer::Response(response) => response,
+        };
+        match response.status() {
+            StatusCode::NOT_FOUND | StatusCode::GONE => (),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => bail!(
+                "{address}: the index answers {} to these credentials; give them in the index URL, in a netrc file, or with --keyring",
+                response.status()
+            ),
+            StatusCode::GATEWAY_TIMEOUT if is_offline => {
+                bail!("{address} is not stored, and --offline asks nobody")
+            }
+            status => bail!("{address}: the index answers {status}; try again later"),
+        }
+    }
+    Ok(None)
+}
+
+fn table(project: &ProjectName, input: &TableInput<'_>) -> Result<Vec<u8>, PageError> {
+    let said = input
+        .headers
+        .get(CONTENT_TYPE)
+        .and_then(|said| said.to_str().ok());
+    let form = said.and_then(PageForm::of_content_type);
+    let form = form.unwrap_or_else(|| PageForm::of_page(input.body));
+    // It was just asked for.
+    let address = Url::parse(input.url).map_err(|_| PageError::NoIndex { links: 0 })?;
+    table_of_page(project, &address, form, input.body)
+}
+
+/// A bar for what takes more than a second.
+struct Progress {
+    started: Instant,
+    count: u64,
+    done: u64,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    fn new(count: usize) -> Self {
+        Self {
+            started: Instant::now(),
+            count: count as u64,
+            done: 0,
+            bar: None,
+        }
+    }
+
+    fn add(&mut self) {
+        self.done += 1;
+        if self.bar.is_none()
+            && self.started.elapsed() > Duration::from_secs(1)
+            && io::stderr().is_terminal()
+        {
+            let bar = ProgressBar::new(self.count);
+            let style = ProgressStyle::with_template("{pos}/{len} pages {wide_bar}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            self.bar = Some(bar);
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.done);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The secret with which credentials are digested. It is made once for each directory.
+fn secret(directory: &Path) -> io::Result<Secret> {
+    let path = directory.join("secret");
+    if !path.exists() {
+        let mut random = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        // Only its owner can read it.
+        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        file.write_all(&random)?;
+        // Another process may have been faster.
+        if let Err(e) = file.persist_noclobber(&path)
+            && e.error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(e.error);
+        }
+    }
+    let bytes = fs::read(&path)?;
+    let found = bytes.len();
+    let bytes = bytes.try_into().map_err(|_| {
+        io::Error::other(format!(
+            "{} has {found} bytes, and allowed are 16; remove it, and what is stored for credentials is fetched anew",
+            path.display()
+        ))
+    })?;
+    Ok(Secret::new(bytes))
+}

@@ -1,0 +1,44 @@
+//! Asks indexes of Python packages, and answers from what is stored of them.
+
+#![deny(unsafe_code)]
+
+mod args;
+mod best;
+mod configuration;
+mod credentials;
+mod environment;
+mod indexes;
+mod metadata;
+mod requirements;
+mod versions;
+
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Verb};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let answered = match &args.verb {
+        Verb::Versions(verb) => versions::run(&args.common, verb),
+        Verb::Best(verb) => best::run(&args.common, verb),
+        Verb::Metadata(verb) => metadata::run(&args.common, verb),
+    };
+    match answered {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("pyindex: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whoever read the output has enough of it.
+fn is_broken_pipe(e: &anyhow::Error) -> bool {
+    e.downcast_ref::<io::Error>()
+        .is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,104 @@
+use std::io::{self, Write};
+
+use anyhow::{Context, bail};
+use http_body_util::{BodyExt, Limited};
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use crate::args::{Common, Metadata};
+use crate::best::{plain, wanted};
+use crate::environment::Environment;
+use crate::indexes::Indexes;
+use crate::requirements::Requirement;
+
+/// The longest metadata that are read, in bytes.
+const LONGEST: usize = 16 << 20;
+
+/// Prints the metadata of the best file. False if there are none.
+pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
+    let mut environment = Environment::of(&args.target)?;
+    let Some(requirement) = Requirement::parse(&args.requirement, &environment.markers)? else {
+        bail!(
+            "the markers of {:?} do not hold for this Python and platform",
+            args.requirement
+        );
+    };
+    let indexes = Indexes::open(common)?;
+    let page = indexes
+        .pages(&[&requirement.name])?
+        .pop()
+        .context("no page")??;
+    let Some(page) = page else {
+        eprintln!(
+            "pyindex: no index has the project {}",
+            requirement.name.as_str()
+        );
+        return Ok(false);
+    };
+    let table = page.view()?;
+    let choice = environment
+        .chooser
+        .choose(&table, &wanted(&args.target, &requirement))?;
+    let Some(choice) = choice else {
+        eprintln!(
+            "pyindex: no file of {} will do for {:?}",
+            requirement.name.as_str(),
+            requirement.text
+        );
+        return Ok(false);
+    };
+    let file = table.file(choice.version, choice.file)?;
+    if !file.metadata {
+        eprintln!(
+            "pyindex: the index has no metadata of {} as a file of their own (PEP 658); they are in the file",
+            plain(&file.name)
+        );
+        return Ok(false);
+    }
+    let url = format!("{}.metadata", file.url);
+    let headers = indexes.headers_for(&Url::parse(&url)?);
+    let text = fetch(&indexes, &url, headers)?;
+    if let Some(expected) = &file.metadata_sha256 {
+        let found: String = Sha256::digest(&text)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        if found != *expected {
+            bail!(
+                "{}: its SHA-256 is {found}, and the index says {expected}; tell whoever runs the index",
+                plain(&url)
+            );
+        }
+    }
+    let mut out = io::stdout().lock();
+    match common.json {
+        true => {
+            let value = serde_json::json!({"url": url, "text": String::from_utf8_lossy(&text)});
+            serde_json::to_writer_pretty(&mut out, &value)?;
+            writeln!(out)?;
+        }
+        false => out.write_all(&text)?,
+    }
+    out.flush()?;
+    Ok(true)
+}
+
+fn fetch(indexes: &Indexes, url: &str, headers: http::HeaderMap) -> anyhow::Result<Vec<u8>> {
+    let fetched = indexes.runtime()?.block_on(async {
+        let mut request = http::Request::get(url).body(Default::default())?;
+        *request.headers_mut() = headers;
+        let response = indexes.client().send(request).await?;
+        let status = response.status();
+        if !status.is_success() {
+            bail!("the answer is {status}");
+        }
+        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let text = body
+            .map_err(|e| anyhow::anyhow!("{e}"))?
+            .to_bytes()
+            .to_vec();
+        indexes.client().idle().await;
+        Ok(text)
+    });
+    fetched.with_context(|| plain(url))
+}

@@ -1,0 +1,51 @@
+use std::io::{self, Write};
+
+use anyhow::Context;
+use pyindex::{ProjectName, Specifiers, Wanted};
+use serde_json::json;
+
+use crate::args::{Common, Versions};
+use crate::environment::Environment;
+use crate::indexes::Indexes;
+
+/// Prints the versions of a project. False if there is none.
+pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<bool> {
+    let name = ProjectName::parse(&args.name)?;
+    let mut environment = Environment::of(&args.target)?;
+    let indexes = Indexes::open(common)?;
+    let page = indexes.pages(&[&name])?.pop().context("no page")??;
+    let Some(page) = page else {
+        eprintln!("pyindex: no index has the project {}", name.as_str());
+        return Ok(false);
+    };
+    let any = Specifiers::parse("")?;
+    let wanted = Wanted {
+        prereleases: args.target.pre,
+        wheels: !args.target.no_binary,
+        sdists: !args.target.only_binary,
+        ..Wanted::of(&any)
+    };
+    let table = page.view()?;
+    let mut versions = Vec::new();
+    environment
+        .chooser
+        .each_version(&table, &wanted, |version| versions.push(version))?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if common.json {
+        let value = json!({"name": name.as_str(), "versions": versions});
+        serde_json::to_writer_pretty(&mut out, &value)?;
+        writeln!(out)?;
+    } else {
+        for version in &versions {
+            writeln!(out, "{version}")?;
+        }
+    }
+    out.flush()?;
+    if versions.is_empty() && !common.json {
+        eprintln!(
+            "pyindex: no version of {} has a file that will do",
+            name.as_str()
+        );
+    }
+    Ok(!versions.is_empty())
+}

@@ -1,0 +1,515 @@
+//! The program, against indexes on the loopback.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// What an index answers to a path: status, fields, body.
+type Answer = (u16, String, Vec<u8>);
+
+/// A request that came: its path and its fields, with names in lower case.
+type Asked = (String, HashMap<String, String>);
+
+/// An index, until this is dropped. Its thread waits for connections as long as the test runs.
+struct Index {
+    address: String,
+    answers: Arc<Mutex<HashMap<String, Answer>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    is_gone: Arc<Mutex<bool>>,
+}
+
+impl Index {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let index = Self {
+            address: format!("127.0.0.1:{}", listener.local_addr().unwrap().port()),
+            answers: Arc::default(),
+            asked: Arc::default(),
+            is_gone: Arc::default(),
+        };
+        let (answers, asked, is_gone) = (
+            Arc::clone(&index.answers),
+            Arc::clone(&index.asked),
+            Arc::clone(&index.is_gone),
+        );
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (answers, asked) = (Arc::clone(&answers), Arc::clone(&asked));
+                let is_gone = Arc::clone(&is_gone);
+                thread::spawn(move || {
+                    // A client that leaves is no failure.
+                    if !*is_gone.lock().unwrap() {
+                        serve(&stream.unwrap(), &answers, &asked).ok();
+                    }
+                });
+            }
+        });
+        index
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/simple", self.address)
+    }
+
+    fn set(&self, path: &str, status: u16, fields: &str, body: impl Into<Vec<u8>>) {
+        let answer = (status, fields.to_owned(), body.into());
+        self.answers.lock().unwrap().insert(path.to_owned(), answer);
+    }
+
+    fn page(&self, name: &str, files: Value) {
+        let page = json!({"meta": {"api-version": "1.1"}, "name": name, "files": files});
+        let fields = "content-type: application/vnd.pypi.simple.v1+json\r\ncache-control: max-age=600\r\netag: \"1\"\r\n";
+        self.set(&format!("/simple/{name}/"), 200, fields, page.to_string());
+    }
+
+    fn take(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.take().into_iter().map(|(path, _)| path).collect()
+    }
+
+    fn go(&self) {
+        *self.is_gone.lock().unwrap() = true;
+    }
+}
+
+fn serve(
+    stream: &TcpStream,
+    answers: &Mutex<HashMap<String, Answer>>,
+    asked: &Mutex<Vec<Asked>>,
+) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream).lines();
+    loop {
+        let Some(first) = lines.next() else {
+            return Ok(());
+        };
+        let path = first?.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut fields = HashMap::new();
+        for line in lines.by_ref() {
+            let line = line?;
+            let Some((name, value)) = line.split_once(':') else {
+                break;
+            };
+            fields.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        }
+        let missing = || (404, String::new(), b"no such page".to_vec());
+        let (mut status, head, mut body) = answers
+            .lock()
+            .unwrap()
+            .get(&path)
+            .cloned()
+            .unwrap_or_else(missing);
+        if fields.contains_key("if-none-match") && status == 200 {
+            (status, body) = (304, Vec::new());
+        }
+        asked.lock().unwrap().push((path, fields));
+        let mut stream = stream;
+        write!(
+            stream,
+            "HTTP/1.1 {status} X\r\n{head}content-length: {}\r\n\r\n",
+            body.len()
+        )?;
+        stream.write_all(&body)?;
+    }
+}
+
+fn wheel(name: &str, version: &str, more: Value) -> Value {
+    let file = format!("{name}-{version}-py3-none-any.whl");
+    let mut file = json!({"filename": file, "url": format!("../../files/{file}"), "hashes": {"sha256": "0".repeat(64)}});
+    for (key, value) in more.as_object().unwrap() {
+        file[key] = value.clone();
+    }
+    file
+}
+
+struct Outcome {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(home: &Path, environment: &[(&str, &str)], args: &[&str]) -> Outcome {
+    let output = Command::new(env!("CARGO_BIN_EXE_pyindex"))
+        .args(args)
+        .env_clear()
+        .env("HOME", home)
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Outcome {
+        code: output.status.code().unwrap(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+const TARGET: [&str; 4] = ["--python", "3.12", "--platform", "manylinux_2_28_x86_64"];
+
+fn best(home: &Path, index: &Index, args: &[&str]) -> Outcome {
+    let url = index.url();
+    let all = [&["best", "--index-url", &url], &TARGET[..], args].concat();
+    run(home, &[], &all)
+}
+
+#[test]
+fn the_best_file_is_found_in_what_is_stored() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    index.page(
+        "some",
+        json!([
+            wheel("some", "1.0", json!({})),
+            wheel("some", "1.1", json!({"size": 5, "core-metadata": true})),
+            wheel("some", "2.0", json!({"requires-python": ">=3.13"})),
+            wheel("some", "2.1", json!({"yanked": "broken"})),
+            wheel("some", "3.0rc1", json!({})),
+        ]),
+    );
+    let expected = format!(
+        "some==1.1 http://{}/files/some-1.1-py3-none-any.whl#sha256={}\n",
+        index.address,
+        "0".repeat(64)
+    );
+    for requests in [1, 0] {
+        let found = best(home.path(), &index, &["some>=1"]);
+        assert_eq!(
+            (found.code, found.stdout.as_str(), found.stderr.as_str()),
+            (0, expected.as_str(), "")
+        );
+        assert_eq!(index.paths().len(), requests);
+    }
+    let explained = best(home.path(), &index, &["--explain", "Some>=1"]);
+    assert_eq!(
+        explained.stdout,
+        format!(
+            "{expected}  3.0rc1: it is a pre-release; --pre allows them\n  2.1: it is yanked (broken); only == takes it\n  \
+             2.0: its files that would do need another Python (>=3.13; 1 files)\n"
+        )
+    );
+    let told: Value =
+        serde_json::from_str(&best(home.path(), &index, &["--json", "some", "some==2.0"]).stdout)
+            .unwrap();
+    assert_eq!(
+        (&told[0]["version"], &told[0]["size"], &told[0]["metadata"]),
+        (&"1.1".into(), &5.into(), &true.into())
+    );
+    assert_eq!(
+        (&told[1]["file"], &told[1]["why"]),
+        (&Value::Null, &"no file will do".into())
+    );
+    assert_eq!(told[1]["newer"].as_array().unwrap().len(), 5);
+    assert_eq!(
+        best(home.path(), &index, &["--pre", "some"])
+            .stdout
+            .split(' ')
+            .next(),
+        Some("some==3.0rc1")
+    );
+    assert_eq!(best(home.path(), &index, &["some>4"]).code, 1);
+
+    let url = index.url();
+    let listed = [&["versions", "--index-url", &url, "some"], &TARGET[..]].concat();
+    assert_eq!(run(home.path(), &[], &listed).stdout, "1.1\n1.0\n");
+    assert_eq!(index.paths().len(), 0);
+
+    // A reload asks whether it holds; without an index, what is stored counts.
+    assert_eq!(
+        best(home.path(), &index, &["--refresh", "some"]).stdout,
+        expected
+    );
+    let asked = index.take();
+    assert_eq!(
+        (asked.len(), asked[0].1["if-none-match"].as_str()),
+        (1, "\"1\"")
+    );
+    index.go();
+    let found = best(home.path(), &index, &["--refresh", "some"]);
+    assert_eq!(found.stdout, expected, "{}", found.stderr);
+    assert_eq!(
+        best(home.path(), &index, &["--offline", "some"]).stdout,
+        expected
+    );
+    let missing = best(home.path(), &index, &["--offline", "other"]);
+    assert_eq!(missing.code, 2);
+    assert_eq!(
+        missing.stderr,
+        format!("pyindex: {url}/other/ is not stored, and --offline asks nobody\n")
+    );
+}
+
+#[test]
+fn the_first_index_that_has_a_project_is_the_only_one() {
+    let home = tempfile::tempdir().unwrap();
+    let (private, public) = (Index::start(), Index::start());
+    private.page("own", json!([wheel("own", "1.0", json!({}))]));
+    public.page("own", json!([wheel("own", "9.0", json!({}))]));
+    public.page("other", json!([wheel("other", "2.0", json!({}))]));
+    let (private_url, public_url) = (private.url(), public.url());
+    fs::create_dir_all(home.path().join(".config/pip")).unwrap();
+    fs::write(
+        home.path().join(".config/pip/pip.conf"),
+        format!("[global]\nindex-url = {public_url}\nextra-index-url = {private_url}\n"),
+    )
+    .unwrap();
+    let args = [&["best", "own", "other"], &TARGET[..]].concat();
+    let found = run(home.path(), &[], &args);
+    let versions: Vec<_> = found
+        .stdout
+        .lines()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(versions, ["own==1.0", "other==2.0"], "{}", found.stderr);
+    assert_eq!(public.paths(), ["/simple/other/"]);
+    // The environment counts before the files.
+    let found = run(home.path(), &[("PIP_INDEX_URL", &public_url)], &args);
+    assert_eq!(
+        found.stdout.lines().next().unwrap().split(' ').next(),
+        Some("own==1.0")
+    );
+    let missing = run(
+        home.path(),
+        &[],
+        &[&["best", "none", "own"], &TARGET[..]].concat(),
+    );
+    assert_eq!(missing.code, 1);
+    assert_eq!(missing.stderr, "pyindex: no index has the project none\n");
+    assert!(missing.stdout.starts_with("own==1.0 "));
+}
+
+#[test]
+fn credentials_are_sent_to_their_index_and_stored_nowhere() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    index.page("some", json!([wheel("some", "1.0", json!({}))]));
+    let with = index.url().replace("//", "//me:s3cr3t-w0rd@");
+    let args = [&["best", "--index-url", &with, "some"], &TARGET[..]].concat();
+    for requests in [1, 0] {
+        let found = run(home.path(), &[], &args);
+        assert_eq!(found.code, 0, "{}", found.stderr);
+        let asked = index.take();
+        assert_eq!(asked.len(), requests);
+        for (_, fields) in asked {
+            assert_eq!(fields["authorization"], "Basic bWU6czNjcjN0LXcwcmQ=");
+        }
+    }
+    // Others do not get what was stored for them.
+    assert_eq!(best(home.path(), &index, &["some"]).code, 0);
+    assert_eq!(index.paths().len(), 1);
+    for file in files_below(&home.path().join(".cache")) {
+        let bytes = fs::read(&file).unwrap();
+        for secret in ["s3cr3t-w0rd", "bWU6czNjcjN0LXcwcmQ="] {
+            let found = bytes
+                .windows(secret.len())
+                .any(|window| window == secret.as_bytes());
+            assert!(!found, "{}", file.display());
+        }
+    }
+    // A netrc file has them, too.
+    let netrc = home.path().join("netrc");
+    fs::write(&netrc, "machine 127.0.0.1 login me password other\n").unwrap();
+    let url = index.url();
+    let args = [
+        &["best", "--index-url", &url, "--refresh", "some"],
+        &TARGET[..],
+    ]
+    .concat();
+    assert_eq!(
+        run(home.path(), &[("NETRC", netrc.to_str().unwrap())], &args).code,
+        0
+    );
+    assert_eq!(index.take()[0].1["authorization"], "Basic bWU6b3RoZXI=");
+    index.set("/simple/locked/", 401, "", "");
+    let locked = best(home.path(), &index, &["locked"]);
+    assert_eq!(locked.code, 2);
+    assert_eq!(
+        locked.stderr,
+        format!(
+            "pyindex: {url}/locked/: the index answers 401 Unauthorized to these credentials; give them in the index URL, in a \
+             netrc file, or with --keyring\n"
+        )
+    );
+}
+
+fn files_below(directory: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_below(&path)),
+            false => files.push(path),
+        }
+    }
+    files
+}
+
+#[test]
+fn a_page_that_is_refused_leaves_the_one_before() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    index.page("some", json!([wheel("some", "1.0", json!({}))]));
+    assert_eq!(best(home.path(), &index, &["some"]).code, 0);
+    let log_in = "<html><body><form><input type=password name=p></form></body></html>";
+    index.set(
+        "/simple/some/",
+        200,
+        "content-type: text/html\r\netag: \"2\"\r\n",
+        log_in,
+    );
+    // The index of this test sends a 304 to conditions, so a plain page comes only to who has none.
+    let other = tempfile::tempdir().unwrap();
+    let refused = best(other.path(), &index, &["some"]);
+    assert_eq!(refused.code, 2);
+    let url = index.url();
+    assert!(
+        refused.stderr.starts_with(&format!(
+            "pyindex: {url}/some/: the index page is a form to log in; "
+        )),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(best(home.path(), &index, &["some"]).code, 0);
+    index.set("/simple/some/", 503, "", "");
+    let failed = best(other.path(), &index, &["some"]);
+    assert!(
+        failed
+            .stderr
+            .ends_with("the index answers 503 Service Unavailable; try again later\n"),
+        "{}",
+        failed.stderr
+    );
+}
+
+#[test]
+fn metadata_are_read_from_their_own_file() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let text = "Metadata-Version: 2.1\nName: some\n";
+    let digest: String = Sha256::digest(text)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    index.page(
+        "some",
+        json!([
+            wheel("some", "1.0", json!({"core-metadata": {"sha256": digest}})),
+            wheel(
+                "some",
+                "1.1",
+                json!({"core-metadata": {"sha256": "0".repeat(64)}})
+            ),
+            wheel("some", "1.2", json!({})),
+        ]),
+    );
+    for version in ["1.0", "1.1"] {
+        let fields = "cache-control: max-age=600, immutable\r\n";
+        index.set(
+            &format!("/files/some-{version}-py3-none-any.whl.metadata"),
+            200,
+            fields,
+            text,
+        );
+    }
+    let url = index.url();
+    let get = |requirement: &str| {
+        let args = [&["metadata", "--index-url", &url, requirement], &TARGET[..]].concat();
+        run(home.path(), &[], &args)
+    };
+    for requests in [2, 0] {
+        let found = get("some==1.0");
+        assert_eq!(
+            (found.code, found.stdout.as_str()),
+            (0, text),
+            "{}",
+            found.stderr
+        );
+        assert_eq!(index.paths().len(), requests);
+    }
+    let wrong = get("some==1.1");
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (2, ""));
+    assert!(
+        wrong.stderr.contains("and the index says 0000"),
+        "{}",
+        wrong.stderr
+    );
+    let without = get("some");
+    assert_eq!(without.code, 1);
+    assert!(
+        without
+            .stderr
+            .contains("no metadata of some-1.2-py3-none-any.whl as a file of their own")
+    );
+}
+
+#[test]
+fn hundreds_of_requirements_come_from_files() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let mut text = "# many\n-r more.txt\n".to_owned();
+    for number in 0..300 {
+        let name = format!("package-{number}");
+        index.page(
+            &name,
+            json!([wheel(&format!("package_{number}"), "1.0", json!({}))]),
+        );
+        text.push_str(&format!(
+            "Package_{number} >=1.0 ; python_version >= \"3.8\" --hash=sha256:00\n"
+        ));
+    }
+    fs::write(home.path().join("all.txt"), text).unwrap();
+    fs::write(
+        home.path().join("more.txt"),
+        "never-there ; sys_platform == 'win32'\npackage.0 \\\n  ==1.0\n",
+    )
+    .unwrap();
+    let file = home.path().join("all.txt");
+    for requests in [300, 0] {
+        let found = best(home.path(), &index, &["-r", file.to_str().unwrap()]);
+        assert_eq!(
+            (found.code, found.stdout.lines().count()),
+            (0, 301),
+            "{}",
+            found.stderr
+        );
+        assert!(found.stdout.starts_with("package-0==1.0 "));
+        assert_eq!(index.paths().len(), requests);
+    }
+    fs::write(home.path().join("more.txt"), "ok\n\nnot a requirement\n").unwrap();
+    let wrong = best(home.path(), &index, &["-r", file.to_str().unwrap()]);
+    assert_eq!(wrong.code, 2);
+    let place = format!(
+        "pyindex: {}, line 2: {}, line 3: ",
+        file.display(),
+        home.path().join("more.txt").display()
+    );
+    assert!(wrong.stderr.starts_with(&place), "{}", wrong.stderr);
+}
+
+#[test]
+fn no_index_is_built_in() {
+    let home = tempfile::tempdir().unwrap();
+    // Whatever this system is configured with.
+    let none = [("PIP_CONFIG_FILE", "/dev/null"), ("UV_NO_CONFIG", "1")];
+    let outcome = run(
+        home.path(),
+        &none,
+        &[&["best", "some"], &TARGET[..]].concat(),
+    );
+    assert_eq!(outcome.code, 2);
+    assert_eq!(
+        outcome.stderr,
+        "pyindex: no index is configured; name one with --index-url URL, or in PIP_INDEX_URL, pip.conf, UV_DEFAULT_INDEX or \
+         uv.toml\n"
+    );
+}
