@@ -1,0 +1,10 @@
+//! The cache in front of a client: what clients get, what the origin is asked, and what the directory has afterwards.
+
+mod bodies;
+mod connections;
+mod hits;
+mod leaving;
+mod methods;
+mod origin;
+mod setup;
+mod sharing;
