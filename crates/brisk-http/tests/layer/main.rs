@@ -6,5 +6,7 @@ mod hits;
 mod leaving;
 mod methods;
 mod origin;
+mod revalidation;
 mod setup;
 mod sharing;
+mod stale;
