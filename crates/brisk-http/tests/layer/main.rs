@@ -6,6 +6,7 @@ mod hits;
 mod leaving;
 mod methods;
 mod origin;
+mod processes;
 mod revalidation;
 mod setup;
 mod sharing;
