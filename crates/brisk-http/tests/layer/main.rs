@@ -2,6 +2,9 @@
 
 mod bodies;
 mod connections;
+mod credentials;
+mod crowd;
+mod damage;
 mod hits;
 mod leaving;
 mod methods;
@@ -11,3 +14,4 @@ mod revalidation;
 mod setup;
 mod sharing;
 mod stale;
+mod troubles;

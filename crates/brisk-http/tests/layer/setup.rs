@@ -260,3 +260,14 @@ pub fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     });
     files.collect()
 }
+
+/// Where some bytes are in the files of a directory: the file's name and the offset.
+pub fn find(directory: &Path, wanted: &[u8]) -> Vec<(String, usize)> {
+    let files = contents(directory).into_iter();
+    let places = files.flat_map(|(name, bytes)| {
+        let places = bytes.windows(wanted.len()).enumerate();
+        let places = places.filter(|(_, window)| *window == wanted);
+        places.map(|(at, _)| (name.clone(), at)).collect::<Vec<_>>()
+    });
+    places.collect()
+}

@@ -1,0 +1,93 @@
+//! Bytes of the directory that are not what was written.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use brisk_http::Options;
+use http::Method;
+
+use crate::origin::Asked;
+use crate::setup::{Setup, all, answer, find, read};
+
+const FRESH: &[&str] = &["Cache-Control: max-age=60", "ETag: \"1\"", "X-Mark: marked"];
+
+/// A body in which no 16 bytes come twice.
+fn body(len: usize) -> Vec<u8> {
+    let numbers = (0..len.div_ceil(8) as u64).flat_map(u64::to_be_bytes);
+    numbers.take(len).collect()
+}
+
+/// Flips a bit of the one place in the directory that has these bytes.
+fn flip(setup: &Setup, wanted: &[u8]) {
+    let places = find(setup.home.path(), wanted);
+    let [(name, at)] = &*places else {
+        panic!("one place has them: {places:?}");
+    };
+    let path = setup.home.path().join(name);
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[wanted[0] ^ 1], *at as u64).unwrap();
+}
+
+/// Gets the whole, which the origin is asked for without conditions.
+async fn fetched_again(setup: &mut Setup, expected: &[u8]) {
+    let origin = |asked: Asked| {
+        assert_eq!(asked.field("if-none-match"), None);
+        asked.answer(200, FRESH, expected.to_vec());
+    };
+    let got = setup.exchange(Method::GET, &[], origin).await;
+    assert!(got.body == expected);
+    let count = setup.origin.count();
+    assert!(read(setup.get(&[])).await.body == expected);
+    assert_eq!(setup.origin.count(), count, "it is stored");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_short_body_is_fetched_again() {
+    for len in [100, 60_000] {
+        let stored = body(len);
+        let mut writer = Setup::private();
+        writer.store(FRESH, stored.clone()).await;
+        flip(&writer, &stored[64..80]);
+        // What was checked once in a process is not checked again, so another handle looks.
+        let mut setup = writer.beside(Options::private());
+        fetched_again(&mut setup, &stored).await;
+        assert_eq!(setup.origin.count(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_range_beside_the_damage_is_answered() {
+    let stored = body(600_000);
+    let mut writer = Setup::private();
+    writer.store(FRESH, stored.clone()).await;
+    flip(&writer, &stored[300_000..300_016]);
+    let setup = writer.beside(Options::private());
+    let got = read(setup.get(&["Range: bytes=0-99999"])).await;
+    assert!(got.status == 206 && got.body == stored[..100_000]);
+    let mut response = answer(setup.get(&["Range: bytes=299000-301000"])).await;
+    let (bytes, error) = all(&mut response).await;
+    assert!(bytes.is_empty() && error.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_policy_is_a_miss() {
+    let mut writer = Setup::private();
+    writer.store(FRESH, "a page").await;
+    flip(&writer, b"marked");
+    let mut setup = writer.beside(Options::private());
+    fetched_again(&mut setup, b"a page").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_gone_is_a_miss() {
+    let mut setup = Setup::private();
+    setup.store(FRESH, body(600_000)).await;
+    let cache = setup.layer.cache().clone();
+    let keys = cache.iter().unwrap().map(|entry| entry.unwrap().key);
+    let bodies = keys.filter(|key| key.starts_with(b"body\0"));
+    for key in bodies.collect::<Vec<_>>() {
+        assert!(cache.remove(&key).unwrap());
+    }
+    fetched_again(&mut setup, &body(600_000)).await;
+    assert_eq!(setup.origin.count(), 2);
+}

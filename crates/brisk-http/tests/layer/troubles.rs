@@ -1,0 +1,122 @@
+//! A directory that fails. These tests mount filesystems, so they need root.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use brisk_http::Options;
+use http::Method;
+
+use crate::origin::Asked;
+use crate::setup::{Setup, all, answer, home, open, read, small};
+
+const FRESH: &[&str] = &["Cache-Control: max-age=60"];
+
+fn run(program: &str, arguments: &[&str]) {
+    let done = Command::new(program).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{program} {arguments:?}: {text}");
+}
+
+/// A small filesystem, whose mount is undone also when its test fails.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new(bytes: u64) -> Self {
+        let at = home();
+        let size = format!("size={bytes}");
+        let path = at.path().to_str().unwrap();
+        run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", path]);
+        Self(at)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        Command::new("umount")
+            .arg("-l")
+            .arg(self.path())
+            .status()
+            .ok();
+    }
+}
+
+type Told = Arc<Mutex<Vec<String>>>;
+
+/// A layer that keeps up to 100,000 bytes of a body in memory, and what it tells.
+fn telling(directory: &Path) -> (Setup, Told) {
+    let told = Told::default();
+    let tell = Arc::clone(&told);
+    let cache = open(directory, small());
+    let setup = Setup::over(home(), cache, Options::private(), |builder| {
+        builder
+            .memory(100_000)
+            .on_trouble(move |e| tell.lock().unwrap().push(e.to_string()))
+    });
+    (setup, told)
+}
+
+/// Gets a body of bytes that are all alike, whole, whatever becomes of it.
+async fn stream(setup: &mut Setup, byte: u8, len: usize) {
+    let origin = |asked: Asked| asked.answer(200, FRESH, vec![byte; len]);
+    let reload = &["Cache-Control: no-cache"];
+    let got = setup.exchange(Method::GET, reload, origin).await;
+    assert_eq!(got.status, 200);
+    assert!(got.body == vec![byte; len]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_directory_bodies_come_through() {
+    let home = home();
+    let directory = home.path().join("cache");
+    let (mut setup, told) = telling(&directory);
+    setup.store(FRESH, "before").await;
+    setup.later(60);
+    fs::remove_dir_all(&directory).unwrap();
+    for len in [50_000, 400_000, 8 << 20] {
+        stream(&mut setup, b'x', len).await;
+    }
+    let client = setup.send(Method::POST, &[]);
+    setup.origin.next().await.answer(200, &[], "done");
+    assert_eq!(read(client).await.text(), (200, "done"));
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(setup.layer.counts().troubles > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_can_be_written_hits_go_on_and_the_rest_comes_through() {
+    let disk = Disk::new(16 << 20);
+    let directory = disk.path().join("cache");
+    let (mut setup, _) = telling(&directory);
+    setup.store(FRESH, "before").await;
+    drop(setup);
+    run(
+        "mount",
+        &["-o", "remount,ro", disk.path().to_str().unwrap()],
+    );
+    let (mut setup, told) = telling(&directory);
+    assert_eq!(read(setup.get(&[])).await.text(), (200, "before"));
+    assert_eq!(
+        (setup.origin.count(), setup.layer.counts().troubles),
+        (0, 0)
+    );
+    for len in [50_000, 400_000] {
+        stream(&mut setup, b'x', len).await;
+    }
+    assert_eq!(told.lock().unwrap().len(), 1);
+    assert_eq!(read(setup.get(&[])).await.text(), (200, "before"));
+    // Who left a body half read holds nobody up.
+    let client = setup.get(&["Cache-Control: no-cache"]);
+    let pipe = setup.origin.next().await.begin(200, FRESH);
+    let mut response = answer(client).await;
+    pipe.send("half");
+    pipe.fail();
+    let (bytes, error) = all(&mut response).await;
+    assert!(bytes == b"half" && error.is_some());
+}
