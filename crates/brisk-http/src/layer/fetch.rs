@@ -245,12 +245,16 @@ impl Shared {
         };
         let mut is_watched = true;
         let ended = loop {
-            let step = reading.step(self, body.as_mut(), &spool, &registered);
-            let stepped = match is_watched {
-                true => unless(registered.abandoned(), step).await,
-                false => Some(step.await),
+            // Dropped in between, it has lost nothing. What keeps a piece is never dropped.
+            let next = async {
+                spool.room().await;
+                next_piece(body.as_mut(), self.options.body_timeout).await
             };
-            let Some(stepped) = stepped else {
+            let next = match is_watched {
+                true => unless(registered.abandoned(), next).await,
+                false => Some(next.await),
+            };
+            let Some(next) = next else {
                 let left = len.map(|len| len.saturating_sub(reading.found));
                 let is_little = left.is_some_and(|left| left <= self.options.finish_below);
                 if !reading.is_kept || !is_little {
@@ -259,7 +263,11 @@ impl Shared {
                 is_watched = false;
                 continue;
             };
-            match stepped {
+            let taken = match next {
+                Ok(piece) => reading.take(piece, self, &spool, &registered).await,
+                Err(e) => Err(e),
+            };
+            match taken {
                 Ok(true) => (),
                 Ok(false) => break Ok(()),
                 Err(e) => break Err(e),
@@ -381,21 +389,15 @@ impl Reading {
         }
     }
 
-    /// Reads a piece. False: there is none.
-    async fn step<UB>(
+    /// Takes a piece. False: there is none.
+    async fn take(
         &mut self,
+        piece: Option<Option<Bytes>>,
         shared: &Shared,
-        mut body: std::pin::Pin<&mut UB>,
         spool: &Spool,
         watched: &Watched<'_>,
-    ) -> Result<bool, FetchError>
-    where
-        UB: Body<Data = Bytes>,
-        UB::Error: Into<BoxError>,
-    {
-        // Dropped in between, it has lost nothing of what readers get: that is in the spool.
-        spool.room().await;
-        let Some(piece) = next_piece(body.as_mut(), shared.options.body_timeout).await? else {
+    ) -> Result<bool, FetchError> {
+        let Some(piece) = piece else {
             return match self.expected.filter(|expected| self.found != *expected) {
                 Some(expected) => Err(FetchError::length(expected, self.found)),
                 None => Ok(false),

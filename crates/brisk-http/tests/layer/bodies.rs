@@ -238,6 +238,34 @@ async fn a_reader_of_a_short_body_stops_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_while_a_piece_is_written_costs_nothing() {
+    let piece = Bytes::from(vec![b'x'; 4 * PIECE]);
+    for read_first in 1..8 {
+        let mut setup = Setup::with(Options::private(), |builder| {
+            builder.memory(PIECE as u64).finish_below(2 << 20)
+        });
+        let client = setup.get(&[]);
+        let asked = setup.origin.next().await;
+        let lines = ["Cache-Control: max-age=60", "Content-Length: 2097152"];
+        asked.flood(&lines, piece.clone(), 8);
+        let mut response = answer(client).await;
+        for _ in 0..read_first {
+            response.body_mut().frame().await.unwrap().unwrap();
+        }
+        // Now a thread writes the last piece that came.
+        drop(response);
+        setup.idle().await;
+        let counts = setup.layer.counts();
+        assert_eq!(
+            (counts.stored, counts.unstored, counts.troubles),
+            (1, 0, 0),
+            "left after {read_first} of 8 pieces"
+        );
+        assert!(setup.cached().await.unwrap().body == vec![b'x'; 2 << 20]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_body_that_is_too_long_for_the_cache_is_passed_on() {
     // A quarter of 64 MiB may be stored.
     for lines in [
