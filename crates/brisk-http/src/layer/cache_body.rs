@@ -4,10 +4,12 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use brisk_cache::Hit;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Sleep, sleep};
 
 use super::directory::Directory;
 use super::fetch_error::{BoxError, FetchError};
@@ -53,6 +55,10 @@ struct Direct {
     hint: SizeHint,
     expected: Option<u64>,
     found: u64,
+    /// How long it may pause.
+    most: Option<Duration>,
+    /// When it will have paused too long. None while nobody waits for it.
+    late: Option<Pin<Box<Sleep>>>,
 }
 
 impl CacheBody {
@@ -84,8 +90,8 @@ impl CacheBody {
         })
     }
 
-    /// `expected` is the length that the head announces.
-    pub(crate) fn direct<B>(body: B, expected: Option<u64>) -> Self
+    /// `expected` is the length that the head announces, and `most` is how long the body may pause.
+    pub(crate) fn direct<B>(body: B, expected: Option<u64>, most: Option<Duration>) -> Self
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -97,6 +103,8 @@ impl CacheBody {
             hint,
             expected,
             found: 0,
+            most,
+            late: None,
         }))
     }
 
@@ -183,8 +191,9 @@ impl Direct {
         let polled = body.as_mut().poll_frame(context);
         (self.is_end, self.hint) = (body.is_end_stream(), body.size_hint());
         let Poll::Ready(frame) = polled else {
-            return Poll::Pending;
+            return self.poll_late(context);
         };
+        self.late = None;
         let expected = self.expected;
         Poll::Ready(match frame {
             Some(Ok(frame)) => {
@@ -204,6 +213,19 @@ impl Direct {
                 .filter(|expected| self.found < *expected)
                 .map(|expected| Err(FetchError::length(expected, self.found))),
         })
+    }
+
+    /// An error if nothing has come for too long, while somebody waited.
+    fn poll_late(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
+        let Some(most) = self.most else {
+            return Poll::Pending;
+        };
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(most)));
+        let polled = late.as_mut().poll(context);
+        polled.map(|()| Some(Err(FetchError::no_more(most))))
     }
 }
 

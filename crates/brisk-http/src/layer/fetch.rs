@@ -91,7 +91,7 @@ impl Shared {
                 .await?;
             if let Outcome::Complete(completion) = outcome {
                 let len = announced(&method, head.status, &head.headers);
-                outcome = match rest(upstream_body, len).await {
+                outcome = match rest(upstream_body, len, self.options.body_timeout).await {
                     Some(rest) => {
                         let engine = engine.clone();
                         self.waiting(move |_| engine.complete(*completion, &rest))
@@ -119,7 +119,8 @@ impl Shared {
                 }
                 Outcome::Pass(pass) => {
                     let len = announced(&method, head.status, &head.headers);
-                    return Ok(passed(*pass, len, head.extensions, upstream_body));
+                    let most = self.options.body_timeout;
+                    return Ok(passed(*pass, (len, most), head.extensions, upstream_body));
                 }
                 Outcome::Complete(_) => return Err(FetchError::ended()),
             }
@@ -443,7 +444,13 @@ where
     }
 }
 
-fn passed<UB>(pass: Pass, len: Option<u64>, extensions: Extensions, body: UB) -> Carried<UB>
+/// `len` is announced, and `most` is how long the body may pause.
+fn passed<UB>(
+    pass: Pass,
+    (len, most): (Option<u64>, Option<Duration>),
+    extensions: Extensions,
+    body: UB,
+) -> Carried<UB>
 where
     UB: Body<Data = Bytes> + Send + 'static,
     UB::Error: Into<BoxError>,
@@ -460,7 +467,7 @@ where
         })),
         None => {
             let body = match pass.has_body {
-                true => CacheBody::direct(body, len),
+                true => CacheBody::direct(body, len, most),
                 false => CacheBody::empty(),
             };
             Carried::Pass(response(pass.status, pass.headers, extensions, body))
@@ -492,18 +499,16 @@ fn announced(method: &Method, status: StatusCode, headers: &HeaderMap) -> Option
     text.trim().parse().ok()
 }
 
-/// The rest of a body, if it is whole and not too long.
-async fn rest<UB>(body: UB, len: Option<u64>) -> Option<Bytes>
+/// The rest of a body, if it is whole, not too long, and comes in time.
+async fn rest<UB>(body: UB, len: Option<u64>, most: Option<Duration>) -> Option<Bytes>
 where
     UB: Body<Data = Bytes>,
+    UB::Error: Into<BoxError>,
 {
     let mut body = std::pin::pin!(body);
     let mut all = BytesMut::new();
-    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
-        let Ok(data) = frame.ok()?.into_data() else {
-            continue;
-        };
-        all.extend_from_slice(&data);
+    while let Some(piece) = next_piece(body.as_mut(), most).await.ok()? {
+        all.extend_from_slice(&piece.unwrap_or_default());
         if all.len() as u64 > MOST_REST {
             return None;
         }

@@ -8,7 +8,7 @@ use http::Method;
 use http_body_util::BodyExt;
 
 use crate::origin::Asked;
-use crate::setup::{Setup, answer, error, read, settle, whole};
+use crate::setup::{Setup, all, answer, error, next, read, settle, whole};
 
 const WHILE_REVALIDATING: &[&str] = &[
     "Cache-Control: max-age=60, stale-while-revalidate=30",
@@ -197,6 +197,59 @@ async fn an_origin_that_says_nothing_is_given_up() {
         settle().await;
         assert!(asked.is_given_up());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_origin_that_pauses_too_long_in_a_body_is_given_up() {
+    // Stored in memory, stored in the directory, and not stored.
+    for (control, len) in [
+        ("Cache-Control: max-age=60", 10),
+        ("Cache-Control: max-age=60", 2 << 20),
+        ("Cache-Control: no-store", 10),
+    ] {
+        let mut setup = impatient();
+        let client = setup.get(&[]);
+        let pipe = setup.origin.next().await.begin(200, &[control]);
+        let mut response = answer(client).await;
+        // Each pause is short enough.
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            pipe.send(vec![b'x'; len]);
+            settle().await;
+            assert_eq!(next(&mut response).unwrap().unwrap().len(), len);
+        }
+        let (rest, error) = all(&mut response).await;
+        let error = error.unwrap();
+        assert!(rest.is_empty());
+        assert_eq!(error.kind(), FetchErrorKind::TimedOut, "{control} {len}");
+        assert_eq!(
+            error.to_string(),
+            "the origin sent nothing more of a body for 5.0 s"
+        );
+        setup.idle().await;
+        assert!(pipe.is_given_up());
+        assert!(setup.cached().await.is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_origin_that_pauses_too_long_in_the_rest_of_a_part_is_given_up() {
+    let mut setup = impatient();
+    let lines = ["Cache-Control: max-age=60", "ETag: \"1\""];
+    let [first, rest] = ["0-4", "5-9"].map(|range| format!("Content-Range: bytes {range}/10"));
+    let first = [&lines[..], &[&*first]].concat();
+    let origin = |asked: Asked| asked.answer(206, &first, "01234");
+    let part = &["Range: bytes=0-4"];
+    setup.exchange(Method::GET, part, origin).await;
+    let client = setup.get(&[]);
+    let rest = [&lines[..], &[&*rest]].concat();
+    let pipe = setup.origin.next().await.begin(206, &rest);
+    pipe.send("56");
+    // The whole is asked for instead.
+    let again = setup.origin.next().await;
+    assert!(pipe.is_given_up() && again.field("range").is_none());
+    again.answer(200, &["Cache-Control: max-age=60"], "0123456789");
+    assert_eq!(read(client).await.text(), (200, "0123456789"));
 }
 
 #[tokio::test(start_paused = true)]
