@@ -956,11 +956,11 @@ impl<S: Storage> Engine<S> {
     ) -> io::Result<()> {
         let name = policy.view().body();
         if !name.is_empty() {
-            let is_there = match self.storage.body(key, &name)? {
-                Some(value) => self.is_whole(&value, &name)?,
-                None => false,
+            // A damaged one would be read again and again, so this looks at all of it.
+            let is_right = |found: S::Value| {
+                self.storage.fits(&found, &name) && found.bytes().is_ok()
             };
-            if !is_there {
+            if !self.storage.body(key, &name)?.is_some_and(is_right) {
                 put(&name)?;
             }
         }

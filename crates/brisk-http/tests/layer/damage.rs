@@ -3,11 +3,11 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-use brisk_http::Options;
+use brisk_http::{FetchErrorKind, Options};
 use http::Method;
 
 use crate::origin::Asked;
-use crate::setup::{Setup, all, answer, find, read};
+use crate::setup::{Setup, all, answer, find, read, settle};
 
 const FRESH: &[&str] = &["Cache-Control: max-age=60", "ETag: \"1\"", "X-Mark: marked"];
 
@@ -50,6 +50,31 @@ async fn a_damaged_short_body_is_fetched_again() {
         flip(&writer, &stored[64..80]);
         // What was checked once in a process is not checked again, so another handle looks.
         let mut setup = writer.beside(Options::private());
+        fetched_again(&mut setup, &stored).await;
+        assert_eq!(setup.origin.count(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_long_body_is_an_error_of_its_reader_and_fetched_again_by_the_next() {
+    for at in [0, 300_000, 599_984] {
+        let stored = body(600_000);
+        let mut writer = Setup::private();
+        writer.store(FRESH, stored.clone()).await;
+        flip(&writer, &stored[at..at + 16]);
+        let mut setup = writer.beside(Options::private());
+        let mut response = answer(setup.get(&[])).await;
+        assert_eq!(response.status(), 200);
+        let (bytes, error) = all(&mut response).await;
+        let error = error.expect("it is damaged");
+        assert_eq!(error.kind(), FetchErrorKind::Stored, "{at}");
+        assert_eq!(
+            error.to_string(),
+            "a stored body cannot be read; fetch it again"
+        );
+        // No wrong byte.
+        assert!(bytes.len() <= at && stored.starts_with(&bytes));
+        settle().await;
         fetched_again(&mut setup, &stored).await;
         assert_eq!(setup.origin.count(), 1);
     }
