@@ -283,8 +283,7 @@ impl Shared {
                 Some(long) => match long.end().await {
                     Ok(pending) => Whole::Directory(pending),
                     Err(e) => {
-                        self.counts.add_unstored();
-                        self.troubles.note(&e);
+                        self.unstored(&e);
                         return;
                     }
                 },
@@ -308,7 +307,7 @@ impl Shared {
                 // That it is not stored is no failure of the request.
                 match kept {
                     Ok(Kept::Stored | Kept::Refused(_)) => (),
-                    Err(e) => shared.troubles.note(&e),
+                    Err(e) => shared.unstored(&e),
                 }
                 Ok(())
             })
@@ -316,6 +315,15 @@ impl Shared {
         if stored.is_err() {
             self.troubles
                 .note(&io::Error::other("the thread that stores a body ended"));
+        }
+    }
+
+    /// Notes why a body is not stored.
+    fn unstored(&self, error: &io::Error) {
+        self.counts.add_unstored();
+        // A body that is too long for the cache is no failure of it.
+        if error.kind() != io::ErrorKind::InvalidInput {
+            self.troubles.note(error);
         }
     }
 }
@@ -382,11 +390,7 @@ impl Reading {
         if let Err(e) = kept {
             self.is_kept = false;
             self.long = None;
-            shared.counts.add_unstored();
-            // A body that is too long for the cache is no failure of it.
-            if e.kind() != io::ErrorKind::InvalidInput {
-                shared.troubles.note(&e);
-            }
+            shared.unstored(&e);
         }
     }
 

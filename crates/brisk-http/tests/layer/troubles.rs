@@ -1,6 +1,7 @@
 //! A directory that fails. These tests mount filesystems, so they need root.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,20 @@ impl Disk {
 
     fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    /// Leaves no room.
+    fn fill(&self) {
+        let mut file = fs::File::create(self.path().join("filler")).unwrap();
+        let mut full = None;
+        for len in [65_536, 1] {
+            full = (0..1 << 16).find_map(|_| io::Write::write_all(&mut file, &vec![1; len]).err());
+        }
+        assert_eq!(full.unwrap().kind(), io::ErrorKind::StorageFull);
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.path().join("filler")).unwrap();
     }
 }
 
@@ -68,6 +83,47 @@ async fn stream(setup: &mut Setup, byte: u8, len: usize) {
     let got = setup.exchange(Method::GET, reload, origin).await;
     assert_eq!(got.status, 200);
     assert!(got.body == vec![byte; len]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_full_disk_bodies_come_through_and_one_warning_is_given() {
+    let disk = Disk::new(4 << 20);
+    let (mut setup, told) = telling(&disk.path().join("cache"));
+    setup.store(FRESH, "before").await;
+    setup.later(60);
+    disk.fill();
+    // There is room in the files that are there already. What the last one that fits replaces is gone.
+    let mut number = 0;
+    while setup.layer.counts().unstored == 0 {
+        assert!(number < 100, "the disk is full");
+        number += 1;
+        stream(&mut setup, number, 50_000).await;
+    }
+    let before = setup.cached().await.unwrap().body;
+    assert!(before == vec![number - 1; 50_000] || before == "before");
+    // One for the directory, and one that is longer than the disk.
+    for (unstored, len) in [(2, 2 << 20), (3, 8 << 20)] {
+        stream(&mut setup, b'x', len).await;
+        let counts = setup.layer.counts();
+        assert_eq!(counts.unstored, unstored, "{len}");
+        assert!(counts.troubles >= unstored, "{counts:?}");
+    }
+    {
+        let told = told.lock().unwrap();
+        assert!(
+            told.len() == 1 && told[0].contains("No space left"),
+            "{told:?}"
+        );
+    }
+    // What was there is there.
+    assert_eq!(setup.cached().await.unwrap().body, before);
+    // With room again, all goes on.
+    disk.free();
+    for len in [50_000, 400_000] {
+        stream(&mut setup, b'y', len).await;
+        assert_eq!(setup.cached().await.unwrap().body, vec![b'y'; len]);
+    }
+    assert_eq!(setup.layer.counts().unstored, 3);
 }
 
 #[tokio::test(start_paused = true)]
