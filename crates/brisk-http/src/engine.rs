@@ -218,6 +218,22 @@ impl<V> Completion<V> {
     pub fn give_up(self) -> Box<Exchange<V>> {
         unconditional(self.exchange)
     }
+
+    /// As [`give_up`](Self::give_up), beside this.
+    #[cfg(feature = "tower")]
+    pub(crate) fn spare(&self) -> Box<Exchange<V>> {
+        let exchange = &self.exchange;
+        unconditional(Box::new(Exchange {
+            method: exchange.method.clone(),
+            url: exchange.url.clone(),
+            headers: HeaderMap::new(),
+            client: exchange.client.clone(),
+            key: exchange.key.clone(),
+            held: None,
+            why: exchange.why,
+            options: exchange.options.clone(),
+        }))
+    }
 }
 
 impl<V> fmt::Debug for Completion<V> {
@@ -957,9 +973,8 @@ impl<S: Storage> Engine<S> {
         let name = policy.view().body();
         if !name.is_empty() {
             // A damaged one would be read again and again, so this looks at all of it.
-            let is_right = |found: S::Value| {
-                self.storage.fits(&found, &name) && found.bytes().is_ok()
-            };
+            let is_right =
+                |found: S::Value| self.storage.fits(&found, &name) && found.bytes().is_ok();
             if !self.storage.body(key, &name)?.is_some_and(is_right) {
                 put(&name)?;
             }

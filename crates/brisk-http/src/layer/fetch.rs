@@ -93,9 +93,15 @@ impl Shared {
                 let len = announced(&method, head.status, &head.headers);
                 outcome = match rest(upstream_body, len, self.options.body_timeout).await {
                     Some(rest) => {
-                        let engine = engine.clone();
-                        self.waiting(move |_| engine.complete(*completion, &rest))
-                            .await?
+                        let (spare, engine) = (completion.spare(), engine.clone());
+                        self.waiting(move |shared| {
+                            let completed = engine.complete(*completion, &rest);
+                            Ok(completed.unwrap_or_else(|e| {
+                                shared.unstored(&e);
+                                Outcome::Again(spare)
+                            }))
+                        })
+                        .await?
                     }
                     None => Outcome::Again(completion.give_up()),
                 };

@@ -127,6 +127,34 @@ async fn on_a_full_disk_bodies_come_through_and_one_warning_is_given() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn on_a_full_disk_a_part_is_completed_from_the_origin() {
+    let disk = Disk::new(4 << 20);
+    let (mut setup, told) = telling(&disk.path().join("cache"));
+    let whole: Vec<u8> = (0..2_000_000u32).map(|at| (at >> 4) as u8).collect();
+    let lines = ["Cache-Control: max-age=60", "ETag: \"1\""];
+    let [first, rest] =
+        ["0-199999", "200000-1999999"].map(|range| format!("Content-Range: bytes {range}/2000000"));
+    let first = [&lines[..], &[&*first]].concat();
+    let part = whole[..200_000].to_vec();
+    let origin = |asked: Asked| asked.answer(206, &first, part);
+    let range = &["Range: bytes=0-199999"];
+    setup.exchange(Method::GET, range, origin).await;
+    disk.fill();
+    let client = setup.get(&[]);
+    let asked = setup.origin.next().await;
+    assert_eq!(asked.field("range"), Some("bytes=200000-"));
+    let rest = [&lines[..], &[&*rest]].concat();
+    asked.answer(206, &rest, whole[200_000..].to_vec());
+    // It cannot be put together, so the whole is asked for.
+    let asked = setup.origin.next().await;
+    assert_eq!(asked.field("range"), None);
+    asked.answer(200, &lines, whole.clone());
+    assert!(read(client).await.body == whole);
+    setup.idle().await;
+    assert_eq!(told.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_its_directory_bodies_come_through() {
     let home = home();
     let directory = home.path().join("cache");
