@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -225,7 +226,7 @@ impl Shared {
             keep: kind.keep,
             len: kind.len,
             body: kind.body,
-            spool,
+            spool: Ending(spool),
         };
         (response, keeping)
     }
@@ -345,7 +346,24 @@ pub(crate) struct Keeping<UB> {
     keep: Keep,
     len: Option<u64>,
     body: UB,
-    spool: Arc<Spool>,
+    spool: Ending,
+}
+
+/// The side that fills a spool. If it goes before the end, its readers are told.
+struct Ending(Arc<Spool>);
+
+impl Deref for Ending {
+    type Target = Spool;
+
+    fn deref(&self) -> &Spool {
+        &self.0
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end(Err(FetchError::ended()));
+    }
 }
 
 /// Who is told when nobody wants a body.

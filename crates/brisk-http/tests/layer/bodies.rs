@@ -9,7 +9,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use crate::origin::Pipe;
-use crate::setup::{Setup, all, answer, at_once, contents, settle};
+use crate::setup::{Setup, all, answer, at_once, contents, read, settle};
 
 const PIECE: usize = 1 << 16;
 /// How far the origin may be ahead of the slowest reader of a body that is not kept in memory.
@@ -159,6 +159,43 @@ async fn readers_of_what_is_not_stored_are_told_too() {
         end.send(pipe, 1000);
         end.assert_read(response, 1000).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_are_told_when_a_fetch_panics() {
+    let mut setup = Setup::private();
+    let first = setup.get(&[]);
+    let asked = setup.origin.next().await;
+    let clients = [first, setup.get(&[])];
+    settle().await;
+    asked.panic(&["Cache-Control: max-age=60"]);
+    for client in clients {
+        let (bytes, error) = all(&mut answer(client).await).await;
+        assert!(bytes.is_empty());
+        assert_eq!(error.unwrap().kind(), FetchErrorKind::Ended);
+    }
+    setup.idle().await;
+    let client = setup.get(&[]);
+    let whole = setup.origin.next().await;
+    whole.answer(200, &["Cache-Control: max-age=60"], "whole");
+    assert_eq!(read(client).await.text(), (200, "whole"));
+}
+
+#[test]
+fn readers_are_told_when_the_runtime_of_a_fetch_ends() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut setup = Setup::private();
+    let (mut response, _pipe) = runtime.block_on(async {
+        let client = setup.get(&[]);
+        let asked = setup.origin.next().await;
+        let pipe = asked.begin(200, &["Cache-Control: max-age=60"]);
+        (answer(client).await, pipe)
+    });
+    drop(runtime);
+    let another = tokio::runtime::Runtime::new().unwrap();
+    let (bytes, error) = another.block_on(all(&mut response));
+    assert!(bytes.is_empty());
+    assert_eq!(error.unwrap().kind(), FetchErrorKind::Ended);
 }
 
 #[tokio::test(start_paused = true)]

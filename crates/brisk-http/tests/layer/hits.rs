@@ -62,6 +62,29 @@ async fn what_a_hit_lends_outlives_the_layer_and_the_entry() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn answers_without_a_body_are_stored_too() {
+    for (status, line) in [
+        (200, "X-Other: 1"),
+        (204, "X-Other: 1"),
+        (301, "Location: /b"),
+        (404, "X-Other: 1"),
+    ] {
+        let mut setup = Setup::private();
+        let lines = [FRESH, &[line]].concat();
+        let origin = |asked: Asked| asked.answer(status, &lines, "");
+        let first = setup.exchange(Method::GET, &[], origin).await;
+        let hit = read(setup.get(&[])).await;
+        assert_eq!(hit.cache_status(), "brisk; hit; ttl=60", "{status}");
+        for got in [first, hit] {
+            assert_eq!(got.text(), (status, ""));
+            let (name, value) = line.split_once(": ").unwrap();
+            assert_eq!(got.field(name), Some(value));
+        }
+        assert_eq!(setup.origin.count(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_head_is_answered_from_a_stored_get() {
     let mut setup = Setup::private();
     setup.store(FRESH, "a page").await;

@@ -147,6 +147,11 @@ impl Asked {
         taken
     }
 
+    /// Answers with a body whose reader panics.
+    pub fn panic(self, lines: &[&str]) {
+        self.reply(200, lines, OriginBody::Panic);
+    }
+
     /// Breaks the connection.
     pub fn fail(self) {
         let broken = io::Error::from(io::ErrorKind::ConnectionReset);
@@ -183,6 +188,7 @@ impl Pipe {
 pub enum OriginBody {
     Piped(mpsc::UnboundedReceiver<io::Result<Bytes>>),
     Flood(Flood),
+    Panic,
 }
 
 pub struct Flood {
@@ -209,6 +215,7 @@ impl Body for OriginBody {
                 Poll::Ready(Some(Ok(Frame::data(flood.piece.clone()))))
             }
             Self::Flood(_) => Poll::Ready(None),
+            Self::Panic => panic!("the test wants this"),
         }
     }
 }
