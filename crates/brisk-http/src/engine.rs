@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -137,6 +138,14 @@ impl<V: StoredBytes> Found<V> {
     }
 }
 
+/// A mark that differs from one invalidation of a URL to the next.
+type Invalidation = [u8; 8];
+
+/// The key of the mark: no URL has a zero byte.
+fn invalidation_key(key: &str) -> String {
+    format!("{key}\0")
+}
+
 /// A response to pass on.
 #[derive(Debug)]
 pub struct Pass {
@@ -158,6 +167,7 @@ pub struct Keep {
     key: String,
     request_headers: HeaderMap,
     policy: Policy,
+    invalidated: Option<Invalidation>,
     options: Options,
 }
 
@@ -174,6 +184,8 @@ pub struct Exchange<V> {
     key: Option<String>,
     held: Option<Held<V>>,
     why: Forwarded,
+    /// What the storage had of invalidations when this began.
+    invalidated: Option<Invalidation>,
     options: Options,
 }
 
@@ -231,6 +243,7 @@ impl<V> Completion<V> {
             key: exchange.key.clone(),
             held: None,
             why: exchange.why,
+            invalidated: exchange.invalidated,
             options: exchange.options.clone(),
         }))
     }
@@ -404,6 +417,7 @@ impl<S: Storage> Engine<S> {
             key,
             held: None,
             why: Forwarded::UriMiss,
+            invalidated: None,
             options,
         });
         if exchange.key.is_none() {
@@ -414,7 +428,23 @@ impl<S: Storage> Engine<S> {
             exchange.why = Forwarded::Method;
             return Ok(self.ask(exchange, request));
         }
-        self.look_up(exchange, request, now)
+        let mut step = self.look_up(exchange, request, now)?;
+        if let Step::Ask(exchange) | Step::AnswerAndRevalidate(_, exchange) = &mut step
+            && let Some(key) = &exchange.key
+        {
+            exchange.invalidated = self.invalidation(key)?;
+        }
+        Ok(step)
+    }
+
+    /// The last invalidation of a URL that the storage has.
+    fn invalidation(&self, key: &str) -> io::Result<Option<Invalidation>> {
+        let found = self.storage.policies(&invalidation_key(key))?;
+        let bytes = match &found {
+            Some(found) => readable(found)?,
+            None => None,
+        };
+        Ok(bytes.and_then(|bytes| bytes.last_chunk().copied()))
     }
 
     /// The exchange for a request that passes the cache by, for example because its storage fails. Nothing of it is
@@ -430,6 +460,7 @@ impl<S: Storage> Engine<S> {
             key: None,
             held: None,
             why: Forwarded::Bypass,
+            invalidated: None,
             options: self.rules.options.clone(),
         })
     }
@@ -566,7 +597,16 @@ impl<S: Storage> Engine<S> {
         if exchange.key.is_some() {
             let (method, url) = (&exchange.method, &exchange.url);
             for key in invalidates(method, url, response.status, response.headers) {
+                // What is fetched at this moment may be older. Whoever stores it looks for this.
+                let mark = RandomState::new().hash_one(&key).to_le_bytes();
+                let marked = [0u32.to_le_bytes().as_slice(), &mark].concat();
+                self.storage
+                    .put_policies(&invalidation_key(&key), &marked)?;
                 self.storage.remove_policies(&key)?;
+                // Its own answer may be stored.
+                if exchange.key.as_ref() == Some(&key) {
+                    exchange.invalidated = Some(mark);
+                }
             }
         }
         let Some(held) = exchange.held.take() else {
@@ -747,7 +787,8 @@ impl<S: Storage> Engine<S> {
         };
         let name = policy.view().body();
         let put = |name: &BodyName| self.storage.put_body(&key, name, &whole);
-        self.store(&key, &exchange.client, &policy, &exchange.options, put)?;
+        let asked = (&exchange.client, exchange.invalidated);
+        self.store(&key, asked, &policy, &exchange.options, put)?;
         let Some(body) = self.storage.body(&key, &name)? else {
             return Ok(Outcome::Again(unconditional(exchange)));
         };
@@ -899,6 +940,7 @@ impl<S: Storage> Engine<S> {
             key,
             request_headers: exchange.client.clone(),
             policy,
+            invalidated: exchange.invalidated,
             options: exchange.options.clone(),
         });
         Outcome::Pass(Box::new(Pass {
@@ -924,6 +966,7 @@ impl<S: Storage> Engine<S> {
             key,
             request_headers,
             policy,
+            invalidated,
             options,
         } = keep;
         let policy = match policy.with_body(BodyName::of(body)) {
@@ -931,8 +974,8 @@ impl<S: Storage> Engine<S> {
             Err(refusal) => return Ok(Kept::Refused(refusal)),
         };
         let put = |name: &BodyName| self.storage.put_body(&key, name, body);
-        self.store(&key, &request_headers, &policy, &options, put)?;
-        Ok(Kept::Stored)
+        let asked = (&request_headers, invalidated);
+        self.store(&key, asked, &policy, &options, put)
     }
 
     /// Like [`keep`](Self::keep), for a body that came piece by piece. `put` stores it under the key that it is given, in
@@ -951,6 +994,7 @@ impl<S: Storage> Engine<S> {
             key,
             request_headers,
             policy,
+            invalidated,
             options,
         } = keep;
         let policy = match policy.with_body(name) {
@@ -958,18 +1002,18 @@ impl<S: Storage> Engine<S> {
             Err(refusal) => return Ok(Kept::Refused(refusal)),
         };
         let put = |name: &BodyName| put(&key, name);
-        self.store(&key, &request_headers, &policy, &options, put)?;
-        Ok(Kept::Stored)
+        let asked = (&request_headers, invalidated);
+        self.store(&key, asked, &policy, &options, put)
     }
 
     fn store(
         &self,
         key: &str,
-        request_headers: &HeaderMap,
+        (request_headers, invalidated): (&HeaderMap, Option<Invalidation>),
         policy: &Policy,
         options: &Options,
         put: impl FnOnce(&BodyName) -> io::Result<()>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Kept> {
         let name = policy.view().body();
         if !name.is_empty() {
             // A damaged one would be read again and again, so this looks at all of it.
@@ -997,7 +1041,13 @@ impl<S: Storage> Engine<S> {
                 self.storage.remove_body(key, &name)?;
             }
         }
-        Ok(())
+        // An unsafe method may have succeeded while the response was on its way. Whoever invalidates writes the mark first
+        // and then removes, so either that removes what was just stored, or this sees the mark.
+        if self.invalidation(key)? != invalidated {
+            self.storage.remove_policies(key)?;
+            return Ok(Kept::Refused(Refusal::Invalidated));
+        }
+        Ok(Kept::Stored)
     }
 
     /// Whether what was found is the body of this name.

@@ -6,6 +6,8 @@ use http::StatusCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
+    /// An unsafe method has changed the resource since the request was sent.
+    Invalidated,
     /// The options say so.
     Ignored,
     /// The method is not GET, and not a POST whose response stands for its URL.
@@ -46,6 +48,9 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Invalidated => f.write_str(
+                "a request with an unsafe method has changed the resource since this one was sent",
+            ),
             Self::Ignored => f.write_str("the options exempt this URL from the cache"),
             Self::Method => f.write_str("responses to this method are not stored"),
             Self::Status(status) => write!(f, "no cache stores a response of status {}", status.as_u16()),
