@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::spawn_blocking;
 
-use crate::flight::{Flight, Inside, Queued, Turn};
+use crate::flight::{Flight, Inside, Queued};
+use crate::lookup::Patience;
 use crate::{About, Cache, Hit, Pending};
 
 /// The longest pause between two looks whether another has finished its fetch.
@@ -41,6 +42,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone)]
 pub struct AsyncCache {
     cache: Arc<Cache>,
+}
+
+/// A task that waits for another's fetch.
+struct Waiting {
+    queued: Queued,
+    started: Instant,
+    pause: Duration,
 }
 
 impl AsyncCache {
@@ -175,10 +183,21 @@ impl AsyncCache {
             Some(hit) if is_fresh(&hit) => return Ok(hit),
             stale => stale,
         };
-        let flight = match (self.turn(key, stale.is_none()).await?, stale) {
-            (Turn::Own { flight }, _) => flight,
-            (Turn::Other, Some(hit)) => return Ok(hit),
-            (Turn::Other, None) => return Err(E::from(io::ErrorKind::WouldBlock.into())),
+        let mut turn = self.queue(key).await?;
+        let flight = loop {
+            let waiting = match turn {
+                Ok(flight) => break flight,
+                Err(waiting) => waiting,
+            };
+            if let Some(stale) = stale {
+                return Ok(stale);
+            }
+            turn = self.wait(key, waiting, true).await?;
+            if turn.is_err()
+                && let Some(hit) = self.get(key).await?.filter(|hit| is_fresh(hit))
+            {
+                return Ok(hit);
+            }
         };
         // Another may have fetched it just before this one's turn.
         if let Some(hit) = self.get(key).await?.filter(|hit| is_fresh(hit)) {
@@ -193,6 +212,7 @@ impl AsyncCache {
     /// The right to fetch a key, for callers that store what they fetch by themselves. None if another has it, and
     /// `wait` is false. With `wait`, this waits as [`AsyncCache::get_or_insert_with`] does, at most
     /// [`CacheOptions::fetch_wait`](crate::CacheOptions::fetch_wait): then the caller may fetch, though another does, too.
+    /// A value that appears does not end this wait, because the caller says what it stores where.
     ///
     /// Another may have fetched it just before. So look again first.
     ///
@@ -200,40 +220,72 @@ impl AsyncCache {
     ///
     /// As [`Cache::get`].
     pub async fn flight(&self, key: &[u8], wait: bool) -> io::Result<Option<Flight>> {
-        Ok(match self.turn(key, wait).await? {
-            Turn::Own { flight } => Some(flight),
-            Turn::Other => None,
-        })
+        let mut turn = self.queue(key).await?;
+        loop {
+            match turn {
+                Ok(flight) => return Ok(Some(flight)),
+                Err(_) if !wait => return Ok(None),
+                Err(waiting) => turn = self.wait(key, waiting, false).await?,
+            }
+        }
     }
 
-    /// Waits for the right to fetch a key, without a thread.
-    async fn turn(&self, key: &[u8], wait: bool) -> io::Result<Turn> {
+    /// Takes the right to fetch a key, if nobody has it.
+    async fn queue(&self, key: &[u8]) -> io::Result<Result<Flight, Waiting>> {
         let key = key.to_vec();
-        let opened = move |cache: &Cache| {
+        let turn = self.wait_for(move |cache| {
             let queued = cache.store.queue(&key)?;
             queued.try_lock(&cache.store)
-        };
-        let mut queued: Queued = match self.wait_for(opened).await? {
-            Ok(flight) => return Ok(Turn::Own { flight }),
-            Err(queued) => queued,
-        };
-        let started = Instant::now();
-        let mut pause = Duration::from_micros(100);
+        });
+        Ok(turn.await?.map_err(|queued| Waiting {
+            queued,
+            started: Instant::now(),
+            pause: Duration::from_micros(100),
+        }))
+    }
+
+    /// Waits for the right to fetch a key, without a thread. Ends without it when the key has another record, if that
+    /// `is_news`.
+    async fn wait(
+        &self,
+        key: &[u8],
+        mut waiting: Waiting,
+        is_news: bool,
+    ) -> io::Result<Result<Flight, Waiting>> {
         loop {
-            if !wait {
-                return Ok(Turn::Other);
+            if is_news {
+                let has_news;
+                (waiting.queued, has_news) = self.look_for_news(waiting.queued, key).await?;
+                if has_news {
+                    return Ok(Err(waiting));
+                }
             }
-            if Inside::is() || started.elapsed() >= self.cache.store.options.fetch_wait {
-                let flight = Flight::unasked();
-                return Ok(Turn::Own { flight });
+            let longest = self.cache.store.options.fetch_wait;
+            if Inside::is() || waiting.started.elapsed() >= longest {
+                return Ok(Ok(Flight::unasked()));
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(waiting.pause).await;
+            waiting.pause = (waiting.pause * 2).min(LONGEST_PAUSE);
             // One call that does not wait.
-            queued = match queued.try_lock(&self.cache.store)? {
-                Ok(flight) => return Ok(Turn::Own { flight }),
+            waiting.queued = match waiting.queued.try_lock(&self.cache.store)? {
+                Ok(flight) => return Ok(Ok(flight)),
                 Err(queued) => queued,
             };
+        }
+    }
+
+    /// Whether the key has another record than when this was last asked.
+    async fn look_for_news(&self, mut queued: Queued, key: &[u8]) -> io::Result<(Queued, bool)> {
+        match queued.has_news(&self.cache.store, key, Patience::AtOnce) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                let key = key.to_vec();
+                self.wait_for(move |cache| {
+                    let news = queued.has_news(&cache.store, &key, Patience::Wait)?;
+                    Ok((queued, news))
+                })
+                .await
+            }
+            news => Ok((queued, news?)),
         }
     }
 

@@ -141,7 +141,7 @@ impl Cache {
 
     /// Looks for the value of a key. If there is none, `fetch` makes one, and it is stored.
     ///
-    /// Over all threads and processes, one fetches a key at a time. The others wait for it, at most
+    /// Over all threads and processes, one fetches a key at a time. The others wait until there is a value, at most
     /// [`CacheOptions::fetch_wait`]; then they fetch, too. One that is killed lets the next one go on at once. Inside of
     /// a fetch, another one does not wait.
     ///
@@ -193,15 +193,17 @@ impl Cache {
             Some(found) if is_fresh(&found) => return Ok(found),
             stale => stale,
         };
-        let flight = match self.store.flight(key, stale.is_none())? {
+        let find_fresh = || Ok(find()?.filter(|found| is_fresh(found)));
+        let flight = match self.store.flight(key, stale.is_none(), find_fresh)? {
             Turn::Own { flight } => flight,
+            Turn::Found(found) => return Ok(found),
             Turn::Other => match stale {
                 Some(found) => return Ok(found),
                 None => return Err(E::from(io::ErrorKind::WouldBlock.into())),
             },
         };
         // Another may have fetched it just before this one's turn.
-        if let Some(found) = find()?.filter(|found| is_fresh(found)) {
+        if let Some(found) = find_fresh()? {
             return Ok(found);
         }
         let (stored, unstored) = flight.fetch(make)?;

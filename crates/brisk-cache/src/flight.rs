@@ -1,16 +1,17 @@
 //! One fetch per key, over all threads and processes.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_io::try_lock_byte;
+use brisk_io::{UnsharedFile, try_lock_byte};
 
 use crate::directory::FLIGHTS;
 use crate::format::digest::Digest;
+use crate::format::slot::Slot;
 use crate::index::is_read_only;
+use crate::lookup::Patience;
 use crate::store::Store;
 
 /// The longest pause between two looks whether the other has finished.
@@ -25,18 +26,20 @@ thread_local! {
 }
 
 /// The right to fetch a key, which one at a time of all threads and processes has. It ends when this is dropped, and when
-/// the process is killed.
+/// the process is killed, though children that it has forked live on.
 #[derive(Debug)]
 pub struct Flight {
     /// None if nobody could be asked: then this fetches though another may, too.
-    _lock: Option<File>,
+    _lock: Option<UnsharedFile>,
 }
 
 /// Who fetches.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum Turn<V> {
     /// The caller. Another may have fetched meanwhile, so it looks again first.
     Own { flight: Flight },
+    /// Nobody: this was found while the caller waited.
+    Found(V),
     /// Another one does, and the caller does not want to wait.
     Other,
 }
@@ -45,14 +48,16 @@ pub(crate) enum Turn {
 #[derive(Debug)]
 pub(crate) struct Queued {
     /// Each opens it for itself: threads exclude each other, too. None if nobody can be asked.
-    file: Option<File>,
+    file: Option<UnsharedFile>,
     byte: u64,
+    /// The slot that the key had when [`Queued::has_news`] last looked.
+    seen: Option<Slot>,
 }
 
 impl Queued {
     /// Takes the right to fetch, if nobody has it. Does not wait.
     pub(crate) fn try_lock(self, store: &Store) -> io::Result<Result<Flight, Self>> {
-        let Some(file) = &self.file else {
+        let Some(file) = self.file.as_ref().and_then(UnsharedFile::get) else {
             return Ok(Ok(Flight::unasked()));
         };
         let locked = try_lock_byte(file, self.byte);
@@ -63,25 +68,55 @@ impl Queued {
             },
         )
     }
+
+    /// Whether the key has another record than when this was last asked. Then there may be a value to be found, though
+    /// somebody still has the right to fetch it.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if this would have to wait, and may not.
+    pub(crate) fn has_news(
+        &mut self,
+        store: &Store,
+        key: &[u8],
+        patience: Patience,
+    ) -> io::Result<bool> {
+        let Some(slot) = store.slot_of(key, patience)? else {
+            return Ok(false);
+        };
+        let is_known = |seen: &Slot| seen.names_the_record_of(&slot);
+        let has_news = !self.seen.as_ref().is_some_and(is_known);
+        self.seen = Some(slot);
+        Ok(has_news)
+    }
 }
 
 impl Store {
     /// Opens what a fetch of a key is asked for with.
     pub(crate) fn queue(&self, key: &[u8]) -> io::Result<Queued> {
         let file = match self.directory.open_or_create(FLIGHTS) {
-            Ok((file, _)) => Some(file),
+            Ok((file, _)) => Some(UnsharedFile::new(file)?),
             Err(e) if is_read_only(&e) || is_full(&e) => None,
             Err(e) => return Err(e),
         };
         let byte = Digest::of(SEED, key).lock_byte();
-        Ok(Queued { file, byte })
+        Ok(Queued {
+            file,
+            byte,
+            seen: None,
+        })
     }
 
-    /// Waits for the right to fetch a key.
+    /// Waits for the right to fetch a key, or until `find` finds something.
     ///
     /// Inside of another fetch of this thread it does not wait: two processes that fetch each other's keys would wait for
     /// each other. Then, and after the time of the options, the caller fetches, too.
-    pub(crate) fn flight(&self, key: &[u8], wait: bool) -> io::Result<Turn> {
+    pub(crate) fn flight<V>(
+        &self,
+        key: &[u8],
+        wait: bool,
+        find: impl Fn() -> io::Result<Option<V>>,
+    ) -> io::Result<Turn<V>> {
         let mut queued = self.queue(key)?;
         let started = Instant::now();
         let mut pause = Duration::from_micros(100);
@@ -92,6 +127,11 @@ impl Store {
             };
             if !wait {
                 return Ok(Turn::Other);
+            }
+            if queued.has_news(self, key, Patience::Wait)?
+                && let Some(found) = find()?
+            {
+                return Ok(Turn::Found(found));
             }
             if Inside::is() || started.elapsed() >= self.options.fetch_wait {
                 let flight = Flight::unasked();

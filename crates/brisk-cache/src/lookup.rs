@@ -9,7 +9,7 @@ use crate::format::digest::Digest;
 use crate::format::record::{Record, Unchecked, Wrong};
 use crate::format::slot::Slot;
 use crate::hit::Hit;
-use crate::index::{Found, is_lost};
+use crate::index::{Found, Index, is_lost};
 use crate::segment::{Segment, expected};
 use crate::store::{Opened, Process, Store};
 use crate::writer::Wait;
@@ -168,6 +168,41 @@ impl Store {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// The slot of a key as it is now. Counts nothing. None if there is none, or none that passes its check.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if this would have to wait, and may not. Those of opening the index.
+    pub(crate) fn slot_of(&self, key: &[u8], patience: Patience) -> io::Result<Option<Slot>> {
+        let process = match self.begun_process() {
+            Some(process) => process,
+            None => {
+                patience.ask()?;
+                self.process()?
+            }
+        };
+        let index = process.view().index.clone();
+        let is_current =
+            |index: &Arc<Index>| index.is_mapped() && index.is_marked_current().unwrap_or(false);
+        let index = match index.filter(is_current) {
+            Some(index) => index,
+            None => {
+                patience.ask()?;
+                self.reopen_index(process)?;
+                let Some(index) = process.view().index.clone() else {
+                    return Ok(None);
+                };
+                index
+            }
+        };
+        let digest = Digest::of(index.header.seed, key);
+        Ok(match index.find(digest) {
+            Ok(Found::Slot(_, slot)) => Some(slot),
+            // A look-up says what is wrong.
+            _ => None,
+        })
     }
 
     /// Whether to look again after something that is not right: three times as it is, then once when nobody writes.

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -260,4 +260,33 @@ async fn a_value_is_stored_while_it_arrives_and_finished_by_a_thread() {
         );
         assert!(cache.remove(b"key").await.unwrap());
     }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_value_that_appears_ends_the_wait_though_somebody_fetches_still() {
+    let home = home();
+    let options = CacheOptions::new().fetch_wait(Duration::from_secs(3_600));
+    // SAFETY: only brisk writes to the directory.
+    let cache = AsyncCache::new(unsafe { Cache::open_mapped(home.path(), options) }.unwrap());
+    let flights = std::fs::File::create(home.path().join("flights")).unwrap();
+    // Each byte, so that of the key, too.
+    let all = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: it reads the lock, and the file is open.
+    let locked = unsafe { libc::fcntl(flights.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
+    assert_eq!(locked, 0);
+    let waiting = cache.clone();
+    let waiter = tokio::spawn(async move { get_or_fetch(&waiting, b"key", b"fetched").await });
+    while cache.cache().counts().absent == 0 {
+        tokio::task::yield_now().await;
+    }
+    let about = About::default();
+    cache.insert(b"key", b"inserted", about).await.unwrap();
+    let hit = tokio::time::timeout(LONG, waiter).await.unwrap().unwrap();
+    assert_eq!(hit.unwrap().bytes().unwrap(), b"inserted");
 }

@@ -1,7 +1,10 @@
 //! One fetch per key, over threads and processes.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -100,6 +103,94 @@ fn a_killed_fetcher_lets_the_next_one_go_on_at_once() {
         "{waited:?}"
     );
     wait_for(pid);
+}
+
+/// Who waits so long has waited for something that did not come.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Asks for the key in another thread, and returns when that has found nothing and so waits for who fetches it, or
+/// fetches.
+fn ask(home: &tempfile::TempDir) -> Receiver<Vec<u8>> {
+    let cache = Arc::new(open(home, HOUR));
+    let (sender, receiver) = channel();
+    let asking = Arc::clone(&cache);
+    thread::spawn(move || {
+        let fetch = || io::Result::Ok(b"fetched by who waited".to_vec());
+        let hit = asking.get_or_insert_with(b"key", About::default(), fetch);
+        sender.send(hit.unwrap().to_vec().unwrap()).unwrap();
+    });
+    while cache.counts().absent == 0 {
+        thread::yield_now();
+    }
+    receiver
+}
+
+/// Fetches the key in a child, which forks a child of its own within the fetch, and ends the fetch when it is told to.
+/// Returns its id, and the pipes: `go` ends the fetch, and `end` the child of the child.
+fn fetch_and_fork(home: &tempfile::TempDir) -> (i32, io::PipeWriter, io::PipeWriter) {
+    let ((mut going, go), (mut ending, end)) = (io::pipe().unwrap(), io::pipe().unwrap());
+    let mut end = Some(end);
+    let cache = open(home, HOUR);
+    let (pid, mut told) = fork(|writer| {
+        let stored = cache.get_or_insert_with(b"key", About::default(), || {
+            fork(|_| {
+                // Otherwise it would wait for ever if this test failed.
+                drop(end.take());
+                ending.read_exact(&mut [0]).ok();
+            });
+            tell(writer);
+            going.read_exact(&mut [0])?;
+            io::Result::Ok(b"fetched first".to_vec())
+        });
+        assert!(stored.is_ok());
+    });
+    told.read_exact(&mut [0]).unwrap();
+    (pid, go, end.take().unwrap())
+}
+
+#[test]
+fn a_child_that_is_forked_in_a_fetch_lets_who_waits_go_on_when_its_parent_has_fetched() {
+    let home = home();
+    let (fetcher, mut go, mut end) = fetch_and_fork(&home);
+    let answer = ask(&home);
+    tell(&mut go);
+    assert_eq!(wait_for(fetcher), 0);
+    assert_eq!(answer.recv_timeout(LONG).unwrap(), b"fetched first");
+    tell(&mut end);
+}
+
+#[test]
+fn a_child_that_is_forked_in_a_fetch_lets_who_waits_fetch_when_its_parent_is_killed() {
+    let home = home();
+    let (fetcher, _go, mut end) = fetch_and_fork(&home);
+    let answer = ask(&home);
+    signal(fetcher, libc::SIGKILL);
+    wait_for(fetcher);
+    assert_eq!(answer.recv_timeout(LONG).unwrap(), b"fetched by who waited");
+    tell(&mut end);
+}
+
+#[test]
+fn a_value_that_appears_ends_the_wait_though_somebody_fetches_still() {
+    let home = home();
+    let cache = open(&home, HOUR);
+    cache.insert(b"other", b"value", About::default()).unwrap();
+    cache.remove(b"key").unwrap();
+    let flights = std::fs::File::create(home.path().join("flights")).unwrap();
+    // Each byte, so that of the key, too.
+    let all = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: it reads the lock, and the file is open.
+    let locked = unsafe { libc::fcntl(flights.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
+    assert_eq!(locked, 0);
+    let answer = ask(&home);
+    cache.insert(b"key", b"inserted", About::default()).unwrap();
+    assert_eq!(answer.recv_timeout(LONG).unwrap(), b"inserted");
 }
 
 #[test]

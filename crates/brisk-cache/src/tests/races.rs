@@ -538,6 +538,77 @@ fn who_waits_too_long_for_another_that_doubles_the_index_does_it() {
 }
 
 #[test]
+fn a_child_that_is_forked_while_an_index_is_doubled_lets_the_next_one_double_it() {
+    let home = home();
+    // Who waits so long has waited for something that did not come.
+    let options = small().write_wait(Duration::from_secs(3_600));
+    let (ending, end) = std::io::pipe().unwrap();
+    let end = std::sync::Mutex::new(Some(end));
+    let children = std::sync::Arc::new(AtomicU64::new(0));
+    let forked = children.clone();
+    let hook = move |deed: Deed| {
+        // The blocks of the new index.
+        if !matches!(&deed, Deed::Write(bytes) if bytes.len() == 65_536)
+            || forked.fetch_add(1, Ordering::SeqCst) > 0
+        {
+            return;
+        }
+        // SAFETY: the child waits for the end of the test, and ends by `_exit`.
+        #[allow(unsafe_code)]
+        if unsafe { libc::fork() } == 0 {
+            drop(end.lock().map(|mut end| end.take()));
+            (&ending).read_exact(&mut [0]).ok();
+            // SAFETY: it takes a number and does not return.
+            #[allow(unsafe_code)]
+            unsafe {
+                libc::_exit(0)
+            }
+        }
+    };
+    let cache = doubling(home.path(), &options, HookedDisk::new(hook)).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut key = 0;
+        while cache.stat().unwrap().slots < 4096 {
+            insert(&cache, key, &value(key, 1, 30)).unwrap();
+            key += 1;
+        }
+        sender.send(()).unwrap();
+    });
+    receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(children.load(Ordering::SeqCst) > 1);
+}
+
+#[test]
+fn who_waits_for_another_that_doubles_the_index_waits_no_longer_when_it_is_doubled() {
+    let home = home();
+    let options = small().write_wait(Duration::from_secs(3_600));
+    let cache = doubling(home.path(), &options, std::sync::Arc::new(RealDisk)).unwrap();
+    let index = |cache: &Cache| {
+        let process = cache.store.process().unwrap();
+        let view = process.view();
+        view.index.as_ref().unwrap().id
+    };
+    insert(&cache, 0, b"first").unwrap();
+    let narrow = index(&cache);
+    // This one grows it with the lock.
+    let other = Cache::open(home.path(), options).unwrap();
+    let mut key = 1;
+    while index(&other) == narrow {
+        insert(&other, key, &value(key, 1, 30)).unwrap();
+        key += 1;
+    }
+    // Somebody keeps the right to double it.
+    let (flights, _) = cache.store.directory.open_or_create("flights").unwrap();
+    assert!(brisk_io::try_lock_byte(&flights, 1 << 62).unwrap());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(cache.store.double_index(narrow)).unwrap());
+    let doubled = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(doubled.unwrap());
+    assert_ne!(index(&other), narrow);
+}
+
+#[test]
 fn a_value_that_arrives_in_a_file_with_a_name_stays_until_its_writer_is_killed() {
     let home = home();
     let cache = Cache::on_disk(home.path(), small(), HookedDisk::new(|_| ())).unwrap();
