@@ -246,7 +246,10 @@ fn slot_of_value(locked: &Locked<'_>, victim: &Aged) -> io::Result<Option<(u64, 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::lookup::Patience;
     use crate::{About, Cache, CacheOptions};
 
     #[test]
@@ -277,5 +280,72 @@ mod tests {
         }
         assert_eq!(copied, 40);
         assert_eq!(cache.stat().unwrap().segments, 1);
+    }
+
+    /// The segment of a key's record.
+    fn segment_of(cache: &Cache, key: u32) -> Option<u64> {
+        let slot = cache.store.slot_of(&key.to_le_bytes(), Patience::Wait);
+        slot.unwrap().map(|slot| slot.segment)
+    }
+
+    #[test]
+    fn what_is_replaced_or_removed_between_two_batches_stays_so() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = CacheOptions::new().limit(64 << 20).segment_len(8 << 20);
+        let cache = Cache::open(home.path(), options.clone()).unwrap();
+        let other = Cache::open(home.path(), options).unwrap();
+        let insert = |cache: &Cache, key: u32, byte: u8| {
+            let (key, value) = (key.to_le_bytes(), vec![byte; 100_000]);
+            cache.insert(&key, &value, About::default()).unwrap();
+        };
+        // All slots are in one block, so each batch meets the slots that were there before.
+        for key in 0..90 {
+            insert(&cache, key, key as u8);
+        }
+        let victim = segment_of(&cache, 0).unwrap();
+        for key in 0..40u32 {
+            assert!(cache.update_use(&key.to_le_bytes()).unwrap());
+        }
+        let mut expected = BTreeMap::new();
+        for key in 0..90 {
+            let stays = key < 40 || segment_of(&cache, key) != Some(victim);
+            expected.insert(key, stays.then_some(key as u8));
+        }
+        let mut eviction = Eviction::default();
+        let mut untouched: Vec<u32> = (0..40).collect();
+        // How many that were copied, and how many that were not, were replaced and removed.
+        let mut changed = BTreeMap::new();
+        for gap in 0.. {
+            let batch = |locked: &mut Locked<'_>| eviction.batch(locked, 63 << 20);
+            if !cache.store.locked(Wait::Bounded, batch).unwrap() {
+                break;
+            }
+            let removes = gap % 2 == 1;
+            for was_copied in [true, false] {
+                let is_one = |key: &u32| (segment_of(&cache, *key) != Some(victim)) == was_copied;
+                let Some(at) = untouched.iter().position(is_one) else {
+                    continue;
+                };
+                let key = untouched.remove(at);
+                *changed.entry((was_copied, removes)).or_insert(0) += 1;
+                if removes {
+                    assert!(other.remove(&key.to_le_bytes()).unwrap());
+                    expected.insert(key, None);
+                } else {
+                    insert(&other, key, 0xff);
+                    expected.insert(key, Some(0xff));
+                }
+            }
+        }
+        assert_eq!(changed.len(), 4, "{changed:?}");
+        for (&key, &byte) in &expected {
+            let found = other.get(&key.to_le_bytes()).unwrap();
+            let found = found.map(|hit| hit.to_vec().unwrap());
+            let byte = byte.map(|byte| vec![byte; 100_000]);
+            assert!(found == byte, "{key}");
+        }
+        let stat = cache.stat().unwrap();
+        let there = expected.values().flatten().count() as u64;
+        assert_eq!((stat.entries, stat.segments), (there, 1));
     }
 }
