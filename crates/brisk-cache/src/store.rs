@@ -192,6 +192,8 @@ impl Store {
             Kind::Shared => self.reading,
             Kind::Alone => self.reading_values,
         };
+        #[cfg(test)]
+        tests::before_opening();
         let opened = Segment::open(&self.directory, slot.kind, slot.segment, reading);
         let segment = match opened {
             Ok(Some(segment)) => segment,
@@ -279,5 +281,21 @@ fn segment_len(options: &CacheOptions) -> io::Result<u64> {
                 least.unwrap_or(u64::MAX)
             ),
         )),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::RefCell;
+
+    thread_local! {
+        /// What happens once in this thread, between the look at a slot and the opening of its segment.
+        pub(crate) static BEFORE_OPENING: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn before_opening() {
+        if let Some(happens) = BEFORE_OPENING.take() {
+            happens();
+        }
     }
 }

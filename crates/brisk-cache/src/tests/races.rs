@@ -13,6 +13,7 @@ use crate::disk::{Disk, RealDisk};
 use crate::format::digest::Digest;
 use crate::format::slot::FREE;
 use crate::index::{Found, Place};
+use crate::store::tests::BEFORE_OPENING;
 use crate::{About, Cache, CacheOptions};
 
 impl Cache {
@@ -156,6 +157,43 @@ fn a_slot_of_an_evicted_segment_is_a_miss_and_a_hit_from_it_stays() {
     assert_eq!(get(&fresh, 1), None);
     assert_eq!(fresh.counts().damaged, 1);
     drop(hit);
+}
+
+#[test]
+fn a_key_whose_segment_is_evicted_before_it_is_opened_is_looked_up_once_more() {
+    for was_used in [true, false] {
+        let home = home();
+        let writer = std::sync::Arc::new(mapped(home.path(), small()));
+        let reader = mapped(home.path(), small());
+        for key in 1..=20 {
+            insert(&writer, key, &value(key, 0, 80_000)).unwrap();
+        }
+        if was_used {
+            assert!(writer.update_use(&1u64.to_le_bytes()).unwrap());
+        }
+        let before = writer.slot_of(1).1.segment;
+        // The first look of a handle is another one.
+        assert_eq!(get(&reader, 1_000), None);
+        let evicting = writer.clone();
+        BEFORE_OPENING.set(Some(Box::new(move || {
+            let spare = evicting
+                .store
+                .locked(crate::writer::Wait::Bounded, |locked| locked.spare());
+            evicting.store.make_room(spare.unwrap() + 1).unwrap();
+        })));
+        let found = get(&reader, 1);
+        assert!(BEFORE_OPENING.take().is_none());
+        let gone = home.path().join(crate::directory::segment_name(before));
+        assert!(!gone.exists());
+        let (copied, absent) = match was_used {
+            true => (1, 1),
+            false => (0, 2),
+        };
+        assert_eq!(found, was_used.then(|| value(1, 0, 80_000)));
+        assert_eq!(writer.counts().copied, copied);
+        let counts = reader.counts();
+        assert_eq!((counts.absent, counts.damaged), (absent, 0));
+    }
 }
 
 #[test]
