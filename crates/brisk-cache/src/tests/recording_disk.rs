@@ -164,6 +164,9 @@ pub(super) enum Loss {
     /// Some of it: each page has some of its writes, each file its old or new length, and the names are as they were at
     /// some time.
     Random(u64),
+    /// One of the same, by its number. `states` is the product of the choices so far. A number of which `rest` is left at
+    /// the end is too high.
+    Numbered { rest: u64, states: u64 },
 }
 
 impl Loss {
@@ -177,6 +180,13 @@ impl Loss {
                 *state ^= *state >> 7;
                 *state ^= *state << 17;
                 ((*state >> 20) % (most as u64 + 1)) as usize
+            }
+            Self::Numbered { rest, states } => {
+                let choices = most as u64 + 1;
+                let chosen = *rest % choices;
+                *rest /= choices;
+                *states = states.saturating_mul(choices);
+                chosen as usize
             }
         }
     }
@@ -218,6 +228,17 @@ struct Kept {
     synced: Content,
     /// Writes and lengths since then, in order.
     since: Vec<(Option<u64>, u64, Vec<u8>)>,
+}
+
+impl Kept {
+    fn sync(&mut self) {
+        for (len, at, bytes) in std::mem::take(&mut self.since) {
+            match len {
+                Some(len) => self.synced.len = self.synced.len.max(len),
+                None => self.synced.write(at, &bytes),
+            }
+        }
+    }
 }
 
 /// The files of a directory, as they are on the disk and in memory.
@@ -291,15 +312,7 @@ impl Machine {
                 let parts = in_pages(*at, bytes).map(|(at, part)| (None, at, part.to_vec()));
                 kept.since.extend(parts);
             }
-            Call::Sync { file } => {
-                let kept = self.files.get_mut(file).unwrap();
-                for (len, at, bytes) in std::mem::take(&mut kept.since) {
-                    match len {
-                        Some(len) => kept.synced.len = kept.synced.len.max(len),
-                        None => kept.synced.write(at, &bytes),
-                    }
-                }
-            }
+            Call::Sync { file } => self.files.get_mut(file).unwrap().sync(),
             Call::Rename { from, to } => {
                 let file = self.names.remove(from).unwrap();
                 self.names.insert(to.clone(), file);
@@ -309,15 +322,23 @@ impl Machine {
                 self.names.remove(name);
                 self.since.push(self.names.clone());
             }
-            Call::SyncNames => {
-                self.since.clear();
-                self.synced_names = self.names.clone();
-            }
+            Call::SyncNames => self.sync_names(),
         }
     }
 
-    /// Makes a directory with what is left.
-    pub(super) fn leave(&self, mut loss: Loss, directory: &Path) {
+    fn sync_names(&mut self) {
+        self.since.clear();
+        self.synced_names = self.names.clone();
+    }
+
+    /// The kernel has written everything to the disk.
+    pub(super) fn sync(&mut self) {
+        self.files.values_mut().for_each(Kept::sync);
+        self.sync_names();
+    }
+
+    /// Makes a directory with what is left. Returns what is left of the choices.
+    pub(super) fn leave(&self, mut loss: Loss, directory: &Path) -> Loss {
         let since = match loss {
             Loss::Contents => self.since.len(),
             _ => loss.keep(self.since.len()),
@@ -358,5 +379,6 @@ impl Machine {
                 file.write_all_at(&bytes[..n], at).unwrap();
             }
         }
+        loss
     }
 }
