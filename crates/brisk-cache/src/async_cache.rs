@@ -235,7 +235,7 @@ impl AsyncCache {
         let key = key.to_vec();
         let turn = self.wait_for(move |cache| {
             let queued = cache.store.queue(&key)?;
-            queued.try_lock(&cache.store)
+            Ok(queued.try_lock(&cache.store))
         });
         Ok(turn.await?.map_err(|queued| Waiting {
             queued,
@@ -262,12 +262,12 @@ impl AsyncCache {
             }
             let longest = self.cache.store.options.fetch_wait;
             if Inside::is() || waiting.started.elapsed() >= longest {
-                return Ok(Ok(Flight::unasked()));
+                return Ok(Ok(Flight::unasked(&self.cache.store)));
             }
             tokio::time::sleep(waiting.pause).await;
             waiting.pause = (waiting.pause * 2).min(LONGEST_PAUSE);
             // One call that does not wait.
-            waiting.queued = match waiting.queued.try_lock(&self.cache.store)? {
+            waiting.queued = match waiting.queued.try_lock(&self.cache.store) {
                 Ok(flight) => return Ok(Ok(flight)),
                 Err(queued) => queued,
             };

@@ -143,7 +143,8 @@ impl Cache {
     ///
     /// Over all threads and processes, one fetches a key at a time. The others wait until there is a value, at most
     /// [`CacheOptions::fetch_wait`]; then they fetch, too. One that is killed lets the next one go on at once. Inside of
-    /// a fetch, another one does not wait.
+    /// a fetch, another one does not wait. Where locks do not work, each fetches. [`CacheCounts::unasked`] counts those who
+    /// fetched though another may have, too.
     ///
     /// A value that cannot be stored is returned all the same, and [counted](CacheCounts::unstored).
     ///

@@ -13,6 +13,7 @@ pub(crate) struct Counters {
     pub(crate) evicted: Counter,
     pub(crate) copied: Counter,
     pub(crate) unstored: Counter,
+    pub(crate) unasked: Counter,
     pub(crate) unnoted: Counter,
 }
 

@@ -52,6 +52,11 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync {
 
     /// Waits until the names are on the disk.
     fn sync_names(&self, directory: &Directory) -> io::Result<()>;
+
+    /// Locks a byte of a file, if no other open file has. Returns whether it is locked now.
+    fn try_lock_byte(&self, file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {
+        brisk_io::try_lock_byte(file, byte)
+    }
 }
 
 /// The disk itself.

@@ -5,7 +5,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_io::{UnsharedFile, try_lock_byte};
+use brisk_io::UnsharedFile;
 
 use crate::directory::FLIGHTS;
 use crate::format::digest::Digest;
@@ -56,17 +56,16 @@ pub(crate) struct Queued {
 
 impl Queued {
     /// Takes the right to fetch, if nobody has it. Does not wait.
-    pub(crate) fn try_lock(self, store: &Store) -> io::Result<Result<Flight, Self>> {
-        let Some(file) = self.file.as_ref().and_then(UnsharedFile::get) else {
-            return Ok(Ok(Flight::unasked()));
-        };
-        let locked = try_lock_byte(file, self.byte);
-        Ok(
-            match locked.map_err(|e| store.directory.told(FLIGHTS, e))? {
-                true => Ok(Flight { _lock: self.file }),
-                false => Err(self),
-            },
-        )
+    ///
+    /// Where locks do not work, nobody can be asked: to fetch twice is better than to have nothing.
+    pub(crate) fn try_lock(self, store: &Store) -> Result<Flight, Self> {
+        let file = self.file.as_ref().and_then(UnsharedFile::get);
+        let locked = file.map(|file| store.disk.try_lock_byte(file, self.byte));
+        match locked {
+            Some(Ok(true)) => Ok(Flight { _lock: self.file }),
+            Some(Ok(false)) => Err(self),
+            Some(Err(_)) | None => Ok(Flight::unasked(store)),
+        }
     }
 
     /// Whether the key has another record than when this was last asked. Then there may be a value to be found, though
@@ -121,7 +120,7 @@ impl Store {
         let started = Instant::now();
         let mut pause = Duration::from_micros(100);
         loop {
-            queued = match queued.try_lock(self)? {
+            queued = match queued.try_lock(self) {
                 Ok(flight) => return Ok(Turn::Own { flight }),
                 Err(queued) => queued,
             };
@@ -134,7 +133,7 @@ impl Store {
                 return Ok(Turn::Found(found));
             }
             if Inside::is() || started.elapsed() >= self.options.fetch_wait {
-                let flight = Flight::unasked();
+                let flight = Flight::unasked(self);
                 return Ok(Turn::Own { flight });
             }
             thread::sleep(pause);
@@ -145,7 +144,8 @@ impl Store {
 
 impl Flight {
     /// For a fetch beside which others may fetch, too.
-    pub(crate) fn unasked() -> Self {
+    pub(crate) fn unasked(store: &Store) -> Self {
+        store.counters.unasked.add(1);
         Self { _lock: None }
     }
 

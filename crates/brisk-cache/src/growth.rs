@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_io::{UnsharedFile, try_lock_byte};
+use brisk_io::UnsharedFile;
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::directory::{FLIGHTS, FileId, INDEX, TAG, unfinished_name};
@@ -234,7 +234,7 @@ struct Doubling {
 
 impl Store {
     /// Doubles a large index without the lock, but for the end. Others write meanwhile, and one at a time does this.
-    /// False if another does, and for too long. It waits no longer once the index is another one.
+    /// False if another does, and for too long, or if nobody can be asked. It waits no longer once the index is another one.
     pub(crate) fn double_index(self: &Arc<Self>, narrow: FileId) -> io::Result<bool> {
         let (flights, _) = self.directory.open_or_create(FLIGHTS)?;
         // A child that is forked meanwhile must not keep the byte.
@@ -242,8 +242,11 @@ impl Store {
         let started = Instant::now();
         loop {
             let file = flights.get().ok_or(io::ErrorKind::NotFound)?;
-            if try_lock_byte(file, GROWTH_BYTE).map_err(|e| self.directory.told(FLIGHTS, e))? {
-                break;
+            match self.disk.try_lock_byte(file, GROWTH_BYTE) {
+                Ok(true) => break,
+                Ok(false) => {}
+                // Locks of bytes do not work here. That of the ledger does.
+                Err(_) => return Ok(false),
             }
             if self.directory.id_of(INDEX)? != Some(narrow) {
                 return Ok(true);

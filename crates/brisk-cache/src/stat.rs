@@ -59,6 +59,9 @@ pub struct CacheCounts {
     pub copied: u64,
     /// Values that were fetched but could not be stored.
     pub unstored: u64,
+    /// Fetches beside which others may have fetched the same key: the directory can only be read, has no room or no locks,
+    /// the fetch was inside of another one, or the others had taken too long.
+    pub unasked: u64,
     /// Uses that could not be noted, because another process was writing or this user may only read.
     pub unnoted: u64,
 }
@@ -88,6 +91,7 @@ impl Store {
             evicted: counters.evicted.get(),
             copied: counters.copied.get(),
             unstored: counters.unstored.get(),
+            unasked: counters.unasked.get(),
             unnoted: counters.unnoted.get(),
         }
     }

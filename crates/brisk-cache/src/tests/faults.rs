@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use super::{get, home, insert, small, value};
 use crate::directory::{Directory, Name};
@@ -20,6 +20,10 @@ struct FailingDisk {
     from: AtomicU64,
     /// Whether later calls fail, too, as those of a dead process.
     dead: bool,
+    /// The error of each lock of a byte, if it is not 0.
+    lock_error: AtomicI32,
+    /// Whether the next sync fails.
+    fails_to_sync: AtomicBool,
 }
 
 impl FailingDisk {
@@ -29,6 +33,8 @@ impl FailingDisk {
             calls: AtomicU64::new(0),
             from: never,
             dead,
+            lock_error: AtomicI32::new(0),
+            fails_to_sync: AtomicBool::new(false),
         })
     }
 
@@ -89,7 +95,10 @@ impl Disk for FailingDisk {
     }
 
     fn sync(&self, _: BorrowedFd<'_>) -> io::Result<()> {
-        self.call()
+        match self.fails_to_sync.swap(false, Ordering::SeqCst) {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => self.call(),
+        }
     }
 
     fn rename(&self, directory: &Directory, from: &str, to: &str) -> io::Result<()> {
@@ -104,6 +113,13 @@ impl Disk for FailingDisk {
 
     fn sync_names(&self, _: &Directory) -> io::Result<()> {
         self.call()
+    }
+
+    fn try_lock_byte(&self, file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {
+        match self.lock_error.load(Ordering::SeqCst) {
+            0 => RealDisk.try_lock_byte(file, byte),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
     }
 }
 
@@ -402,5 +418,30 @@ fn a_clear_an_eviction_and_a_new_segment_that_fail_at_any_call_leave_no_file_tha
             }
             assert!(calls > 150, "{calls}");
         }
+    }
+}
+
+#[test]
+fn where_bytes_cannot_be_locked_each_fetches_and_the_index_grows() {
+    for error in [libc::ENOLCK, libc::EOPNOTSUPP, libc::EINVAL] {
+        let home = home();
+        let disk = FailingDisk::new(false);
+        let mut store = Store::open(home.path(), small(), None, disk.clone()).unwrap();
+        store.large_index = 1;
+        let cache = Cache::of(store);
+        disk.lock_error.store(error, Ordering::SeqCst);
+        let fetch = || io::Result::Ok(b"fetched".to_vec());
+        let hit = cache.get_or_insert_with(b"key", About::default(), fetch);
+        assert_eq!(hit.unwrap().bytes().unwrap(), b"fetched");
+        let counts = cache.counts();
+        assert_eq!((counts.unasked, counts.unstored), (1, 0));
+        let stored = cache.get(b"key").unwrap().unwrap();
+        assert_eq!(stored.bytes().unwrap(), b"fetched");
+        grow(&cache, 0).unwrap();
+        assert_eq!(cache.counts().displaced, 0);
+        disk.lock_error.store(0, Ordering::SeqCst);
+        let hit = cache.get_or_insert_with(b"another", About::default(), fetch);
+        assert_eq!(hit.unwrap().bytes().unwrap(), b"fetched");
+        assert_eq!(cache.counts().unasked, 1);
     }
 }
