@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use super::{get, home, insert, small, value};
 use crate::directory::{Directory, Name};
 use crate::disk::{Disk, RealDisk};
+use crate::lookup::Patience;
 use crate::store::Store;
 use crate::{About, Cache, CacheOptions, Durability};
 
@@ -444,4 +445,37 @@ fn where_bytes_cannot_be_locked_each_fetches_and_the_index_grows() {
         assert_eq!(hit.unwrap().bytes().unwrap(), b"fetched");
         assert_eq!(cache.counts().unasked, 1);
     }
+}
+
+#[test]
+fn a_segment_that_could_not_be_written_back_is_closed() {
+    let home = home();
+    let disk = FailingDisk::new(false);
+    let options = small().durability(Durability::Durable);
+    let cache = Cache::on_disk(home.path(), options, disk.clone()).unwrap();
+    let other = Cache::open(home.path(), small()).unwrap();
+    let segment_of = |key: u64| {
+        let slot = cache.store.slot_of(&key.to_le_bytes(), Patience::Wait);
+        slot.unwrap().unwrap().segment
+    };
+    for key in 0..10 {
+        insert(&cache, key, &value(key, 0, 500)).unwrap();
+    }
+    let closed = segment_of(9);
+    // The first sync of an insertion is that of the segment.
+    disk.fails_to_sync.store(true, Ordering::SeqCst);
+    let e = insert(&cache, 10, &value(10, 0, 500)).unwrap_err();
+    assert_eq!(e.raw_os_error(), Some(libc::EIO), "{e}");
+    let active = |locked: &mut crate::writer::Locked<'_>| Ok(locked.state.active);
+    let active = cache.store.locked(crate::writer::Wait::Bounded, active);
+    assert_eq!(active.unwrap(), 0);
+    // Whoever writes next begins another one, and all append to that.
+    insert(&other, 11, &value(11, 0, 500)).unwrap();
+    insert(&cache, 12, &value(12, 0, 500)).unwrap();
+    assert_ne!(segment_of(11), closed);
+    assert_eq!(segment_of(11), segment_of(12));
+    for key in (0..13).filter(|&key| key != 10) {
+        assert_eq!(get(&other, key), Some(value(key, 0, 500)), "{key}");
+    }
+    assert_eq!(get(&other, 10), None);
 }
