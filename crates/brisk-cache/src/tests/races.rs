@@ -302,6 +302,60 @@ fn uses_are_noted_seldom() {
 }
 
 #[test]
+fn of_full_sets_at_the_limit_the_entry_that_was_not_used_for_longest_goes() {
+    const BEGIN: u32 = 1_000_000;
+    let home = home();
+    let options = CacheOptions::new().limit(512 << 10).segment_len(64 << 10);
+    let cache = mapped(home.path(), options);
+    // Makes the index, whose seed says which keys have the same two sets.
+    cache.remove(b"none").unwrap();
+    let seed = cache.seed();
+    let sets = |key: &u64| {
+        let mut sets = Digest::of(seed, &key.to_le_bytes()).sets();
+        sets.sort_unstable();
+        sets
+    };
+    let full = sets(&0);
+    let keys: Vec<u64> = (0..).filter(|key| sets(key) == full).take(18).collect();
+    // Not too many bytes for another segment, but for an index of twice the size.
+    FAKE.set(Some(BEGIN));
+    let has_room = |locked: &mut crate::writer::Locked<'_>| Ok(locked.doubled()?.is_some());
+    let others = (1 << 40..).filter(|key| !sets(key).iter().any(|set| full.contains(set)));
+    for key in others {
+        if !cache
+            .store
+            .locked(crate::writer::Wait::Bounded, has_room)
+            .unwrap()
+        {
+            break;
+        }
+        insert(&cache, key, &[0; 10_000]).unwrap();
+    }
+    for (minute, key) in (BEGIN + 1..).zip(&keys[..16]) {
+        FAKE.set(Some(minute));
+        insert(&cache, *key, &value(*key, 0, 100)).unwrap();
+    }
+    assert_eq!(cache.counts().displaced, 0);
+    FAKE.set(Some(BEGIN + 100));
+    for key in [keys[0], keys[2]] {
+        assert!(cache.update_use(&key.to_le_bytes()).unwrap());
+    }
+    for (key, gone) in [(keys[16], keys[1]), (keys[17], keys[3])] {
+        assert!(get(&cache, gone).is_some());
+        insert(&cache, key, &value(key, 0, 100)).unwrap();
+        assert_eq!(get(&cache, gone), None);
+    }
+    for (n, key) in keys.iter().enumerate() {
+        let there = (n != 1 && n != 3).then(|| value(*key, 0, 100));
+        assert_eq!(get(&cache, *key), there, "{n}");
+    }
+    let counts = cache.counts();
+    assert_eq!((counts.displaced, counts.evicted), (2, 0));
+    assert_eq!(cache.stat().unwrap().slots, 1024);
+    FAKE.set(None);
+}
+
+#[test]
 fn what_was_used_outlives_its_segment() {
     let home = home();
     let options = CacheOptions::new().limit(6 << 20).segment_len(1 << 20);
