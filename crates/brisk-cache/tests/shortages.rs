@@ -258,6 +258,102 @@ fn a_directory_of_others_is_refused() {
     );
 }
 
+const WHY: &str = "because whoever writes there decides what this program reads; name another directory, or remove this \
+                   one with everything in it";
+
+#[test]
+fn a_directory_of_another_user_is_refused_and_both_are_named() {
+    use std::os::unix::fs::chown;
+    let home = home();
+    let directory = home.path().join("cache");
+    let open = || Cache::open(&directory, CacheOptions::new());
+    let cache = open().unwrap();
+    cache.insert(b"key", b"value", About::default()).unwrap();
+    let refused = |what: &str, path: &Path| {
+        let e = open().unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::PermissionDenied);
+        let path = path.display();
+        let expected =
+            format!("{what} {path}: its owner is user 1001, allowed is user 0 or root, {WHY}");
+        assert_eq!(e.to_string(), expected);
+    };
+    chown(&directory, Some(1_001), None).unwrap();
+    refused("cache", &directory);
+    chown(&directory, Some(0), None).unwrap();
+    let index = directory.join("index");
+    chown(&index, Some(1_001), None).unwrap();
+    refused("cache file", &index);
+    chown(&index, Some(0), None).unwrap();
+    assert!(open().unwrap().get(b"key").unwrap().is_some());
+    // What another user has put there is never read.
+    let segment = fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| text(path).ends_with(".segment"));
+    chown(segment.unwrap(), Some(1_001), None).unwrap();
+    let cache = open().unwrap();
+    assert!(cache.get(b"key").unwrap().is_none());
+    assert_eq!(cache.counts().damaged, 1);
+}
+
+/// Opens the directory in a user namespace with this map, and returns the error.
+fn open_in_a_namespace(directory: &Path, map: &str) -> Option<String> {
+    let (mut reader, mut writer) = io::pipe().unwrap();
+    // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            let enter = || {
+                // SAFETY: it takes a number. This process has one thread.
+                if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                fs::write("/proc/self/uid_map", map)
+            };
+            let told = match enter() {
+                Ok(()) => Cache::open(directory, CacheOptions::new()).map_err(|e| e.to_string()),
+                Err(e) => Err(format!("no namespace: {e}")),
+            };
+            let told = told.err().unwrap_or_default();
+            let written = io::Write::write_all(&mut writer, told.as_bytes());
+            // SAFETY: it takes a number and does not return.
+            unsafe { libc::_exit(i32::from(written.is_err())) }
+        }
+        child => child,
+    };
+    drop(writer);
+    let mut told = String::new();
+    io::Read::read_to_string(&mut reader, &mut told).unwrap();
+    let mut status = 0;
+    // SAFETY: it writes a number to where one is.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    (!told.is_empty()).then_some(told)
+}
+
+#[test]
+fn an_owner_that_a_namespace_does_not_know_is_nobody_s() {
+    let home = home();
+    let directory = home.path().join("cache");
+    drop(Cache::open(&directory, CacheOptions::new()).unwrap());
+    let refused = |user: u32| {
+        Some(format!(
+            "cache {}: its owner is user 65534, who stands for all users that this namespace does not know, allowed is \
+             user {user} or root, {WHY}",
+            directory.display()
+        ))
+    };
+    assert_eq!(open_in_a_namespace(&directory, "0 0 1"), None);
+    // Here the process is that user, and so seems to be the owner.
+    assert_eq!(open_in_a_namespace(&directory, ""), refused(65_534));
+    std::os::unix::fs::chown(&directory, Some(1_001), None).unwrap();
+    fs::set_permissions(
+        &directory,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    assert_eq!(open_in_a_namespace(&directory, "0 0 1"), refused(0));
+}
+
 #[test]
 fn what_is_not_allowed_is_said() {
     let home = home();
