@@ -42,3 +42,18 @@ fn a_directory_of_version_1_is_read_and_written() {
     assert_eq!(cache.stat().unwrap().entries, 5);
     assert_eq!(cache.counts().damaged, 0);
 }
+
+#[test]
+fn the_directory_says_to_programs_that_save_files_that_it_is_a_cache() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = Cache::open(home.path(), CacheOptions::new()).unwrap();
+    cache.insert(b"key", b"value", About::default()).unwrap();
+    let tag = fs::read_to_string(home.path().join("CACHEDIR.TAG")).unwrap();
+    // The specification fixes the first 43 bytes.
+    assert_eq!(
+        tag,
+        "Signature: 8a477f597d28d172789f06886806bc55\n\
+         # This file is a cache directory tag created by brisk.\n\
+         # For information about cache directory tags, see https://bford.info/cachedir/\n"
+    );
+}
