@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::clock::{Minute, time_of};
+use crate::format::UNIT;
 use crate::format::record::{CHUNK, Record};
 use crate::segment::Segment;
 use crate::value_parts::ValueParts;
@@ -16,7 +17,8 @@ use crate::value_parts::ValueParts;
 /// nothing but that. Otherwise, and if it is the first answer of a handle, it has a copy.
 ///
 /// A borrowed value of at most 16 KiB was checked when this handle first found it. A longer one is checked in chunks of
-/// 16 KiB, when a hit of this handle is first asked for them. A copy was checked as a whole.
+/// 16 KiB, when a hit of this handle is first asked for them. If one is damaged, the entry is a miss from then on. A copy
+/// was checked as a whole.
 pub struct Hit {
     pub(crate) held: Held,
     record: Record,
@@ -156,9 +158,10 @@ impl Hit {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidData`] if a chunk is not what was inserted: insert the value again.
-    /// [`io::ErrorKind::UnexpectedEof`] if a page cannot be read, after
-    /// [`guard_mappings`](brisk_io::guard_mappings). [`io::ErrorKind::InvalidInput`] if the value has no such part.
+    /// [`io::ErrorKind::InvalidData`] if a chunk is not what was inserted. [`io::ErrorKind::UnexpectedEof`] if a page cannot
+    /// be read, after [`guard_mappings`](brisk_io::guard_mappings). After both, the entry is a miss for its handle, so
+    /// [`Cache::get_or_insert_with`](crate::Cache::get_or_insert_with) fetches the value again.
+    /// [`io::ErrorKind::InvalidInput`] if the value has no such part.
     pub fn part(&self, part: Range<usize>) -> io::Result<&[u8]> {
         self.parts().part(part.clone())?.ok_or_else(|| {
             let (from, to, len) = (part.start, part.end, self.len());
@@ -188,7 +191,16 @@ impl Hit {
         for number in part.start / CHUNK..part.end.div_ceil(CHUNK) {
             let mark = segment.verified.chunk(value_at, number);
             if !segment.verified.has(mark) {
-                self.check_chunk(segment, number)?;
+                let checked = self.check_chunk(segment, number);
+                if checked.is_err()
+                    && let Ok(place) = u32::try_from(start / UNIT)
+                {
+                    // The next look-up finds nothing, so that somebody fetches the value again.
+                    segment
+                        .verified
+                        .note_failure(segment.verified.record(place));
+                }
+                checked?;
                 segment.verified.note(mark);
             }
         }

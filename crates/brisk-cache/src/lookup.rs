@@ -288,6 +288,9 @@ impl Store {
                 if segment.verified.has(mark) {
                     return unchecked.check_key(bytes, &expected);
                 }
+                if segment.verified.has_failed(mark) {
+                    return Err(Wrong::Damaged);
+                }
                 let record = unchecked.check(bytes, &expected)?;
                 segment.verified.note(mark);
                 Ok(record)

@@ -19,7 +19,41 @@ const PART: usize = WORDS * 64;
 #[derive(Debug)]
 pub(crate) struct Verified {
     kind: Kind,
-    parts: Box<[OnceLock<Box<[AtomicU64; WORDS]>>]>,
+    passed: Bits,
+    /// Records that had passed, and of which a chunk then did not. Nobody looks here for a record that has passed.
+    failed: OnceLock<Bits>,
+}
+
+/// As many bits as a file has records and chunks.
+#[derive(Debug)]
+struct Bits(Box<[OnceLock<Box<[AtomicU64; WORDS]>>]>);
+
+impl Bits {
+    fn word(&self, bit: usize) -> Option<&AtomicU64> {
+        let part = self.0.get(bit / PART).and_then(OnceLock::get)?;
+        part.get(bit % PART / 64)
+    }
+
+    #[inline]
+    fn has(&self, Mark(bit): Mark) -> bool {
+        let word = self.word(bit);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (bit % 64)) != 0)
+    }
+
+    fn set(&self, Mark(bit): Mark) {
+        if let Some(part) = self.0.get(bit / PART) {
+            part.get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORDS]));
+        }
+        if let Some(word) = self.word(bit) {
+            word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
+        }
+    }
+
+    fn clear(&self, Mark(bit): Mark) {
+        if let Some(word) = self.word(bit) {
+            word.fetch_and(!(1 << (bit % 64)), Ordering::Relaxed);
+        }
+    }
 }
 
 /// The bit of a record or of a chunk.
@@ -36,9 +70,11 @@ impl Verified {
             Kind::Shared => len / UNIT as usize,
             Kind::Alone => FIRST_CHUNK + len / CHUNK,
         };
+        let parts = (0..bits.div_ceil(PART)).map(|_| OnceLock::new());
         Self {
             kind,
-            parts: (0..bits.div_ceil(PART)).map(|_| OnceLock::new()).collect(),
+            passed: Bits(parts.collect()),
+            failed: OnceLock::new(),
         }
     }
 
@@ -60,20 +96,26 @@ impl Verified {
         })
     }
 
+    /// Whether a record or a chunk has passed its check.
     #[inline]
-    pub(crate) fn has(&self, Mark(bit): Mark) -> bool {
-        let part = self.parts.get(bit / PART).and_then(OnceLock::get);
-        let word = part.and_then(|part| part.get(bit % PART / 64));
-        word.is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (bit % 64)) != 0)
+    pub(crate) fn has(&self, mark: Mark) -> bool {
+        self.passed.has(mark)
     }
 
-    pub(crate) fn note(&self, Mark(bit): Mark) {
-        if let Some(part) = self.parts.get(bit / PART) {
-            let part = part.get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORDS]));
-            if let Some(word) = part.get(bit % PART / 64) {
-                word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
-            }
-        }
+    pub(crate) fn note(&self, mark: Mark) {
+        self.passed.set(mark);
+    }
+
+    /// Whether a chunk of a record has failed its check, or could not be read.
+    pub(crate) fn has_failed(&self, record: Mark) -> bool {
+        self.failed.get().is_some_and(|failed| failed.has(record))
+    }
+
+    /// Notes that of a record. From now on, it has not passed.
+    pub(crate) fn note_failure(&self, record: Mark) {
+        let none = || Bits(self.passed.0.iter().map(|_| OnceLock::new()).collect());
+        self.failed.get_or_init(none).set(record);
+        self.passed.clear(record);
     }
 }
 

@@ -161,3 +161,62 @@ fn no_flipped_bit_is_believed_by_a_handle_that_has_mapped_the_files_before() {
         "{wrong_hits}, {missed}"
     );
 }
+
+#[test]
+fn a_value_of_which_a_chunk_turns_out_to_be_damaged_is_fetched_again() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // The second one has a file of its own.
+    for (len, end) in [(100_000, ".segment"), (3 << 20, ".value")] {
+        let directory = home.path().join(&end[1..]);
+        let options = CacheOptions::new().limit(64 << 20);
+        // SAFETY: this test changes only what the handles have not yet lent.
+        let open = || unsafe { Cache::open_mapped(&directory, options.clone()) }.unwrap();
+        let (cache, other) = (open(), open());
+        let value = |n: u8| vec![n; len];
+        for n in 1..4 {
+            cache.insert(&[n], &value(n), About::default()).unwrap();
+        }
+        let hits = [1, 2, 3].map(|n| cache.get(&[n]).unwrap().unwrap());
+        assert!(hits.iter().all(|hit| hit.is_mapped()));
+        // A byte in the fourth chunk of the second value.
+        let damaged = fs::read_dir(&directory).unwrap().any(|entry| {
+            let path = entry.unwrap().path();
+            let bytes = fs::read(&path).unwrap();
+            let is_one = path.to_str().unwrap().ends_with(end);
+            let values = bytes.windows(16_384);
+            let start = (0..)
+                .zip(values)
+                .find(|(_, piece)| piece.iter().all(|&byte| byte == 2));
+            let Some((start, _)) = start.filter(|_| is_one) else {
+                return false;
+            };
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all_at(&[9], start + 50_000).is_ok()
+        });
+        assert!(damaged);
+        let fetched = |cache: &Cache, n: u8| {
+            let mut asked = false;
+            let hit = cache.get_or_insert_with(&[n], About::default(), || {
+                asked = true;
+                std::io::Result::Ok(value(n))
+            });
+            (hit.unwrap().to_vec().map_err(|e| e.kind()), asked)
+        };
+        // Nobody has looked at that chunk.
+        assert!(hits[1].part(0..10).unwrap() == [2; 10]);
+        assert_eq!(cache.counts().damaged, 0);
+        let invalid = std::io::ErrorKind::InvalidData;
+        assert_eq!(fetched(&cache, 2), (Err(invalid), false));
+        assert!(fetched(&cache, 2) == (Ok(value(2)), true));
+        assert!(fetched(&cache, 2) == (Ok(value(2)), false));
+        // It was a miss before its fetch, and when the fetch began.
+        assert_eq!(cache.counts().damaged, 2);
+        // For the others, too, and nothing else has gone.
+        assert!(fetched(&other, 2) == (Ok(value(2)), false));
+        for n in [1, 3] {
+            assert!(fetched(&cache, n) == (Ok(value(n)), false));
+        }
+        // A hit from before stays what it is.
+        assert_eq!(hits[1].bytes().unwrap_err().kind(), invalid);
+    }
+}
