@@ -207,7 +207,7 @@ fn remove(locked: &mut Locked<'_>, victim: &Aged) -> io::Result<()> {
         locked.state.bytes = locked.state.bytes.saturating_sub(victim.len);
     }
     locked.end_files()?;
-    locked.process.view_mut().segments.remove(&victim.number);
+    locked.process.view_mut().forget(victim.number);
     Ok(())
 }
 

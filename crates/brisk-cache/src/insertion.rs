@@ -466,7 +466,7 @@ impl Locked<'_> {
             self.state.bytes = self.state.bytes.saturating_sub(len);
         }
         self.end_files()?;
-        self.process.view_mut().segments.remove(&slot.segment);
+        self.process.view_mut().forget(slot.segment);
         Ok(())
     }
 

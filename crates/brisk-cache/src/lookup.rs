@@ -162,7 +162,7 @@ impl Store {
                 Err(e) if is_lost(&e) => {
                     drop(view);
                     self.counters.damaged.add(1);
-                    process.view_mut().segments.remove(&slot.segment);
+                    process.view_mut().forget(slot.segment);
                     return Ok(None);
                 }
                 Err(e) => return Err(e),

@@ -1,9 +1,9 @@
+use std::collections::HashMap;
 use std::io;
 
 use crate::directory::Name;
 use crate::filesystem::Filesystem;
 use crate::format::slot::{BUCKETS, WAYS};
-use crate::segment::file_name;
 use crate::store::Store;
 use crate::writer::{Total, Wait};
 
@@ -27,7 +27,8 @@ pub struct CacheStat {
     pub unfinished: u64,
     /// Slots of the index.
     pub slots: u64,
-    /// Bytes of files that have no name any more and that this handle, or a hit of it, still maps.
+    /// Bytes of files that have no name any more and that hits of this handle still pin. A handle drops its own maps of
+    /// such files when it looks at the directory: here, when it opens a file, and when the index has grown.
     pub held_bytes: u64,
     /// Whether the directory is on a filesystem whose files are mapped. On others they are read.
     pub mapped: bool,
@@ -122,17 +123,21 @@ impl Store {
         }
         let process = self.process()?;
         self.reopen_index(process)?;
-        let view = process.view();
+        let mut view = process.view_mut();
+        self.drop_gone(&mut view, None)?;
         let sets = u64::from(crate::format::index_header::SETS);
         if let Some(index) = &view.index {
             stat.slots = u64::from(index.header.blocks) * sets * u64::from(WAYS);
         }
-        for (&number, segment) in &view.segments {
-            let name = file_name(segment.header.kind, number);
-            if self.directory.id_of(&name)?.is_none() {
-                stat.held_bytes = stat.held_bytes.saturating_add(segment.len());
+        // Two hits can have maps of one file, of which one is longer.
+        let mut held = HashMap::new();
+        for segment in view.pinned() {
+            if !self.has_name(&segment)? {
+                let len = held.entry(segment.header.number).or_insert(0);
+                *len = segment.len().max(*len);
             }
         }
+        stat.held_bytes = held.values().sum();
         Ok(stat)
     }
 

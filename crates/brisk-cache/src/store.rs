@@ -2,7 +2,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 
 use brisk_io::PerProcess;
 
@@ -52,6 +54,8 @@ pub(crate) struct Process {
 pub(crate) struct View {
     pub(crate) index: Option<Arc<Index>>,
     pub(crate) segments: HashMap<u64, Arc<Segment>, BuildHasherDefault<NumberHasher>>,
+    /// Segments that hits pinned when they left `segments`.
+    pinned: Vec<Weak<Segment>>,
     /// How often a file was opened.
     opened: usize,
 }
@@ -68,9 +72,35 @@ impl View {
         let is_value = |segment: &Arc<Segment>| segment.header.kind == Kind::Alone;
         let values = self.segments.values().filter(|segment| is_value(segment));
         if values.count() >= MOST_VALUES {
-            // A hit that pins one keeps it.
-            self.segments.retain(|_, segment| !is_value(segment));
+            self.forget_where(|segment| is_value(segment));
         }
+    }
+
+    /// Gives up a segment. A hit that pins it keeps it.
+    pub(crate) fn forget(&mut self, number: u64) {
+        if let Some(segment) = self.segments.remove(&number) {
+            self.note_pinned(segment);
+        }
+    }
+
+    pub(crate) fn forget_where(&mut self, mut is_one: impl FnMut(&Arc<Segment>) -> bool) {
+        let gone = self.segments.extract_if(|_, segment| is_one(segment));
+        let gone: Vec<_> = gone.map(|(_, segment)| segment).collect();
+        for segment in gone {
+            self.note_pinned(segment);
+        }
+    }
+
+    fn note_pinned(&mut self, segment: Arc<Segment>) {
+        let left = Arc::downgrade(&segment);
+        drop(segment);
+        self.pinned.push(left);
+        self.pinned.retain(|pinned| pinned.strong_count() > 0);
+    }
+
+    /// The segments that hits pin though the view has given them up.
+    pub(crate) fn pinned(&self) -> impl Iterator<Item = Arc<Segment>> {
+        self.pinned.iter().filter_map(Weak::upgrade)
     }
 }
 
@@ -162,6 +192,7 @@ impl Store {
             view: RwLock::new(View {
                 index: index.map(Arc::new),
                 segments,
+                pinned: Vec::new(),
                 opened: 0,
             }),
             writer: Mutex::new(None),
@@ -180,7 +211,10 @@ impl Store {
         let has = |view: &View| view.index.as_ref().map(|index| index.id);
         if has(&process.view()) != named || named.is_none() {
             let index = Index::open(&self.directory, self.reading.is_mapped())?;
-            process.view_mut().index = index.map(Arc::new);
+            let mut view = process.view_mut();
+            view.index = index.map(Arc::new);
+            // Whoever made it may have removed files, too.
+            self.drop_gone(&mut view, None)?;
         }
         Ok(has(&process.view()))
     }
@@ -207,26 +241,34 @@ impl Store {
         }
         let mut view = process.view_mut();
         view.drop_values_if_many();
+        // A shorter map of the same file.
+        view.forget(slot.segment);
         view.segments.insert(slot.segment, Arc::new(segment));
         view.opened = view.opened.wrapping_add(1);
         if view.segments.len() <= LOOKED_AT || view.opened.is_multiple_of(LOOKED_AT) {
-            self.drop_gone(&mut view, slot.segment)?;
+            self.drop_gone(&mut view, Some(slot.segment))?;
         }
         Ok(Opened::There)
     }
 
-    /// Drops the maps of segments that are gone and that no hit pins.
-    fn drop_gone(&self, view: &mut View, but: u64) -> io::Result<()> {
+    /// Drops the maps of segments whose files are gone. A hit that pins one keeps it.
+    pub(crate) fn drop_gone(&self, view: &mut View, but: Option<u64>) -> io::Result<()> {
         let mut gone = Vec::new();
         for (&number, segment) in &view.segments {
-            let name = file_name(segment.header.kind, number);
-            if number != but && self.directory.id_of(&name)?.is_none() {
+            if Some(number) != but && !self.has_name(segment)? {
                 gone.push(number);
             }
         }
-        // A hit that pins one keeps it.
-        view.segments.retain(|number, _| !gone.contains(number));
+        for number in gone {
+            view.forget(number);
+        }
         Ok(())
+    }
+
+    /// Whether the file of a segment still has its name. Numbers are never used again.
+    pub(crate) fn has_name(&self, segment: &Segment) -> io::Result<bool> {
+        let name = file_name(segment.header.kind, segment.header.number);
+        Ok(self.directory.id_of(&name)?.is_some())
     }
 }
 

@@ -58,7 +58,7 @@ impl Store {
                 self.disk.remove(&self.directory, &name)?;
             }
             self.disk.sync_names(&self.directory)?;
-            locked.process.view_mut().segments.clear();
+            locked.process.view_mut().forget_where(|_| true);
             locked.files()?;
             locked.save_totals(&vec![Total::default(); usize::from(BUCKETS)])?;
             locked.end_files()

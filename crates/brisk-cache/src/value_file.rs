@@ -90,7 +90,7 @@ impl Store {
         });
         // Its descriptor would stay open as long as this handle.
         if let Some(number) = number {
-            self.process()?.view_mut().segments.remove(&number);
+            self.process()?.view_mut().forget(number);
         }
         found
     }

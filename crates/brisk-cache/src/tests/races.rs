@@ -196,6 +196,94 @@ fn a_key_whose_segment_is_evicted_before_it_is_opened_is_looked_up_once_more() {
     }
 }
 
+/// The files of a directory that have no names any more and that this process maps.
+fn mapped_without_names(directory: &std::path::Path) -> HashSet<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let there = directory.to_str().unwrap();
+    let gone = maps.lines().filter_map(|line| {
+        let (_, file) = line.split_once(there)?;
+        file.trim_start_matches('/').strip_suffix(" (deleted)")
+    });
+    gone.map(str::to_owned).collect()
+}
+
+#[test]
+fn only_what_hits_pin_of_files_without_names_is_held() {
+    use crate::directory::{segment_name, value_name};
+    for looks in [true, false] {
+        let home = home();
+        let (writer, reader) = (mapped(home.path(), small()), mapped(home.path(), small()));
+        // Two segments and two values.
+        let len = |key: u64| if key < 20 { 80_000 } else { 500_000 };
+        for key in 0..22 {
+            insert(&writer, key, &value(key, 0, len(key))).unwrap();
+        }
+        let numbers: Vec<u64> = [0, 19, 20, 21]
+            .map(|key| writer.slot_of(key).1.segment)
+            .into();
+        assert_ne!(numbers[0], numbers[1]);
+        assert_eq!(get(&reader, 1_000), None);
+        let mut hits: Vec<_> = [0, 19, 20, 21]
+            .into_iter()
+            .map(|key: u64| reader.get(&key.to_le_bytes()).unwrap().unwrap())
+            .collect();
+        assert!(hits.iter().all(|hit| hit.is_mapped()));
+        let file_len = |name: &str| home.path().join(name).metadata().unwrap().len();
+        let of_segment = file_len(&segment_name(numbers[0]));
+        let held = of_segment + file_len(&value_name(numbers[3]));
+        // The second and the third are only the handle's now.
+        hits.drain(1..3);
+        // With the same index.
+        assert!(writer.remove(&20u64.to_le_bytes()).unwrap());
+        let removed = HashSet::from([value_name(numbers[2])]);
+        assert_eq!(mapped_without_names(home.path()), removed);
+        assert_eq!(reader.stat().unwrap().held_bytes, 0);
+        assert_eq!(mapped_without_names(home.path()), HashSet::new());
+        writer.clear().unwrap();
+        // The reader's index, and three files.
+        assert_eq!(mapped_without_names(home.path()).len(), 1 + 3);
+        if looks {
+            assert_eq!(reader.stat().unwrap().held_bytes, held);
+        } else {
+            // It finds another index.
+            assert_eq!(get(&reader, 1_000), None);
+        }
+        let pinned = HashSet::from([segment_name(numbers[0]), value_name(numbers[3])]);
+        assert_eq!(mapped_without_names(home.path()), pinned);
+        assert_eq!(reader.stat().unwrap().held_bytes, held);
+        assert_eq!(hits[0].bytes().unwrap(), value(0, 0, len(0)));
+        hits.truncate(1);
+        assert_eq!(reader.stat().unwrap().held_bytes, of_segment);
+        hits.clear();
+        assert_eq!(reader.stat().unwrap().held_bytes, 0);
+        assert_eq!(mapped_without_names(home.path()), HashSet::new());
+    }
+}
+
+#[test]
+fn what_a_hit_pins_is_counted_though_its_own_handle_removes_the_file() {
+    let home = home();
+    let cache = mapped(home.path(), small());
+    for key in 0..2 {
+        insert(&cache, key, &value(key, 0, 500_000)).unwrap();
+    }
+    let hits = [0u64, 1].map(|key| cache.get(&key.to_le_bytes()).unwrap().unwrap());
+    let [first, second] = hits;
+    let len = |hit: &crate::Hit| match &hit.held {
+        crate::hit::Held::Mapped { segment, .. } => segment.len(),
+        _ => panic!("the hit is a copy"),
+    };
+    let both = len(&first) + len(&second);
+    assert!(cache.remove(&0u64.to_le_bytes()).unwrap());
+    assert_eq!(cache.stat().unwrap().held_bytes, len(&first));
+    cache.clear().unwrap();
+    assert_eq!(cache.stat().unwrap().held_bytes, both);
+    drop(first);
+    assert_eq!(cache.stat().unwrap().held_bytes, both - len(&second));
+    drop(second);
+    assert_eq!(cache.stat().unwrap().held_bytes, 0);
+}
+
 #[test]
 fn a_segment_that_grows_is_mapped_again() {
     let home = home();

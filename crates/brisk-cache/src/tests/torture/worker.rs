@@ -206,7 +206,7 @@ impl Worker<'_> {
         self.reports
             .send(Message::new(What::Worked, self.hits - before, 256));
         let held = self.cache.stat().map_err(|e| e.to_string())?.held_bytes;
-        if held > options().limit {
+        if held > 0 {
             return Err(format!("{held} bytes are held of files that have no names"));
         }
         if self.numbers.below(4) == 0 {
