@@ -52,7 +52,7 @@ causes misses. One that does so on purpose can forge values, because checks are 
 the mapping itself, which takes a promise: it is `unsafe`. If somebody cuts a file, or its disk fails, touching a lost
 page ends the process, or is a miss after [`guard_mappings`](brisk_io::guard_mappings).
 
-On filesystems other than ext4, XFS, btrfs, F2FS, ZFS, tmpfs and overlay, files are read and not mapped, and a writer first
+On filesystems other than ext4, XFS, btrfs, tmpfs and overlay, files are read and not mapped, and a writer first
 proves that locks work there.
 
 # Features
