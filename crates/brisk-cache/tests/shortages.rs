@@ -423,6 +423,166 @@ fn on_a_filesystem_that_nobody_knows_files_are_read_and_not_mapped() {
     assert_eq!((cache.counts().damaged, other.counts().damaged), (0, 0));
 }
 
+/// Values of each kind: empty, in a segment, in chunks, and in a file of their own.
+fn some_value(n: u32) -> Vec<u8> {
+    let len = [0, 100, 16_000, 100_000, 2 << 20][n as usize % 5];
+    (0..len)
+        .map(|at: u32| (at.wrapping_mul(3) ^ n) as u8)
+        .collect()
+}
+
+fn assert_found(cache: &Cache, numbers: std::ops::Range<u32>, is_mapped: bool) {
+    for n in numbers {
+        let hit = cache.get(&n.to_le_bytes()).unwrap().unwrap();
+        assert_eq!(hit.is_mapped(), is_mapped, "{n}");
+        assert!(hit.bytes().unwrap() == some_value(n), "{n}");
+    }
+}
+
+#[test]
+fn a_cache_on_fuse_is_read_and_not_mapped() {
+    let home = home();
+    let [directory, image, at] = ["cache", "image", "at"].map(|name| home.path().join(name));
+    let cache = Cache::open(&directory, CacheOptions::new()).unwrap();
+    for n in 0..20u32 {
+        cache
+            .insert(&n.to_le_bytes(), &some_value(n), About::default())
+            .unwrap();
+    }
+    drop(cache);
+    run(
+        "mksquashfs",
+        &[text(&directory), text(&image), "-quiet", "-no-progress"],
+    );
+    fs::create_dir(&at).unwrap();
+    run("squashfuse", &[text(&image), text(&at)]);
+    let _mount = Mount(&at);
+    // SAFETY: nobody can write to the directory.
+    let cache = unsafe { Cache::open_mapped(&at, CacheOptions::new()) }.unwrap();
+    let stat = cache.stat().unwrap();
+    assert_eq!((stat.mapped, stat.filesystem), (false, Some(0x6573_5546)));
+    assert_eq!((stat.entries, cache.iter().unwrap().count()), (20, 20));
+    assert_found(&cache, 0..20, false);
+    let part = cache.get(&3u32.to_le_bytes()).unwrap().unwrap();
+    assert_eq!(
+        part.part(50_000..50_100).unwrap(),
+        &some_value(3)[50_000..50_100]
+    );
+    let e = cache.get_at_once(&3u32.to_le_bytes()).unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
+    let e = cache
+        .insert(b"key", b"value", About::default())
+        .unwrap_err();
+    assert_eq!(e.kind(), io::ErrorKind::ReadOnlyFilesystem, "{e}");
+    let fetch = || io::Result::Ok(b"fetched".to_vec());
+    let hit = cache.get_or_insert_with(b"none", About::default(), fetch);
+    assert_eq!(hit.unwrap().bytes().unwrap(), b"fetched");
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(!maps.contains(text(&at)), "{maps}");
+    assert_eq!(cache.counts().damaged, 0);
+}
+
+#[test]
+fn a_cache_on_an_overlay_is_written_and_leaves_the_lower_directory_as_it_is() {
+    let home = home();
+    let [lower, upper, work, at] =
+        ["lower", "upper", "work", "at"].map(|name| home.path().join(name));
+    for directory in [&upper, &work, &at] {
+        fs::create_dir(directory).unwrap();
+    }
+    let options = CacheOptions::new().limit(64 << 20).segment_len(1 << 20);
+    let cache = Cache::open(&lower, options.clone()).unwrap();
+    for n in 0..20u32 {
+        cache
+            .insert(&n.to_le_bytes(), &some_value(n), About::default())
+            .unwrap();
+    }
+    drop(cache);
+    let contents = |directory: &Path| -> Vec<_> {
+        let mut files: Vec<_> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.sort();
+        files
+            .into_iter()
+            .map(|path| (fs::read(&path).unwrap(), path))
+            .collect()
+    };
+    let before = contents(&lower);
+    let [l, u, w] = [&lower, &upper, &work].map(|path| text(path));
+    let layers = format!("lowerdir={l},upperdir={u},workdir={w}");
+    let mount = || {
+        run(
+            "mount",
+            &["-t", "overlay", "overlay", "-o", &layers, text(&at)],
+        );
+        Mount(&at)
+    };
+    // SAFETY: only brisk writes to the directory.
+    let open = || unsafe { Cache::open_mapped(&at, options.clone()) }.unwrap();
+    let mounted = mount();
+    let (reader, writer) = (open(), open());
+    let stat = reader.stat().unwrap();
+    assert_eq!(
+        (stat.mapped, stat.filesystem, stat.entries),
+        (true, None, 20)
+    );
+    assert_found(&reader, 0..20, true);
+    let lent = reader.get(&3u32.to_le_bytes()).unwrap().unwrap();
+    // Some are replaced, and the index grows.
+    for n in 10..1_500u32 {
+        let value = if n < 100 {
+            some_value(n)
+        } else {
+            some_value(5 * n + 1)
+        };
+        writer
+            .insert(&n.to_le_bytes(), &value, About::default())
+            .unwrap();
+        let hit = reader.get(&n.to_le_bytes()).unwrap().unwrap();
+        assert!(hit.is_mapped() && hit.bytes().unwrap() == value, "{n}");
+    }
+    assert!(writer.remove(&0u32.to_le_bytes()).unwrap());
+    assert!(reader.get(&0u32.to_le_bytes()).unwrap().is_none());
+    assert_found(&reader, 1..20, true);
+    assert!(reader.stat().unwrap().slots > 1024);
+    // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            let key = b"of a child";
+            let inserted = writer.insert(key, b"value", About::default()).is_ok();
+            let right = inserted && reader.get(key).is_ok_and(|hit| hit.is_some());
+            // SAFETY: it takes a number and does not return.
+            unsafe { libc::_exit(i32::from(!right)) }
+        }
+        child => child,
+    };
+    let mut status = 0;
+    // SAFETY: it writes a number to where one is.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert!(reader.get(b"of a child").unwrap().is_some());
+    assert_eq!(lent.bytes().unwrap(), some_value(3));
+    for cache in [&reader, &writer] {
+        let counts = cache.counts();
+        assert_eq!((counts.damaged, counts.displaced), (0, 0));
+    }
+    drop((lent, reader, writer, mounted));
+    // Mounted again, it has what was inserted, and whoever writes goes on.
+    let _mounted = mount();
+    let cache = open();
+    assert!(cache.get(&0u32.to_le_bytes()).unwrap().is_none());
+    assert_found(&cache, 1..100, true);
+    cache.insert(b"key", b"value", About::default()).unwrap();
+    assert_eq!(
+        cache.get(b"key").unwrap().unwrap().bytes().unwrap(),
+        b"value"
+    );
+    assert_eq!(cache.counts().damaged, 0);
+    assert!(contents(&lower) == before);
+}
+
 #[test]
 fn what_a_hit_has_lent_shows_zeros_after_its_file_was_cut() {
     brisk_io::guard_mappings().unwrap();
