@@ -79,26 +79,7 @@ impl Policy {
         if !status::may_be_stored(status) {
             return Err(Refusal::Status(status));
         }
-        if directives.must_understand {
-            // Then no-store is for caches that do not know the directive (RFC 9111, section 5.2.2.3).
-            if !status::is_understood(status) {
-                return Err(Refusal::NotUnderstood(status));
-            }
-        } else if directives.no_store {
-            return Err(Refusal::NoStore);
-        }
-        if RequestDirectives::of(request.headers).no_store {
-            return Err(Refusal::RequestNoStore);
-        }
-        let shared = options.mode == Mode::Shared;
-        if shared && directives.private {
-            return Err(Refusal::Private);
-        }
-        let for_all =
-            directives.public || directives.must_revalidate || directives.s_maxage.is_some();
-        if shared && request.headers.contains_key(AUTHORIZATION) && !for_all {
-            return Err(Refusal::Authorization);
-        }
+        check_stored(status, &directives, request, options)?;
         let mut draft = Draft::of(status, headers, &directives, times, options);
         match *request.method {
             Method::GET => (),
@@ -113,7 +94,7 @@ impl Policy {
         }
         let cacheable = draft.lifetime.is_some()
             || directives.public
-            || (!shared && directives.private)
+            || (options.mode == Mode::Private && directives.private)
             || status::is_heuristically_cacheable(status);
         if !cacheable {
             return Err(Refusal::NotCacheable(status));
@@ -191,16 +172,7 @@ impl Policy {
         options: &Options,
     ) -> Result<Self, Refusal> {
         let directives = ResponseDirectives::of(headers, options.counting_targets());
-        let understood = directives.must_understand && status::is_understood(old.status());
-        if directives.no_store && !understood {
-            return Err(Refusal::NoStore);
-        }
-        if RequestDirectives::of(request.headers).no_store {
-            return Err(Refusal::RequestNoStore);
-        }
-        if options.mode == Mode::Shared && directives.private {
-            return Err(Refusal::Private);
-        }
+        check_stored(old.status(), &directives, request, options)?;
         let mut draft = Draft::of(old.status(), headers, &directives, times, options);
         draft.part = old.part();
         let mut new = draft.finish(request, headers, None, options)?;
@@ -220,6 +192,36 @@ impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.view().fmt(f)
     }
+}
+
+/// Whether directives allow to store a response (RFC 9111, sections 3 and 3.5). They count anew after an update, which comes
+/// from a request of its own.
+fn check_stored(
+    status: StatusCode,
+    directives: &ResponseDirectives,
+    request: &Request<'_>,
+    options: &Options,
+) -> Result<(), Refusal> {
+    if directives.must_understand {
+        // Then no-store is for caches that do not know the directive (RFC 9111, section 5.2.2.3).
+        if !status::is_understood(status) {
+            return Err(Refusal::NotUnderstood(status));
+        }
+    } else if directives.no_store {
+        return Err(Refusal::NoStore);
+    }
+    if RequestDirectives::of(request.headers).no_store {
+        return Err(Refusal::RequestNoStore);
+    }
+    let shared = options.mode == Mode::Shared;
+    if shared && directives.private {
+        return Err(Refusal::Private);
+    }
+    let for_all = directives.public || directives.must_revalidate || directives.s_maxage.is_some();
+    if shared && request.headers.contains_key(AUTHORIZATION) && !for_all {
+        return Err(Refusal::Authorization);
+    }
+    Ok(())
 }
 
 /// What will be stored, as values.
