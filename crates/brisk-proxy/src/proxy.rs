@@ -413,10 +413,15 @@ fn check(head: &Parts) -> Result<(), Problem> {
 }
 
 /// Whether no upstream was asked, and the cache has no answer: the proxy is offline, or the client wants no other answer.
+///
+/// The 504 of an upstream may come from the cache, too. The cache says more about that one than why it has no answer.
 fn is_of_cache_alone(response: &Response<Body>) -> bool {
+    let status = last_status(response.headers());
+    let mut parameters = status.split(';').map(str::trim);
     response.status() == StatusCode::GATEWAY_TIMEOUT
-        && last_status(response.headers()).starts_with(cached::NAME)
-        && !last_status(response.headers()).contains("fwd-status")
+        && parameters.next() == Some(cached::NAME)
+        && parameters.next().is_some_and(|why| why.starts_with("fwd="))
+        && parameters.next().is_none()
 }
 
 /// Says in words why there is no answer.
