@@ -8,7 +8,7 @@ BRISK = target/release/brisk
 # Features that are off by default and have tests of their own.
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware
 
-.PHONY: all compiler smoke demo test bench figures launches fuzz torture torture-cache sanitize install install-system deps clean
+.PHONY: all compiler smoke demo test conformance bench figures launches fuzz torture torture-cache sanitize install install-system deps clean
 
 # brisk itself is linked statically if there is a static C library. A cold launch then reads no library and no cache of
 # the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -33,6 +33,17 @@ demo: deps
 # of these signals, so env restores the default.
 test: deps
 	env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
+
+# Runs the public suite of cache tests, by its own runner, against brisk proxy, a private cache, nginx, Squid, Varnish and no
+# cache at all, and writes all verdicts to RESULT. This takes eight minutes. The suite is that of npm, or a checkout:
+# `make conformance SUITE=DIR RESULT=FILE`. docs/conformance.md says what is known of the verdicts.
+conformance: RESULT = target/conformance/$(STARTED).json
+conformance: STARTED := $(shell date -u +%Y-%m-%dT%H%M%SZ)
+conformance:
+	lab/deps --conformance
+	$(CARGO) build --release --locked -p brisk-proxy --bin brisk-proxy --example private_cache
+	node lab/conformance/run.mjs --proxy $(BRISK)-proxy --private target/release/examples/private_cache \
+		$(if $(SUITE),--suite $(SUITE)) --work target/conformance --out $(RESULT)
 
 # Tests that take too long for every day: all combinations, files over 4 GiB, memory limits.
 torture: deps torture-cache
