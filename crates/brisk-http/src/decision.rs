@@ -281,6 +281,7 @@ impl<'a> StoredPolicy<'a> {
     ) -> bool {
         let is_failure = match failure {
             Failure::Disconnected => true,
+            Failure::Status(StatusCode::TOO_MANY_REQUESTS) => options.stale_if_error.is_some(),
             Failure::Status(status) => status::is_failure(status),
         };
         let forbidden = flag::NO_CACHE | flag::MUST_REVALIDATE | flag::INVALIDATED;

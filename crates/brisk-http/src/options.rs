@@ -44,7 +44,7 @@ pub struct Options {
     /// section 3).
     pub stale_while_revalidate: Option<u32>,
     /// For how long after its lifetime a response stands in for an error, if it does not say itself (RFC 5861, section
-    /// 4).
+    /// 4). With this, 429 (Too Many Requests) is an error, too: RFC 5861 does not name it.
     pub stale_if_error: Option<u32>,
     /// For how long after its lifetime a response stands in for an origin that cannot be reached, where nothing forbids
     /// it (RFC 9111, section 4.2.4). A day by default. None: not at all.

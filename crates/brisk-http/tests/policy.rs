@@ -571,6 +571,10 @@ fn stale_responses_within_their_windows() {
     let mut lasting = Options::private();
     (lasting.stale_if_error, lasting.stale_when_disconnected) = (Some(9), None);
     assert!(covers(&plain, &[], status(503), 68, &lasting));
+    // Who asks too often is bridged only where the options say so.
+    assert!(covers(&plain, &[], status(429), 68, &lasting));
+    assert!(!covers(&plain, &[], status(429), 69, &lasting));
+    assert!(!covers(&policy, &[], status(429), 61, &options));
     assert!(!covers(&plain, &[], Failure::Disconnected, 69, &lasting));
 
     // What must be validated is never stale (RFC 9111, section 4.2.4).
