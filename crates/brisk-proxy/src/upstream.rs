@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, Uri};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -154,7 +155,7 @@ where
             let status = answered.as_ref().map(Response::status).ok();
             metrics.upstream_answered(&host, begun.elapsed(), status);
             let mut response = answered?;
-            if is_lasting && response.status() == StatusCode::OK {
+            if is_lasting && response.status() == StatusCode::OK && has_an_end(&response) {
                 lasting::mark(response.headers_mut());
             }
             Ok(response.map(|body| {
@@ -169,6 +170,15 @@ where
             }))
         })
     }
+}
+
+/// Whether a body that is cut short is known to be: its length or its end is sent. Otherwise the end of the connection is
+/// its end, whatever the reason (RFC 9112, section 6.3).
+fn has_an_end<B>(response: &Response<B>) -> bool {
+    let headers = response.headers();
+    response.version() >= Version::HTTP_2
+        || headers.contains_key(CONTENT_LENGTH)
+        || headers.contains_key(TRANSFER_ENCODING)
 }
 
 /// The host of a URL, and its port if it has one.
