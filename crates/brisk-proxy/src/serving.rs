@@ -3,7 +3,7 @@
 use std::fs::DirBuilder;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +56,7 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
         None => {
             let (maps, notes) = chosen_maps::choose(args, &addresses(args))?;
             let listeners = listeners(args, &access)?;
+            check(args, &maps, &secret, &directory)?;
             announce(&maps, &notes, &listeners)?;
             if args.workers > 1 {
                 return workers::supervise(&maps, &listeners, args.workers, args.grace);
@@ -117,6 +118,14 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(Answer::Yes)
+}
+
+/// Tries what each process needs. A supervisor would otherwise replace workers that fail, for ever.
+fn check(args: &ProxyArgs, maps: &Maps, secret: &Secret, directory: &Path) -> anyhow::Result<()> {
+    cached::layer(args, maps, secret, directory)?;
+    public_url(args)?;
+    AccessLog::open(args.log.as_deref())?;
+    Ok(())
 }
 
 fn announce(maps: &Maps, notes: &[String], listeners: &[TcpListener]) -> anyhow::Result<()> {

@@ -218,6 +218,20 @@ fn wrong_arguments_say_what_is_allowed() {
 }
 
 #[test]
+fn workers_that_cannot_begin_are_not_replaced_for_ever() {
+    for workers in ["1", "2"] {
+        let home = Arc::new(tempfile::tempdir().unwrap());
+        let mut command = command(home.path());
+        command.args(["--listen", "127.0.0.1:0", "--map", "/=http://127.0.0.1:1"]);
+        command.args(["--workers", workers, "--limit", "1M"]);
+        match Program::try_spawn(home, command) {
+            Ok(proxy) => panic!("it listens: {}", proxy.messages()),
+            Err(message) => assert!(message.contains("cannot open the cache"), "{message}"),
+        }
+    }
+}
+
+#[test]
 fn clients_of_this_system_say_what_is_served() {
     let upstream =
         Upstream::start(|_| Answer::of(200, &[("content-type", "text/html")], "<a href=\"x/\">"));

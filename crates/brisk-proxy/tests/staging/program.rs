@@ -51,16 +51,21 @@ impl Program {
     }
 
     /// Starts a command that ends up as the program.
-    pub fn spawn(home: Arc<tempfile::TempDir>, mut command: Command) -> Self {
+    pub fn spawn(home: Arc<tempfile::TempDir>, command: Command) -> Self {
+        Self::try_spawn(home, command).unwrap_or_else(|messages| panic!("it ended: {messages}"))
+    }
+
+    /// The same. If it ends instead of listening, this returns what it said.
+    pub fn try_spawn(home: Arc<tempfile::TempDir>, mut command: Command) -> Result<Self, String> {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut messages = String::new();
         let address = loop {
             let start = messages.len();
-            assert!(
-                stderr.read_line(&mut messages).unwrap() > 0,
-                "it ended: {messages}"
-            );
+            if stderr.read_line(&mut messages).unwrap() == 0 {
+                child.wait().unwrap();
+                return Err(messages);
+            }
             if let Some((_, address)) = messages[start..].split_once("listening at http://") {
                 break address.trim().parse().unwrap();
             }
@@ -74,12 +79,12 @@ impl Program {
                 line.clear();
             }
         });
-        Self {
+        Ok(Self {
             address,
             home,
             child,
             messages,
-        }
+        })
     }
 
     /// What it said.
