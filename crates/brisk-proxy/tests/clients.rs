@@ -150,7 +150,7 @@ fn finds_wrong_bytes<C: Client>() {
     let mut site = Site::start::<C>(&repository);
     repository.fail(Some((Fault::Wrong, Scope::Files)));
     let (ran, room) = site.install::<C>();
-    assert_eq!(ran.done, !C::CHECKS, "{}", ran.output);
+    assert!(!ran.done, "{}", ran.output);
     nothing_wrong::<C>(&room, &ran);
     repository.fail(None);
     site.restart(&[]);

@@ -1,7 +1,7 @@
 use super::{Client, Installed, Ran, Room, room};
 use crate::frozen::{Site, debian};
 
-/// `apt-get update` and `apt-get download`, with directories of its own.
+/// `apt-get update` and `apt-get install --download-only`, with directories of its own.
 pub struct Apt;
 
 impl Client for Apt {
@@ -40,7 +40,10 @@ impl Client for Apt {
         );
         room.write("apt/apt.conf", &configuration);
         let mut output = String::new();
-        for args in [&["update"][..], &["download", "frozen-app"]] {
+        for args in [
+            &["update"][..],
+            &["install", "--yes", "--download-only", "frozen-app"],
+        ] {
             let mut command = room.command("apt-get", "work");
             command
                 .args(args)
@@ -58,7 +61,10 @@ impl Client for Apt {
     }
 
     fn installed(room: &Room) -> Installed {
-        room.digests(&[("frozen-app", room.path("work/frozen-app_1.0_all.deb"))])
+        room.digests(&[(
+            "frozen-app",
+            room.path("apt/cache/archives/frozen-app_1.0_all.deb"),
+        )])
     }
 
     fn expected() -> Installed {

@@ -26,8 +26,6 @@ pub trait Client {
     const KIND: &'static str;
     /// Where its index is on the upstream.
     const INDEX: &'static str;
-    /// Whether it compares files with digests that it knows from elsewhere.
-    const CHECKS: bool = true;
 
     /// What its upstream serves.
     fn site() -> Site;

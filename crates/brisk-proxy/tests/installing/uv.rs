@@ -53,8 +53,6 @@ impl Client for UvInstall {
 impl Client for UvCompile {
     const KIND: &'static str = "python";
     const INDEX: &'static str = "/simple";
-    // It reads metadata alone, whose digests it does not compare.
-    const CHECKS: bool = false;
 
     fn site() -> Site {
         python::site()
