@@ -97,7 +97,8 @@ impl Throttle {
         let number = fs::read_to_string(disk.join("dev"))
             .with_context(|| format!("cannot ask for the number of {}", disk.display()))?;
         let mut lifts = Vec::new();
-        for step in self.steps(limits, number.trim())? {
+        let mut steps = self.steps(limits, number.trim())?.into_iter();
+        let set = steps.try_for_each(|step| {
             match &step {
                 Step::Make(group) => undo.remove_group(group)?,
                 Step::Limit(text) | Step::TurnOn(text) => undo.write(&text.path, &text.before)?,
@@ -106,8 +107,9 @@ impl Throttle {
             }
             step.work()?;
             lifts.extend(step.lift());
-        }
-        Ok(lifts)
+            Ok(())
+        });
+        keep_if(set, lifts).map(|(lifts, ())| lifts)
     }
 
     /// The steps that limit reads from the disk with this number.
@@ -235,6 +237,24 @@ impl Lift {
             Self::Leave { to } => enter(&to),
         }
     }
+}
+
+/// The limits with what was found under them. If that failed, lifts them first: who measures on without them must not
+/// do so under them.
+pub fn keep_if<T>(found: Result<T>, lifts: Vec<Lift>) -> Result<(Vec<Lift>, T)> {
+    match found {
+        Ok(found) => Ok((lifts, found)),
+        Err(e) => {
+            lift_all(lifts).with_context(|| format!("{e:#}; and the limits stay"))?;
+            Err(e)
+        }
+    }
+}
+
+/// Lifts all of them, the last one first. An error keeps no other from being lifted.
+pub fn lift_all(lifts: Vec<Lift>) -> Result<()> {
+    let all = lifts.into_iter().rev().map(Lift::lift);
+    all.fold(Ok(()), Result::and)
 }
 
 /// Moves this process into a group.
@@ -403,6 +423,29 @@ mod tests {
         assert!(matches!(&steps[1], Step::LimitOwn(text) if text.text == "8:0 rbps=1000"));
         let e = steps[2].work().unwrap_err().to_string();
         assert!(e.ends_with("brisk-lab-7 is not a control group: it has no cgroup.procs"));
+    }
+
+    #[test]
+    fn limits_that_do_not_hold_are_lifted() {
+        let found = groups(&[("knob", "8:0 20")]);
+        let knob = found.path().join("knob");
+        let lifts = || vec![Lift::Write(text(knob.clone(), "8:0 20", "8:0 0"))];
+        let has = || fs::read_to_string(&knob).unwrap();
+        let (lifts_kept, proven) = keep_if(Ok(7), lifts()).unwrap();
+        assert_eq!(
+            (lifts_kept.len(), proven, has()),
+            (1, 7, "8:0 20".to_owned())
+        );
+        let e = keep_if(Err::<(), _>(anyhow::anyhow!("too slow")), lifts()).unwrap_err();
+        assert_eq!(
+            (e.to_string(), has()),
+            ("too slow".to_owned(), "8:0 0".to_owned())
+        );
+        // A limit that stays is said.
+        fs::remove_file(&knob).unwrap();
+        fs::create_dir(&knob).unwrap();
+        let e = keep_if(Err::<(), _>(anyhow::anyhow!("too slow")), lifts()).unwrap_err();
+        assert_eq!(e.to_string(), "too slow; and the limits stay");
     }
 
     #[test]

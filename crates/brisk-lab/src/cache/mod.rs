@@ -37,7 +37,7 @@ use super::proof;
 use super::read_ahead::device_of;
 use super::reclaim;
 use super::stage::runtime;
-use super::throttle::{Lift, Throttle};
+use super::throttle::{self, Lift, Throttle};
 use super::undo::Undo;
 use brisk::{Rate, say, write_whole};
 use results::{CacheRun, CacheSettings, Counted, Setting, Stored};
@@ -256,7 +256,7 @@ impl CacheLab {
                 }
             };
             let measured = self.measure_figure(figure, &program, &grounds, &mut results, &mut rng);
-            lifts.into_iter().rev().try_for_each(Lift::lift)?;
+            throttle::lift_all(lifts)?;
             measured?;
             self.write(&results)?;
         }
@@ -332,9 +332,10 @@ impl CacheLab {
             return Ok(Vec::new());
         };
         let disk = device_of(work)?.context("the system names no disk to limit")?;
-        let lifts = Throttle::find()?.set(&[limit], &disk, undo)?;
         let file = proof::make_file(work)?;
-        for proof in proof::prove(&[limit], &disk, &file)? {
+        let lifts = Throttle::find()?.set(&[limit], &disk, undo)?;
+        let (lifts, proven) = throttle::keep_if(proof::prove(&[limit], &disk, &file), lifts)?;
+        for proof in proven {
             self.say(&format!(
                 "{}: the limit is {:.0} {}/s, direct reads get {:.0}",
                 proof.disk, proof.asked_per_second, proof.of, proof.got_per_second
