@@ -74,8 +74,8 @@ use std::process::ExitCode;
 use brisk::Answer;
 
 pub use cache::{
-    Key as CacheKey, Open as OpenCache, Opening as CacheOpening, Store as CacheStore,
-    StoreKind as CacheKind,
+    Hex as CacheHex, Key as CacheKey, Open as OpenCache, Opening as CacheOpening,
+    Purpose as CachePurpose, Store as CacheStore, StoreKind as CacheKind,
 };
 pub use machine::Machine;
 pub use statistics::{Ratio, Spread};

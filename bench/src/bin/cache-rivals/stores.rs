@@ -3,24 +3,34 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use brisk_lab::{CacheKey, CacheKind, CacheOpening, CacheStore};
+use anyhow::{Context, Result, bail};
+use brisk_lab::{CacheHex, CacheKey, CacheKind, CacheOpening, CachePurpose, CacheStore};
 use heed::types::Bytes;
-use heed::{EnvFlags, EnvOpenOptions};
-use redb::{Durability, ReadableDatabase, TableDefinition};
+use heed::{EnvFlags, EnvOpenOptions, RoTxn, WithTls};
+use redb::{Durability, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, TableDefinition};
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 use rusqlite::{Connection, OptionalExtension};
 
 /// All of them.
-pub(crate) const RIVALS: [CacheKind; 5] = [
+pub(crate) const RIVALS: [CacheKind; 6] = [
     CacheKind {
         name: "lmdb",
         open: |directory, opening| Ok(Box::new(Lmdb::open(directory, opening)?)),
     },
     CacheKind {
+        name: "lmdb-one-txn",
+        open: |directory, opening| match opening.purpose {
+            CachePurpose::Fill => Ok(Box::new(Lmdb::open(directory, opening)?)),
+            _ => Ok(Box::new(LmdbOneTxn::open(directory, opening)?)),
+        },
+    },
+    CacheKind {
         name: "redb",
-        open: |directory, opening| Ok(Box::new(Redb::open(directory, opening)?)),
+        open: |directory, opening| match opening.purpose {
+            CachePurpose::Read => Ok(Box::new(RedbReader::open(directory)?)),
+            _ => Ok(Box::new(Redb::open(directory, opening)?)),
+        },
     },
     CacheKind {
         name: "sqlite",
@@ -32,7 +42,7 @@ pub(crate) const RIVALS: [CacheKind; 5] = [
     },
     CacheKind {
         name: "files-rkyv",
-        open: |directory, _| Ok(Box::new(FilesRkyv::open(directory)?)),
+        open: |directory, opening| Ok(Box::new(FilesRkyv::open(directory, opening)?)),
     },
 ];
 
@@ -45,7 +55,10 @@ struct Lmdb {
 
 impl Lmdb {
     fn open(directory: &Path, opening: CacheOpening) -> Result<Self> {
-        fs::create_dir_all(directory)?;
+        let is_new = opening.purpose == CachePurpose::Fill;
+        if is_new {
+            fs::create_dir_all(directory)?;
+        }
         let mut options = EnvOpenOptions::new();
         let size = (1 << 30)
             .max(opening.bytes.saturating_mul(4))
@@ -61,21 +74,17 @@ impl Lmdb {
         #[allow(unsafe_code)] // The promise of a mapped database.
         // SAFETY: only this experiment writes to the directory, by this same library.
         let env = unsafe { options.open(directory) }?;
-        let found = {
+        let database = if is_new {
+            let mut txn = env.write_txn()?;
+            let database = env.create_database(&mut txn, None)?;
+            txn.commit()?;
+            database
+        } else {
             let txn = env.read_txn()?;
             let found = env.open_database(&txn, None)?;
             // Otherwise the handle of the database ends with the transaction.
             txn.commit()?;
-            found
-        };
-        let database = match found {
-            Some(database) => database,
-            None => {
-                let mut txn = env.write_txn()?;
-                let database = env.create_database(&mut txn, None)?;
-                txn.commit()?;
-                database
-            }
+            found.context("the environment has no database")?
         };
         Ok(Self { env, database })
     }
@@ -106,7 +115,40 @@ impl CacheStore for Lmdb {
     }
 }
 
+/// The same in one read transaction, which begins when the store is opened. It sees no later update, and pages that it
+/// reads are not used again while it lasts.
+struct LmdbOneTxn {
+    txn: RoTxn<'static, WithTls>,
+    database: heed::Database<Bytes, Bytes>,
+}
+
+impl LmdbOneTxn {
+    fn open(directory: &Path, opening: CacheOpening) -> Result<Self> {
+        let Lmdb { env, database } = Lmdb::open(directory, opening)?;
+        Ok(Self {
+            txn: env.static_read_txn()?,
+            database,
+        })
+    }
+}
+
+impl CacheStore for LmdbOneTxn {
+    fn get(&self, key: &CacheKey, read: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        match self.database.get(&self.txn, key)? {
+            Some(value) => read(value),
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn put(&mut self, _: &CacheKey, _: &[u8]) -> Result<()> {
+        bail!("one transaction only reads")
+    }
+}
+
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("values");
+
+const REDB_FILE: &str = "values.redb";
 
 struct Redb {
     database: redb::Database,
@@ -115,9 +157,16 @@ struct Redb {
 
 impl Redb {
     fn open(directory: &Path, opening: CacheOpening) -> Result<Self> {
-        fs::create_dir_all(directory)?;
+        let path = directory.join(REDB_FILE);
+        let database = match opening.purpose {
+            CachePurpose::Fill => {
+                fs::create_dir_all(directory)?;
+                redb::Database::create(path)?
+            }
+            _ => redb::Database::open(path)?,
+        };
         Ok(Self {
-            database: redb::Database::create(directory.join("values.redb"))?,
+            database,
             durable: opening.durable,
         })
     }
@@ -140,13 +189,7 @@ impl Redb {
 
 impl CacheStore for Redb {
     fn get(&self, key: &CacheKey, read: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let txn = self.database.begin_read()?;
-        let table = txn.open_table(TABLE)?;
-        match table.get(&key[..])? {
-            Some(value) => read(value.value()),
-            None => return Ok(false),
-        }
-        Ok(true)
+        redb_get(&self.database.begin_read()?, key, read)
     }
 
     fn put(&mut self, key: &CacheKey, value: &[u8]) -> Result<()> {
@@ -156,6 +199,34 @@ impl CacheStore for Redb {
 
     fn fill(&mut self, entries: &mut Entries<'_>) -> Result<()> {
         self.write(true, entries)
+    }
+}
+
+fn redb_get(txn: &ReadTransaction, key: &CacheKey, read: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    let table = txn.open_table(TABLE)?;
+    match table.get(&key[..])? {
+        Some(value) => read(value.value()),
+        None => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// The same, only to be read. So several processes can open it at once.
+struct RedbReader(ReadOnlyDatabase);
+
+impl RedbReader {
+    fn open(directory: &Path) -> Result<Self> {
+        Ok(Self(ReadOnlyDatabase::open(directory.join(REDB_FILE))?))
+    }
+}
+
+impl CacheStore for RedbReader {
+    fn get(&self, key: &CacheKey, read: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        redb_get(&self.0.begin_read()?, key, read)
+    }
+
+    fn put(&mut self, _: &CacheKey, _: &[u8]) -> Result<()> {
+        bail!("this database is open only to be read")
     }
 }
 
@@ -170,11 +241,13 @@ const PUT: &str = "INSERT OR REPLACE INTO kv (k, v) VALUES (?1, ?2)";
 
 impl Sqlite {
     fn open(directory: &Path, opening: CacheOpening) -> Result<Self> {
-        fs::create_dir_all(directory)?;
         let path = directory.join("values.sqlite");
-        let new = !path.exists();
+        let is_new = opening.purpose == CachePurpose::Fill;
+        if is_new {
+            fs::create_dir_all(directory)?;
+        }
         let connection = Connection::open(path)?;
-        if new {
+        if is_new {
             // The file keeps both.
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.execute_batch(
@@ -234,13 +307,9 @@ impl CacheStore for Sqlite {
 /// The cache of npm in Rust: an index of text files, and contents by their SHA-256, which it checks.
 struct Cacache(PathBuf);
 
-fn hex(key: &CacheKey) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl CacheStore for Cacache {
     fn get(&self, key: &CacheKey, read: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        match cacache::read_sync(&self.0, hex(key)) {
+        match cacache::read_sync(&self.0, &*CacheHex::of(key)) {
             Ok(value) => read(&value),
             Err(cacache::Error::EntryNotFound(..)) => return Ok(false),
             Err(e) => return Err(e.into()),
@@ -249,7 +318,7 @@ impl CacheStore for Cacache {
     }
 
     fn put(&mut self, key: &CacheKey, value: &[u8]) -> Result<()> {
-        cacache::write_sync(&self.0, hex(key), value)?;
+        cacache::write_sync(&self.0, &*CacheHex::of(key), value)?;
         Ok(())
     }
 }
@@ -269,13 +338,15 @@ struct Row {
 }
 
 impl FilesRkyv {
-    fn open(directory: &Path) -> Result<Self> {
-        fs::create_dir_all(directory)?;
+    fn open(directory: &Path, opening: CacheOpening) -> Result<Self> {
+        if opening.purpose == CachePurpose::Fill {
+            fs::create_dir_all(directory)?;
+        }
         Ok(Self(directory.to_owned()))
     }
 
     fn read(&self, key: &CacheKey) -> Result<AlignedVec> {
-        let mut file = File::open(self.0.join(hex(key)))?;
+        let mut file = File::open(self.0.join(&*CacheHex::of(key)))?;
         let len = usize::try_from(file.metadata()?.len())?;
         let mut bytes = AlignedVec::with_capacity(len);
         bytes.extend_from_reader(&mut file)?;
@@ -290,7 +361,7 @@ impl CacheStore for FilesRkyv {
     }
 
     fn put(&mut self, key: &CacheKey, value: &[u8]) -> Result<()> {
-        Ok(fs::write(self.0.join(hex(key)), value)?)
+        Ok(fs::write(self.0.join(&*CacheHex::of(key)), value)?)
     }
 
     fn table(&self, rows: &mut dyn Iterator<Item = (String, u64)>) -> Result<Vec<u8>> {

@@ -35,6 +35,31 @@ pub(super) fn key(n: u64) -> Key {
     key
 }
 
+/// A key in hexadecimal, made without an allocation: the name of a file, or a key of text.
+pub struct Hex([u8; 32]);
+
+impl Hex {
+    /// The digits of a key.
+    pub fn of(key: &Key) -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 32];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(key) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        Self(text)
+    }
+}
+
+impl std::ops::Deref for Hex {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        // Digits are always text.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
 /// The value of entry `n` after `round` updates.
 pub(super) fn value(n: u64, round: u64, len: usize) -> Vec<u8> {
     let words = (0u64..).map(|at| mix(n ^ round.rotate_left(32) ^ at.rotate_left(48)));
@@ -81,6 +106,12 @@ pub(super) fn flat_table(rows: &mut dyn Iterator<Item = (String, u64)>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_named_by_its_digits() {
+        let key: Key = std::array::from_fn(|n| u8::try_from(n * 17).unwrap());
+        assert_eq!(&*Hex::of(&key), "00112233445566778899aabbccddeeff");
+    }
 
     #[test]
     fn values_and_tables_have_the_sizes_that_figures_name() {

@@ -26,9 +26,9 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use brisk_io::measure::evict_and_prove;
 
-pub use data::Key;
+pub use data::{Hex, Key};
 pub use results::{CacheResults, Figure, is_of_cache, parse};
-pub use store::{Open, Opening, Store, StoreKind};
+pub use store::{Open, Opening, Purpose, Store, StoreKind};
 pub use text::draw;
 
 use super::load::{LeftOut, directory_on_disk, ensure_room, peers, processors};

@@ -8,11 +8,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use brisk_cache::{About, Cache, CacheOptions, Durability, LargeTable, ValueParts};
 
-use super::data::{Key, Row, flat_table};
+use super::data::{Hex, Key, Row, flat_table};
+
+/// What a process wants of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To make it. Only then may opening make directories: what is timed makes none.
+    Fill,
+    /// To read it.
+    Read,
+    /// To read and to replace values.
+    Update,
+}
 
 /// How to open a store.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening {
+    pub purpose: Purpose,
     /// Whether an update is on the disk when it returns.
     pub durable: bool,
     /// At least as many bytes as all values have.
@@ -48,7 +60,7 @@ pub trait Store {
     }
 }
 
-/// Opens the store in a directory, or makes one there.
+/// Opens the store in a directory, or makes one there ([`Purpose::Fill`]).
 pub type Open = fn(&Path, Opening) -> Result<Box<dyn Store>>;
 
 /// A kind of store.
@@ -142,7 +154,9 @@ struct Files {
 
 impl Files {
     fn open(directory: &Path, opening: Opening) -> Result<Self> {
-        fs::create_dir_all(directory)?;
+        if opening.purpose == Purpose::Fill {
+            fs::create_dir_all(directory)?;
+        }
         Ok(Self {
             directory: directory.to_owned(),
             durable: opening.durable,
@@ -150,8 +164,7 @@ impl Files {
     }
 
     fn path(&self, key: &Key) -> PathBuf {
-        let name: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.directory.join(name)
+        self.directory.join(&*Hex::of(key))
     }
 }
 
@@ -174,6 +187,14 @@ impl Store for Files {
         file.persist(self.path(key))?;
         if self.durable {
             fs::File::open(&self.directory)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()> {
+        // Nobody reads before all are there, so none needs a second name first.
+        for (key, value) in entries {
+            fs::write(self.path(&key), value)?;
         }
         Ok(())
     }

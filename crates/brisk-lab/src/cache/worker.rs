@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::data::{Key, ends, key, rows, value, wanted};
-use super::store::{Opening, Store, StoreKind};
+use super::store::{Opening, Purpose, Store, StoreKind};
 
 /// How often all keys are read in a timed run, and for how long at least. The first round does not count.
 const ROUNDS: usize = 11;
@@ -104,6 +104,11 @@ impl Worker<'_> {
             _ => job.len as u64 + 200,
         };
         let opening = Opening {
+            purpose: match job.work {
+                Work::Fill | Work::FillTables => Purpose::Fill,
+                Work::Update { .. } => Purpose::Update,
+                _ => Purpose::Read,
+            },
             durable: job.durable,
             bytes: job.entries.saturating_mul(len),
         };
