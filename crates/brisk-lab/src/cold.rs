@@ -10,6 +10,9 @@ use anyhow::{Context, Result};
 use brisk_io::measure::evict_and_prove;
 use brisk_io::{Residency, residency};
 
+/// The kernel's file for emptying its caches.
+pub const CACHES: &str = "/proc/sys/vm/drop_caches";
+
 /// How long processes that are ending may keep files mapped.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 
@@ -47,13 +50,17 @@ impl Chill {
             })?;
         }
         if self == Self::System {
-            rustix::fs::sync();
             // After the proof, because the proof has looked at every name.
-            fs::write("/proc/sys/vm/drop_caches", "3")
-                .context("cannot empty the page cache (/proc/sys/vm/drop_caches)")?;
+            empty_caches()?;
         }
         Ok(())
     }
+}
+
+/// Takes the page cache, and what the kernel keeps of names and attributes, out of memory.
+pub fn empty_caches() -> Result<()> {
+    rustix::fs::sync();
+    fs::write(CACHES, "3").with_context(|| format!("cannot empty the page cache ({CACHES})"))
 }
 
 fn evict_for_good(file: &File) -> io::Result<()> {

@@ -10,28 +10,29 @@ because they would be heavy dependencies: it is the same worker with more kinds 
 that each store is opened by the same program.
 */
 
+mod counting;
 mod data;
+mod files;
+mod plan;
+mod program;
 mod results;
 mod store;
 mod text;
 mod worker;
 
-use std::env;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use brisk_io::measure::evict_and_prove;
 
 pub use data::{Hex, Key};
 pub use results::{CacheResults, Figure, is_of_cache, parse};
 pub use store::{Open, Opening, Purpose, Store, StoreKind};
 pub use text::draw;
 
-use super::load::{LeftOut, directory_on_disk, ensure_room, peers, processors};
+use super::cold::{CACHES, Chill};
+use super::load::{ATTEMPTS, LeftOut, directory_on_disk, ensure_room, peers, processors};
 use super::machine::Machine;
 use super::proof;
 use super::read_ahead::device_of;
@@ -40,8 +41,10 @@ use super::stage::runtime;
 use super::throttle::{self, Lift, Throttle};
 use super::undo::Undo;
 use brisk::{Rate, say, write_whole};
+use plan::{Contents, Fit, TURNS, fit};
+use program::Program;
 use results::{CacheRun, CacheSettings, Counted, Setting, Stored};
-use worker::{Job, Values, Work, monotonic, rounds};
+use worker::{Job, Values, Work, rounds};
 
 /// How many processes read at once.
 const PROCESSES: u64 = 8;
@@ -49,19 +52,17 @@ const PROCESSES: u64 = 8;
 /// For how long they read.
 const SERVE_MS: u64 = 400;
 
-/// How long they have to open the store and to read all values once.
-const HEAD_START_NS: u64 = 1_500_000_000;
+/// Entries of the small store that the large one is compared with.
+const FEW: u64 = 1000;
 
 /// How many values of a large store are got in each round.
 const SAMPLED: u64 = 200_000;
 
-/// Bytes of values of the figures. Tables have their own size.
-const LEN: usize = 1024;
-const UPDATED_LEN: usize = 400;
-const MANY_LEN: usize = 64;
-
 /// How many durable updates a run makes at most: each waits for the disk.
 const DURABLE: u64 = 100;
+
+/// Bytes of the disk that a small value takes at most, in any store.
+const SMALL: u64 = 512;
 
 /// What to measure, and how.
 #[derive(Debug)]
@@ -102,74 +103,6 @@ pub fn serve(rivals: &[StoreKind], job: &str, allocations: Option<fn() -> usize>
     Ok(())
 }
 
-/// The program that does the jobs.
-struct Program {
-    /// The program and its first argument.
-    words: Vec<PathBuf>,
-    /// The same program, which counts allocations.
-    counting: Option<PathBuf>,
-}
-
-impl Program {
-    fn find(rivals: Option<&PathBuf>) -> Result<Self> {
-        let Some(rivals) = rivals else {
-            let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
-            return Ok(Self {
-                words: vec![lab, "cache-worker".into()],
-                counting: None,
-            });
-        };
-        let rivals = rivals
-            .canonicalize()
-            .with_context(|| format!("--rivals: cannot find {}", rivals.display()))?;
-        let mut counting = rivals.clone().into_os_string();
-        counting.push("-counted");
-        let counting = PathBuf::from(counting);
-        Ok(Self {
-            words: vec![rivals],
-            counting: counting.exists().then_some(counting),
-        })
-    }
-
-    fn command(&self, job: &str) -> Command {
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]).arg(job);
-        command
-    }
-
-    /// The names of all kinds of stores.
-    fn list(&self) -> Result<Vec<String>> {
-        let output = self.command("list").output()?;
-        ensure!(output.status.success(), "{}", told(&output.stderr));
-        serde_json::from_slice(&output.stdout).context("the program of --rivals lists no stores")
-    }
-
-    fn run(&self, job: &Job) -> Result<Values> {
-        answer(self.command(&serde_json::to_string(job)?))
-    }
-
-    fn start(&self, job: &Job) -> Result<Child> {
-        let mut command = self.command(&serde_json::to_string(job)?);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().context("cannot start a worker")
-    }
-}
-
-fn told(stderr: &[u8]) -> String {
-    String::from_utf8_lossy(stderr).trim().to_owned()
-}
-
-/// What a worker printed.
-fn answer(mut command: Command) -> Result<Values> {
-    let output = command.output().context("cannot start a worker")?;
-    parse_answer(&output)
-}
-
-fn parse_answer(output: &std::process::Output) -> Result<Values> {
-    ensure!(output.status.success(), "{}", told(&output.stderr));
-    serde_json::from_slice(&output.stdout).context("a worker printed no values")
-}
-
 /// The directories of one kind of store.
 struct Ground {
     store: String,
@@ -177,9 +110,16 @@ struct Ground {
 }
 
 impl Ground {
-    fn of(&self, what: &str) -> PathBuf {
-        self.directory.join(what)
+    fn of(&self, contents: Contents) -> PathBuf {
+        self.directory.join(contents.name())
     }
+}
+
+/// A figure of one store, which takes turns with others.
+struct Turn<'a> {
+    row: usize,
+    figure: Figure,
+    ground: &'a Ground,
 }
 
 impl CacheLab {
@@ -200,7 +140,7 @@ impl CacheLab {
     fn measure(&self, undo: &mut Undo) -> Result<CacheResults> {
         fs::create_dir_all(&self.out)
             .with_context(|| format!("cannot make {}", self.out.display()))?;
-        let program = Program::find(self.rivals.as_ref())?;
+        let program = Program::find(self.rivals.as_deref())?;
         let mut names = program.list()?;
         for wanted in &self.stores {
             ensure!(
@@ -212,7 +152,7 @@ impl CacheLab {
         names.retain(|name| self.stores.is_empty() || self.stores.contains(name));
         let work = directory_on_disk(&self.dir, "cache-")?;
         undo.remove(&work)?;
-        let each = self.entries.saturating_mul(300_000) + self.many.saturating_mul(512);
+        let each = self.entries.saturating_mul(300_000) + self.many.saturating_mul(SMALL);
         ensure_room(&work, each.saturating_mul(names.len() as u64))?;
         let mut results = CacheResults {
             brisk_lab_cache: 1,
@@ -222,17 +162,21 @@ impl CacheLab {
             stopped: reclaim::stop(undo)?,
             settings: CacheSettings {
                 entries: self.entries,
+                few: FEW,
                 many: self.many,
                 updates: self.updates,
                 runs: self.runs,
                 seed: self.seed,
                 disk: self.disk.map(|rate| rate.to_string()),
+                proven: Vec::new(),
+                cold: "files".to_owned(),
             },
             rows: Vec::new(),
             runs: Vec::new(),
             counted: Vec::new(),
             stored: Vec::new(),
-            missing: Vec::new(),
+            missing: self.left_out(&names),
+            lost: 0,
         };
         if self.rivals.is_none() {
             results.missing.push(LeftOut {
@@ -244,18 +188,33 @@ impl CacheLab {
         }
         let grounds = self.fill(&program, &names, &work, &mut results)?;
         let mut rng = fastrand::Rng::with_seed(self.seed);
-        for &figure in &self.figures {
-            let lifts = match self.prepare(figure, &work, undo) {
-                Ok(lifts) => lifts,
-                Err(e) => {
-                    results.missing.push(LeftOut {
-                        what: format!("{figure:?}"),
-                        reason: format!("{e:#}"),
-                    });
-                    continue;
-                }
+        for turns in TURNS {
+            let figures = turns.iter().copied();
+            let figures: Vec<Figure> = figures
+                .filter(|figure| self.figures.contains(figure))
+                .collect();
+            if figures.is_empty() {
+                continue;
+            }
+            let (chill, lifts) = match figures.contains(&Figure::Cold) {
+                false => (Chill::Files, Vec::new()),
+                true => match self.prepare(&work, undo, &mut results) {
+                    Ok(prepared) => prepared,
+                    Err(e) => {
+                        results.missing.push(LeftOut {
+                            what: Figure::Cold.name(),
+                            reason: format!("{e:#}"),
+                        });
+                        continue;
+                    }
+                },
             };
-            let measured = self.measure_figure(figure, &program, &grounds, &mut results, &mut rng);
+            let turning = Turning {
+                lab: self,
+                program: &program,
+                chill,
+            };
+            let measured = turning.measure(&figures, &grounds, &mut results, &mut rng);
             throttle::lift_all(lifts)?;
             measured?;
             self.write(&results)?;
@@ -276,6 +235,37 @@ impl CacheLab {
         }
     }
 
+    /// Figures that a store is left out of, with the reason. Those with one reason are said together.
+    fn left_out(&self, names: &[String]) -> Vec<LeftOut> {
+        let mut missing: Vec<LeftOut> = Vec::new();
+        for name in names {
+            let mut said: Vec<(&str, Vec<String>)> = Vec::new();
+            for &figure in &self.figures {
+                let Fit::LeftOut(reason) = fit(name, figure) else {
+                    continue;
+                };
+                match said.iter_mut().find(|(known, _)| *known == reason) {
+                    Some((_, figures)) => figures.push(figure.name()),
+                    None => said.push((reason, vec![figure.name()])),
+                }
+            }
+            missing.extend(said.into_iter().map(|(reason, figures)| LeftOut {
+                what: format!("{name} in {}", figures.join(", ")),
+                reason: reason.to_owned(),
+            }));
+        }
+        missing
+    }
+
+    fn entries_of(&self, contents: Contents) -> u64 {
+        match contents {
+            Contents::Values | Contents::Tables => self.entries,
+            Contents::Updates => self.updates,
+            Contents::Few => FEW,
+            Contents::Many => self.many,
+        }
+    }
+
     /// Makes all directories that the figures need.
     fn fill(
         &self,
@@ -291,21 +281,23 @@ impl CacheLab {
                 directory: work.join(name),
             };
             fs::create_dir(&ground.directory)?;
-            for (what, kind, entries, len) in [
-                ("values", Work::Fill, self.entries, LEN),
-                ("tables", Work::FillTables, self.entries, 84_000),
-                ("updates", Work::Fill, self.updates, UPDATED_LEN),
-                ("many", Work::Fill, self.many, MANY_LEN),
-            ] {
-                let needed = self.figures.iter().any(|figure| what_of(*figure) == what);
-                if !needed || !measures_all(name, what) {
+            for contents in Contents::ALL {
+                let needed = self.figures.iter().any(|&figure| {
+                    Contents::of(figure) == contents && fit(name, figure) == Fit::Measured
+                });
+                // Each process fills its own memory.
+                if !needed || name == "memory" {
                     continue;
                 }
-                self.say(&format!("{name}: {what}"));
+                self.say(&format!("{name}: {}", contents.name()));
+                let (entries, len) = (self.entries_of(contents), contents.value_len());
                 let values = program.run(&Job {
                     store: name.clone(),
-                    directory: ground.of(what),
-                    work: kind,
+                    directory: ground.of(contents),
+                    work: match contents {
+                        Contents::Tables => Work::FillTables,
+                        _ => Work::Fill,
+                    },
                     entries,
                     len,
                     durable: false,
@@ -313,9 +305,9 @@ impl CacheLab {
                 })?;
                 results.stored.push(Stored {
                     store: name.clone(),
-                    what: what.to_owned(),
+                    what: contents.name().to_owned(),
                     values: entries * len as u64,
-                    bytes: bytes_on_disk(&ground.of(what))?,
+                    bytes: files::bytes_on_disk(&ground.of(contents))?,
                     seconds: values.get("seconds").copied().unwrap_or_default(),
                 });
             }
@@ -326,56 +318,184 @@ impl CacheLab {
         Ok(grounds)
     }
 
-    /// Limits the disk for the figure that needs that.
-    fn prepare(&self, figure: Figure, work: &Path, undo: &mut Undo) -> Result<Vec<Lift>> {
-        let (Figure::Cold, Some(limit)) = (figure, self.disk) else {
-            return Ok(Vec::new());
+    /// Limits the disk for the cold figure, and finds out how cold it can be.
+    fn prepare(
+        &self,
+        work: &Path,
+        undo: &mut Undo,
+        results: &mut CacheResults,
+    ) -> Result<(Chill, Vec<Lift>)> {
+        let chill = match OpenOptions::new().write(true).open(CACHES) {
+            Ok(_) => Chill::System,
+            Err(e) => {
+                results.missing.push(LeftOut {
+                    what: "cold, without names and attributes in memory".to_owned(),
+                    reason: format!("{CACHES}: {e}"),
+                });
+                Chill::Files
+            }
+        };
+        let settings = &mut results.settings;
+        settings.cold = match chill {
+            Chill::System => "system".to_owned(),
+            Chill::Files => "files".to_owned(),
+        };
+        let Some(limit) = self.disk else {
+            return Ok((chill, Vec::new()));
         };
         let disk = device_of(work)?.context("the system names no disk to limit")?;
         let file = proof::make_file(work)?;
         let lifts = Throttle::find()?.set(&[limit], &disk, undo)?;
         let (lifts, proven) = throttle::keep_if(proof::prove(&[limit], &disk, &file), lifts)?;
-        for proof in proven {
+        for proof in &proven {
             self.say(&format!(
                 "{}: the limit is {:.0} {}/s, direct reads get {:.0}",
                 proof.disk, proof.asked_per_second, proof.of, proof.got_per_second
             ));
         }
-        Ok(lifts)
+        settings.proven = proven;
+        Ok((chill, lifts))
     }
 
-    fn measure_figure(
+    fn job(&self, figure: Figure, ground: &Ground, seed: u64) -> Job {
+        let contents = Contents::of(figure);
+        let entries = self.entries_of(contents);
+        let work = match figure {
+            Figure::Open | Figure::OpenFew | Figure::OpenMany => Work::Open,
+            Figure::Get => Work::Get {
+                keys: entries,
+                rounds: rounds(),
+            },
+            Figure::GetFew | Figure::GetMany => Work::Get {
+                keys: entries.min(SAMPLED),
+                rounds: 3,
+            },
+            Figure::Tables | Figure::Cold => Work::Tables,
+            Figure::Update => Work::Update { times: entries },
+            Figure::DurableUpdate => Work::Update {
+                times: entries.min(DURABLE),
+            },
+            Figure::One | Figure::Eight => Work::Serve {
+                milliseconds: SERVE_MS,
+            },
+        };
+        Job {
+            store: ground.store.clone(),
+            directory: ground.of(contents),
+            work,
+            entries,
+            len: contents.value_len(),
+            durable: figure == Figure::DurableUpdate,
+            seed,
+        }
+    }
+
+    /// Counts allocations and system calls of one operation of each figure, except those of several processes: their gets
+    /// are those of the figure `get`.
+    fn count(
         &self,
-        figure: Figure,
         program: &Program,
+        grounds: &[Ground],
+        results: &mut CacheResults,
+    ) -> Result<()> {
+        let strace = peers::missing("strace");
+        results.missing.extend(strace.clone());
+        if !program.counts() {
+            results.missing.push(LeftOut {
+                what: "allocations".to_owned(),
+                reason: "only the program of --rivals counts them, with -counted behind its name"
+                    .to_owned(),
+            });
+        }
+        let mut untraced = Vec::new();
+        for &figure in &self.figures {
+            if matches!(figure, Figure::One | Figure::Eight) {
+                continue;
+            }
+            for ground in grounds
+                .iter()
+                .filter(|ground| fit(&ground.store, figure) == Fit::Measured)
+            {
+                self.say(&format!("{} of {}: counting", figure.name(), ground.store));
+                let job = counting::shorter(self.job(figure, ground, self.seed));
+                let system_calls = match strace {
+                    None => counting::system_calls(program, &job)?,
+                    Some(_) => None,
+                };
+                if strace.is_none() && system_calls.is_none() {
+                    untraced.push(format!("{} of {}", figure.name(), ground.store));
+                }
+                results.counted.push(Counted {
+                    figure,
+                    store: ground.store.clone(),
+                    allocations: program.allocations(&job)?,
+                    system_calls,
+                });
+            }
+        }
+        if !untraced.is_empty() {
+            results.missing.push(LeftOut {
+                what: format!("system calls of {}", untraced.join(", ")),
+                reason: "strace cannot trace here".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Figures that take turns.
+struct Turning<'a> {
+    lab: &'a CacheLab,
+    program: &'a Program,
+    /// What to empty before a cold run.
+    chill: Chill,
+}
+
+impl Turning<'_> {
+    fn measure(
+        &self,
+        figures: &[Figure],
         grounds: &[Ground],
         results: &mut CacheResults,
         rng: &mut fastrand::Rng,
     ) -> Result<()> {
-        let first = results.rows.len();
-        let mut measured: Vec<&Ground> = Vec::new();
-        for ground in grounds
-            .iter()
-            .filter(|ground| is_measured(&ground.store, figure))
-        {
-            results.rows.push(Setting {
-                figure,
-                store: ground.store.clone(),
-            });
-            measured.push(ground);
+        let mut turns = Vec::new();
+        for &figure in figures {
+            for ground in grounds {
+                if fit(&ground.store, figure) != Fit::Measured {
+                    continue;
+                }
+                turns.push(Turn {
+                    row: results.rows.len(),
+                    figure,
+                    ground,
+                });
+                results.rows.push(Setting {
+                    figure,
+                    store: ground.store.clone(),
+                });
+            }
         }
-        let mut order: Vec<usize> = (0..measured.len()).collect();
-        for repetition in 0..self.runs {
-            self.say(&format!("{figure:?}: {}/{}", repetition + 1, self.runs));
-            rng.shuffle(&mut order);
-            for (place, &number) in order.iter().enumerate() {
-                let ground = measured[number];
+        let names: Vec<_> = figures.iter().map(|figure| figure.name()).collect();
+        for repetition in 0..self.lab.runs {
+            self.lab.say(&format!(
+                "{}: {}/{}",
+                names.join(" and "),
+                repetition + 1,
+                self.lab.runs
+            ));
+            rng.shuffle(&mut turns);
+            for (place, turn) in turns.iter().enumerate() {
                 let seed = rng.u64(..);
                 let values = self
-                    .run_once(figure, program, ground, seed)
-                    .with_context(|| format!("{}: {figure:?}", ground.store))?;
+                    .run(turn, seed)
+                    .with_context(|| format!("{}: {}", turn.ground.store, turn.figure.name()))?;
+                let Some(values) = values else {
+                    results.lost += 1;
+                    continue;
+                };
                 results.runs.push(CacheRun {
-                    row: first + number,
+                    row: turn.row,
                     repetition,
                     place,
                     values,
@@ -385,269 +505,35 @@ impl CacheLab {
         Ok(())
     }
 
-    fn run_once(
-        &self,
-        figure: Figure,
-        program: &Program,
-        ground: &Ground,
-        seed: u64,
-    ) -> Result<Values> {
-        let job = self.job(figure, ground, seed);
-        match figure {
-            Figure::One => serve_at_once(program, &job, 1),
-            Figure::Eight => serve_at_once(program, &job, PROCESSES),
+    /// One run. None if pages of a warm store left memory each time.
+    fn run(&self, turn: &Turn<'_>, seed: u64) -> Result<Option<Values>> {
+        let job = self.lab.job(turn.figure, turn.ground, seed);
+        match turn.figure {
             Figure::Cold => {
-                evict_all(&job.directory)?;
-                program.run(&job)
+                files::make_cold(&job.directory, self.chill)?;
+                self.program.warm()?;
+                return self.program.run(&job).map(Some);
             }
-            _ => program.run(&job),
+            Figure::Update | Figure::DurableUpdate => {
+                files::make_warm(&job.directory)?;
+                return self.program.run(&job).map(Some);
+            }
+            _ => {}
         }
-    }
-
-    fn job(&self, figure: Figure, ground: &Ground, seed: u64) -> Job {
-        let (work, entries, len) = match figure {
-            Figure::Open => (Work::Open, self.entries, LEN),
-            Figure::Get => {
-                let (keys, rounds) = (self.entries, rounds());
-                (Work::Get { keys, rounds }, self.entries, LEN)
+        let in_memory = turn.ground.store == "memory";
+        for _ in 0..ATTEMPTS {
+            if !in_memory {
+                files::make_warm(&job.directory)?;
             }
-            Figure::Tables | Figure::Cold => (Work::Tables, self.entries, 84_000),
-            Figure::Update => {
-                let times = self.updates;
-                (Work::Update { times }, self.updates, UPDATED_LEN)
-            }
-            Figure::DurableUpdate => {
-                let times = self.updates.min(DURABLE);
-                (Work::Update { times }, self.updates, UPDATED_LEN)
-            }
-            Figure::One | Figure::Eight => {
-                let serve = Work::Serve {
-                    start_ns: 0,
-                    milliseconds: SERVE_MS,
-                };
-                (serve, self.entries, LEN)
-            }
-            Figure::OpenMany => (Work::Open, self.many, MANY_LEN),
-            Figure::GetMany => {
-                let (keys, rounds) = (self.many.min(SAMPLED), 3);
-                (Work::Get { keys, rounds }, self.many, MANY_LEN)
-            }
-        };
-        Job {
-            store: ground.store.clone(),
-            directory: ground.of(what_of(figure)),
-            work,
-            entries,
-            len,
-            durable: figure == Figure::DurableUpdate,
-            seed,
-        }
-    }
-
-    /// Counts allocations and system calls of opening, of getting and of updating.
-    fn count(
-        &self,
-        program: &Program,
-        grounds: &[Ground],
-        results: &mut CacheResults,
-    ) -> Result<()> {
-        let strace = peers::missing("strace");
-        results.missing.extend(strace.clone());
-        if program.counting.is_none() {
-            results.missing.push(LeftOut {
-                what: "allocations".to_owned(),
-                reason: "only the program of --rivals counts them, with -counted behind its name"
-                    .to_owned(),
-            });
-        }
-        for figure in [Figure::Open, Figure::Get, Figure::Update] {
-            if !self.figures.contains(&figure) {
-                continue;
-            }
-            for ground in grounds
-                .iter()
-                .filter(|ground| is_measured(&ground.store, figure))
-            {
-                self.say(&format!("{figure:?} of {}: counting", ground.store));
-                let job = self.job(figure, ground, self.seed);
-                let allocations = match &program.counting {
-                    Some(counting) => {
-                        let mut command = Command::new(counting);
-                        command.arg(serde_json::to_string(&job)?);
-                        answer(command)?.get("allocations").copied()
-                    }
-                    None => None,
-                };
-                let system_calls = match strace {
-                    None => self.traced(program, figure, &job)?,
-                    Some(_) => None,
-                };
-                results.counted.push(Counted {
-                    figure,
-                    store: ground.store.clone(),
-                    allocations,
-                    system_calls,
-                });
+            let values = match turn.figure {
+                Figure::One => self.program.serve_at_once(&job, 1)?,
+                Figure::Eight => self.program.serve_at_once(&job, PROCESSES)?,
+                _ => self.program.run(&job)?,
+            };
+            if in_memory || files::all_are_warm(&job.directory)? {
+                return Ok(Some(values));
             }
         }
-        Ok(())
+        Ok(None)
     }
-
-    /// System calls of one operation: those of a job with some, less those of the same job with fewer.
-    fn traced(&self, program: &Program, figure: Figure, job: &Job) -> Result<Option<f64>> {
-        let with = |work| Job {
-            work,
-            ..job.clone()
-        };
-        let (more, fewer, times) = match figure {
-            // What opening takes is what remains of a job that does nothing more.
-            Figure::Open => (with(Work::Open), None, 1),
-            Figure::Get => {
-                let keys = self.entries;
-                let get = |rounds| with(Work::Get { keys, rounds });
-                // The second has opened all files.
-                (get(2), Some(get(1)), keys)
-            }
-            _ => {
-                let times = (self.updates / 2).max(1);
-                let fewer = with(Work::Update { times: 1 });
-                (
-                    with(Work::Update { times }),
-                    Some(fewer),
-                    times.saturating_sub(1),
-                )
-            }
-        };
-        let more = calls_of(program, &more)?;
-        let fewer = match fewer {
-            Some(fewer) => calls_of(program, &fewer)?,
-            None => {
-                let nothing = Work::Get { keys: 1, rounds: 0 };
-                let memory = Job {
-                    store: "memory".to_owned(),
-                    work: nothing,
-                    entries: 1,
-                    ..job.clone()
-                };
-                calls_of(program, &memory)?
-            }
-        };
-        let each =
-            |(more, fewer): (u64, u64)| more.saturating_sub(fewer) as f64 / times.max(1) as f64;
-        Ok(more.zip(fewer).map(each))
-    }
-}
-
-/// What a figure reads or changes.
-fn what_of(figure: Figure) -> &'static str {
-    match figure {
-        Figure::Open | Figure::Get | Figure::One | Figure::Eight => "values",
-        Figure::Tables | Figure::Cold => "tables",
-        Figure::Update | Figure::DurableUpdate => "updates",
-        Figure::OpenMany | Figure::GetMany => "many",
-    }
-}
-
-/// Whether a figure of these directories is measured with this store.
-fn measures_all(store: &str, what: &str) -> bool {
-    match what {
-        "many" => matches!(store, "brisk" | "lmdb"),
-        "tables" => store != "memory",
-        _ => true,
-    }
-}
-
-fn is_measured(store: &str, figure: Figure) -> bool {
-    let in_memory = store == "memory";
-    // The figure of several processes is about what they share.
-    let shared = matches!(store, "brisk" | "lmdb" | "memory");
-    match figure {
-        // cacache waits for no disk.
-        Figure::DurableUpdate if store == "cacache" => false,
-        Figure::One | Figure::Eight => shared,
-        Figure::Cold => matches!(store, "brisk" | "brisk-copied" | "files" | "files-rkyv"),
-        Figure::Get => store != "files-rkyv",
-        Figure::Open | Figure::Update | Figure::DurableUpdate => {
-            !in_memory && store != "files-rkyv"
-        }
-        figure => !in_memory && measures_all(store, what_of(figure)),
-    }
-}
-
-/// Starts a job in several processes, which begin at one time. Returns the sum of what they did.
-fn serve_at_once(program: &Program, job: &Job, processes: u64) -> Result<Values> {
-    let Work::Serve { milliseconds, .. } = job.work else {
-        return program.run(job);
-    };
-    let work = Work::Serve {
-        start_ns: monotonic() + HEAD_START_NS,
-        milliseconds,
-    };
-    let started: Result<Vec<Child>> = (0..processes)
-        .map(|number| {
-            program.start(&Job {
-                work,
-                seed: job.seed ^ number,
-                ..job.clone()
-            })
-        })
-        .collect();
-    let mut sum = 0.0;
-    for child in started? {
-        let values = parse_answer(&child.wait_with_output()?)?;
-        sum += values.get("per_second").copied().unwrap_or_default();
-    }
-    Ok(Values::from([("per_second".to_owned(), sum)]))
-}
-
-/// Takes the pages of all files below a directory out of memory.
-fn evict_all(directory: &Path) -> Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            evict_all(&entry.path())?;
-            continue;
-        }
-        let file = fs::File::open(entry.path())?;
-        file.sync_all()?;
-        evict_and_prove(&file)
-            .with_context(|| format!("{} stays in memory", entry.path().display()))?;
-    }
-    Ok(())
-}
-
-/// Bytes that a directory takes on the disk.
-fn bytes_on_disk(directory: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    if !directory.exists() {
-        return Ok(0);
-    }
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        bytes += metadata.blocks() * 512;
-        if metadata.is_dir() {
-            bytes += bytes_on_disk(&entry.path())?;
-        }
-    }
-    Ok(bytes)
-}
-
-/// How many system calls a job makes. None if strace cannot trace here.
-fn calls_of(program: &Program, job: &Job) -> Result<Option<u64>> {
-    let trace = tempfile::NamedTempFile::new()?;
-    let mut command = Command::new("strace");
-    command.args(["-f", "-qq", "-o"]).arg(trace.path());
-    command
-        .args(&program.words)
-        .arg(serde_json::to_string(job)?);
-    let output = command.output().context("cannot start strace")?;
-    if !output.status.success() {
-        return Ok(None);
-    }
-    let text = fs::read_to_string(trace.path())?;
-    let calls = text
-        .lines()
-        .filter(|line| line.contains('(') && !line.contains("resumed>"));
-    Ok(Some(calls.count() as u64))
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::super::load::LeftOut;
 use super::super::machine::Machine;
+use super::super::proof::Proven;
 use super::worker::Values;
 
 /// Everything in `cache.json`.
@@ -26,18 +28,26 @@ pub struct CacheResults {
     pub counted: Vec<Counted>,
     pub stored: Vec<Stored>,
     pub missing: Vec<LeftOut>,
+    /// Runs that were left out, because something took pages of a warm store out of memory again and again.
+    pub lost: u32,
 }
 
 /// The arguments.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CacheSettings {
     pub entries: u64,
+    pub few: u64,
     pub many: u64,
     pub updates: u64,
     pub runs: u32,
     pub seed: u64,
     /// The limit of the disk in the figure `cold`, as it was given.
     pub disk: Option<String>,
+    /// That limit, and the rate that was measured under it.
+    pub proven: Vec<Proven>,
+    /// `system` if the figure `cold` begins without names and attributes in memory, `files` if only without the pages of
+    /// the store's files.
+    pub cold: String,
 }
 
 /// What is measured.
@@ -62,14 +72,18 @@ pub enum Figure {
     One,
     /// Gets by eight processes at once.
     Eight,
-    /// Opening a store with many entries, and one get.
+    /// Opening a store with a thousand entries of 64 bytes, and one get.
+    OpenFew,
+    /// Opening a store with many such entries, and one get.
     OpenMany,
-    /// Gets from a store with many entries, all in memory.
+    /// Gets from a store with a thousand such entries, all in memory.
+    GetFew,
+    /// Gets from a store with many such entries, all in memory.
     GetMany,
 }
 
 impl Figure {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Open,
         Self::Get,
         Self::Tables,
@@ -78,15 +92,25 @@ impl Figure {
         Self::DurableUpdate,
         Self::One,
         Self::Eight,
+        Self::OpenFew,
         Self::OpenMany,
+        Self::GetFew,
         Self::GetMany,
     ];
+
+    /// Its name in arguments and in results.
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or(String::new(), |value| value.get_name().to_owned())
+    }
 
     /// The value that the figure is about, its unit, and by what to divide it.
     pub fn measure(self) -> (&'static str, &'static str, f64) {
         match self {
-            Self::Open | Self::Update | Self::DurableUpdate | Self::OpenMany => ("ns", "us", 1e3),
-            Self::Get | Self::GetMany => ("ns", "ns", 1.0),
+            Self::Open | Self::Update | Self::DurableUpdate | Self::OpenFew | Self::OpenMany => {
+                ("ns", "us", 1e3)
+            }
+            Self::Get | Self::GetFew | Self::GetMany => ("ns", "ns", 1.0),
             Self::Tables | Self::Cold => ("seconds", "ms", 1e-3),
             Self::One | Self::Eight => ("per_second", "M/s", 1e6),
         }
@@ -124,7 +148,7 @@ pub struct Counted {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stored {
     pub store: String,
-    /// `values` of 1 KB, `tables` of 84 KB, or `many` small values.
+    /// `values` of 1 KB, `tables` of 84 KB, `updates`, values of 400 bytes, and a `few` or `many` of 64 bytes.
     pub what: String,
     /// Bytes of all values.
     pub values: u64,

@@ -24,6 +24,7 @@ pub enum Purpose {
 /// How to open a store.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening {
+    /// What the process is going to do.
     pub purpose: Purpose,
     /// Whether an update is on the disk when it returns.
     pub durable: bool,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hint::black_box;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -20,6 +21,12 @@ use super::store::{Opening, Purpose, Store, StoreKind};
 /// How often all keys are read in a timed run, and for how long at least. The first round does not count.
 const ROUNDS: usize = 11;
 const LONG_ENOUGH: Duration = Duration::from_millis(150);
+
+/// Room for the times of rounds, so that making it is no part of them.
+const TIMES: usize = 1 << 16;
+
+/// What a process that serves prints when it waits for the time at which to begin.
+pub const READY: &str = "ready";
 
 /// What a process does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -51,8 +58,21 @@ pub enum Work {
     Tables,
     /// Replaces so many values at random.
     Update { times: u64 },
-    /// Gets values from this time of the monotonic clock on, for so long.
-    Serve { start_ns: u64, milliseconds: u64 },
+    /// Opens the store, reads all values once, says [`READY`], reads a time of the monotonic clock from its input, and
+    /// gets values at random from then on, for so long.
+    Serve { milliseconds: u64 },
+}
+
+impl Job {
+    /// How many operations [`Worker::since`] divides by, if the job is too short to repeat rounds.
+    pub fn operations(&self) -> u64 {
+        match self.work {
+            Work::Open => 1,
+            Work::Get { keys, rounds } => keys.min(self.entries).saturating_mul(rounds as u64),
+            Work::Update { times } => times,
+            _ => self.entries,
+        }
+    }
 }
 
 /// What a job took, by name.
@@ -74,10 +94,7 @@ pub fn work(job: &str, kinds: &[StoreKind], allocations: Option<fn() -> usize>) 
         Work::Get { keys, rounds } => worker.get(keys, rounds),
         Work::Tables => worker.tables(),
         Work::Update { times } => worker.update(times),
-        Work::Serve {
-            start_ns,
-            milliseconds,
-        } => worker.serve(start_ns, Duration::from_millis(milliseconds)),
+        Work::Serve { milliseconds } => worker.serve(Duration::from_millis(milliseconds)),
     };
     done.with_context(|| format!("{}: {:?}", job.store, job.work))
 }
@@ -119,6 +136,7 @@ impl Worker<'_> {
         Ok(store)
     }
 
+    /// Its first and its last system call in a trace are the marks between which calls are counted: see `counting`.
     fn spent(&self) -> Result<Spent> {
         let usage = getrusage(UsageWho::RUSAGE_SELF)?;
         let seconds = |time: nix::sys::time::TimeVal| {
@@ -240,8 +258,8 @@ impl Worker<'_> {
             store.get(key, &mut |value| same = *value == expected)?;
             ensure!(same, "the value of entry {n} is not what was stored");
         }
+        let mut times = Vec::with_capacity(TIMES);
         let before = self.spent()?;
-        let mut times = Vec::new();
         while times.len() < rounds || (rounds > 2 && before.at.elapsed() < LONG_ENOUGH) {
             times.push(each(round()?));
         }
@@ -315,7 +333,7 @@ impl Worker<'_> {
         Ok(values)
     }
 
-    fn serve(&self, start_ns: u64, long: Duration) -> Result<Values> {
+    fn serve(&self, long: Duration) -> Result<Values> {
         let (keys, expected) = self.keys(self.job.entries);
         let keys: Vec<Key> = keys.into_iter().map(|(_, key)| key).collect();
         let store = self.open()?;
@@ -330,22 +348,27 @@ impl Worker<'_> {
             Ok(())
         };
         round()?;
-        let now = monotonic();
-        ensure!(
-            now < start_ns,
-            "this process was {} ns late",
-            now - start_ns
-        );
-        thread::sleep(Duration::from_nanos(start_ns - now));
+        let mut out = io::stdout();
+        writeln!(out, "{READY}")?;
+        out.flush()?;
+        let mut line = String::new();
+        io::stdin().read_line(&mut line)?;
+        let start: u64 = line.trim().parse().context("found no time to begin at")?;
+        let early = start.saturating_sub(monotonic());
+        thread::sleep(Duration::from_nanos(early));
+        let before = self.spent()?;
         let started = Instant::now();
         let mut rounds = 0u64;
         while started.elapsed() < long {
             round()?;
             rounds += 1;
         }
-        let gets = rounds as f64 * keys.len() as f64;
-        let each = gets / started.elapsed().as_secs_f64();
-        Ok(Values::from([("per_second".to_owned(), each)]))
+        let elapsed = started.elapsed();
+        let gets = rounds.saturating_mul(keys.len() as u64);
+        let mut values = self.since(&before, gets)?;
+        let each = gets as f64 / elapsed.as_secs_f64();
+        values.insert("per_second".to_owned(), each);
+        Ok(values)
     }
 }
 

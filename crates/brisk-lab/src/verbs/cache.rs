@@ -17,9 +17,12 @@ Every process checks what it reads, and a wrong value ends the experiment.\n\n\
   brisk-copied  brisk-cache, whose hits are copies\n  \
   files         one file for each entry, read whole\n  \
   memory        a table in the process's own memory: how this machine scales\n\n\
-With --rivals, a program of bench/ adds lmdb (heed), redb, sqlite, cacache, and files-rkyv, whose tables rkyv checks. It \
-does all jobs, so each store is opened by the same program. The lab counts system calls (with strace) and, in a second \
-program beside that of --rivals, allocations, in runs that it does not time.\n\n\
+With --rivals, a program of bench/ adds lmdb (heed), lmdb-one-txn (the same, which reads in one transaction), redb, sqlite, \
+cacache, and files-rkyv, whose tables rkyv checks. It does all jobs, so each store is opened by the same program. The lab \
+counts system calls (with strace) and, in a second program beside that of --rivals, allocations, in runs that it does not \
+time. It says which store it left out of which figure, and why.\n\n\
+Before and after a warm run, all files of the store are in memory, or the run is repeated. Before a cold one, none is. As \
+root, the lab then empties the caches of the whole system, so that names and attributes are gone as well.\n\n\
 --disk limits the disk for the figure cold and needs root. OUT/cache.json has every run, and OUT/report.html has pictures, \
 together with those of other experiments in OUT.\n\n\
 Examples:\n  \

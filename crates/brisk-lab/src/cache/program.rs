@@ -1,0 +1,185 @@
+//! The program that does the jobs, each in a process of its own.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::worker::{Job, READY, Values, monotonic};
+
+/// How long after the last process is ready all begin.
+const HEAD_START_NS: u64 = 50_000_000;
+
+/// The program that does the jobs.
+pub struct Program {
+    /// The program and its first argument.
+    words: Vec<PathBuf>,
+    /// The same program, which counts allocations.
+    counting: Option<PathBuf>,
+}
+
+impl Program {
+    pub fn find(rivals: Option<&Path>) -> Result<Self> {
+        let Some(rivals) = rivals else {
+            let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
+            return Ok(Self {
+                words: vec![lab, "cache-worker".into()],
+                counting: None,
+            });
+        };
+        let rivals = rivals
+            .canonicalize()
+            .with_context(|| format!("--rivals: cannot find {}", rivals.display()))?;
+        let mut counting = rivals.clone().into_os_string();
+        counting.push("-counted");
+        let counting = PathBuf::from(counting);
+        Ok(Self {
+            words: vec![rivals],
+            counting: counting.exists().then_some(counting),
+        })
+    }
+
+    /// Whether it has a program beside it that counts allocations.
+    pub fn counts(&self) -> bool {
+        self.counting.is_some()
+    }
+
+    fn command(&self, job: &str) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).arg(job);
+        command
+    }
+
+    /// The names of all kinds of stores.
+    pub fn list(&self) -> Result<Vec<String>> {
+        let output = self.command("list").output()?;
+        ensure!(output.status.success(), "{}", told(&output.stderr));
+        serde_json::from_slice(&output.stdout).context("the program of --rivals lists no stores")
+    }
+
+    /// Reads the program into memory, so that no run waits for its code.
+    pub fn warm(&self) -> Result<()> {
+        fs::read(&self.words[0])?;
+        self.list().map(drop)
+    }
+
+    pub fn run(&self, job: &Job) -> Result<Values> {
+        let mut command = self.command(&serde_json::to_string(job)?);
+        answer(&command.output().context("cannot start a worker")?)
+    }
+
+    /// The allocations of one operation of a job. None if no program counts them.
+    pub fn allocations(&self, job: &Job) -> Result<Option<f64>> {
+        let Some(counting) = &self.counting else {
+            return Ok(None);
+        };
+        let mut command = Command::new(counting);
+        command.arg(serde_json::to_string(job)?);
+        let values = answer(&command.output().context("cannot start a worker")?)?;
+        Ok(values.get("allocations").copied())
+    }
+
+    /// What strace writes about a job. None if it cannot trace here.
+    pub fn traced(&self, job: &Job) -> Result<Option<String>> {
+        let trace = tempfile::NamedTempFile::new()?;
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-e", "signal=none", "-o"]);
+        command.arg(trace.path()).args(&self.words);
+        command.arg(serde_json::to_string(job)?);
+        let output = command.output().context("cannot start strace")?;
+        match output.status.success() {
+            true => Ok(Some(fs::read_to_string(trace.path())?)),
+            false => Ok(None),
+        }
+    }
+
+    /// Does [`Work::Serve`](super::worker::Work::Serve) in several processes, which begin at one time when all are
+    /// ready. Returns the sum of what they did in a second, and the processor time of one operation.
+    pub fn serve_at_once(&self, job: &Job, processes: u64) -> Result<Values> {
+        let mut serving: Vec<Serving> = (0..processes)
+            .map(|number| {
+                let job = Job {
+                    seed: job.seed ^ number,
+                    ..job.clone()
+                };
+                let mut command = self.command(&serde_json::to_string(&job)?);
+                Serving::start(&mut command)
+            })
+            .collect::<Result<_>>()?;
+        for process in &mut serving {
+            process.wait_until_ready()?;
+        }
+        let start = monotonic() + HEAD_START_NS;
+        for process in &mut serving {
+            process.begin_at(start)?;
+        }
+        let all: Vec<Values> = serving
+            .into_iter()
+            .map(Serving::finish)
+            .collect::<Result<_>>()?;
+        let sum = |name: &str| -> f64 { all.iter().filter_map(|values| values.get(name)).sum() };
+        let mean = |name: &str| sum(name) / processes.max(1) as f64;
+        Ok(Values::from([
+            ("per_second".to_owned(), sum("per_second")),
+            ("user_ns".to_owned(), mean("user_ns")),
+            ("system_ns".to_owned(), mean("system_ns")),
+        ]))
+    }
+}
+
+/// A process that reads when it is told to.
+struct Serving {
+    process: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Serving {
+    fn start(command: &mut Command) -> Result<Self> {
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().context("cannot start a worker")?;
+        let says = process.stdout.take().context("a worker has no output")?;
+        Ok(Self {
+            process,
+            says: BufReader::new(says),
+        })
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        let mut line = String::new();
+        self.says.read_line(&mut line)?;
+        if line.trim_end() == READY {
+            return Ok(());
+        }
+        let mut stderr = Vec::new();
+        if let Some(errors) = &mut self.process.stderr {
+            errors.read_to_end(&mut stderr)?;
+        }
+        bail!("a worker cannot read: {}", told(&stderr));
+    }
+
+    fn begin_at(&mut self, start: u64) -> Result<()> {
+        let mut told = self.process.stdin.take().context("a worker has no input")?;
+        writeln!(told, "{start}").context("a worker ended before it began")
+    }
+
+    fn finish(mut self) -> Result<Values> {
+        let mut stdout = Vec::new();
+        self.says.read_to_end(&mut stdout)?;
+        let rest = self.process.wait_with_output()?;
+        answer(&Output { stdout, ..rest })
+    }
+}
+
+fn told(stderr: &[u8]) -> String {
+    String::from_utf8_lossy(stderr).trim().to_owned()
+}
+
+/// What a worker printed.
+fn answer(output: &Output) -> Result<Values> {
+    ensure!(output.status.success(), "{}", told(&output.stderr));
+    serde_json::from_slice(&output.stdout).context("a worker printed no values")
+}
