@@ -228,7 +228,7 @@ impl<T: StoredArchive> ArchivedHit<T> {
                     len,
                 }
             }
-            Held::Copied(_) | Held::Unstored(_) => {
+            Held::Copied(_) | Held::Unstored(_) | Held::Unread(_) => {
                 HeldArchive::Owned(OwnedArchive::from_bytes(hit.bytes()?)?)
             }
         };

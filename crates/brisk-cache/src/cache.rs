@@ -13,7 +13,7 @@ use crate::flight::Turn;
 use crate::format::record::Record;
 use crate::hit::Hit;
 use crate::insertion::New;
-use crate::lookup::Patience;
+use crate::lookup::{Long, Patience};
 use crate::options::CacheOptions;
 use crate::pending::Pending;
 use crate::stat::{BucketStat, CacheCounts, CacheStat};
@@ -80,7 +80,7 @@ impl Cache {
     /// [count](Cache::counts).
     #[inline]
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Hit>> {
-        self.store.get(key, Patience::Wait)
+        self.store.get(key, Patience::Wait, Long::Copy)
     }
 
     /// Like [`Cache::get`], for who must not wait: it opens no file and takes no lock.
@@ -93,7 +93,27 @@ impl Cache {
     /// mapped, it is always so. A page that is not in memory makes it wait all the same.
     #[inline]
     pub fn get_at_once(&self, key: &[u8]) -> io::Result<Option<Hit>> {
-        self.store.get(key, Patience::AtOnce)
+        self.store.get(key, Patience::AtOnce, Long::Copy)
+    }
+
+    /// Like [`Cache::get`], for who passes a long value on piece by piece: one of more than 64 KiB that cannot be borrowed
+    /// is not copied. The hit reads and checks what it is asked for: [`Hit::part_in_file`], and `Hit::part_bytes`. Damage
+    /// of it is an error then, and no miss.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::get`].
+    pub fn get_unread(&self, key: &[u8]) -> io::Result<Option<Hit>> {
+        self.store.get(key, Patience::Wait, Long::LeaveUnread)
+    }
+
+    /// [`Cache::get_unread`], as [`Cache::get_at_once`] is [`Cache::get`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::get_at_once`].
+    pub fn get_unread_at_once(&self, key: &[u8]) -> io::Result<Option<Hit>> {
+        self.store.get(key, Patience::AtOnce, Long::LeaveUnread)
     }
 
     /// Looks for the value of a key, and copies it into `buf`, whose former contents go. A buffer that is large enough

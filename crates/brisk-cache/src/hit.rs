@@ -1,8 +1,11 @@
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
+
+use brisk_io::ReadAt;
 
 use crate::clock::{Minute, time_of};
 use crate::format::UNIT;
@@ -18,7 +21,8 @@ use crate::value_parts::ValueParts;
 ///
 /// A borrowed value of at most 16 KiB was checked when this handle first found it. A longer one is checked in chunks of
 /// 16 KiB, when a hit of this handle is first asked for them. If one is damaged, the entry is a miss from then on. A copy
-/// was checked as a whole.
+/// was checked as a whole. A value that is [unread](crate::Cache::get_unread) is read and checked in such chunks, too, each
+/// time they are asked for.
 pub struct Hit {
     pub(crate) held: Held,
     record: Record,
@@ -38,9 +42,79 @@ pub(crate) enum Held {
     Copied(Vec<u8>),
     /// The value without its record, which could not be stored.
     Unstored(Vec<u8>),
+    /// A record of which only the bytes before the value were read.
+    Unread(Unread),
+}
+
+/// A long value that is read from its file where it is asked for.
+pub(crate) struct Unread {
+    segment: Arc<Segment>,
+    start: u64,
+    head: Vec<u8>,
+    /// The value, if all of it was asked for.
+    whole: OnceLock<Vec<u8>>,
+}
+
+/// A part of a value, in the file that has it.
+///
+/// The file stays open as long as this lives, and the part stays as it is.
+pub struct FilePart {
+    file: Arc<File>,
+    offset: u64,
+    len: usize,
+}
+
+impl FilePart {
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Where the part begins in the file.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl fmt::Debug for FilePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilePart")
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Hit {
+    pub(crate) fn unread(
+        segment: Arc<Segment>,
+        start: u64,
+        (record, head): (Record, Vec<u8>),
+        (written, bucket): (Minute, u16),
+    ) -> Self {
+        Self {
+            held: Held::Unread(Unread {
+                segment,
+                start,
+                head,
+                whole: OnceLock::new(),
+            }),
+            record,
+            written,
+            bucket,
+        }
+    }
+
     #[inline]
     pub(crate) fn mapped(
         segment: Arc<Segment>,
@@ -91,7 +165,7 @@ impl Hit {
                 room,
             } => segment.published(*start, *room).unwrap_or_default(),
             Held::Copied(bytes) => bytes,
-            Held::Unstored(_) => &[],
+            Held::Unstored(_) | Held::Unread(_) => &[],
         }
     }
 
@@ -163,13 +237,89 @@ impl Hit {
     /// [`Cache::get_or_insert_with`](crate::Cache::get_or_insert_with) fetches the value again.
     /// [`io::ErrorKind::InvalidInput`] if the value has no such part.
     pub fn part(&self, part: Range<usize>) -> io::Result<&[u8]> {
-        self.parts().part(part.clone())?.ok_or_else(|| {
-            let (from, to, len) = (part.start, part.end, self.len());
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("bytes {from} to {to} of a value of {len}; ask for a part of it"),
-            )
-        })
+        self.check_bounds(&part)?;
+        Ok(self.parts().part(part)?.unwrap_or_default())
+    }
+
+    /// Refuses a part that the value does not have.
+    pub(crate) fn check_bounds(&self, part: &Range<usize>) -> io::Result<()> {
+        let (from, to, len) = (part.start, part.end, self.len());
+        if from <= to && to <= len {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("bytes {from} to {to} of a value of {len}; ask for a part of it"),
+        ))
+    }
+
+    /// The chunks that a part of an unread value touches, which are read and checked, and where the part is in them.
+    pub(crate) fn read_chunks(
+        &self,
+        unread: &Unread,
+        part: &Range<usize>,
+    ) -> io::Result<(Vec<u8>, Range<usize>)> {
+        let first = part.start / CHUNK;
+        let start = (first * CHUNK).min(self.len());
+        let end = part.end.next_multiple_of(CHUNK).min(self.len());
+        let mut bytes = vec![0; end.saturating_sub(start)];
+        unread.read(unread.value_at(&self.record) + start as u64, &mut bytes)?;
+        for (number, chunk) in (first..).zip(bytes.chunks(CHUNK)) {
+            if !self.record.piece_is_right(number, &unread.head, chunk) {
+                return Err(self.damaged(number));
+            }
+        }
+        Ok((bytes, part.start - start..part.end - start))
+    }
+
+    /// All of an unread value.
+    pub(crate) fn whole<'a>(&self, unread: &'a Unread) -> io::Result<&'a [u8]> {
+        if let Some(whole) = unread.whole.get() {
+            return Ok(whole);
+        }
+        let (bytes, _) = self.read_chunks(unread, &(0..self.len()))?;
+        Ok(unread.whole.get_or_init(|| bytes))
+    }
+
+    /// A part of the value as a part of a file, for who gives it to another descriptor without looking at it
+    /// (`sendfile`). None if this hit has a copy of the value or borrows it, and on filesystems that are not known to be
+    /// local ones.
+    ///
+    /// Each chunk of 16 KiB that the part touches is checked once in each handle, as for a borrowed value. What is in the
+    /// file afterwards is as good as the promise of [`Cache::open_mapped`](crate::Cache::open_mapped), but nothing in this
+    /// process depends on it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hit::part`].
+    pub fn part_in_file(&self, part: Range<usize>) -> io::Result<Option<FilePart>> {
+        let Held::Unread(unread) = &self.held else {
+            return Ok(None);
+        };
+        let Some(file) = unread.segment.copied_file() else {
+            return Ok(None);
+        };
+        self.check_bounds(&part)?;
+        let value_at = unread.value_at(&self.record);
+        let mut chunk = Vec::new();
+        for number in part.start / CHUNK..part.end.div_ceil(CHUNK) {
+            let mark = unread.segment.verified.chunk(value_at, number);
+            if unread.segment.verified.has(mark) {
+                continue;
+            }
+            let start = number * CHUNK;
+            chunk.resize((self.len() - start).min(CHUNK), 0);
+            unread.read(value_at + start as u64, &mut chunk)?;
+            if !self.record.piece_is_right(number, &unread.head, &chunk) {
+                return Err(self.damaged(number));
+            }
+            unread.segment.verified.note(mark);
+        }
+        Ok(Some(FilePart {
+            file: Arc::clone(file),
+            offset: value_at + part.start as u64,
+            len: part.len(),
+        }))
     }
 
     /// The value, to be checked where it is looked at.
@@ -215,7 +365,11 @@ impl Hit {
         if right {
             return Ok(());
         }
-        Err(io::Error::new(
+        Err(self.damaged(number))
+    }
+
+    fn damaged(&self, number: usize) -> io::Error {
+        io::Error::new(
             io::ErrorKind::InvalidData,
             format!(
                 "bytes {} to {} of the cached value differ from their check, allowed is what was inserted; insert the \
@@ -223,7 +377,7 @@ impl Hit {
                 number * CHUNK,
                 self.len().min((number + 1) * CHUNK)
             ),
-        ))
+        )
     }
 
     /// A copy of the value.
@@ -243,8 +397,24 @@ impl Hit {
     /// [`io::ErrorKind::UnexpectedEof`] if a page could not be read, and zeros were used instead.
     pub fn check_pages(&self) -> io::Result<()> {
         match &self.held {
-            Held::Mapped { segment, .. } => segment.check_pages(),
+            Held::Mapped { segment, .. } | Held::Unread(Unread { segment, .. }) => {
+                segment.check_pages()
+            }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Unread {
+    fn value_at(&self, record: &Record) -> u64 {
+        self.start.saturating_add(record.layout.value as u64)
+    }
+
+    /// By a call, which adds nothing to the memory of this process.
+    fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        match self.segment.file() {
+            Some(file) => file.read_exact_at(at, bytes),
+            None => self.segment.read_exact_at(at, bytes),
         }
     }
 }

@@ -36,6 +36,10 @@ impl Hit {
     ///
     /// As [`Hit::part`].
     pub fn into_bytes(self) -> io::Result<Bytes> {
+        if let Held::Unread(unread) = &self.held {
+            let (bytes, _) = self.read_chunks(unread, &(0..self.len()))?;
+            return Ok(Bytes::from(bytes));
+        }
         // Checks all of it.
         self.bytes()?;
         let value = self.value_range();
@@ -43,17 +47,39 @@ impl Hit {
             Held::Mapped { segment, start, .. } => pin(segment, start, value),
             Held::Copied(record) => Bytes::from(record).slice(value),
             Held::Unstored(value) => Bytes::from(value),
+            Held::Unread(_) => Bytes::new(),
         })
+    }
+
+    /// The copy that this hit has, or the hit itself if it has none.
+    ///
+    /// # Errors
+    ///
+    /// The hit.
+    #[allow(clippy::result_large_err, reason = "the hit is what was given")]
+    pub fn try_into_copy(self) -> Result<Bytes, Self> {
+        let value = self.value_range();
+        match self.held {
+            Held::Copied(record) => Ok(Bytes::from(record).slice(value)),
+            Held::Unstored(value) => Ok(Bytes::from(value)),
+            Held::Mapped { .. } | Held::Unread(_) => Err(self),
+        }
     }
 
     /// A part of the value. Checks each chunk of 16 KiB that it touches once. From a mapped hit it copies nothing.
     ///
-    /// From another hit it copies the part. There [`Hit::into_bytes`] and `Bytes::slice` copy nothing.
+    /// From a copy it copies the part. There [`Hit::into_bytes`] and `Bytes::slice` copy nothing. Of an unread value it reads
+    /// the chunks that have the part.
     ///
     /// # Errors
     ///
     /// As [`Hit::part`].
     pub fn part_bytes(&self, part: Range<usize>) -> io::Result<Bytes> {
+        if let Held::Unread(unread) = &self.held {
+            self.check_bounds(&part)?;
+            let (bytes, part) = self.read_chunks(unread, &part)?;
+            return Ok(Bytes::from(bytes).slice(part));
+        }
         let wanted = self.part(part.clone())?;
         let value = self.value_range();
         Ok(match &self.held {
@@ -61,7 +87,7 @@ impl Hit {
                 let part = value.start + part.start..value.start + part.end;
                 pin(Arc::clone(segment), *start, part)
             }
-            Held::Copied(_) | Held::Unstored(_) => Bytes::copy_from_slice(wanted),
+            Held::Copied(_) | Held::Unstored(_) | Held::Unread(_) => Bytes::copy_from_slice(wanted),
         })
     }
 }

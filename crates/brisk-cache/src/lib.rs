@@ -139,7 +139,7 @@ pub use entry::{Entries, Entry};
 pub use flat_table::{FlatTable, FlatTableBuilder, Text};
 #[cfg(feature = "tokio")]
 pub use flight::Flight;
-pub use hit::Hit;
+pub use hit::{FilePart, Hit};
 pub use inspection::{
     Damage, DataFile, Explanation, FoundRecord, FoundSegment, FoundSlot, IndexMark, Inspection,
     LedgerSummary, Outcome, Summary, Verification,

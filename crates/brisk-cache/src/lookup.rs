@@ -20,6 +20,16 @@ const TRIES: usize = 3;
 /// A note of use is due, too, for an entry that was written this long in the future.
 const FUTURE: Minute = 24 * 60;
 
+/// What has more room than this is long.
+const LONG: usize = 64 * 1024;
+
+/// What a look-up does with a long value that it cannot borrow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Long {
+    Copy,
+    LeaveUnread,
+}
+
 /// Whether a look-up may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
@@ -252,32 +262,51 @@ impl Store {
 
     /// The value of a key: borrowed if the handle borrows, otherwise a copy. That of the first key is a copy, too.
     #[inline]
-    pub(crate) fn get(&self, key: &[u8], patience: Patience) -> io::Result<Option<Hit>> {
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        patience: Patience,
+        long: Long,
+    ) -> io::Result<Option<Hit>> {
         match self.begun_process() {
-            Some(process) => self.get_in(process, key, patience),
-            None => self.get_first(key, patience),
+            Some(process) => self.get_in(process, key, patience, long),
+            None => self.get_first(key, patience, long),
         }
     }
 
     #[cold]
-    fn get_first(&self, key: &[u8], patience: Patience) -> io::Result<Option<Hit>> {
+    fn get_first(&self, key: &[u8], patience: Patience, long: Long) -> io::Result<Option<Hit>> {
         patience.ask()?;
         let mut copy = Vec::new();
         match self.look_first(key, &mut copy) {
             Some(Answer::Hit(record, about)) => Ok(Some(Hit::copied(copy, record, about))),
             Some(Answer::Miss) => Ok(None),
-            None => self.get_in(self.process()?, key, patience),
+            None => self.get_in(self.process()?, key, patience, long),
         }
     }
 
     #[inline]
-    fn get_in(&self, process: &Process, key: &[u8], patience: Patience) -> io::Result<Option<Hit>> {
+    fn get_in(
+        &self,
+        process: &Process,
+        key: &[u8],
+        patience: Patience,
+        long: Long,
+    ) -> io::Result<Option<Hit>> {
         self.look_up_in(process, key, patience, |segment, slot| {
             let about = (slot.written, slot.bucket);
             let Some((start, room)) = segment.range(slot) else {
                 return Ok(Err(Wrong::Damaged));
             };
             let Some(bytes) = segment.published(start, room) else {
+                if long == Long::LeaveUnread && room > LONG {
+                    let head = segment.head(slot, Some(key))?;
+                    return Ok(head.map(|(record, head)| match record.chunks() {
+                        // A short value in a file of its own. Its check covers all of it, so all of it was read.
+                        0 => Hit::copied(head, record, about),
+                        _ => Hit::unread(Arc::clone(segment), start, (record, head), about),
+                    }));
+                }
                 let mut copy = Vec::new();
                 let record = segment.copy(slot, Some(key), &mut copy)?;
                 return Ok(record.map(|record| Hit::copied(copy, record, about)));

@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use brisk_io::{AppendOnlyMapping, Mapping, ReadAt};
 use rustix::fs::OFlags;
@@ -17,6 +18,8 @@ use crate::verified::Verified;
 #[derive(Debug)]
 pub(crate) struct Segment {
     source: Source,
+    /// Of a mapping that is copied from: long values are read from it.
+    file: Option<Arc<File>>,
     len: u64,
     pub(crate) header: SegmentHeader,
     pub(crate) verified: Verified,
@@ -100,20 +103,24 @@ impl Segment {
         // By a call, because a touch of the mapping would take longer.
         let mut header = [0; segment_header::LEN];
         file.read_exact_at(0, &mut header)?;
-        let source = match reading {
-            Reading::Borrowed(promise) => Source::Published(AppendOnlyMapping::within(
-                &promise.append_only(file),
-                0..len,
-                len,
-            )?),
-            Reading::Copied => Source::Copied(Mapping::within(&file, 0..len, len)?),
-            Reading::Read => Source::Read(file),
+        let (source, file) = match reading {
+            Reading::Borrowed(promise) => {
+                let file = promise.append_only(file);
+                let mapping = AppendOnlyMapping::within(&file, 0..len, len)?;
+                (Source::Published(mapping), None)
+            }
+            Reading::Copied => {
+                let mapping = Mapping::within(&file, 0..len, len)?;
+                (Source::Copied(mapping), Some(Arc::new(file)))
+            }
+            Reading::Read => (Source::Read(file), None),
         };
         let len = source.size()?;
         let header = SegmentHeader::parse(&header);
         let right = header.filter(|header| header.number == number && header.kind == kind);
         Ok(right.map(|header| Self {
             source,
+            file,
             len,
             header,
             verified: Verified::new(kind, len),
@@ -195,12 +202,17 @@ impl Segment {
             .map(|record| (record, head)))
     }
 
-    /// The file, if it is read and not mapped.
+    /// The file, if nothing is borrowed from it.
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.source {
             Source::Read(file) => Some(file),
-            _ => None,
+            _ => self.file.as_deref(),
         }
+    }
+
+    /// The file, if it is mapped and nothing is borrowed from it.
+    pub(crate) fn copied_file(&self) -> Option<&Arc<File>> {
+        self.file.as_ref()
     }
 
     /// Copies the record of a slot into `buf`, whose former contents go, and checks all of it.

@@ -57,7 +57,7 @@ impl Checks {
 }
 
 impl Segment {
-    /// The value of a slot, if it has this file to itself and the handle reads such files.
+    /// The value of a slot, if it has this file to itself and the handle borrows nothing from it.
     fn value_file(&self, slot: &Slot, key: &[u8]) -> io::Result<Result<ValueFile, Wrong>> {
         let (Kind::Alone, Some(file)) = (slot.kind, self.file()) else {
             return Ok(Err(Wrong::Damaged));

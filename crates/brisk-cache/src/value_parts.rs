@@ -3,6 +3,7 @@ use std::io;
 use std::ops::Range;
 
 use crate::Hit;
+use crate::hit::Held;
 
 /// The bytes of a value, each of which is checked before it is given.
 ///
@@ -13,7 +14,7 @@ use crate::Hit;
 /// [`ValueParts::from`] makes it of bytes that need no check.
 #[derive(Clone, Copy)]
 pub struct ValueParts<'a> {
-    /// 1. No byte of it is given before `hit` has checked it, if there is one.
+    /// 1. No byte of it is given before `hit` has checked it, if there is one. It is empty if the value is unread.
     value: &'a [u8],
     hit: Option<&'a Hit>,
 }
@@ -28,12 +29,12 @@ impl<'a> ValueParts<'a> {
 
     /// The number of bytes of the value.
     pub fn len(&self) -> usize {
-        self.value.len()
+        self.hit.map_or(self.value.len(), Hit::len)
     }
 
     /// Whether the value has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.value.is_empty()
+        self.len() == 0
     }
 
     /// A part of the value. None if the value has no such part.
@@ -43,6 +44,11 @@ impl<'a> ValueParts<'a> {
     /// As [`Hit::part`].
     #[inline]
     pub fn part(&self, part: Range<usize>) -> io::Result<Option<&'a [u8]>> {
+        if let Some(hit) = self.hit
+            && let Held::Unread(unread) = &hit.held
+        {
+            return Ok(hit.whole(unread)?.get(part));
+        }
         let Some(wanted) = self.value.get(part.clone()) else {
             return Ok(None);
         };
@@ -59,6 +65,9 @@ impl<'a> ValueParts<'a> {
     /// As [`Hit::part`].
     pub fn all(&self) -> io::Result<&'a [u8]> {
         if let Some(hit) = self.hit {
+            if let Held::Unread(unread) = &hit.held {
+                return hit.whole(unread);
+            }
             hit.check(&(0..self.value.len()))?;
         }
         Ok(self.value)
