@@ -178,7 +178,7 @@ impl Storage for Cache {
     }
 
     fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<Hit>> {
-        let hit = self.get(&body_key(key, name))?;
+        let hit = self.get_unread(&body_key(key, name))?;
         Ok(hit.filter(|hit| hit.fingerprint() == BODY_FINGERPRINT))
     }
 

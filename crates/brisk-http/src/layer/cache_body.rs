@@ -1,12 +1,13 @@
 use std::fmt;
 use std::io;
+use std::mem;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use brisk_cache::Hit;
+use brisk_cache::{FilePart, Hit};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
@@ -31,6 +32,8 @@ pub struct CacheBody(Inner);
 enum Inner {
     #[default]
     Empty,
+    /// In memory, and checked.
+    Copied(Bytes),
     Stored {
         hit: Hit,
         left: Range<usize>,
@@ -64,6 +67,15 @@ struct Direct {
 impl CacheBody {
     pub(crate) fn empty() -> Self {
         Self(Inner::Empty)
+    }
+
+    /// A range of a copy, which was checked when it was made.
+    pub(crate) fn of_copy(copy: &Bytes, range: Range<usize>) -> Self {
+        let end = range.end.min(copy.len());
+        match range.start >= end {
+            true => Self(Inner::Empty),
+            false => Self(Inner::Copied(copy.slice(range.start..end))),
+        }
     }
 
     /// `entry` names a long body, which is removed if it is damaged.
@@ -108,6 +120,33 @@ impl CacheBody {
         }))
     }
 
+    /// Takes at most `most` of the bytes that are still to come, as a part of the file that has them, for a server that has
+    /// the kernel send it (`sendfile`). They are checked as [`Hit::part_in_file`] says, and come in no frame any more.
+    /// None if no file has them as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`], if they are damaged. Then there is no more.
+    pub fn take_in_file(&mut self, most: usize) -> Option<Result<FilePart, FetchError>> {
+        let Inner::Stored { hit, left, entry } = &mut self.0 else {
+            return None;
+        };
+        let piece = left.start..left.end.min(left.start.saturating_add(most));
+        let end = piece.end;
+        let taken = match hit.part_in_file(piece) {
+            Ok(part) => Ok(part?),
+            Err(e) => {
+                entry.take().into_iter().for_each(|entry| forget(*entry));
+                Err(FetchError::stored(e))
+            }
+        };
+        left.start = end;
+        if taken.is_err() || left.start >= left.end {
+            self.0 = Inner::Empty;
+        }
+        Some(taken)
+    }
+
     /// The stored value and the bytes of it that are still to come, if this is the body of a hit. A server can send them
     /// without looking at them. They are checked when they are read: [`Hit::part`].
     pub fn stored(&self) -> Option<(&Hit, Range<usize>)> {
@@ -128,6 +167,11 @@ impl Body for CacheBody {
     ) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
         let polled = match &mut self.0 {
             Inner::Empty => Poll::Ready(None),
+            Inner::Copied(bytes) => {
+                let bytes = mem::take(bytes);
+                self.0 = Inner::Empty;
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
             Inner::Stored { hit, left, entry } => {
                 let piece = left.start..left.end.min(left.start.saturating_add(PIECE));
                 left.start = piece.end;
@@ -161,7 +205,7 @@ impl Body for CacheBody {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Inner::Empty => true,
-            Inner::Stored { .. } => false,
+            Inner::Copied(_) | Inner::Stored { .. } => false,
             Inner::Fetched { reader, .. } => reader.is_at_end(),
             Inner::Direct(direct) => direct.is_end,
         }
@@ -170,6 +214,7 @@ impl Body for CacheBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Inner::Empty => SizeHint::with_exact(0),
+            Inner::Copied(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Inner::Stored { left, .. } => SizeHint::with_exact(left.len() as u64),
             Inner::Fetched { reader, len, .. } => match len {
                 Some(len) => SizeHint::with_exact(len.saturating_sub(reader.position())),
@@ -272,6 +317,7 @@ impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("Empty"),
+            Self::Copied(bytes) => f.debug_tuple("Copied").field(&bytes.len()).finish(),
             Self::Stored { hit, left, .. } => {
                 f.debug_tuple("Stored").field(hit).field(left).finish()
             }

@@ -70,11 +70,8 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    fn get(&self, key: &[u8], fingerprint: u64) -> io::Result<Option<Hit>> {
-        let found = match self.at_once {
-            true => self.cache.get_at_once(key),
-            false => self.cache.get(key),
-        };
+    /// What was found, if it has this fingerprint.
+    fn found(&self, found: io::Result<Option<Hit>>, fingerprint: u64) -> io::Result<Option<Hit>> {
         match found {
             Ok(hit) => Ok(hit.filter(|hit| hit.fingerprint() == fingerprint)),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(e),
@@ -135,10 +132,12 @@ impl Storage for Directory {
     type Value = Hit;
 
     fn policies(&self, key: &str) -> io::Result<Option<Hit>> {
-        self.get(
-            &policies_key(key),
-            <Variants<'_> as brisk_cache::Stored>::FINGERPRINT,
-        )
+        let key = policies_key(key);
+        let found = match self.at_once {
+            true => self.cache.get_at_once(&key),
+            false => self.cache.get(&key),
+        };
+        self.found(found, <Variants<'_> as brisk_cache::Stored>::FINGERPRINT)
     }
 
     fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()> {
@@ -152,10 +151,16 @@ impl Storage for Directory {
     }
 
     fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<Hit>> {
-        match self.table(key, name)? {
-            Some(table) => Ok(Some(table)),
-            None => self.get(&body_key(key, name), BODY_FINGERPRINT),
+        if let Some(table) = self.table(key, name)? {
+            return Ok(Some(table));
         }
+        let key = body_key(key, name);
+        // A long one is read piece by piece, when the client takes it.
+        let found = match self.at_once {
+            true => self.cache.get_unread_at_once(&key),
+            false => self.cache.get_unread(&key),
+        };
+        self.found(found, BODY_FINGERPRINT)
     }
 
     fn fits(&self, found: &Hit, name: &BodyName) -> bool {

@@ -104,13 +104,17 @@ impl Shared {
     ) -> http::Response<CacheBody> {
         let body = match answer.body {
             None => CacheBody::empty(),
-            Some((hit, range)) => {
-                let key = url
-                    .filter(|_| hit.len() > CHECKED_LATER)
-                    .and_then(Target::parse);
-                let entry = key.map(|key| (self.engine.storage().clone(), key.as_str().to_owned()));
-                CacheBody::of_hit(hit, range, entry)
-            }
+            Some((hit, range)) => match hit.try_into_copy() {
+                Ok(copy) => CacheBody::of_copy(&copy, range),
+                Err(hit) => {
+                    let key = url
+                        .filter(|_| hit.len() > CHECKED_LATER)
+                        .and_then(Target::parse);
+                    let entry =
+                        key.map(|key| (self.engine.storage().clone(), key.as_str().to_owned()));
+                    CacheBody::of_hit(hit, range, entry)
+                }
+            },
         };
         response(answer.status, answer.headers, Extensions::new(), body)
     }
