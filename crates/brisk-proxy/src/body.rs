@@ -1,25 +1,84 @@
 //! Bodies on their way through the proxy.
 
 use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
+use brisk_http::CacheBody;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Frame, SizeHint};
 
 /// What went wrong with a body.
 pub type BodyError = Box<dyn Error + Send + Sync>;
 
 /// A body of a request or of a response.
-pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+pub enum Body {
+    /// As the cache gives it.
+    Cached(CacheBody),
+    /// Any other.
+    Other(UnsyncBoxBody<Bytes, BodyError>),
+}
+
+impl Body {
+    /// A body of another kind.
+    pub fn new<B>(body: B) -> Self
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BodyError>,
+    {
+        match body.is_end_stream() {
+            true => empty(),
+            false => Self::Other(body.map_err(Into::into).boxed_unsync()),
+        }
+    }
+}
+
+impl From<CacheBody> for Body {
+    fn from(body: CacheBody) -> Self {
+        Self::Cached(body)
+    }
+}
 
 /// A body without bytes.
 pub fn empty() -> Body {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
+    Body::Cached(CacheBody::default())
 }
 
 /// A body of these bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into())
-        .map_err(|never| match never {})
-        .boxed_unsync()
+    Body::new(Full::new(bytes.into()))
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Cached(body) => {
+                let polled = Pin::new(body).poll_frame(cx);
+                polled.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Self::Other(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Cached(body) => body.is_end_stream(),
+            Self::Other(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Cached(body) => body.size_hint(),
+            Self::Other(body) => body.size_hint(),
+        }
+    }
 }

@@ -8,7 +8,7 @@ of its paths, and nothing else is reached through it. So it adds no TLS and no r
 # Where to begin
 
 `serving` puts everything together. A connection comes in through `server`. `guarded_stream` judges what its client sends,
-before hyper reads it (`request_head`, `chunks`). `proxy` takes a request from its head to its answer, and `upstream` asks
+before hyper reads it (`request_head`, `chunks`), and `file_stream` sends long bodies from files. `proxy` takes a request from its head to its answer, and `upstream` asks
 for what is not there.
 
 # Trust
@@ -28,6 +28,7 @@ mod discovery;
 mod env;
 mod exposition;
 mod file_hosts;
+mod file_stream;
 mod guarded_stream;
 mod hop_by_hop;
 mod kind;

@@ -105,7 +105,7 @@ fn without_body_for_head(asked: &Asked<'_>, response: Response<Body>) -> Respons
 
 /// All bytes of a page.
 fn whole(body: Body) -> Pin<Box<dyn Future<Output = Result<Bytes, Problem>> + Send>> {
-    let body: Body = Limited::new(body, MOST_PAGE_BYTES).boxed_unsync();
+    let body = Body::new(Limited::new(body, MOST_PAGE_BYTES));
     Box::pin(async move {
         match body.collect().await {
             Ok(collected) => Ok(collected.to_bytes()),

@@ -13,7 +13,7 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, LOCATION, UPGRAD
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::Limited;
 use hyper::body::{Body as _, Frame, SizeHint};
 use tower_service::Service;
 use url::Url;
@@ -23,6 +23,7 @@ use crate::access_log::{AccessLog, Entry};
 use crate::body::{Body, BodyError, empty};
 use crate::cached;
 use crate::file_hosts::FileHosts;
+use crate::file_stream::{self, Files, Piece};
 use crate::guarded_stream::{Connection, InFlight, REFUSED};
 use crate::hop_by_hop::{self, Via};
 use crate::lasting::Lasting;
@@ -54,8 +55,7 @@ where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
     S::Error: Error + 'static,
-    B: hyper::body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BodyError>,
+    B: Into<Body> + 'static,
 {
     fn fetch(&self, request: Request<Body>) -> Fetched {
         plain(self.clone().call(request))
@@ -65,13 +65,12 @@ where
 /// An answer whose body and error have plain types.
 fn plain<B, E>(answer: impl Future<Output = Result<Response<B>, E>> + Send + 'static) -> Fetched
 where
-    B: hyper::body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BodyError>,
+    B: Into<Body>,
     E: Error + 'static,
 {
     Box::pin(async move {
         match answer.await {
-            Ok(response) => Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
+            Ok(response) => Ok(response.map(Into::into)),
             Err(e) => Err(Problem::of_fetch(&e)),
         }
     })
@@ -108,8 +107,9 @@ impl<F: Fetch> Proxy<F> {
     pub async fn answer<B>(
         self: Arc<Self>,
         connection: Arc<Connection>,
+        files: Arc<Files>,
         request: Request<B>,
-    ) -> Response<Body>
+    ) -> Response<CountedBody<F>>
     where
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BodyError>,
@@ -118,7 +118,9 @@ impl<F: Fetch> Proxy<F> {
         let begun = Instant::now();
         let (head, body) = request.into_parts();
         let (method, target) = (head.method.clone(), head.uri.clone());
-        let body = body.map_err(Into::into).boxed_unsync();
+        let body = Body::new(body);
+        // Answers over HTTP/2 come between each other.
+        let files = (head.version < http::Version::HTTP_2).then_some(files);
         let (outcome, response) = match self.respond(&connection, head, body).await {
             Ok(answer) => answer,
             Err(problem) => {
@@ -148,8 +150,12 @@ impl<F: Fetch> Proxy<F> {
             whole: body.is_end_stream(),
             _in_flight: in_flight,
         };
-        let body = CountedBody { body, finished };
-        Response::from_parts(head, body.boxed_unsync())
+        let body = CountedBody {
+            body,
+            files,
+            finished,
+        };
+        Response::from_parts(head, body)
     }
 
     async fn respond(
@@ -331,7 +337,7 @@ impl<F: Fetch> Proxy<F> {
             true => empty(),
             false => {
                 let limit = usize::try_from(self.upload_limit).unwrap_or(usize::MAX);
-                Limited::new(body, limit).boxed_unsync()
+                Body::new(Limited::new(body, limit))
             }
         };
         let mut request = Request::new(body);
@@ -543,32 +549,51 @@ impl<F: Fetch> Drop for Finished<F> {
 }
 
 /// The body of an answer, whose bytes are counted.
-struct CountedBody<F: Fetch> {
+pub struct CountedBody<F: Fetch> {
     body: Body,
+    /// What sends parts of files, if anything does.
+    files: Option<Arc<Files>>,
     finished: Finished<F>,
 }
 
+impl<F: Fetch> CountedBody<F> {
+    fn count(&mut self, bytes: usize) {
+        let finished = &mut self.finished;
+        finished.bytes = finished.bytes.saturating_add(bytes as u64);
+        // A server may not ask again after the last piece.
+        finished.whole = self.body.is_end_stream();
+    }
+}
+
 impl<F: Fetch> hyper::body::Body for CountedBody<F> {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let this = self.get_mut();
+        if let (Some(files), Body::Cached(body)) = (&this.files, &mut this.body)
+            && let Some(taken) = body.take_in_file(file_stream::MOST)
+        {
+            return Poll::Ready(Some(match taken {
+                Ok(part) => {
+                    let len = part.len();
+                    let piece = files.piece(part);
+                    this.count(len);
+                    Ok(Frame::data(piece))
+                }
+                Err(e) => Err(e.into()),
+            }));
+        }
         let polled = Pin::new(&mut this.body).poll_frame(cx);
         match &polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                this.finished.bytes = this.finished.bytes.saturating_add(bytes as u64);
-                // A server may not ask again after the last piece.
-                this.finished.whole = this.body.is_end_stream();
-            }
+            Poll::Ready(Some(Ok(frame))) => this.count(frame.data_ref().map_or(0, Bytes::len)),
             Poll::Ready(None) => this.finished.whole = true,
             Poll::Ready(Some(Err(_))) | Poll::Pending => {}
         }
-        polled
+        polled.map(|frame| frame.map(|frame| Ok(frame?.map_data(Piece::from))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::file_stream::{FileStream, Files};
 use crate::guarded_stream::{Connection, GuardedStream, Patience};
 use crate::proxy::{Fetch, Proxy};
 use crate::request_head::MOST_HEAD_BYTES;
@@ -103,10 +104,13 @@ impl<F: Fetch> Server<F> {
     fn serve(&self, stream: TcpStream, connection: Arc<Connection>, room: OwnedSemaphorePermit) {
         // Without it small answers only come later.
         stream.set_nodelay(true).ok();
+        let files = Arc::new(Files::default());
+        let stream = FileStream::new(stream, Arc::clone(&files));
         let stream = GuardedStream::new(stream, Arc::clone(&connection), self.bounds.patience);
         let proxy = Arc::clone(&self.proxy);
         let service = service_fn(move |request| {
-            let answer = Arc::clone(&proxy).answer(Arc::clone(&connection), request);
+            let (connection, files) = (Arc::clone(&connection), Arc::clone(&files));
+            let answer = Arc::clone(&proxy).answer(connection, files, request);
             async move { Ok::<_, std::convert::Infallible>(answer.await) }
         });
         let mut builder = Builder::new(TokioExecutor::new());
@@ -116,6 +120,8 @@ impl<F: Fetch> Server<F> {
             // The guarded stream has its own.
             .header_read_timeout(None)
             .half_close(false)
+            // Pieces of files need it.
+            .writev(true)
             .max_buf_size(2 * MOST_HEAD_BYTES);
         builder
             .http2()

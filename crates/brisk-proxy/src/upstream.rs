@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode, Uri, Version};
-use http_body_util::{BodyExt, LengthLimitError};
+use http_body_util::LengthLimitError;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -134,7 +134,7 @@ where
         Box::pin(async move {
             let host = authority(request.uri());
             let is_lasting = request.extensions().get::<Lasting>().is_some();
-            let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+            let request = request.map(Body::new);
             let limit = match request.body().is_end_stream() {
                 true => patience.answer,
                 false => patience.answer.saturating_mul(UPLOAD_FACTOR),
@@ -159,14 +159,13 @@ where
                 lasting::mark(response.headers_mut());
             }
             Ok(response.map(|body| {
-                PatientBody {
+                Body::new(PatientBody {
                     body,
                     patience: patience.answer,
                     host,
                     metrics,
                     waiting: None,
-                }
-                .boxed_unsync()
+                })
             }))
         })
     }
