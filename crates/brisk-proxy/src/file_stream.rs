@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 /// The most bytes of a piece.
-pub const MOST: usize = 1 << 20;
+pub const MOST: usize = 2 << 20;
 
 /// The region. It is never read, so it takes no memory.
 static REGION: [u8; MOST] = [0; MOST];
@@ -214,5 +214,108 @@ impl AsyncWrite for FileStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::convert::Infallible;
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use brisk_cache::{About, Cache, CacheOptions};
+    use http::Response;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    fn value() -> Vec<u8> {
+        // No zero, so that the region is told apart.
+        (0..5_000_000u32).map(|n| (n % 251) as u8 + 1).collect()
+    }
+
+    /// A server whose answer is the value in pieces, between bytes of memory.
+    async fn server(home: &std::path::Path, is_vectored: bool) -> SocketAddr {
+        let cache = Cache::open(home, CacheOptions::new()).unwrap();
+        cache.insert(b"key", &value(), About::default()).unwrap();
+        let hit = Arc::new(cache.get_unread(b"key").unwrap().unwrap());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.unwrap();
+            let files = Arc::new(Files::default());
+            let stream = FileStream::new(socket, Arc::clone(&files));
+            let service = service_fn(move |_| {
+                let (hit, files) = (Arc::clone(&hit), Arc::clone(&files));
+                let frames = (0..5).map(move |at| {
+                    let piece = match at {
+                        0 => Bytes::from_static(b"before").into(),
+                        4 => Bytes::from_static(b"behind").into(),
+                        at => {
+                            let start = (at - 1) * MOST;
+                            let part = start..hit.len().min(start + MOST);
+                            files.piece(hit.part_in_file(part).unwrap().unwrap())
+                        }
+                    };
+                    Ok::<_, Infallible>(Frame::<Piece>::data(piece))
+                });
+                let body = StreamBody::new(futures_util::stream::iter(frames));
+                async move { Ok::<_, Infallible>(Response::new(body)) }
+            });
+            hyper::server::conn::http1::Builder::new()
+                .writev(is_vectored)
+                .serve_connection(TokioIo::new(stream), service)
+                .await
+                .ok();
+        });
+        address
+    }
+
+    async fn exchange(address: SocketAddr) -> Vec<u8> {
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nhost: a\r\n\r\nGET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        let mut all = Vec::new();
+        client.read_to_end(&mut all).await.ok();
+        all
+    }
+
+    #[tokio::test]
+    async fn parts_of_files_come_in_their_places() {
+        let home = tempfile::tempdir().unwrap();
+        let all = exchange(server(home.path(), true).await).await;
+        let mut expected = b"before".to_vec();
+        expected.extend(value());
+        expected.extend(b"behind");
+        // Two answers in chunks: without their heads and sizes, each is the body.
+        let mut left = all.as_slice();
+        for _ in 0..2 {
+            let mut body = Vec::new();
+            let head = left.windows(4).position(|at| at == b"\r\n\r\n").unwrap();
+            left = &left[head + 4..];
+            loop {
+                let line = left.windows(2).position(|at| at == b"\r\n").unwrap();
+                let size = std::str::from_utf8(&left[..line]).unwrap();
+                let size = usize::from_str_radix(size, 16).unwrap();
+                body.extend_from_slice(&left[line + 2..line + 2 + size]);
+                left = &left[line + 2 + size + 2..];
+                if size == 0 {
+                    break;
+                }
+            }
+            assert!(body == expected, "{} of {}", body.len(), expected.len());
+        }
+        assert!(left.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_copies_pieces_sends_none_of_the_region() {
+        let home = tempfile::tempdir().unwrap();
+        let all = exchange(server(home.path(), false).await).await;
+        assert!(!all.contains(&0), "{} bytes", all.len());
     }
 }

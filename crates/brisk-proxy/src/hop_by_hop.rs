@@ -51,12 +51,16 @@ pub fn prepare_request(headers: &mut HeaderMap) {
 #[derive(Debug, Clone)]
 pub struct Via {
     name: String,
+    /// What is added to messages of HTTP/1.0, 1.1 and 2. None if the name cannot stand in a field.
+    added: Option<[HeaderValue; 3]>,
 }
 
 impl Via {
     /// The proxy of this name.
     pub fn new(name: String) -> Self {
-        Self { name }
+        let of = |version| HeaderValue::try_from(format!("{version} {name}")).ok();
+        let added = (|| Some([of("1.0")?, of("1.1")?, of("2.0")?]))();
+        Self { name, added }
     }
 
     /// Whether a message has come through this proxy.
@@ -71,15 +75,15 @@ impl Via {
 
     /// Says that a message of this version has come through this proxy.
     pub fn add(&self, headers: &mut HeaderMap, version: http::Version) {
-        let version = match version {
-            http::Version::HTTP_10 => "1.0",
-            http::Version::HTTP_2 => "2.0",
-            _ => "1.1",
+        let Some([v1_0, v1_1, v2_0]) = &self.added else {
+            return;
         };
-        // The name is hexadecimal.
-        if let Ok(value) = HeaderValue::try_from(format!("{version} {}", self.name)) {
-            headers.append(VIA, value);
-        }
+        let value = match version {
+            http::Version::HTTP_10 => v1_0,
+            http::Version::HTTP_2 => v2_0,
+            _ => v1_1,
+        };
+        headers.append(VIA, value.clone());
     }
 }
 

@@ -137,13 +137,17 @@ impl<F: Fetch> Proxy<F> {
             }
         };
         let (head, body) = response.into_parts();
+        let cache_status = match self.log.is_off() {
+            true => String::new(),
+            false => last_status(&head.headers).into_owned(),
+        };
         let finished = Finished {
             proxy: self,
             connection,
             method,
             target,
             status: head.status,
-            cache_status: last_status(&head.headers).into_owned(),
+            cache_status,
             outcome,
             begun,
             bytes: 0,
@@ -217,7 +221,12 @@ impl<F: Fetch> Proxy<F> {
             None => (map.url(rest, query), true),
         };
         let mut request = self.onward(head, &url, body)?;
-        if Url::parse(&url).is_ok_and(|url| url.origin() != map.upstream().origin()) {
+        let has_credentials = [AUTHORIZATION, COOKIE]
+            .iter()
+            .any(|name| request.headers().contains_key(name));
+        if has_credentials
+            && Url::parse(&url).is_ok_and(|url| url.origin() != map.upstream().origin())
+        {
             forget_credentials(request.headers_mut());
         }
         if preset::is_lasting(map.kind(), rest) {
@@ -524,6 +533,7 @@ struct Finished<F: Fetch> {
     method: Method,
     target: Uri,
     status: StatusCode,
+    /// Empty if there is no log.
     cache_status: String,
     outcome: Outcome,
     begun: Instant,

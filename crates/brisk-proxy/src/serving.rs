@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use brisk::{Answer, ProxyArgs};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::watch;
 use tower_layer::Layer;
 
@@ -43,6 +44,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// Serves until it is told to end.
 pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
+    raise_descriptors();
     let access = access(args)?;
     let directory = directory(args)?;
     let secret = Secret::of_directory(&directory)?;
@@ -126,6 +128,17 @@ fn check(args: &ProxyArgs, maps: &Maps, secret: &Secret, directory: &Path) -> an
     public_url(args)?;
     AccessLog::open(args.log.as_deref())?;
     Ok(())
+}
+
+/// Each connection and each file of the cache needs a descriptor, and a shell gives few. Without more of them, connections
+/// wait.
+fn raise_descriptors() {
+    let had = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: had.maximum,
+        ..had
+    };
+    setrlimit(Resource::Nofile, raised).ok();
 }
 
 fn announce(maps: &Maps, notes: &[String], listeners: &[TcpListener]) -> anyhow::Result<()> {

@@ -39,7 +39,10 @@ const UPLOAD_FACTOR: u32 = 30;
 
 /// Sends requests to upstreams.
 #[derive(Clone)]
-pub struct Upstream {
+pub struct Upstream(Arc<Parts>);
+
+/// Each request of a client makes a copy of the service, and most ask no upstream.
+struct Parts {
     client: Client<HttpsConnector<HttpConnector>, Body>,
     patience: Patience,
     metrics: Arc<Metrics>,
@@ -90,11 +93,11 @@ impl Upstream {
             .pool_idle_timeout(Duration::from_secs(60))
             .pool_max_idle_per_host(32)
             .build(connector);
-        Ok(Self {
+        Ok(Self(Arc::new(Parts {
             client,
             patience,
             metrics,
-        })
+        })))
     }
 }
 
@@ -126,12 +129,13 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Self {
-            client,
-            patience,
-            metrics,
-        } = self.clone();
+        let parts = Arc::clone(&self.0);
         Box::pin(async move {
+            let Parts {
+                client,
+                patience,
+                metrics,
+            } = &*parts;
             let host = authority(request.uri());
             let is_lasting = request.extensions().get::<Lasting>().is_some();
             let request = request.map(Body::new);
@@ -163,7 +167,7 @@ where
                     body,
                     patience: patience.answer,
                     host,
-                    metrics,
+                    metrics: Arc::clone(metrics),
                     waiting: None,
                 })
             }))

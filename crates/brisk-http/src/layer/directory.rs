@@ -103,7 +103,14 @@ impl Directory {
     /// The table of this directory's layout that was made of a body.
     pub(crate) fn table(&self, key: &str, name: &BodyName) -> io::Result<Option<Hit>> {
         match self.table {
-            Some(fingerprint) => self.get(&table_key(key, name, fingerprint), fingerprint),
+            Some(fingerprint) => {
+                let key = table_key(key, name, fingerprint);
+                let found = match self.at_once {
+                    true => self.cache.get_at_once(&key),
+                    false => self.cache.get(&key),
+                };
+                self.found(found, fingerprint)
+            }
             None => Ok(None),
         }
     }
