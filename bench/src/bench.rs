@@ -1,5 +1,6 @@
 //! Runs contenders against each other, and keeps the results.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -14,9 +15,9 @@ use crate::{Ratio, Spread, table};
 /// One comparison of a contender with its peer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The figure: pack, size, extract, list or read.
+    /// The figure, for example pack or hit.
     pub figure: &'static str,
-    /// What it is measured on: a tree and a codec.
+    /// What it is measured on, for example a tree and a codec.
     pub subject: String,
     /// What is in the page cache when the clock starts.
     pub state: &'static str,
@@ -72,6 +73,8 @@ pub struct Bench {
     about: serde_json::Value,
     runs: Vec<Run>,
     rows: Vec<Row>,
+    /// What else is kept of figures.
+    details: BTreeMap<&'static str, serde_json::Value>,
 }
 
 impl Bench {
@@ -84,6 +87,7 @@ impl Bench {
             about,
             runs: Vec::new(),
             rows: Vec::new(),
+            details: BTreeMap::new(),
         }
     }
 
@@ -192,6 +196,47 @@ impl Bench {
         self.write()
     }
 
+    /// Compares numbers of bytes, which vary from run to run, with a number that does not.
+    pub fn measure_bytes(
+        &mut self,
+        figure: &'static str,
+        subject: &str,
+        (peer, theirs): (&'static str, u64),
+        contender: &'static str,
+        runs: usize,
+        mut work: impl FnMut(&str) -> Result<u64>,
+    ) -> Result<()> {
+        let mut values = Vec::new();
+        for repetition in 0..runs {
+            let bytes = work(contender)
+                .with_context(|| format!("{figure}, {subject}: {contender} failed"))?;
+            eprintln!("{figure}, {subject}: {contender} {bytes} bytes");
+            values.push(bytes as f64);
+            self.runs.push(Run {
+                figure,
+                subject: subject.to_owned(),
+                contender,
+                repetition,
+                place: 0,
+                seconds: None,
+                bytes: Some(bytes),
+            });
+        }
+        self.add(
+            (figure, subject, "-", "bytes"),
+            (peer, &[theirs as f64]),
+            (contender, &values),
+            Some(1.0),
+        )?;
+        self.write()
+    }
+
+    /// Keeps what else was seen of a figure.
+    pub fn keep(&mut self, figure: &'static str, details: serde_json::Value) -> Result<()> {
+        self.details.insert(figure, details);
+        self.write()
+    }
+
     fn add(
         &mut self,
         (figure, subject, state, unit): (&'static str, &str, &'static str, &'static str),
@@ -223,11 +268,14 @@ impl Bench {
 
     /// Called after every comparison, so that a later failure loses no run.
     fn write(&self) -> Result<()> {
-        let raw = serde_json::json!({
+        let mut raw = serde_json::json!({
             "about": self.about,
             "rows": self.rows,
             "runs": self.runs,
         });
+        if !self.details.is_empty() {
+            raw["details"] = serde_json::to_value(&self.details)?;
+        }
         self.replace("raw.json", &serde_json::to_string_pretty(&raw)?)?;
         self.replace("table.md", &self.table())
     }

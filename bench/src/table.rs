@@ -40,7 +40,10 @@ pub(crate) fn markdown(rows: &[Row]) -> String {
 
 fn shown(spread: &Spread, unit: &str) -> String {
     let Spread { median, min, max } = spread;
-    if unit == "s" && *median < 0.1 {
+    if unit == "s" && *median < 0.0001 {
+        let [median, min, max] = [median, min, max].map(|seconds| seconds * 1e6);
+        format!("{median:.2} us ({min:.2}-{max:.2})")
+    } else if unit == "s" && *median < 0.1 {
         let [median, min, max] = [median, min, max].map(|seconds| seconds * 1e3);
         format!("{median:.2} ms ({min:.2}-{max:.2})")
     } else if unit == "s" {

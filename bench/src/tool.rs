@@ -46,7 +46,11 @@ impl Tool {
             .output()
             .with_context(|| format!("cannot start {}", path.display()))?;
         // Releases of squashfs-tools differ in the exit code of -version.
-        let text = String::from_utf8_lossy(&output.stdout);
+        // Some programs say their version on stderr.
+        let text = match output.stdout.is_empty() {
+            true => String::from_utf8_lossy(&output.stderr),
+            false => String::from_utf8_lossy(&output.stdout),
+        };
         let version = text.lines().next().unwrap_or("").trim().to_owned();
         ensure!(
             !version.is_empty(),
@@ -100,5 +104,5 @@ fn on_path(name: &str) -> Result<PathBuf> {
         .flat_map(std::env::split_paths)
         .map(|dir| dir.join(name))
         .find(|path| path.is_file())
-        .with_context(|| format!("cannot find {name} on PATH; install squashfs-tools"))
+        .with_context(|| format!("cannot find {name} on PATH; install it"))
 }

@@ -1,0 +1,102 @@
+//! The origin behind both caches. It makes bodies, and counts who asks.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+
+/// The lengths of the two bodies.
+pub const SMALL: usize = 1024;
+pub const LARGE: usize = 10_000_000;
+
+/// A server at the loopback.
+pub struct Origin {
+    pub address: SocketAddr,
+    asked: Arc<AtomicU64>,
+    template: Bytes,
+}
+
+impl Origin {
+    pub async fn start() -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let mut template = vec![0; LARGE];
+        fastrand::Rng::with_seed(7).fill(&mut template);
+        let (asked, template) = (Arc::new(AtomicU64::new(0)), Bytes::from(template));
+        let origin = Self {
+            address,
+            asked: Arc::clone(&asked),
+            template: template.clone(),
+        };
+        tokio::spawn(async move {
+            loop {
+                let Ok((stream, _)) = listener.accept().await else {
+                    continue;
+                };
+                let (asked, template) = (Arc::clone(&asked), template.clone());
+                let service = service_fn(move |request: Request<Incoming>| {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    let answer = answer(request.uri().path(), &template);
+                    async move { Ok::<_, Infallible>(answer) }
+                });
+                let serving = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
+                // It ends with an error if the cache closes the connection.
+                tokio::spawn(async move { serving.await.ok() });
+            }
+        });
+        Ok(origin)
+    }
+
+    /// How many requests came so far.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// The digest of what a path has.
+    pub fn digest(&self, path: &str) -> Option<blake3::Hash> {
+        body(path, &self.template).map(|body| blake3::hash(&body))
+    }
+}
+
+/// `/small`, `/large`, and `/fill/NUMBER/LENGTH`, which begins with the number.
+fn body(path: &str, template: &Bytes) -> Option<Bytes> {
+    match path {
+        "/small" => Some(template.slice(..SMALL)),
+        "/large" => Some(template.clone()),
+        _ => {
+            let (number, len) = path.strip_prefix("/fill/")?.split_once('/')?;
+            let (number, len) = (number.parse::<u64>().ok()?, len.parse::<usize>().ok()?);
+            let mut bytes = template.get(..len)?.to_vec();
+            bytes.get_mut(..8)?.copy_from_slice(&number.to_le_bytes());
+            Some(bytes.into())
+        }
+    }
+}
+
+fn answer(path: &str, template: &Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    match body(path, template) {
+        Some(body) => *response.body_mut() = Full::new(body),
+        None => *response.status_mut() = StatusCode::NOT_FOUND,
+    }
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("cache-control", "max-age=86400"),
+        ("content-type", "application/octet-stream"),
+        ("etag", "\"1\""),
+        ("last-modified", "Tue, 24 Nov 2026 00:00:00 GMT"),
+    ] {
+        headers.insert(name, http::HeaderValue::from_static(value));
+    }
+    response
+}
