@@ -4,9 +4,13 @@
 #![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
 
 pub mod client;
+pub mod connection;
 pub mod program;
+pub mod random;
 pub mod upstream;
 
 pub use client::{Reply, exchange, get, get_with, request};
+pub use connection::{Connection, Lost};
 pub use program::Program;
+pub use random::Random;
 pub use upstream::{Answer, Upstream};
