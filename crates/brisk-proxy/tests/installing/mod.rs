@@ -11,7 +11,6 @@ pub mod room;
 pub mod uv;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use crate::frozen::Site;
 

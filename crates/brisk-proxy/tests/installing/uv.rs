@@ -1,5 +1,3 @@
-use std::process::Command;
-
 use super::{Client, Installed, Ran, Room, room, settings};
 use crate::frozen::{Site, python};
 
