@@ -8,7 +8,7 @@ BRISK = target/release/brisk
 # Features that are off by default and have tests of their own.
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware
 
-.PHONY: all compiler smoke demo test conformance bench figures launches proxy-figures fuzz torture torture-cache sanitize install install-system deps clean
+.PHONY: all compiler smoke demo test conformance bench figures launches proxy-figures fuzz torture torture-cache trust sanitize install install-system deps clean
 
 # brisk itself is linked statically if there is a static C library. A cold launch then reads no library and no cache of
 # the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -45,9 +45,19 @@ conformance:
 	node lab/conformance/run.mjs --proxy $(BRISK)-proxy --private target/release/examples/private_cache \
 		$(if $(SUITE),--suite $(SUITE)) --work target/conformance --out $(RESULT)
 
-# Tests that take too long for every day: all combinations, files over 4 GiB, memory limits.
+# Tests that take too long for every day: all combinations, files over 4 GiB, memory limits. The current suite of
+# docs/conformance.md is not part of this repository.
 torture: deps torture-cache
-	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release $(EVERYTHING) -- --ignored --skip regenerate --skip thousand_kills
+	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release --no-fail-fast $(EVERYTHING) -- \
+		--ignored --show-output --skip regenerate --skip thousand_kills --skip the_current_suite
+
+# What SECURITY.md promises of flipped bits, hostile images and mutated images, at full length. As root.
+TRUST = $(CARGO) test --release --locked -p brisk
+trust: deps
+	$(TRUST) --lib no_flipped_bit_of_forty_thousand -- --ignored --nocapture
+	$(TRUST) --test verified three_hundred -- --ignored --nocapture
+	$(TRUST) --test bounds -- --nocapture --test-threads 1
+	$(TRUST) --test mutations ten_thousand -- --ignored --nocapture
 
 # Kills processes that share a cache, 1,000 times, some of them in PID namespaces of their own (this needs root). Prints
 # the seed. `make torture-cache SEED=7 KILLS=100 TORTURE_DIR=/mnt` runs that one, 100 times, on another disk.
