@@ -2,14 +2,15 @@
 //! and the next try succeeds.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::hot_pack::Prefer;
-use brisk_image::profile::Profile;
+use brisk_image::hot_pack::{HotPackWriter, Prefer};
+use brisk_image::profile::{Origin, Profile};
 use brisk_image::{Image, ImageWriter, Limits, OpenOptions, Tree, TreeRules};
 use brisk_mount::{Fill, FillRoot, PackCandidate, ServeOptions};
 use rustix::io::Errno;
@@ -151,13 +152,30 @@ fn an_image_on_a_disk_that_fails_at_any_call_is_read_right_or_not_at_all() {
     }
 }
 
-/// The image and the pack behind it are in a file of another mount, whose disk fails three times: the kernel tries again
-/// what it could not read ahead.
+/// Where the pack is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pack {
+    Behind,
+    /// `IMAGE.hot`, which was not compared with the image: the pages are those of the image.
+    Beside,
+}
+
+/// The image and its pack are in a file of another mount, whose disk fails three times: the kernel tries again what it
+/// could not read ahead.
 #[test]
 fn a_fill_from_a_disk_that_fails_at_any_call_stores_no_wrong_byte() {
+    fill_from_failing_disks(Pack::Behind);
+}
+
+#[test]
+fn a_fill_by_a_pack_beside_from_a_disk_that_fails_at_any_call_stores_no_wrong_byte() {
+    fill_from_failing_disks(Pack::Beside);
+}
+
+fn fill_from_failing_disks(pack: Pack) {
     const MORE: u64 = 2;
     let fixture = Fixture::new();
-    let outer = outer_image(&fixture);
+    let outer = outer_image(&fixture, pack);
     let bytes = Arc::new(fs::read(outer).expect("it was made"));
     let fill = |at, fault| {
         let context = format!("fill, {fault:?} at call {at}");
@@ -172,7 +190,14 @@ fn a_fill_from_a_disk_that_fails_at_any_call_stores_no_wrong_byte() {
         let image = || File::open(&path).and_then(|file| Ok((Image::open(&path)?, file)));
         let (image, file) = tried(MORE, image).expect("the faults are over");
         let mut options = quiet();
-        let candidate = PackCandidate::behind(path.clone(), file);
+        let candidate = || -> std::io::Result<_> {
+            match pack {
+                Pack::Behind => Ok(PackCandidate::behind(path.clone(), file.try_clone()?)),
+                // There is none if the superblock of the image cannot be read.
+                Pack::Beside => PackCandidate::beside(&path, &file, 0).ok_or(Errno::IO.into()),
+            }
+        };
+        let candidate = tried(MORE, candidate).expect("the faults are over");
         let root = FillRoot::At(inner.clone());
         options.fill = Some(Arc::new(Fill::new(vec![candidate], root, |_| {})));
         let filled = Mounted::new(inner.clone(), image, options);
@@ -219,8 +244,8 @@ fn a_fill_from_a_disk_that_fails_at_any_call_stores_no_wrong_byte() {
     }
 }
 
-/// An image that holds an image with a hot pack, both stored raw, so that each read of the inner is one of the outer.
-fn outer_image(fixture: &Fixture) -> std::path::PathBuf {
+/// An image that holds an image and its hot pack, all stored raw, so that each read of the inner is one of the outer.
+fn outer_image(fixture: &Fixture, pack: Pack) -> std::path::PathBuf {
     let digest = |name: &str| {
         let bytes = fs::read(fixture.path("tree").join(name)).expect("it was made");
         (bytes.len(), bytes.len().div_ceil(4096))
@@ -237,10 +262,22 @@ fn outer_image(fixture: &Fixture) -> std::path::PathBuf {
     let profile = Profile::open(&path, &Limits::default()).expect("it is one");
     let tree = Tree::from_directory(fixture.path("tree"), &TreeRules::default()).expect("a tree");
     fs::create_dir(fixture.path("outer")).expect("room");
-    ImageWriter::new()
-        .hot_pack(profile, Prefer::Speed)
-        .write(&tree, fixture.path("outer/app.img"))
-        .expect("room");
+    let image = fixture.path("outer/app.img");
+    match pack {
+        Pack::Behind => {
+            let writer = ImageWriter::new().hot_pack(profile, Prefer::Speed);
+            writer.write(&tree, &image).expect("room");
+        }
+        Pack::Beside => {
+            ImageWriter::new().write(&tree, &image).expect("room");
+            let hot = fixture.path("outer/app.img.hot");
+            let origin = Origin::image(&Image::open(&image).expect("it was made"));
+            let writer = HotPackWriter::new();
+            writer.write(&profile, &origin, &hot).expect("room");
+            // Others may write it, so that no result is kept in the cache of whoever runs this.
+            fs::set_permissions(hot, fs::Permissions::from_mode(0o666)).expect("it is ours");
+        }
+    }
     let outer = fixture.path("outer.img");
     let tree = Tree::from_directory(fixture.path("outer"), &TreeRules::default()).expect("a tree");
     ImageWriter::new()

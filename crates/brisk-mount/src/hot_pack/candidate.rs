@@ -73,7 +73,7 @@ impl PackCandidate {
 
     /// `IMAGE.hot` beside the image at `path`, which is in `image` and starts at byte `offset`. None if it is missing or
     /// cannot be opened, because the program must start all the same.
-    pub(crate) fn beside(path: &Path, image: &File, offset: u64) -> Option<Self> {
+    pub fn beside(path: &Path, image: &File, offset: u64) -> Option<Self> {
         let mut hot = OsString::from(path);
         hot.push(".hot");
         let hot = PathBuf::from(hot);
