@@ -1211,10 +1211,9 @@ fn explain_spelled(
         look(Used, scenario, both)?;
     }
     match (ours.updated, theirs.updated) {
+        (Some(Updated::Not), Some(Updated::Not)) => (),
         (Some(ours), Some(theirs)) if ours == Updated::Not || theirs == Updated::Not => {
-            if ours != theirs {
-                look(Match, scenario, both)?;
-            }
+            look(Match, scenario, both)?;
         }
         (Some(ours), Some(theirs)) => {
             // First what the right fields mean, and then whether the peer has the right fields.
