@@ -89,7 +89,7 @@ pub fn fit(store: &str, figure: Figure) -> Fit {
         ("memory", _) => Fit::Beside,
         ("cacache", Figure::DurableUpdate) => Fit::LeftOut("it never waits for the disk"),
         ("files" | "cacache", _) if contents == Contents::Many => Fit::LeftOut(
-            "with files for each entry, filling and removing the directory takes longer than everything else",
+            "with files for each entry, filling, syncing and removing the directory takes many minutes",
         ),
         ("files-rkyv", _) if contents != Contents::Tables => {
             Fit::LeftOut("without tables it is the same as files")
