@@ -82,6 +82,8 @@ bench: deps all
 FIGURES = $(patsubst %,docs/runs/2026-11-23-launches-%.json,chromium python libreoffice javac java zenity \
 	chromium-2000iops python-2000iops)
 figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another,squashfs-zstd,erofs-lz4hc-replay
+# The newest raw run of `brisk lab cache` fills its section.
+figures: export CACHES = $(lastword $(sort $(wildcard docs/runs/*-caches.json)))
 figures: deps all
 	lab/figures $(BRISK) README.md docs/benchmarks.md docs/launches.svg $(FIGURES)
 

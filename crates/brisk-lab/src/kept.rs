@@ -70,6 +70,14 @@ impl Part {
         }
     }
 
+    /// Its tables in Markdown. None if this kind of results has none.
+    pub fn markdown(&self) -> Option<String> {
+        match &self.what {
+            What::Load(_) | What::Reads(_) => None,
+            What::Cache(results) => Some(cache::markdown(results)),
+        }
+    }
+
     /// Draws all results, with a link that saves them.
     pub fn draw(&self, page: &mut Page) {
         let machine = match &self.what {

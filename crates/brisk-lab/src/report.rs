@@ -69,9 +69,10 @@ pub fn summary(raws: &[Raw]) -> Result<String> {
     Ok(text)
 }
 
-/// Tables in Markdown of all results.
-pub fn markdown(raws: &[Raw]) -> String {
+/// Tables in Markdown of all results that have such tables.
+pub fn markdown(raws: &[Raw], parts: &[Part]) -> String {
     let tables = raws.iter().map(|raw| table::markdown(&raw.results));
+    let tables = tables.chain(parts.iter().filter_map(Part::markdown));
     tables.collect::<String>().trim_end().to_owned() + "\n"
 }
 
@@ -697,7 +698,7 @@ mod tests {
         let formats = ["directory", "squashfs-<5>"].map(str::to_owned);
         keep(&mut raws, &formats).unwrap();
         assert_eq!(
-            markdown(&raws),
+            markdown(&raws, &[]),
             "| app &lt;0&gt;, 600.0 MB | cold ms (from-to) | /directory (95 %) | gone % (95 %) | warm ms (from-to) | \
              /directory (95 %) | cached MB | size MB | /squashfs-zstd |\n\
              | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n\

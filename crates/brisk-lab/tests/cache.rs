@@ -137,6 +137,21 @@ fn every_figure_is_measured_with_each_store() {
         let left = ["allocations", "databases", "files in open-many, get-many"];
         assert_eq!(missing(&raw), BTreeSet::from(left));
         assert_eq!(raw["settings"]["cold"], "system");
+        // The same tables for a page.
+        let output = stage
+            .brisk(&["lab", "report", "out/cache.json", "--markdown"])
+            .output()
+            .unwrap();
+        let tables = String::from_utf8(output.stdout).unwrap();
+        for expected in [
+            "| What brisk is to reach | goal | reached (95 %) |  |\n| --- | ---: | ---: | ---: |\n",
+            "| Warm gets of 1 KB, of 30 entries | median (from-to) | /brisk (95 %) | processor user+system | \
+             allocations, calls |\n",
+            "\n| brisk-copied | ",
+            "\n* files in open-many, get-many: ",
+        ] {
+            assert!(tables.contains(expected), "{expected}: {tables}");
+        }
         // A wrong name is refused before anything is made.
         let arguments = ["lab", "cache", "--out", "out", "--stores", "none"];
         let output = stage.brisk(&arguments).output().unwrap();

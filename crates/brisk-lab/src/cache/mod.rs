@@ -29,7 +29,7 @@ use anyhow::{Context, Result, ensure};
 pub use data::{Hex, Key};
 pub use results::{CacheResults, Figure, is_of_cache, parse};
 pub use store::{Open, Opening, Purpose, Store, StoreKind};
-pub use text::draw;
+pub use text::{draw, markdown};
 
 use super::cold::{CACHES, Chill};
 use super::load::{ATTEMPTS, LeftOut, directory_on_disk, ensure_room, peers, processors};

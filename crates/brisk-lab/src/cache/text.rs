@@ -1,10 +1,10 @@
-//! Results as tables, and as pictures.
+//! Results as tables, in plain text and in Markdown, and as pictures.
 
 use super::super::answers::too_few;
 use super::super::load::answers::{digits_of, interval};
 use super::super::reclaim;
 use super::super::statistics::{Ratio, Spread};
-use super::super::table::columns;
+use super::super::table::{columns, escaped_text, markdown_line};
 use super::results::{CacheResults, Figure};
 use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
@@ -41,6 +41,22 @@ impl<const N: usize> Table<N> {
         let mut lines = vec![self.head.map(str::to_owned)];
         lines.extend_from_slice(&self.rows);
         format!("\n{}\n{}", self.title, columns(&lines))
+    }
+
+    /// The title stands above the names of the rows.
+    fn markdown(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let mut head = self.head.map(str::to_owned).to_vec();
+        let mut rule = vec!["---:".to_owned(); N];
+        if let (Some(title), Some(left)) = (head.first_mut(), rule.first_mut()) {
+            title.clone_from(&self.title);
+            "---".clone_into(left);
+        }
+        let rows = self.rows.iter().map(|row| row.to_vec());
+        let lines = [head, rule].into_iter().chain(rows);
+        lines.map(markdown_line).collect::<String>() + "\n"
     }
 
     fn draw(&self, page: &mut Page) {
@@ -474,6 +490,34 @@ pub fn of(results: &CacheResults) -> String {
     text += &reached(results).plain();
     for line in remarks(results) {
         text += &format!("\n{}", brisk::printable(&line));
+    }
+    text + "\n"
+}
+
+/// Tables in Markdown, the goals first. The best median is in bold.
+pub fn markdown(results: &CacheResults) -> String {
+    let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
+    let mut text = reached(results).markdown();
+    for figure in figures(results) {
+        let medians = rows(results, figure).into_iter().map(|(_, values)| {
+            let median = Spread::of(&values).map_or(f64::INFINITY, |spread| spread.median);
+            match figure {
+                Figure::One | Figure::Eight => -median,
+                _ => median,
+            }
+        });
+        let best = medians.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
+        let mut table = table(results, figure, rng);
+        if let Some(row) = best.and_then(|(number, _)| table.rows.get_mut(number)) {
+            row[1] = format!("**{}**", row[1]);
+        }
+        text += &table.markdown();
+    }
+    text += &written(results).markdown();
+    text += &stored(results).markdown();
+    text += &format!("{}\n", escaped_text(&conditions(results)));
+    for line in remarks(results) {
+        text += &format!("\n* {}", escaped_text(&line));
     }
     text + "\n"
 }

@@ -313,7 +313,7 @@ struct ReportArgs {
     #[arg(short, long, value_name = "PAGE")]
     output: Option<PathBuf>,
 
-    /// Prints tables of launches and sizes in Markdown.
+    /// Prints tables of launches, of sizes and of caches on disk in Markdown.
     #[arg(long)]
     markdown: bool,
 
@@ -395,7 +395,7 @@ fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
         write_whole(&report::picture(&raws), svg)?;
     }
     let tables = match (args.markdown, args.summary) {
-        (true, _) => Some(report::markdown(&raws)),
+        (true, _) => Some(report::markdown(&raws, &parts)),
         (_, true) => Some(report::summary(&raws)?),
         _ => None,
     };
