@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use brisk_io::open_at_once;
+use brisk_mount::is_of_user_or_root;
 use minisign_verify::{PublicKey, Signature};
 use rustix::process::geteuid;
 
@@ -26,7 +27,7 @@ pub struct TrustedKeys {
 impl TrustedKeys {
     /// The keys in these files.
     pub fn named(files: &[PathBuf]) -> anyhow::Result<Self> {
-        let keys: anyhow::Result<Vec<_>> = files.iter().map(|file| read_key(file)).collect();
+        let keys: anyhow::Result<Vec<_>> = files.iter().map(|file| read_key(file, false)).collect();
         Ok(Self {
             keys: keys?,
             places: files.to_vec(),
@@ -37,7 +38,7 @@ impl TrustedKeys {
     ///
     /// # Errors
     ///
-    /// If a key cannot be read, is no key, or others may write to it.
+    /// If a key cannot be read, is no key, belongs to another user, or others may write to it.
     pub fn installed() -> anyhow::Result<Self> {
         let mut places = vec![PathBuf::from(OF_SYSTEM)];
         places.extend(of_user());
@@ -57,8 +58,7 @@ impl TrustedKeys {
             files.retain(|file| file.extension().is_some_and(|end| end == "pub"));
             files.sort();
             for file in &files {
-                check_owner(file, &fs::symlink_metadata(file)?)?;
-                keys.push(read_key(file)?);
+                keys.push(read_key(file, true)?);
             }
         }
         Ok(Self { keys, places })
@@ -146,9 +146,17 @@ fn of_user() -> Option<PathBuf> {
     Some(config?.join("brisk/trusted.d"))
 }
 
-fn read_key(file: &Path) -> anyhow::Result<(PathBuf, PublicKey)> {
+/// The key in a file. `installed` is one that nobody has named, so that its owner counts.
+///
+/// What is checked is the open file: it may be behind a symbolic link, and the path may lead elsewhere by now.
+fn read_key(file: &Path, installed: bool) -> anyhow::Result<(PathBuf, PublicKey)> {
     let open = open_at_once(file).with_context(|| format!("cannot open {}", shown(file)))?;
-    check_writers(file, &open.metadata()?)?;
+    let found = open.metadata();
+    let found = found.with_context(|| format!("cannot examine {}", shown(file)))?;
+    if installed {
+        check_owner(file, &found)?;
+    }
+    check_writers(file, &found)?;
     let text =
         read_short(open, file).with_context(|| format!("cannot read the key {}", shown(file)))?;
     let key = PublicKey::decode(&text).map_err(|e| {
@@ -178,16 +186,19 @@ fn check_installed(place: &Path) -> anyhow::Result<()> {
 
 /// Checks that a file belongs to the user or to root.
 fn check_owner(path: &Path, found: &fs::Metadata) -> anyhow::Result<()> {
-    if found.uid() != 0 && found.uid() != geteuid().as_raw() {
-        bail!(
-            "{}: it belongs to user {}, so it cannot be trusted; allowed are root and the user {}; chown it, or name the \
-             key with --trust",
-            shown(path),
-            found.uid(),
-            geteuid().as_raw()
-        );
+    let (owner, user) = (found.uid(), geteuid().as_raw());
+    if is_of_user_or_root(owner) {
+        return Ok(());
     }
-    Ok(())
+    let unknown = match owner == user {
+        true => ", like the files of every user that this user namespace does not map",
+        false => "",
+    };
+    bail!(
+        "{}: it belongs to user {owner}{unknown}, so it cannot be trusted; allowed are root and the user {user}; chown \
+         it, or name the key with --trust",
+        shown(path)
+    );
 }
 
 /// Checks that nobody else can change what is trusted.

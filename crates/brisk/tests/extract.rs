@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use sandbox::{Sandbox, noise};
 use serde_json::Value;
 
@@ -75,5 +76,42 @@ fn extract_writes_extended_attributes_unless_told_not_to() {
     assert_eq!(
         value("without", &["--no-xattrs"]),
         Err(rustix::io::Errno::NODATA)
+    );
+}
+
+/// Of root, which restores the owners, so that nothing else takes these rights away.
+#[test]
+fn extract_leaves_out_rights_and_devices_if_told_to() {
+    let sandbox = Sandbox::with_app();
+    // CAP_NET_BIND_SERVICE, permitted and effective, as setcap writes it.
+    let mut capability = [0; 20];
+    capability[..8].copy_from_slice(&[1, 0, 0, 2, 0, 4, 0, 0]);
+    let flags = rustix::fs::XattrFlags::empty();
+    let tool = sandbox.path("app/bin/tool");
+    rustix::fs::setxattr(tool, "security.capability", &capability, flags)
+        .expect("this test gives rights to files: run it as root");
+    sandbox.mode("app/bin/run", 0o4755);
+    sandbox.mode("app/bin/tool", 0o2755);
+    let (kind, mode) = (FileType::CharacterDevice, Mode::from_raw_mode(0o600));
+    mknodat(CWD, sandbox.path("app/null"), kind, mode, makedev(1, 3)).expect("root may");
+    sandbox.pack(&[]);
+    let extracted = |target: &str, options: &[&str]| {
+        let command = [&["extract", "-q", "app.img", target], options].concat();
+        assert_eq!(sandbox.stdout(&command), "");
+        let path = |name: &str| sandbox.path(target).join(name);
+        let mode = |name: &str| fs::metadata(path(name)).unwrap().mode() & 0o7777;
+        let value = rustix::fs::getxattr(path("bin/tool"), "security.capability", &mut [0; 99]);
+        let device = fs::symlink_metadata(path("null")).map(|found| found.rdev());
+        (mode("bin/run"), mode("bin/tool"), value, device.ok())
+    };
+    let (null, none) = (Some(makedev(1, 3)), Err(rustix::io::Errno::NODATA));
+    assert_eq!(extracted("all", &[]), (0o4755, 0o2755, Ok(20), null));
+    assert_eq!(
+        extracted("no-setuid", &["--no-setuid"]),
+        (0o755, 0o755, none, null)
+    );
+    assert_eq!(
+        extracted("no-devices", &["--no-devices"]),
+        (0o4755, 0o2755, Ok(20), None)
     );
 }
