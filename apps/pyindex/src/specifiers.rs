@@ -7,10 +7,10 @@ use pep440_rs::Version;
 use crate::sort_key::{KeyFlags, SortKey, Tokens};
 use crate::version_parts::VersionParts;
 
-/// What a requirement allows, as ranges of [sort keys](SortKey): `>=1.26,<3,!=2.0`.
+/// What a requirement allows, as ranges of sort keys: `>=1.26,<3,!=2.0`.
 ///
 /// Each clause is one range, or all but one range. So a candidate is compared with two numbers a clause, and nothing is
-/// allocated. What does not fit into keys is compared as text (see [`Clause::matches`]). The rules are those of
+/// allocated. What does not fit into keys is compared as text. The rules are those of
 /// `packaging` 26.
 #[derive(Debug, Clone)]
 pub struct Specifiers {

@@ -2,7 +2,7 @@
 The program `brisk-proxy`: a small caching proxy that makes pip, uv, npm, cargo, go and apt fast, polite and usable
 offline.
 
-`brisk proxy` becomes this program. It is a reverse proxy: [`Maps`](map::Maps) says which URL stands behind which prefix
+`brisk proxy` becomes this program. It is a reverse proxy: `map::Maps` says which URL stands behind which prefix
 of its paths, and nothing else is reached through it. So it adds no TLS and no runtime to the programs that start others.
 
 # Where to begin
