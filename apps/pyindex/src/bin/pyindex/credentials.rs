@@ -2,42 +2,24 @@
 
 use std::process::{Command, Stdio};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use netrc::Netrc;
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 /// The value of `Authorization` for an index: from its URL, a netrc file, or the command keyring. Takes user and password out
 /// of the URL.
 pub(crate) fn authorization(url: &mut Url, keyring: bool) -> anyhow::Result<Option<HeaderValue>> {
-    let decoded = |text: &str| -> Vec<u8> {
-        let mut url = text.as_bytes();
-        let mut bytes = Vec::with_capacity(url.len());
-        while let Some((&first, rest)) = url.split_first() {
-            let hex = rest.first_chunk::<2>().filter(|_| first == b'%');
-            let byte = hex
-                .and_then(|hex| std::str::from_utf8(hex).ok())
-                .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-            match byte {
-                Some(byte) => {
-                    bytes.push(byte);
-                    url = rest.get(2..).unwrap_or_default();
-                }
-                None => {
-                    bytes.push(first);
-                    url = rest;
-                }
-            }
-        }
-        bytes
-    };
+    let decoded = |text: &str| -> Vec<u8> { percent_decode_str(text).collect() };
     let mut user = decoded(url.username());
     let mut password = url.password().map(decoded);
-    // It has a host, so both can be taken out.
     let taken = url.set_username("").and_then(|()| url.set_password(None));
-    debug_assert!(taken.is_ok());
+    if taken.is_err() {
+        bail!("the URL of an index cannot be without its user; name another index");
+    }
     let host = url.host_str().unwrap_or_default().to_owned();
     if password.is_none()
         && let Some((name, secret)) = of_netrc(&host, &user)?
