@@ -28,7 +28,7 @@ impl LimitArgs {
     /// The limits of images.
     pub fn limits(&self) -> Limits {
         match self.no_limits {
-            true => Limits::new().names(u64::MAX).contents(u64::MAX),
+            true => unlimited(),
             false => Limits::new(),
         }
     }
@@ -37,6 +37,11 @@ impl LimitArgs {
     pub fn advise<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
         advise(result, "use --no-limits")
     }
+}
+
+/// The limits of an image that the user trusts.
+pub fn unlimited() -> Limits {
+    Limits::new().names(u64::MAX).contents(u64::MAX)
 }
 
 /// The same error. If it is about a limit that `advice` lifts, it says so.

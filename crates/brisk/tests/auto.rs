@@ -5,8 +5,8 @@
 
 mod staging;
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
@@ -289,6 +289,51 @@ fn a_changed_image_is_learned_anew() {
             .map(|pack| pack["pages"].as_u64())
             .collect();
         assert_eq!(pages, [Some(1), Some(37)]);
+    });
+}
+
+/// As `cp -p` does: the same length, and the time of modification set back. What was learned of the old contents must not
+/// be served.
+#[test]
+fn an_image_that_was_written_in_place_is_learned_anew() {
+    each_user(|stage| {
+        fs::write(stage.path("tree/version"), "one\n").unwrap();
+        let tree = Tree::from_directory(stage.path("tree"), &TreeRules::default()).unwrap();
+        let writer = ImageWriter::new().compression(Compression::None);
+        writer.write(&tree, stage.path("app.img")).unwrap();
+        let version = || {
+            let (code, out, err) = said(&auto(stage, &[], "cat $BRISK_TREE/version"));
+            assert_eq!((code, err.as_str()), (Some(0), ""), "{}", stage.log());
+            out
+        };
+        assert_eq!(version(), "one\n");
+        learned(stage);
+        end(stage);
+        // A session that fills from what was learned, and lingers.
+        assert_eq!(version(), "one\n");
+        filled(stage);
+        assert!(count(stage, "fill_pack") > Some(0), "{}", stage.log());
+
+        let old = fs::read(stage.path("app.img")).unwrap();
+        let at = old.windows(4).position(|bytes| bytes == b"one\n");
+        let image = File::options().write(true).open(stage.path("app.img"));
+        let image = image.unwrap();
+        let modified = image.metadata().unwrap().modified().unwrap();
+        image
+            .write_all_at(b"two\n", at.expect("stored raw") as u64)
+            .unwrap();
+        image.set_modified(modified).unwrap();
+        for _ in 0..2 {
+            assert_eq!(version(), "two\n");
+            wait_for(stage, "learned", || {
+                files(stage, "hot").len() == 2 && stage.processes("brisk-learner").is_empty()
+            });
+            for _ in 0..2 {
+                // At first there are two sessions of this path.
+                stage.brisk(&["umount", "app.img"]).output().unwrap();
+            }
+            stage.assert_no_process(SOON);
+        }
     });
 }
 

@@ -14,13 +14,14 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use bounded::{VERBS, mount_and_walk, run};
+use bounded::{VERBS, Worst, mount_and_walk, run};
 use brisk_image::hot_pack::{HotPackWriter, Prefer};
 use brisk_image::profile::{Origin, Profile};
 use brisk_image::rules::PlanRules;
+use brisk_image::verity::{RootHash, VerifiedFile, Verity};
 use brisk_image::{
     Extractor, Image, ImageWriter, Limits, OpenOptions, Result, Tree, TreeRules, Work,
 };
@@ -37,6 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes of files that an image may have: with the default, a few would take most of the time.
 const CONTENTS: u64 = 64 << 20;
+
+/// How many calls of the library stand for the verbs.
+const VERBS_OF_LIBRARY: usize = 12;
 
 /// Random numbers: splitmix64.
 struct Random(u64);
@@ -128,7 +132,8 @@ fn in_tables(random: &mut Random, image: &[u8]) -> usize {
 }
 
 /// The image `number`: one of `seeds` with one to four changes.
-fn mutated(seeds: &[Vec<u8>], number_of_image: u64) -> Vec<u8> {
+fn mutated(seeds: &Seeds, number_of_image: u64) -> Vec<u8> {
+    let seeds = &seeds.images;
     let random = &mut Random(number_of_image);
     let mut image = seeds[random.below(seeds.len())].clone();
     for _ in 0..=random.below(4) {
@@ -257,10 +262,19 @@ fn profile() -> Profile {
     Profile::from_text(PROFILE.as_bytes(), &Limits::of_profiles()).expect("it is a profile")
 }
 
-/// Images of the tree by mksquashfs, in each codec and with tables as they are, and by brisk, with sections and a pack.
-fn seeds(place: &Place) -> Vec<Vec<u8>> {
+/// What is mutated.
+#[derive(Clone)]
+struct Seeds {
+    images: Vec<Vec<u8>>,
+    /// The root hash of the last image, which has a hash tree behind it.
+    root: RootHash,
+}
+
+/// Images of the tree by mksquashfs, in each codec and with tables as they are, and by brisk, with sections, a pack and a
+/// hash tree.
+fn seeds(place: &Place) -> Seeds {
     tree(place);
-    let mut seeds = Vec::new();
+    let mut images = Vec::new();
     for options in [
         &["-comp", "gzip"][..],
         &["-comp", "lzo"],
@@ -280,7 +294,7 @@ fn seeds(place: &Place) -> Vec<Vec<u8>> {
     ] {
         let options = [options, &["-b", "4096", "-xattrs"]].concat();
         place.mksquashfs("tree", "seed.img", &options);
-        seeds.push(place.read("seed.img"));
+        images.push(place.read("seed.img"));
     }
     let writer = || {
         ImageWriter::new()
@@ -298,19 +312,56 @@ fn seeds(place: &Place) -> Vec<Vec<u8>> {
             .hot_pack(profile(), Prefer::Speed),
     ] {
         place.pack(&writer, "tree", "seed.img");
-        seeds.push(place.read("seed.img"));
+        images.push(place.read("seed.img"));
     }
-    seeds
+    let writer = writer().hot_pack(profile(), Prefer::Speed).verity(true);
+    place.pack(&writer, "tree", "seed.img");
+    images.push(place.read("seed.img"));
+    let file = fs::File::open(place.path("seed.img")).expect("it was packed");
+    let verified = VerifiedFile::of_its_own_root(&place.path("seed.img"), file, None);
+    let root = verified.expect("it has a hash tree").root_hash();
+    Seeds { images, root }
+}
+
+fn options() -> OpenOptions {
+    OpenOptions::new().limits(Limits::new().contents(CONTENTS))
+}
+
+/// The image at `path`, compared with its hash tree: by the root hash `root`, else by whatever is at the top of the tree.
+fn verified(path: &Path, root: Option<RootHash>) -> Result<Image> {
+    let file = fs::File::open(path).expect("it was written");
+    let file = match root {
+        Some(root) => VerifiedFile::open(path, file, None, &Verity::new(root))?,
+        None => VerifiedFile::of_its_own_root(path, file, None)?,
+    };
+    Image::open_verified(Arc::new(file), &options())
+}
+
+/// Reads all files of an image that is verified by the right root hash. Each is an error, or that of the tree at `place`.
+fn read_verified(place: &Path, image: &Image) -> Result<()> {
+    let mut failed = None;
+    for entry in image.walk()? {
+        let entry = entry?;
+        if entry.inode().is_file() {
+            let right = place.join("tree").join(entry.path());
+            let right = fs::read(right).expect("a name of the tree");
+            match image.read(entry.path()) {
+                Ok(read) => assert!(read == right, "wrong bytes in {:?}", entry.path()),
+                Err(e) => failed = Some(e),
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
 }
 
 /// What the verbs ask the library, on the image at `path`. Any of it may fail. Returns how many did not; none for an
 /// image that is not opened.
-fn verbs(place: &Path, path: &Path, seed: &Tree) -> Option<usize> {
-    let options = OpenOptions::new().limits(Limits::new().contents(CONTENTS));
+fn verbs(place: &Path, path: &Path, seed: &Tree, root: RootHash) -> Option<usize> {
+    let options = options();
     let image = Image::open_with(path, &options).ok()?;
     let work = || Work::new().threads(2);
     // Each verb goes on where another one fails.
-    let each: [&dyn Fn() -> Result<()>; 10] = [
+    let each: [&dyn Fn() -> Result<()>; VERBS_OF_LIBRARY] = [
         &|| image.usage(10).map(drop),
         &|| {
             for entry in image.walk()? {
@@ -370,6 +421,15 @@ fn verbs(place: &Path, path: &Path, seed: &Tree) -> Option<usize> {
                 .write(&profile(), &origin, pack)
                 .map(drop)
         },
+        &|| {
+            let image = verified(path, None)?;
+            let origin = Origin::image(&image);
+            if let Some(pack) = image.hot_pack()? {
+                pack.verify(&origin, &work(), |_| ())?;
+            }
+            image.check(&work(), |_, _| ()).map(drop)
+        },
+        &|| read_verified(place, &verified(path, Some(root))?),
     ];
     // Each may fail, and must end.
     Some(each.iter().filter(|verb| verb().is_ok()).count())
@@ -382,7 +442,7 @@ fn read_in_process(range: Range<u64>) {
     let seed = Tree::from_directory(place.path("tree"), &TreeRules::default()).expect("a tree");
     let (give, take) = mpsc::channel::<u64>();
     let (done, ended) = mpsc::channel();
-    let (root, path) = (place.path("."), place.path("mutated.img"));
+    let (above, path, root) = (place.path("."), place.path("mutated.img"), seeds.root);
     let image_of = {
         let seeds = seeds.clone();
         move |number| mutated(&seeds, number)
@@ -390,7 +450,7 @@ fn read_in_process(range: Range<u64>) {
     std::thread::spawn(move || {
         for number in take {
             write(&path, &image_of(number));
-            let result = catch_unwind(AssertUnwindSafe(|| verbs(&root, &path, &seed)));
+            let result = catch_unwind(AssertUnwindSafe(|| verbs(&above, &path, &seed, root)));
             if done.send(result.ok()).is_err() {
                 break;
             }
@@ -410,7 +470,9 @@ fn read_in_process(range: Range<u64>) {
             Err(e) => panic!("image {number}: no end after {PATIENCE:?}, {e}"),
         }
     }
-    eprintln!("opened {opened} of {count}, on which {worked} of 10 verbs each did not fail");
+    eprintln!(
+        "opened {opened} of {count}, on which {worked} of {VERBS_OF_LIBRARY} verbs each did not fail"
+    );
     // Changes that break everything would test nothing.
     assert!(
         opened * 2 > count,
@@ -488,18 +550,21 @@ fn through_programs(all: Range<u64>) -> u64 {
     write(&place.path("a.profile"), PROFILE.as_bytes());
     fs::create_dir(place.path("at")).expect("the place is ours");
     let mut count = 0;
+    let (mut verbs, mut servers) = (Worst::default(), Worst::default());
     for number in all.filter(|number| number % PROGRAM == 0) {
         // Not the same path: a mount of the last one may still end.
         let name = format!("{number}.img");
         write(&place.path(&name), &mutated(&seeds, number));
         eprintln!("program {number}");
         for verb in VERBS {
-            run(&place, verb, &name);
+            verbs.add(run(&place, verb, &name), verb.replace("IMAGE", &name));
         }
-        mount_and_walk(&place, &name);
+        servers.add(mount_and_walk(&place, &name), format!("mount {name}"));
         fs::remove_file(place.path(&name)).expect("it is there");
         count += 1;
     }
+    verbs.print("programs");
+    servers.print("mounts");
     count
 }
 

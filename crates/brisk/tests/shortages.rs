@@ -2,10 +2,12 @@
 
 mod staging;
 
-use std::ffi::CString;
+use std::collections::BTreeSet;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
@@ -177,46 +179,138 @@ fn a_disk_that_becomes_read_only_changes_nothing() {
     });
 }
 
+/// A command that writes to a disk that gets full, and what it would replace there.
+struct Full<'a> {
+    command: &'a str,
+    replaces: &'a [&'a str],
+    /// Pages that are left on the disk. None for one that is empty at first.
+    left: Option<u64>,
+    code: i32,
+}
+
+/// A profile that asks for all of the file `noise`.
+const PROFILE: &str = r#"{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+"roots": [["/opt/app", "image"]], "files": [[0, "noise", 3000000, null]], "directories": [[0, ""]],
+"steps": [["found", 0, "noise", 1, 1], ["pages", 0, 0, 733, 2, 1]]}"#;
+
 #[test]
 fn a_full_disk_leaves_the_old_file_and_no_other() {
     each_user(|stage| {
         let disk = stage.path("disk");
         fs::create_dir(&disk).unwrap();
         let _memory = Memory::new(&disk, stage.user(), "size=1M");
+        fs::write(stage.path("app.profile"), PROFILE).unwrap();
         fs::create_dir(stage.path("small")).unwrap();
         fs::write(stage.path("small/file"), "small").unwrap();
-        for (verb, old) in [
-            ("pack", "small"),
-            ("repack", "small.img"),
-            ("extract", "small.img"),
+        let made = Command::new("minisign")
+            .args(["-G", "-W", "-p", "k.pub", "-s", "k.key"])
+            .current_dir(stage.path(""))
+            .output();
+        assert!(made.expect("minisign is installed").status.success());
+        chown(stage.path("k.key"), Some(stage.user()), None).unwrap();
+        let packed = ["pack", "small", "-q", "--verity", "-o", "disk/signed.img"];
+        assert_eq!(
+            said(&stage.brisk(&packed).output().unwrap()).0,
+            Some(0),
+            "no signature without a hash tree"
+        );
+        let signature = ["signed.img.manifest", "signed.img.manifest.minisig"];
+        for full in [
+            // Three million bytes of noise, which no codec makes less.
+            Full {
+                command: "pack tree -q -o disk/out.img",
+                replaces: &["out.img"],
+                left: None,
+                code: 2,
+            },
+            Full {
+                command: "repack app.img -q -o disk/out.img",
+                replaces: &["out.img"],
+                left: None,
+                code: 2,
+            },
+            Full {
+                command: "hot app.img -q --profile app.profile -o disk/app.hot",
+                replaces: &["app.hot"],
+                left: None,
+                code: 2,
+            },
+            Full {
+                command: "verity app.img -q -o disk/app.verity",
+                replaces: &["app.verity", "app.roothash"],
+                left: Some(2),
+                code: 2,
+            },
+            Full {
+                command: "sign disk/signed.img -q --key k.key",
+                replaces: &signature,
+                left: Some(0),
+                code: 2,
+            },
+            // There is room for one of the two files.
+            Full {
+                command: "sign disk/signed.img -q --key k.key",
+                replaces: &signature,
+                left: Some(1),
+                code: 2,
+            },
+            Full {
+                command: "trace app.img --at at -q -o disk/app.profile -- cat tree/text",
+                replaces: &["app.profile"],
+                left: Some(0),
+                code: 125,
+            },
         ] {
-            assert_eq!(
-                said(
-                    &stage
-                        .brisk(&["pack", "small", "-q", "-o", "disk/small.img"])
-                        .output()
-                        .unwrap()
-                )
-                .0,
-                Some(0)
-            );
-            fs::copy(stage.path("disk/small.img"), stage.path("small.img")).unwrap();
-            let before = fs::read(stage.path("disk/small.img")).unwrap();
-            let arguments: &[&str] = match verb {
-                // Three million bytes of noise, which no codec makes less.
-                "pack" => &["pack", "tree", "-q", "-o", "disk/small.img"],
-                "repack" => &["repack", "app.img", "-q", "-o", "disk/small.img"],
-                _ => &["extract", "app.img", "disk/copy"],
-            };
-            let (code, _, err) = said(&stage.brisk(arguments).output().unwrap());
-            assert_eq!(code, Some(2), "{verb} {old}: {err}");
-            assert!(err.contains("No space left on device"), "{err}");
-            assert_eq!(fs::read(stage.path("disk/small.img")).unwrap(), before);
-            if verb != "extract" {
-                assert_eq!(fs::read_dir(&disk).unwrap().count(), 1);
+            for name in full.replaces {
+                fs::write(disk.join(name), "old").unwrap();
+            }
+            let filler = full.left.map(|pages| fill(&disk, pages));
+            let before = names(&disk);
+            let arguments: Vec<_> = full.command.split(' ').collect();
+            let (code, _, err) = said(&stage.brisk(&arguments).output().unwrap());
+            let context = format!("{}: {err}", full.command);
+            assert_eq!(code, Some(full.code), "{context}");
+            assert!(err.contains("No space left on device"), "{context}");
+            assert_eq!(names(&disk), before, "{context}");
+            for name in full.replaces {
+                assert_eq!(fs::read(disk.join(name)).unwrap(), b"old", "{context}");
+                fs::remove_file(disk.join(name)).unwrap();
+            }
+            if let Some(filler) = filler {
+                fs::remove_file(filler).unwrap();
             }
         }
+        let (code, _, err) = said(
+            &stage
+                .brisk(&["extract", "app.img", "disk/copy"])
+                .output()
+                .unwrap(),
+        );
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains("No space left on device"), "{err}");
+        assert!(
+            disk.join("copy/bin/app").exists(),
+            "what was extracted stays"
+        );
     });
+}
+
+/// What is in a directory.
+fn names(directory: &Path) -> BTreeSet<OsString> {
+    let entries = fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name()).collect()
+}
+
+/// Fills a disk with one file, but for some pages.
+fn fill(disk: &Path, left: u64) -> PathBuf {
+    let path = disk.join("filler");
+    let mut file = fs::File::create(&path).unwrap();
+    let mut pages = 0;
+    while file.write_all(&[0; 4096]).is_ok() {
+        pages += 1;
+    }
+    file.set_len((pages - left) * 4096).unwrap();
+    path
 }
 
 /// As after the clock of the machine was wrong.

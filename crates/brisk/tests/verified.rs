@@ -5,9 +5,9 @@
 
 mod staging;
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt, chown};
-use std::path::Path;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -595,6 +595,66 @@ fn a_signed_image_runs_and_every_other_is_refused() {
     });
 }
 
+/// A signed image, and `config/brisk/trusted.d` with nothing in it.
+fn signed(stage: &Stage) -> PathBuf {
+    pack(stage, "app.img", false);
+    make_keys(stage, "k");
+    assert_eq!(sign(stage, "k.key").0, Some(0));
+    let directory = stage.path("config/brisk/trusted.d");
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+#[test]
+fn a_link_to_a_key_of_another_user_makes_it_no_trusted_one() {
+    each_user(|stage| {
+        let directory = signed(stage);
+        symlink(stage.path("k.pub"), directory.join("k.pub")).unwrap();
+        assert_eq!(said(&run(stage, "--verify key", COMPARE)), same());
+        end_sessions(stage);
+        // Of the link, nothing changes.
+        chown(stage.path("k.pub"), Some(4711), None).unwrap();
+        let (code, out, err) = said(&run(stage, "--verify key", COMPARE));
+        assert_eq!((code, out.as_str()), (Some(125), ""), "{err}");
+        let end = "k.pub: it belongs to user 4711, so it cannot be trusted; allowed are root and the user ";
+        assert!(err.contains(end), "{err}");
+        chown(stage.path("k.pub"), Some(stage.user()), None).unwrap();
+        fs::set_permissions(stage.path("k.pub"), Permissions::from_mode(0o664)).unwrap();
+        let (code, _, err) = said(&run(stage, "--verify key", COMPARE));
+        let end = "k.pub: others may write to it (mode 0664), so it cannot be trusted; chmod go-w ";
+        assert_eq!(code, Some(125), "{err}");
+        assert!(err.contains(end), "{err}");
+    });
+}
+
+/// There, files of all users have the number that the process has, too.
+#[test]
+fn where_users_are_not_mapped_no_installed_key_is_trusted() {
+    let stage = Stage::new(0);
+    let directory = signed(&stage);
+    fs::copy(stage.path("k.pub"), directory.join("k.pub")).unwrap();
+    let cat = |wrapper: &[&str]| {
+        let brisk = stage.executable();
+        let output = Command::new(wrapper[0])
+            .args(&wrapper[1..])
+            .arg(brisk)
+            .args(["cat", "app.img", "sub/inside", "--verify", "key"])
+            .env("XDG_CONFIG_HOME", stage.path("config"))
+            .current_dir(stage.path(""))
+            .output();
+        said(&output.unwrap())
+    };
+    let inside = (Some(0), "from the image".to_owned(), String::new());
+    assert_eq!(cat(&["env"]), inside);
+    // All of the path to the keys seems to be nobody's, and the key is of another user.
+    chown(directory.join("k.pub"), Some(4711), None).unwrap();
+    let (code, out, err) = cat(&["unshare", "--user"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    let end = ": it belongs to user 65534, like the files of every user that this user namespace does not map, so it \
+               cannot be trusted; allowed are root and the user 65534; chown it, or name the key with --trust\n";
+    assert!(err.ends_with(end), "{err}");
+}
+
 #[test]
 fn what_is_signed_was_compared_and_no_secret_is_shown() {
     let stage = Stage::new(0);
@@ -662,22 +722,33 @@ fn what_is_signed_was_compared_and_no_secret_is_shown() {
     );
 }
 
-/// Bits spread over every part of a signed image with a pack, one at a time: a real run sees the right bytes, or fails.
-#[test]
-#[ignore = "300 runs take a minute or two"]
-fn three_hundred_flipped_bits_reach_no_program() {
+/// A small signed image with a pack behind it. Its hash tree is behind it, too, or `beside` it.
+fn small_signed(beside: bool) -> Stage {
     let stage = Stage::new(0);
     for entry in fs::read_dir(stage.path("tree/many")).unwrap().skip(20) {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
-    fs::write(
-        stage.path("tree/noise"),
-        &fs::read(stage.path("tree/noise")).unwrap()[..400_000],
-    )
-    .unwrap();
-    pack(&stage, "app.img", true);
+    let noise = fs::read(stage.path("tree/noise")).unwrap();
+    fs::write(stage.path("tree/noise"), &noise[..400_000]).unwrap();
+    if beside {
+        let tree = Tree::from_directory(stage.path("tree"), &TreeRules::default()).unwrap();
+        let writer = ImageWriter::new().hot_pack(profile(&stage), Prefer::Speed);
+        writer.write(&tree, stage.path("app.img")).unwrap();
+        let made = stage.brisk(&["verity", "app.img", "-q"]).output().unwrap();
+        assert_eq!(made.status.code(), Some(0), "{made:?}");
+    } else {
+        pack(&stage, "app.img", true);
+    }
     make_keys(&stage, "k");
     assert_eq!(sign(&stage, "k.key").0, Some(0));
+    stage
+}
+
+/// Bits spread over every part of a signed image with a pack, one at a time: a real run sees the right bytes, or fails.
+#[test]
+#[ignore = "300 runs take a minute or two"]
+fn three_hundred_flipped_bits_reach_no_program() {
+    let (stage, beside) = (small_signed(false), small_signed(true));
     // Each step says whether it failed, which a pipe does not.
     let script = "cd $BRISK_TREE && find . -type f > $HOME/found && sort $HOME/found > $HOME/list && \
                   xargs cat < $HOME/list > $HOME/all && sha256sum < $HOME/all";
@@ -685,32 +756,31 @@ fn three_hundred_flipped_bits_reach_no_program() {
     let flags = "--trust k.pub --linger 0";
     let right = said(&run(&stage, flags, &program));
     assert_eq!(right.0, Some(0), "{right:?}");
+    assert_eq!(said(&run(&beside, flags, &program)), right);
     let image = Image::open(stage.path("app.img")).unwrap();
     let len = fs::metadata(stage.path("app.img")).unwrap().len();
     let hot = image.hot_pack_range().unwrap().unwrap();
     let tree = image.verity_start().unwrap().unwrap();
     let used = image.bytes_used();
     drop(image);
-    let of = |name: &str| fs::metadata(stage.path(name)).unwrap().len();
+    let whole = |name: &str| 0..fs::metadata(beside.path(name)).unwrap().len();
+    let (manifest, signature) = ("app.img.manifest", "app.img.manifest.minisig");
     let parts = [
-        ("superblock", "app.img", 0..96, 20),
-        ("data and tables", "app.img", 96..used, 70),
-        ("tables", "app.img", used - 600..used, 40),
-        ("sections", "app.img", used..hot.start, 20),
-        ("hot pack", "app.img", hot.start..hot.end, 70),
-        ("tree", "app.img", tree..len, 40),
+        ("superblock", &stage, "app.img", 0..96, 20),
+        ("data and tables", &stage, "app.img", 96..used, 70),
+        ("tables", &stage, "app.img", used - 600..used, 40),
+        ("sections", &stage, "app.img", used..hot.start, 20),
+        ("hot pack", &stage, "app.img", hot.clone(), 70),
+        ("tree", &stage, "app.img", tree..len, 20),
         (
-            "manifest",
-            "app.img.manifest",
-            0..of("app.img.manifest"),
+            "tree beside",
+            &beside,
+            "app.img.verity",
+            whole("app.img.verity"),
             20,
         ),
-        (
-            "signature",
-            "app.img.manifest.minisig",
-            0..of("app.img.manifest.minisig"),
-            20,
-        ),
+        ("manifest", &beside, manifest, whole(manifest), 20),
+        ("signature", &beside, signature, whole(signature), 20),
     ];
     let mut state = 7_u64;
     let mut random = move |below: u64| {
@@ -719,12 +789,26 @@ fn three_hundred_flipped_bits_reach_no_program() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
-    let (mut right_bytes, mut refused) = (0, 0);
-    for (part, file, bytes, flips) in parts {
+    let (mut right_bytes, mut refused, mut damaged) = (0, 0, 0);
+    for (part, stage, file, bytes, flips) in parts {
         for _ in 0..flips {
             let bit = bytes.start * 8 + random((bytes.end - bytes.start) * 8);
             flip(&stage.path(file), bit);
-            let found = said(&run(&stage, flags, &program));
+            let found = match part {
+                // The program looks when the fill is over, so that it sees what the pack has brought.
+                "hot pack" => match said(&run(stage, "--trust k.pub", &["true"])) {
+                    (Some(0), ..) => {
+                        filled(stage);
+                        damaged += count(stage, "fill_damaged").unwrap_or(0).min(1);
+                        let found = said(&run(stage, "--trust k.pub", &program));
+                        end_sessions(stage);
+                        stage.assert_no_process(Duration::from_secs(20));
+                        found
+                    }
+                    refused => refused,
+                },
+                _ => said(&run(stage, flags, &program)),
+            };
             flip(&stage.path(file), bit);
             match found.0 {
                 Some(0) => {
@@ -743,7 +827,14 @@ fn three_hundred_flipped_bits_reach_no_program() {
             }
         }
     }
-    assert!(!stage.log().contains("panicked"), "{}", stage.log());
+    for stage in [&stage, &beside] {
+        assert!(!stage.log().contains("panicked"), "{}", stage.log());
+    }
     assert_eq!(right_bytes + refused, 300);
-    println!("300 flipped bits: {refused} refused, {right_bytes} without effect, 0 wrong bytes");
+    // Most bits of a pack are in its frames.
+    assert!(damaged > 50, "{damaged} fills have met damage");
+    println!(
+        "300 flipped bits: {refused} refused, {right_bytes} without effect, 0 wrong bytes; {damaged} of 70 in the pack \
+         were met by a fill"
+    );
 }

@@ -5,8 +5,10 @@ mod looking;
 use std::fs;
 
 use brisk_image::codec::Bcj;
+use brisk_image::hot_pack::Prefer;
+use brisk_image::profile::Profile;
 use brisk_image::rules::PlanRules;
-use brisk_image::{Codec, Compression, Image, ImageWriter};
+use brisk_image::{Codec, Compression, Image, ImageWriter, Limits};
 use looking::{Place, Said, assert_help, noise, write};
 use rustix::fs::{XattrFlags, lsetxattr};
 
@@ -367,4 +369,46 @@ fn other_versions_are_said_beforehand() {
 
 fn blake3_of(bytes: &[u8]) -> [u8; 32] {
     *blake3::hash(bytes).as_bytes()
+}
+
+/// Image and pack are one file, so no launch compares the two, and a pack of another image that fits is believed.
+#[test]
+fn a_forged_frame_of_the_pack_behind_an_image_is_reported() {
+    let place = Place::new();
+    place.tree("tree");
+    let profile = r#"{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+        "roots": [["/opt/app", "image"]], "files": [[0, "noise", 300000, null]], "directories": [[0, ""]],
+        "steps": [["found", 0, "noise", 1, 1], ["pages", 0, 0, 74, 2, 1]]}"#;
+    let pack = |image: &str| {
+        let profile = Profile::from_text(profile.as_bytes(), &Limits::of_profiles()).unwrap();
+        let writer = ImageWriter::new().hot_pack(profile, Prefer::Speed);
+        place.pack(&writer.compression(Compression::None), "tree", image);
+        let range = Image::open(place.path(image)).unwrap().hot_pack_range();
+        let range = range.unwrap().unwrap();
+        // The header of a section, with the digest of its contents, has 64 bytes.
+        range.start as usize - 64..range.end as usize
+    };
+    let section = pack("app.img");
+    assert_eq!(place.brisk(&["verify", "-q", "app.img"]).code, Some(0));
+    // The same length and time, so that the tables are the same.
+    let mut forged = noise(300_000);
+    forged[200_000] ^= 1;
+    write(&place.path("tree/noise"), &forged);
+    looking::set_time(&place.path("tree/noise"), 1_700_000_000);
+    assert_eq!(pack("forged.img"), section);
+    let (mut image, forged) = (place.read("app.img"), place.read("forged.img"));
+    image[section.clone()].copy_from_slice(&forged[section]);
+    write(&place.path("app.img"), &image);
+
+    let image = Image::open(place.path("app.img")).unwrap();
+    let pack = image.hot_pack().unwrap().unwrap();
+    assert!(pack.is_of(&image).unwrap(), "a launch would use it");
+    let damaged = place.brisk(&["verify", "app.img"]);
+    assert_eq!((damaged.code, &*damaged.err), (Some(1), ""), "{damaged:?}");
+    let lines: Vec<_> = damaged.out.lines().collect();
+    assert!(
+        lines[0].contains("hot pack") && lines[0].contains("noise"),
+        "{damaged:?}"
+    );
+    assert_eq!(lines.last(), Some(&"app.img: damaged, 1 fault"));
 }

@@ -231,6 +231,7 @@ impl Fill {
         self.settled.notify_all();
         counters.over(self.started);
         if let Some((pack, comparison)) = compared.flatten() {
+            self.wait_for_the_launch();
             self.unless_it_panics(|| self.compare(&pack, image, &comparison));
         }
     }
@@ -245,14 +246,17 @@ impl Fill {
         result.ok()
     }
 
-    /// Compares the frames of a pack with the image, for later sessions.
-    fn compare(&self, pack: &HotPack, image: &Image, comparison: &Comparison) {
-        // The launch needs the processors first.
+    /// Waits until most launches are over, because they need the processors first.
+    fn wait_for_the_launch(&self) {
         let wait = |_: &mut Option<Vec<Read>>| !self.is_over();
         drop(
             self.settled
                 .wait_timeout_while(self.early(), COMPARE_AFTER, wait),
         );
+    }
+
+    /// Compares the frames of a pack with the image, for later sessions.
+    fn compare(&self, pack: &HotPack, image: &Image, comparison: &Comparison) {
         // Of this thread, and of those that it starts. What cannot be made slower is made all the same.
         nice(LEAST_PRIORITY).ok();
         let ended = Arc::clone(&self.ended);
@@ -407,10 +411,13 @@ impl OpenRoot<'_> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::AtomicU64;
 
-    use brisk_image::hot_pack::Prefer;
-    use brisk_image::profile::{Named, ProfileBuilder, RootKind};
-    use brisk_image::{ImageWriter, InodeRef, OpenOptions, Tree, TreeRules};
+    use brisk_image::hot_pack::{HotPackWriter, Prefer};
+    use brisk_image::profile::{Named, Profile, ProfileBuilder, RootKind};
+    use brisk_image::{Compression, ImageWriter, InodeRef, Limits, OpenOptions, Tree, TreeRules};
+    use brisk_io::ReadAt;
     use rustix::io::Errno;
 
     use super::*;
@@ -464,14 +471,10 @@ mod tests {
             .collect()
     }
 
-    fn mounted() -> Mounted {
-        let directory = tempfile::tempdir().expect("a directory");
-        let tree = directory.path().join("tree");
-        std::fs::create_dir_all(tree.join("lib")).expect("room");
-        std::fs::write(tree.join("app"), contents(SMALL)).expect("room");
-        std::fs::write(tree.join("lib/large"), contents(LARGE)).expect("room");
+    /// A launch that asks for all of the two files.
+    fn profile(tree: &std::path::Path) -> Profile {
         let builder = ProfileBuilder::new();
-        let root = builder.add_root(&tree, RootKind::Directory);
+        let root = builder.add_root(tree, RootKind::Directory);
         let files = [("app", SMALL), ("lib/large", LARGE)];
         for (node, (_, len)) in (0..).zip(files) {
             builder.range(root, node, 0, len, Duration::ZERO);
@@ -481,7 +484,16 @@ mod tests {
             Some(Named::new(path, *len))
         };
         let built = builder.finish(vec!["app".into()], None, named);
-        let profile = built.expect("two files").profile;
+        built.expect("two files").profile
+    }
+
+    fn mounted() -> Mounted {
+        let directory = tempfile::tempdir().expect("a directory");
+        let tree = directory.path().join("tree");
+        std::fs::create_dir_all(tree.join("lib")).expect("room");
+        std::fs::write(tree.join("app"), contents(SMALL)).expect("room");
+        std::fs::write(tree.join("lib/large"), contents(LARGE)).expect("room");
+        let profile = profile(&tree);
         let path = directory.path().join("image");
         let packed = Tree::from_directory(&tree, &TreeRules::default()).expect("a tree");
         ImageWriter::new()
@@ -615,5 +627,166 @@ mod tests {
         let filled = mounted.run(&mounted.fill(), |_| Ok(()), &[]);
         assert_eq!(filled.pages(mounted.small, SMALL), [0; 0]);
         assert_eq!(filled.counters.counts().stored, 1100);
+    }
+
+    /// What a read does that fails.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Fault {
+        /// The disk is broken.
+        Error,
+        /// The file ends here.
+        End,
+        /// One byte comes, which is no failure.
+        OneByte,
+    }
+
+    /// How the disk fails that the image and its pack are on.
+    struct Disk {
+        calls: AtomicU64,
+        /// The number of the call that fails.
+        at: AtomicU64,
+        fault: Fault,
+    }
+
+    /// A file on the disk.
+    struct OnDisk {
+        bytes: Vec<u8>,
+        disk: Arc<Disk>,
+    }
+
+    impl ReadAt for OnDisk {
+        fn size(&self) -> io::Result<u64> {
+            self.bytes.size()
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+            let call = self.disk.calls.fetch_add(1, Ordering::Relaxed);
+            let mut len = buf.len();
+            if call == self.disk.at.load(Ordering::Relaxed) {
+                match self.disk.fault {
+                    Fault::Error => return Err(Errno::IO.into()),
+                    Fault::End => return Ok(0),
+                    Fault::OneByte => len = len.min(1),
+                }
+            }
+            self.bytes.read_at(offset, &mut buf[..len])
+        }
+    }
+
+    /// An image, and a pack beside it, whose table belongs to the image.
+    struct Pair {
+        directory: tempfile::TempDir,
+        image: Vec<u8>,
+        pack: Vec<u8>,
+    }
+
+    impl Pair {
+        /// A `forged` pack has other bytes in a page of a file.
+        fn new(forged: bool) -> Self {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = |name: &str| directory.path().join(name);
+            std::fs::create_dir_all(path("tree/lib")).expect("room");
+            std::fs::write(path("tree/app"), contents(SMALL)).expect("room");
+            std::fs::write(path("tree/lib/large"), contents(LARGE)).expect("room");
+            let rules = TreeRules::default().times(brisk_image::rules::Times::All(1));
+            let pack = |image: &str| {
+                let tree = Tree::from_directory(path("tree"), &rules).expect("a tree");
+                // Then the length of what is stored does not depend on the contents.
+                let writer = ImageWriter::new().compression(Compression::None);
+                writer.write(&tree, path(image)).expect("room");
+                Image::open(path(image)).expect("an image")
+            };
+            let image = pack("image");
+            let of_pack = if forged {
+                let mut other = contents(LARGE);
+                other[700 * PAGE as usize] ^= 1;
+                std::fs::write(path("tree/lib/large"), other).expect("room");
+                pack("other")
+            } else {
+                image.clone()
+            };
+            HotPackWriter::new()
+                .write(
+                    &profile(&path("tree")),
+                    &Origin::image(&of_pack),
+                    path("hot"),
+                )
+                .expect("room");
+            let read = |name: &str| std::fs::read(path(name)).expect("written");
+            Self {
+                image: read("image"),
+                pack: read("hot"),
+                directory,
+            }
+        }
+
+        /// Compares the two while call `at` fails. Returns whether brisk would keep that they are equal, and how many
+        /// calls there were.
+        fn compare(&self, at: u64, fault: Fault) -> (bool, u64) {
+            let disk = Arc::new(Disk {
+                calls: AtomicU64::new(0),
+                at: AtomicU64::new(u64::MAX),
+                fault,
+            });
+            let on_disk = |bytes: &[u8]| OnDisk {
+                bytes: bytes.to_vec(),
+                disk: Arc::clone(&disk),
+            };
+            let image = Image::from_source(on_disk(&self.image), &OpenOptions::new());
+            let image = image.expect("an image");
+            let pack = HotPack::from_source(on_disk(&self.pack), &Limits::default());
+            let pack = pack.expect("a pack");
+            assert!(pack.is_of(&image).expect("no fault yet"));
+
+            let file = |name: &str| File::open(self.directory.path().join(name)).expect("written");
+            let (file_of_image, file_of_pack) = (file("image"), file("hot"));
+            // Then no result is kept in the cache of whoever runs this.
+            let of_all = std::fs::Permissions::from_mode(0o666);
+            file_of_pack.set_permissions(of_all).expect("ours");
+            let comparison = Comparison::wanted(&file_of_image, 0, &file_of_pack);
+            let comparison = comparison.expect("files").expect("not made before");
+
+            let root = FillRoot::At(self.directory.path().join("tree"));
+            let fill = Fill::new(Vec::new(), root, |_| {});
+            let kept = Arc::new(AtomicBool::new(false));
+            let keeper = Arc::clone(&kept);
+            fill.keep_comparisons_by(Box::new(move |_| {
+                keeper.store(true, Ordering::Relaxed);
+                Ok(())
+            }));
+            disk.calls.store(0, Ordering::Relaxed);
+            disk.at.store(at, Ordering::Relaxed);
+            // It makes its thread slower.
+            thread::scope(|scope| {
+                scope.spawn(|| fill.compare(&pack, &image, &comparison));
+            });
+            let calls = disk.calls.load(Ordering::Relaxed);
+            (kept.load(Ordering::Relaxed), calls)
+        }
+    }
+
+    #[test]
+    fn a_comparison_that_meets_an_error_at_any_call_is_not_kept() {
+        let pair = Pair::new(false);
+        let (kept, calls) = pair.compare(u64::MAX, Fault::Error);
+        assert!(kept && calls > 20, "{calls} calls");
+        for fault in [Fault::Error, Fault::End, Fault::OneByte] {
+            for at in 0..calls {
+                let (kept, _) = pair.compare(at, fault);
+                assert_eq!(kept, fault == Fault::OneByte, "{fault:?} at call {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_fault_makes_a_forged_pack_one_that_was_compared() {
+        let pair = Pair::new(true);
+        let (kept, calls) = pair.compare(u64::MAX, Fault::Error);
+        assert!(!kept && calls > 20, "{calls} calls");
+        for fault in [Fault::Error, Fault::End, Fault::OneByte] {
+            for at in 0..calls {
+                assert!(!pair.compare(at, fault).0, "{fault:?} at call {at}");
+            }
+        }
     }
 }

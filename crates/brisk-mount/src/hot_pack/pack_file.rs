@@ -209,12 +209,14 @@ impl PackFile {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
+    use std::path::Path;
     use std::thread;
     use std::time::Duration;
 
-    use brisk_image::Limits;
-    use brisk_image::hot_pack::HotPackWriter;
-    use brisk_image::profile::{Named, Origin, ProfileBuilder, RootKind};
+    use brisk_image::hot_pack::{HotPackWriter, Prefer};
+    use brisk_image::profile::{Named, Origin, Profile, ProfileBuilder, RootKind};
+    use brisk_image::verity::Verity;
+    use brisk_image::{Image, ImageWriter, Limits, OpenOptions, Tree, TreeRules};
 
     use super::super::batch_ring::{BATCHES, Batches};
     use super::*;
@@ -222,11 +224,9 @@ mod tests {
     /// Bytes before the pack in its file. They are not a whole number of blocks.
     const BEFORE: u64 = 5000;
 
-    /// A pack of 2 MiB of noise in frames of 64 KiB, somewhere in a file.
-    fn pack_in_a_file() -> (HotPack, File) {
-        let dir = tempfile::tempdir().expect("a place for files");
-        let tree = dir.path().join("tree");
-        std::fs::create_dir(&tree).expect("empty");
+    /// 2 MiB of noise in the directory `tree`, and a profile that asks for all of it.
+    fn tree_of_noise(tree: &Path) -> Profile {
+        std::fs::create_dir(tree).expect("empty");
         // xorshift, which no codec can compress.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let words = (0..(2 << 20) / 8).flat_map(|_| {
@@ -238,11 +238,18 @@ mod tests {
         let noise: Vec<u8> = words.collect();
         std::fs::write(tree.join("noise"), &noise).expect("there is room");
         let builder = ProfileBuilder::new();
-        let root = builder.add_root(&tree, RootKind::Directory);
+        let root = builder.add_root(tree, RootKind::Directory);
         builder.range(root, 0, 0, noise.len() as u64, Duration::ZERO);
         let named = |_, _| Some(Named::new("noise", 2 << 20));
         let profile = builder.finish(vec!["app".into()], None, named);
-        let profile = profile.expect("one file").profile;
+        profile.expect("one file").profile
+    }
+
+    /// A pack of 2 MiB of noise in frames of 64 KiB, somewhere in a file.
+    fn pack_in_a_file() -> (HotPack, File) {
+        let dir = tempfile::tempdir().expect("a place for files");
+        let tree = dir.path().join("tree");
+        let profile = tree_of_noise(&tree);
         let hot = dir.path().join("hot");
         let origin = Origin::directory(&tree).expect("it is there");
         let writer = HotPackWriter::new().frame_size(64 << 10);
@@ -264,19 +271,106 @@ mod tests {
         is_wanted: impl Fn(&HotFrame) -> bool + Send,
         decode: impl FnOnce(Batches) -> T,
     ) -> (T, usize) {
-        let hold = || file.try_clone().expect("descriptors are left");
-        let source = PackFile {
-            direct: Some(hold()),
-            ..PackFile::new(hold(), BEFORE, pack)
-        };
+        let source = PackFile::new(hold(file), BEFORE, pack).into_direct();
+        read_from(&source, pack, is_wanted, decode)
+    }
+
+    fn read_from<T>(
+        source: &PackFile,
+        pack: &HotPack,
+        is_wanted: impl Fn(&HotFrame) -> bool + Send,
+        decode: impl FnOnce(Batches) -> T,
+    ) -> (T, usize) {
         let next = AtomicUsize::new(0);
         let (ring, batches) = Batches::ring();
         let decoded = thread::scope(|scope| {
-            let (source, next) = (&source, &next);
+            let next = &next;
             scope.spawn(move || source.read_batches(pack, next, is_wanted, &ring));
             decode(batches)
         });
         (decoded, next.into_inner())
+    }
+
+    fn hold(file: &File) -> File {
+        file.try_clone().expect("descriptors are left")
+    }
+
+    impl PackFile {
+        fn into_direct(self) -> Self {
+            Self {
+                direct: Some(hold(&self.file)),
+                ..self
+            }
+        }
+    }
+
+    /// As a fill does it: a batch is compared, and only then used.
+    #[test]
+    fn no_flipped_bit_of_a_verified_pack_is_in_a_batch_that_is_used() {
+        const FLIPS: u64 = 500;
+        let dir = tempfile::tempdir().expect("a place for files");
+        let profile = tree_of_noise(&dir.path().join("tree"));
+        let rules = TreeRules::default();
+        let tree = Tree::from_directory(dir.path().join("tree"), &rules).expect("a tree");
+        let writer = ImageWriter::new().verity(true);
+        let writer = writer.hot_pack(profile, Prefer::Speed);
+        let path = dir.path().join("image");
+        let summary = writer.write(&tree, &path).expect("there is room");
+        let root = summary.verity.expect("asked for").root_hash;
+        let verity = Verity::new(root.parse().expect("a root hash"));
+        let file = File::options().read(true).write(true).open(&path);
+        let file = file.expect("written");
+        let verified = VerifiedFile::open(&path, hold(&file), None, &verity).expect("sound");
+        let image = Image::open_verified(Arc::new(verified), &OpenOptions::new()).expect("sound");
+        let pack = image.hot_pack().expect("sound").expect("asked for");
+        let range = image.hot_pack_range().expect("sound").expect("asked for");
+        let right = std::fs::read(&path).expect("written");
+
+        let source = PackFile::new(hold(&file), range.start, &pack)
+            .verified(image.verified())
+            .into_direct();
+        // Numbers of batches that are refused, and that are used.
+        let read = || {
+            let (counts, next) = read_from(
+                &source,
+                &pack,
+                |_| true,
+                |batches| {
+                    let mut counts = (0, 0);
+                    while let Some(batch) = batches.next() {
+                        if source.check(&batch).is_err() {
+                            counts.0 += 1;
+                            continue;
+                        }
+                        counts.1 += 1;
+                        let at = range.start.wrapping_add(batch.start()) as usize;
+                        let blocks = batch.blocks();
+                        assert!(blocks == &right[at..at + blocks.len()], "wrong bytes");
+                    }
+                    counts
+                },
+            );
+            assert_eq!(next, pack.frame_count());
+            counts
+        };
+        let (refused, all) = read();
+        assert!((refused, all > 3) == (0, true), "{all} batches");
+        let blocks = {
+            let end = range.start + source.data.end;
+            (range.start + source.data.start) / BLOCK * BLOCK..end.next_multiple_of(BLOCK)
+        };
+        for n in 0..FLIPS {
+            // Another bit of a byte each time.
+            let at = blocks.start + n * (blocks.end - blocks.start) / FLIPS;
+            let byte = right[at as usize];
+            file.write_all_at(&[byte ^ 1 << (n % 8)], at).expect("ours");
+            let (refused, used) = read();
+            // Two batches may have parts of one block.
+            assert!(matches!(refused, 1 | 2), "byte {at}: {refused} refused");
+            assert_eq!(refused + used, all, "byte {at}");
+            file.write_all_at(&[byte], at).expect("ours");
+        }
+        assert_eq!(read(), (0, all));
     }
 
     #[test]

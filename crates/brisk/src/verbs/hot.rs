@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::profile::{open, origin};
 use crate::answer::Answer;
 use crate::hot_pack_args::{PreferArg, summary_text};
+use crate::image_args::LimitArgs;
 use crate::messages::{say, warn};
 use crate::output_file::{check_outside, is_same};
 use crate::progress::Progress;
@@ -41,6 +42,9 @@ pub struct Args {
     #[command(flatten)]
     prefer: PreferArg,
 
+    #[command(flatten)]
+    limits: LimitArgs,
+
     /// Threads that read and compress; the pack is the same with any number. [default: one for each
     /// processor]
     #[arg(long, value_name = "N")]
@@ -64,11 +68,15 @@ struct WrittenHotPack<'a> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    args.limits.advise(make(args))
+}
+
+fn make(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     let profile = open(&args.profile)?;
     // Before the image is read.
     let image = ImageOfPack::open(&args.tree);
-    let origin = origin(&args.tree)?;
+    let origin = origin(&args.tree, &args.limits)?;
     if is_same(&args.tree, Path::new("/")) {
         // Every output is inside of it, and nobody packs all of it.
     } else if args.tree.is_dir() {

@@ -5,12 +5,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use brisk_image::profile::{Demand, FileState, Origin, PAGE, PagesOfBoth, Profile, ProfileFile};
-use brisk_image::{Image, Limits, Tree, TreeRules, Work};
+use brisk_image::{Limits, Tree, TreeRules, Work};
 use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
+use crate::image_args::{LimitArgs, open_image_within};
 use crate::json;
 use crate::messages::say;
 use crate::names::shown;
@@ -50,6 +51,9 @@ struct ShowArgs {
     #[arg(value_name = "TREE|IMAGE")]
     tree: Option<PathBuf>,
 
+    #[command(flatten)]
+    limits: LimitArgs,
+
     /// Shows this many of the files with the most pages.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
@@ -76,6 +80,9 @@ struct CheckArgs {
     /// The directory or the image.
     #[arg(value_name = "TREE|IMAGE")]
     tree: PathBuf,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// Prints JSON.
     #[arg(long)]
@@ -119,8 +126,8 @@ struct DiffArgs {
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     match &args.action {
-        Action::Show(args) => show(args),
-        Action::Check(args) => check(args),
+        Action::Show(args) => args.limits.advise(show(args)),
+        Action::Check(args) => args.limits.advise(check(args)),
         Action::Merge(args) => merge(args),
         Action::Diff(args) => diff(args),
     }
@@ -132,19 +139,20 @@ pub fn open(path: &Path) -> anyhow::Result<Profile> {
 }
 
 /// The directory or image at `path`.
-pub fn origin(path: &Path) -> anyhow::Result<Origin> {
+pub fn origin(path: &Path, limits: &LimitArgs) -> anyhow::Result<Origin> {
     if path.is_dir() {
         return Ok(Origin::directory(path)?);
     }
-    Ok(Origin::image(&Image::open(path)?))
+    let image = open_image_within(path, None, limits.limits())?;
+    Ok(Origin::image(&image))
 }
 
 /// Bytes of all files in the directory or image at `path`.
-fn bytes_of_tree(path: &Path) -> anyhow::Result<u64> {
+fn bytes_of_tree(path: &Path, limits: &LimitArgs) -> anyhow::Result<u64> {
     let rules = TreeRules::default().xattrs(false);
     let tree = match path.is_dir() {
         true => Tree::from_directory(path, &rules)?,
-        false => Tree::from_image(&Image::open(path)?, &rules)?,
+        false => Tree::from_image(&open_image_within(path, None, limits.limits())?, &rules)?,
     };
     Ok(tree.bytes())
 }
@@ -160,10 +168,10 @@ fn show(args: &ShowArgs) -> anyhow::Result<Answer> {
     let mut profile = open(&args.profile)?;
     let mut share = None;
     if let Some(path) = &args.tree {
-        let origin = origin(path)?;
+        let origin = origin(path, &args.limits)?;
         profile = origin.narrow(&profile)?.into_owned();
         let root = origin.root_of(&profile)?;
-        share = Some((usize::try_from(root)?, bytes_of_tree(path)?));
+        share = Some((usize::try_from(root)?, bytes_of_tree(path, &args.limits)?));
     }
     if let Some(page) = &args.html {
         write_whole(&page_of(&profile, &args.profile), page)?;
@@ -366,7 +374,7 @@ fn show_json(
 
 fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
     let profile = open(&args.profile)?;
-    let origin = origin(&args.tree)?;
+    let origin = origin(&args.tree, &args.limits)?;
     let progress = Progress::new(None, args.quiet);
     let staleness = profile.check(&origin, &Work::new().progress(progress.callback()))?;
     drop(progress);

@@ -18,7 +18,7 @@ use crate::manifest::{Manifest, Sidecar, hot_pack_beside, manifest_beside, signa
 use crate::messages::say;
 use crate::names::shown;
 use crate::progress::Progress;
-use crate::whole_file::write_whole;
+use crate::whole_file::write_together;
 
 /// Bytes of a stored secret key.
 const SECRET_KEY: usize = 158;
@@ -78,8 +78,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             shown(&args.key)
         );
     };
-    write_whole(&manifest, &manifest_path)?;
-    write_whole(&signature, &signature_path)?;
+    // A new manifest with an old signature would be refused.
+    write_together([(&manifest, &manifest_path), (&signature, &signature_path)])?;
     if !args.quiet {
         say(&format!(
             "{}: signed, in {} and {}",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use brisk_image::profile::{Origin, Profile};
-use brisk_image::{Tree, TreeRules, Work};
+use brisk_image::{Image, Tree, TreeRules, Work};
 use brisk_mount::{
     DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
 };
@@ -15,7 +15,7 @@ use indicatif::BinaryBytes;
 
 use super::profile::percent;
 use crate::answer::Answer;
-use crate::image_args::open_image;
+use crate::image_args::{open_image, open_image_within, unlimited};
 use crate::messages::{count, say, warn};
 use crate::progress::Progress;
 use crate::readiness::parse_readiness;
@@ -284,8 +284,13 @@ fn tell(traced: &Traced, args: &Args) {
 fn origin(source: &TraceSource) -> anyhow::Result<Origin> {
     Ok(match source {
         TraceSource::Directory(path) => Origin::directory(path)?,
-        TraceSource::Image { path, offset } => Origin::image(&open_image(path, Some(*offset))?),
+        TraceSource::Image { path, offset } => Origin::image(&open_unlimited(path, *offset)?),
     })
+}
+
+/// An image that was traced. Its program has run, so it is trusted however many names and bytes it has.
+fn open_unlimited(path: &Path, offset: u64) -> anyhow::Result<Image> {
+    open_image_within(path, Some(offset), unlimited())
 }
 
 /// Adds the digests of the files that were read, as they are now. `origins` are those of the profile's roots.
@@ -346,7 +351,7 @@ fn bytes_of(sources: &[TraceSource]) -> anyhow::Result<u64> {
         let tree = match source {
             TraceSource::Directory(path) => Tree::from_directory(path, &rules)?,
             TraceSource::Image { path, offset } => {
-                Tree::from_image(&open_image(path, Some(*offset))?, &rules)?
+                Tree::from_image(&open_unlimited(path, *offset)?, &rules)?
             }
         };
         bytes = bytes.saturating_add(tree.bytes());

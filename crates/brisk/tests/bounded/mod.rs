@@ -6,7 +6,10 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::looking::Place;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use wait4::Wait4;
+
+use crate::looking::{self, Place};
 
 /// What is taken for being without end. On a machine that does nothing else, each verb takes less than 2 s.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +39,48 @@ pub const VERBS: &[&str] = &[
     "hot IMAGE --profile a.profile -o a.hot",
     "profile check a.profile IMAGE",
     "warm IMAGE",
+    "verity IMAGE -o a.verity",
+    "run --at at --linger 0 IMAGE -- true",
 ];
+
+/// What a verb took, or what the processes that serve an image took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Used {
+    pub time: Duration,
+    /// The most memory at one time. Of a verb, this is at least what the test itself has.
+    pub bytes: u64,
+}
+
+/// The most that any of several took, and which.
+#[derive(Default)]
+pub struct Worst {
+    pub time: (Duration, String),
+    pub bytes: (u64, String),
+    count: usize,
+}
+
+impl Worst {
+    pub fn add(&mut self, used: Used, what: String) {
+        self.count += 1;
+        if used.time > self.time.0 {
+            self.time = (used.time, what.clone());
+        }
+        if used.bytes > self.bytes.0 {
+            self.bytes = (used.bytes, what);
+        }
+    }
+
+    pub fn print(&self, of: &str) {
+        println!(
+            "{of}: {} on hostile images; the slowest took {} ms ({}), the largest {} KiB ({})",
+            self.count,
+            self.time.0.as_millis(),
+            self.time.1,
+            self.bytes.0 >> 10,
+            self.bytes.1
+        );
+    }
+}
 
 /// A program that was started, and is killed when it is forgotten.
 struct Killed(Child);
@@ -49,9 +93,19 @@ impl Drop for Killed {
     }
 }
 
-/// Runs a verb on `image` in `place`, to its end.
-pub fn run(place: &Place, verb: &str, image: &str) {
-    for name in ["out", "again.img", "a.hot"] {
+/// A directory for the sessions of the place.
+fn sessions(place: &Place) -> std::path::PathBuf {
+    let path = place.path("sessions");
+    fs::create_dir_all(&path).expect("the place is ours");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(&path, mode).expect("it is ours");
+    path
+}
+
+/// Runs a verb on `image` in `place`, to its end. `run` mounts it on the directory `at`.
+pub fn run(place: &Place, verb: &str, image: &str) -> Used {
+    let is_run = verb.starts_with("run ");
+    for name in ["out", "again.img", "a.hot", "a.verity", "a.roothash"] {
         let path = place.path(name);
         if path.is_dir() {
             fs::remove_dir_all(&path).expect("it is ours");
@@ -63,6 +117,7 @@ pub fn run(place: &Place, verb: &str, image: &str) {
     let arguments: Vec<&str> = verb.split(' ').collect();
     let mut command = place.command(&arguments);
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.env("XDG_RUNTIME_DIR", sessions(place));
     let started = Instant::now();
     let child = command.stderr(Stdio::piped()).spawn();
     let mut child = Killed(child.expect("brisk can be started"));
@@ -88,45 +143,79 @@ pub fn run(place: &Place, verb: &str, image: &str) {
         .take()
         .map(|err| Box::new(err) as Box<dyn Read + Send>);
     let (out, err) = (drain(out), drain(err));
-    let status = loop {
-        if let Some(status) = child.0.try_wait().expect("it can be waited for") {
-            break status;
-        }
+    let pid = Pid::from_child(&child.0);
+    // It stays a zombie, so that the kernel still knows what it took.
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let has_ended = || waitid(WaitId::Pid(pid), ended).expect("it can be waited for");
+    while has_ended().is_none() {
         assert!(
             started.elapsed() < PATIENCE,
             "brisk {verb}: no end after {PATIENCE:?}"
         );
         std::thread::sleep(Duration::from_millis(2));
-    };
+    }
+    let time = started.elapsed();
+    let used = child.0.wait4().expect("it has ended");
+    let status = used.status;
     let (_, printed) = out.join().expect("it only reads");
     let (err, _) = err.join().expect("it only reads");
     let code = status.code();
     assert!(
-        code.is_some_and(|code| code < 3),
+        code.is_some_and(|code| code < 3 || is_run && code == 125),
         "brisk {verb}: {status}\n{err}"
     );
     assert!(!err.contains("panicked"), "brisk {verb}: {err}");
     assert!(err.len() < 10_000, "brisk {verb} says {} bytes", err.len());
     assert!(
-        code != Some(2) || err.starts_with("brisk: "),
+        !matches!(code, Some(2 | 125)) || err.starts_with("brisk: "),
         "brisk {verb}: {err}"
     );
     assert!(printed < MOST_OUT, "brisk {verb} prints {printed} bytes");
+    let bytes = used.rusage.maxrss;
+    Used { time, bytes }
 }
 
-/// Mounts `image` at `at`, and lists and reads a part of what is there. An image that cannot be mounted is none.
-pub fn mount_and_walk(place: &Place, image: &str) {
-    let mounted = place.brisk(&["mount", image, "at"]);
+/// Mounts `image` at `at`, and lists and reads a part of what is there. An image that cannot be mounted is none. Returns
+/// what `brisk mount` took until the image was there, and the memory of the process that serves it.
+pub fn mount_and_walk(place: &Place, image: &str) -> Used {
+    let brisk = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        let output = command.env("XDG_RUNTIME_DIR", sessions(place)).output();
+        looking::Said::from(output.expect("brisk can be started"))
+    };
+    let started = Instant::now();
+    let mounted = brisk(&["mount", image, "at"]);
+    let time = started.elapsed();
     if mounted.code != Some(0) {
         assert_eq!(mounted.code, Some(2), "{image}: {mounted:?}");
-        return;
+        return Used { time, bytes: 0 };
     }
     let started = Instant::now();
     walk(&place.path("at"), started);
     let took = started.elapsed();
-    let ended = place.brisk(&["umount", "at"]);
+    let stat = brisk(&["stat", "--json", "at"]);
+    let sessions: serde_json::Value = serde_json::from_str(&stat.out).expect("JSON");
+    let server = sessions[0]["images"][0]["server"].as_i64();
+    let server = server.unwrap_or_else(|| panic!("{image}: nobody serves it: {stat:?}"));
+    let bytes = most_memory(server);
+    let ended = brisk(&["umount", "at"]);
     assert_eq!(ended.code, Some(0), "{image}: {ended:?}");
     assert!(took < PATIENCE, "{image}: {took:?}");
+    Used { time, bytes }
+}
+
+/// The most memory that a process has had so far, in bytes.
+fn most_memory(pid: i64) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it serves");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .and_then(|line| line.trim().strip_suffix(" kB"));
+    let kib: u64 = line
+        .expect("the kernel says VmHWM")
+        .parse()
+        .expect("a number");
+    kib << 10
 }
 
 /// Goes through a part of what is below `directory`: 2000 names of each, and 64 KiB of each file. What cannot be
