@@ -107,7 +107,7 @@ impl CachedCode {
         self.loaded.as_mut_slice()
     }
 
-    /// A part of the code. Each piece of 16 KiB that the part touches is checked once, before this returns.
+    /// A part of the code. Each piece of 4 KiB that the part touches is checked once, before this returns.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl CachedCode {
         let Some(unchecked) = &self.unchecked else {
             return Ok(wanted);
         };
-        for number in Checks::touched(&part) {
+        for number in unchecked.checks.touched(&part) {
             let bit = 1 << (number % 64);
             let word = unchecked.done.get(number / 64);
             if word.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0) {
@@ -137,7 +137,7 @@ impl CachedCode {
             }
             if !self.is_right(&unchecked.checks, number)? {
                 unchecked.entry.is_damaged();
-                let piece = Checks::piece(number, code.len());
+                let piece = unchecked.checks.piece(number, code.len());
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
                     format!(
@@ -166,7 +166,7 @@ impl CachedCode {
 
     fn is_right(&self, checks: &Checks, number: usize) -> io::Result<bool> {
         let code = self.loaded.as_slice();
-        let piece = code.get(Checks::piece(number, code.len()));
+        let piece = code.get(checks.piece(number, code.len()));
         let right = checks.is_right(number, piece.unwrap_or_default());
         // Zeros in place of an unreadable page are no damage of the entry.
         self.loaded.check()?;

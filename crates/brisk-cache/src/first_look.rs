@@ -9,14 +9,14 @@ use brisk_io::ReadAt;
 
 use crate::clock::{Minute, now};
 use crate::format::UNIT;
-use crate::format::record::{CHUNK, Record, Unchecked};
+use crate::format::record::{Record, Unchecked, WHOLE};
 use crate::format::slot::{Kind, Slot};
 use crate::index::{Found, IndexFile};
 use crate::segment::{SegmentFile, expected};
 use crate::store::Store;
 
 /// The longest record that is read. A longer one has chunks, and is checked as it is touched.
-const LONGEST: usize = CHUNK + 1024;
+const LONGEST: usize = WHOLE + 1024;
 
 /// What a first look has opened, for who asks again.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use brisk_io::ReadAt;
 
 use crate::clock::{Minute, time_of};
 use crate::format::UNIT;
-use crate::format::record::{CHUNK, Record};
+use crate::format::record::Record;
 use crate::segment::Segment;
 use crate::value_parts::ValueParts;
 
@@ -20,7 +20,7 @@ use crate::value_parts::ValueParts;
 /// nothing but that. Otherwise, and if it is the first answer of a handle, it has a copy.
 ///
 /// A borrowed value of at most 16 KiB was checked when this handle first found it. A longer one is checked in chunks of
-/// 16 KiB, when a hit of this handle is first asked for them. If one is damaged, the entry is a miss from then on. A copy
+/// 4 KiB, when a hit of this handle is first asked for them. If one is damaged, the entry is a miss from then on. A copy
 /// was checked as a whole. A value that is [unread](crate::Cache::get_unread) is read and checked in such chunks, too, each
 /// time they are asked for.
 pub struct Hit {
@@ -228,7 +228,7 @@ impl Hit {
         self.parts().all()
     }
 
-    /// A part of the value. Each chunk of 16 KiB that it touches is checked once.
+    /// A part of the value. Each chunk of 4 KiB that it touches is checked once.
     ///
     /// # Errors
     ///
@@ -259,12 +259,13 @@ impl Hit {
         unread: &Unread,
         part: &Range<usize>,
     ) -> io::Result<(Vec<u8>, Range<usize>)> {
-        let first = part.start / CHUNK;
-        let start = (first * CHUNK).min(self.len());
-        let end = part.end.next_multiple_of(CHUNK).min(self.len());
+        let size = self.record.layout.chunk;
+        let first = part.start / size;
+        let start = (first * size).min(self.len());
+        let end = part.end.next_multiple_of(size).min(self.len());
         let mut bytes = vec![0; end.saturating_sub(start)];
         unread.read(unread.value_at(&self.record) + start as u64, &mut bytes)?;
-        for (number, chunk) in (first..).zip(bytes.chunks(CHUNK)) {
+        for (number, chunk) in (first..).zip(bytes.chunks(size)) {
             if !self.record.piece_is_right(number, &unread.head, chunk) {
                 return Err(self.damaged(number));
             }
@@ -285,7 +286,7 @@ impl Hit {
     /// (`sendfile`). None if this hit has a copy of the value or borrows it, and on filesystems that are not known to be
     /// local ones.
     ///
-    /// Each chunk of 16 KiB that the part touches is checked once in each handle, as for a borrowed value. What is in the
+    /// Each chunk of 4 KiB that the part touches is checked once in each handle, as for a borrowed value. What is in the
     /// file afterwards is as good as the promise of [`Cache::open_mapped`](crate::Cache::open_mapped), but nothing in this
     /// process depends on it.
     ///
@@ -302,13 +303,14 @@ impl Hit {
         self.check_bounds(&part)?;
         let value_at = unread.value_at(&self.record);
         let mut chunk = Vec::new();
-        for number in part.start / CHUNK..part.end.div_ceil(CHUNK) {
-            let mark = unread.segment.verified.chunk(value_at, number);
+        let layout = &self.record.layout;
+        for number in layout.touched(&part) {
+            let mark = unread.segment.verified.chunk(layout, value_at, number);
             if unread.segment.verified.has(mark) {
                 continue;
             }
-            let start = number * CHUNK;
-            chunk.resize((self.len() - start).min(CHUNK), 0);
+            let start = number * layout.chunk;
+            chunk.resize((self.len() - start).min(layout.chunk), 0);
             unread.read(value_at + start as u64, &mut chunk)?;
             if !self.record.piece_is_right(number, &unread.head, &chunk) {
                 return Err(self.damaged(number));
@@ -338,8 +340,9 @@ impl Hit {
             return Ok(());
         }
         let value_at = start.saturating_add(self.record.layout.value as u64);
-        for number in part.start / CHUNK..part.end.div_ceil(CHUNK) {
-            let mark = segment.verified.chunk(value_at, number);
+        let layout = &self.record.layout;
+        for number in layout.touched(part) {
+            let mark = segment.verified.chunk(layout, value_at, number);
             if !segment.verified.has(mark) {
                 let checked = self.check_chunk(segment, number);
                 if checked.is_err()
@@ -374,8 +377,8 @@ impl Hit {
             format!(
                 "bytes {} to {} of the cached value differ from their check, allowed is what was inserted; insert the \
                  value again",
-                number * CHUNK,
-                self.len().min((number + 1) * CHUNK)
+                number * self.record.layout.chunk,
+                self.len().min((number + 1) * self.record.layout.chunk)
             ),
         )
     }

@@ -7,7 +7,7 @@ use brisk_io::{PerProcess, UnsharedFile};
 use rustix::io::{Errno, pread};
 
 use crate::About;
-use crate::format::record::{CHUNK, ChunkChecks, Layout, encode_chunked_head};
+use crate::format::record::{ChunkChecks, Layout, WHOLE, encode_chunked_head};
 use crate::format::slot::Kind;
 use crate::format::{PAGE, UNIT};
 use crate::insertion::{New, check_names, file_len};
@@ -269,7 +269,7 @@ impl Pending {
         if let Bytes::Memory(value) = &*self.shared.bytes() {
             return insert(value);
         }
-        if self.store.layout_among_others(key, len).is_some() || len <= CHUNK as u64 {
+        if self.store.layout_among_others(key, len).is_some() || len <= WHOLE as u64 {
             return insert(&self.read_all()?);
         }
         let layout = Layout::of(Kind::Alone, key.len(), len).ok_or(io::ErrorKind::InvalidInput)?;
@@ -356,4 +356,4 @@ impl fmt::Debug for PendingReader {
 }
 
 // A value in a file is checked in chunks.
-const _: () = assert!(IN_MEMORY >= CHUNK as u64);
+const _: () = assert!(IN_MEMORY >= WHOLE as u64);

@@ -3,7 +3,7 @@ use std::io;
 use std::ops::Range;
 
 use crate::format::UNIT;
-use crate::format::record::{CHUNK, Record, Wrong};
+use crate::format::record::{Record, Wrong};
 use crate::format::slot::{Kind, Slot};
 use crate::lookup::Patience;
 use crate::segment::Segment;
@@ -34,16 +34,20 @@ impl Checks {
     }
 
     /// Where a piece is in a value of this length.
-    pub(crate) fn piece(number: usize, len: usize) -> Range<usize> {
-        let start = number.saturating_mul(CHUNK).min(len);
-        start..start.saturating_add(CHUNK).min(len)
+    pub(crate) fn piece(&self, number: usize, len: usize) -> Range<usize> {
+        let size = match self.record.chunks() {
+            0 => len,
+            _ => self.record.layout.chunk,
+        };
+        let start = number.saturating_mul(size).min(len);
+        start..start.saturating_add(size).min(len)
     }
 
     /// The numbers of the pieces that a part of the value touches.
-    pub(crate) fn touched(part: &Range<usize>) -> Range<usize> {
-        match part.is_empty() {
-            true => 0..0,
-            false => part.start / CHUNK..part.end.div_ceil(CHUNK),
+    pub(crate) fn touched(&self, part: &Range<usize>) -> Range<usize> {
+        match self.record.chunks() {
+            0 => 0..usize::from(!part.is_empty()),
+            _ => self.record.layout.touched(part),
         }
     }
 

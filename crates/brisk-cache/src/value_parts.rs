@@ -7,7 +7,7 @@ use crate::hit::Held;
 
 /// The bytes of a value, each of which is checked before it is given.
 ///
-/// A value from a mapping that is longer than 16 KiB is checked in chunks of 16 KiB. A part that is asked for checks the
+/// A value from a mapping that is longer than 16 KiB is checked in chunks of 4 KiB. A part that is asked for checks the
 /// chunks that it touches, and each chunk is checked once in each handle. So a look at a few parts of a long value takes
 /// the same time as of a short one. Other values were checked as a whole before.
 ///

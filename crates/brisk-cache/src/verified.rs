@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::UNIT;
-use crate::format::record::CHUNK;
+use crate::format::record::{CHUNK, Layout};
 use crate::format::slot::Kind;
 
 /// Words of 64 bits in a part, which is allocated when something in it is first noted.
@@ -68,6 +68,7 @@ impl Verified {
         let len = usize::try_from(len).unwrap_or(0);
         let bits = match kind {
             Kind::Shared => len / UNIT as usize,
+            // No chunk is shorter.
             Kind::Alone => FIRST_CHUNK + len / CHUNK,
         };
         let parts = (0..bits.div_ceil(PART)).map(|_| OnceLock::new());
@@ -86,11 +87,11 @@ impl Verified {
 
     /// The mark of a chunk of a value that begins at this offset of the file.
     #[inline]
-    pub(crate) fn chunk(&self, value_at: u64, number: usize) -> Mark {
+    pub(crate) fn chunk(&self, layout: &Layout, value_at: u64, number: usize) -> Mark {
         Mark(match self.kind {
             Kind::Shared => {
                 let unit = usize::try_from(value_at / UNIT).unwrap_or(usize::MAX);
-                unit.saturating_add(number.saturating_mul(CHUNK / UNIT as usize))
+                unit.saturating_add(number.saturating_mul(layout.chunk / UNIT as usize))
             }
             Kind::Alone => FIRST_CHUNK.saturating_add(number),
         })
@@ -124,7 +125,7 @@ const _: () = assert!(CHUNK.is_multiple_of(UNIT as usize));
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::record::Layout;
+    use crate::format::record::WHOLE;
 
     #[test]
     fn each_unit_has_a_bit_of_its_own() {
@@ -160,10 +161,10 @@ mod tests {
             for len in lens {
                 let layout = Layout::of(kind, 3, len).unwrap();
                 marks.push(verified.record(u32::try_from(at / UNIT).unwrap()));
-                if len > CHUNK as u64 {
+                if len > WHOLE as u64 {
                     let value_at = at + layout.value as u64;
                     let chunks = 0..layout.value_len.div_ceil(CHUNK);
-                    marks.extend(chunks.map(|number| verified.chunk(value_at, number)));
+                    marks.extend(chunks.map(|number| verified.chunk(&layout, value_at, number)));
                 }
                 at += u64::from(layout.room().unwrap()) * UNIT;
             }

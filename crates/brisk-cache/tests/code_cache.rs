@@ -16,7 +16,9 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use tempfile::TempDir;
 
 /// A piece that has a check of its own.
-const CHUNK: usize = 16 << 10;
+/// A longer value is checked in pieces.
+const WHOLE: usize = 16 << 10;
+const CHUNK: usize = 4 << 10;
 /// Where the code begins in its file.
 const START: usize = 64 << 10;
 const KEY: CodeKey<'_> = CodeKey {
@@ -82,7 +84,7 @@ fn what_is_stored_is_loaded_in_every_form() {
     });
     for check in [Check::AtOpen, Check::Touched, Check::Never] {
         let cache = cache(&home, check);
-        for len in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 17] {
+        for len in [0, 1, CHUNK, WHOLE - 1, WHOLE, WHOLE + 1, 5 * WHOLE + 17] {
             let code = code(len, 1);
             cache.store(&KEY, &code).unwrap();
             for need in needs.as_flattened() {
@@ -153,7 +155,7 @@ fn each_field_of_the_key_counts() {
 fn a_changed_byte_is_a_miss_or_changes_nothing() {
     let home = tempfile::tempdir().unwrap();
     let cache = cache(&home, Check::AtOpen);
-    for len in [200, CHUNK, CHUNK + 1, 3 * CHUNK + 5] {
+    for len in [200, WHOLE, WHOLE + 1, 3 * WHOLE + 5] {
         let code = code(len, 3);
         let head = 64 + 32 + 48 + 8 * len.div_ceil(CHUNK);
         let mut harmless = 0;
@@ -243,11 +245,11 @@ fn values_that_are_no_code_are_misses() {
 fn damage_is_found_where_it_is_touched() {
     let home = tempfile::tempdir().unwrap();
     let cache = cache(&home, Check::Touched);
-    let code = code(4 * CHUNK + 5, 4);
+    let code = code(6 * CHUNK + 5, 4);
     for form in [Form::Shared, Form::Patched] {
         cache.store(&KEY, &code).unwrap();
         let path = only_file(&home);
-        // In the third of five pieces.
+        // In the third of seven pieces.
         flip(&path, START + 2 * CHUNK + 9, 4);
         let need = Need::new().form(form).touch(Touch::Part);
         let loaded = cache.load(&KEY, need).unwrap().unwrap();
@@ -264,7 +266,7 @@ fn damage_is_found_where_it_is_touched() {
             assert_eq!(e.kind(), io::ErrorKind::InvalidData);
             assert_eq!(
                 e.to_string(),
-                "bytes 32768 to 49152 of the cached code differ from their check, allowed is what was stored; generate \
+                "bytes 8192 to 12288 of the cached code differ from their check, allowed is what was stored; generate \
                  the code again"
             );
             assert!(!path.exists());
@@ -277,7 +279,7 @@ fn damage_is_found_where_it_is_touched() {
 fn what_was_patched_is_not_checked_again() {
     let home = tempfile::tempdir().unwrap();
     let cache = cache(&home, Check::Touched);
-    cache.store(&KEY, &code(3 * CHUNK, 5)).unwrap();
+    cache.store(&KEY, &code(3 * WHOLE, 5)).unwrap();
     let need = Need::new().form(Form::Patched).touch(Touch::Part);
     let mut loaded = cache.load(&KEY, need).unwrap().unwrap();
     loaded.checked(0..10).unwrap();
@@ -289,8 +291,8 @@ fn what_was_patched_is_not_checked_again() {
 fn what_may_be_torn_is_checked_whatever_was_asked() {
     let home = tempfile::tempdir().unwrap();
     let (checking, trusting) = (cache(&home, Check::AtOpen), cache(&home, Check::Never));
-    let code = code(2 * CHUNK, 6);
-    let spoil = || flip(&only_file(&home), START + 2 * CHUNK - 1, 1);
+    let code = code(2 * WHOLE, 6);
+    let spoil = || flip(&only_file(&home), START + 2 * WHOLE - 1, 1);
     checking.store(&KEY, &code).unwrap();
     spoil();
     assert!(load(&trusting).is_none());
@@ -307,7 +309,7 @@ fn what_may_be_torn_is_checked_whatever_was_asked() {
 fn what_was_copied_stays_when_its_entry_is_written_to() {
     let home = tempfile::tempdir().unwrap();
     let cache = CodeCache::open(&home.path().join("code"), CodeCacheOptions::default()).unwrap();
-    let code = code(2 * CHUNK, 8);
+    let code = code(2 * WHOLE, 8);
     cache.store(&KEY, &code).unwrap();
     let loaded = load(&cache).unwrap();
     assert!(loaded.loaded().strategy().copies());
@@ -326,7 +328,7 @@ fn no_descriptor_stays_open_after_a_load() {
     let open = || fs::read_dir("/proc/self/fd").unwrap().count();
     let sources: Vec<_> = (0..200u64).map(u64::to_le_bytes).collect();
     for source in &sources {
-        cache.store(&key_of(source), &code(CHUNK, 1)).unwrap();
+        cache.store(&key_of(source), &code(WHOLE, 1)).unwrap();
     }
     let before = open();
     for source in &sources {
@@ -419,18 +421,18 @@ fn as_another_process() {
             for seed in SEEDS {
                 let bytes = seed.to_le_bytes();
                 cache()
-                    .store(&key_of(&bytes), &code(3 * CHUNK, seed))
+                    .store(&key_of(&bytes), &code(3 * WHOLE, seed))
                     .unwrap();
                 println!("stored");
             }
         },
         ("store", most) => {
             limit_files(most);
-            cache().store(&KEY, &code(3 * CHUNK, 1)).unwrap();
+            cache().store(&KEY, &code(3 * WHOLE, 1)).unwrap();
         }
         ("fail", most) => {
             limit_files(most);
-            let e = cache().store(&KEY, &code(3 * CHUNK, 1)).unwrap_err();
+            let e = cache().store(&KEY, &code(3 * WHOLE, 1)).unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::FileTooLarge, "{e}");
         }
         other => panic!("{other:?}"),
@@ -474,7 +476,7 @@ fn a_store_that_fails_leaves_what_was_there() {
     let cache = cache(&home, Check::AtOpen);
     cache.store(&KEY, b"old").unwrap();
     let place = home.path().join("code");
-    for most in [0, 100, CHUNK, 2 * CHUNK + 1] {
+    for most in [0, 100, WHOLE, 2 * WHOLE + 1] {
         let output = another_process(&format!("fail:{most}"), &place).output();
         let output = output.unwrap();
         assert!(output.status.success(), "{most}: {output:?}");
@@ -509,7 +511,7 @@ fn writers_that_are_killed_again_and_again_leave_right_code_or_none() {
         for seed in SEEDS {
             let found = cache.load(&key_of(&seed.to_le_bytes()), Need::default());
             if let Some(found) = found.unwrap() {
-                assert!(found.as_slice() == code(3 * CHUNK, seed));
+                assert!(found.as_slice() == code(3 * WHOLE, seed));
                 hits += 1;
             }
         }

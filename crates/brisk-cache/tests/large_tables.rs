@@ -37,7 +37,7 @@ impl Stored for Rows {
 }
 
 const ROWS: u64 = 30_000;
-const CHUNK: usize = 16 << 10;
+const CHUNK: usize = 4 << 10;
 /// Where a value that has a file of its own begins.
 const VALUE_AT: u64 = 64 << 10;
 

@@ -129,9 +129,9 @@ fn damage_is_found_in_the_chunk_that_has_it() {
     file.write_all_at(&[value(len)[40_000] ^ 1], at + 40_000)
         .unwrap();
     let hit = unread(&cache, b"key");
-    let message = "bytes 32768 to 49152 of the cached value differ from their check, allowed is what was inserted; insert \
+    let message = "bytes 36864 to 40960 of the cached value differ from their check, allowed is what was inserted; insert \
                    the value again";
-    assert!(hit.part_in_file(0..32_768).unwrap().is_some());
+    assert!(hit.part_in_file(0..36_864).unwrap().is_some());
     assert!(hit.part(0..10).is_err(), "a slice needs the whole value");
     let error = hit.part_in_file(0..40_000).unwrap_err();
     assert_eq!(error.to_string(), message);
@@ -139,9 +139,9 @@ fn damage_is_found_in_the_chunk_that_has_it() {
     assert_eq!(hit.bytes().unwrap_err().to_string(), message);
     #[cfg(feature = "bytes")]
     {
-        assert!(hit.part_bytes(0..32_768).is_ok());
+        assert!(hit.part_bytes(0..36_864).is_ok());
         assert_eq!(
-            hit.part_bytes(32_768..32_769).unwrap_err().to_string(),
+            hit.part_bytes(36_864..36_865).unwrap_err().to_string(),
             message
         );
     }

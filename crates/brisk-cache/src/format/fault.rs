@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use zerocopy::FromBytes;
 
-use super::record::{self, Expected, Layout};
+use super::record::{self, Expected};
 use super::slot::{self, BUCKETS, Kind};
 use super::{check, index_header, ledger_state, segment_header};
 
@@ -173,8 +173,6 @@ impl Fault {
     ) -> Option<Self> {
         type Wire = record::Wire;
         let wire = Wire::read_from_bytes(header).ok()?;
-        let [a, b, c, d, e, f] = wire.value_len;
-        let value_len = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
         let key_len = wire.key_len.get();
         Self::check(offset_of!(Wire, check), wire.check.get(), expected.record)
             .or_else(|| {
@@ -190,12 +188,13 @@ impl Fault {
                 (!right).then(|| Self::new(at, "key_len", key_len, allowed))
             })
             .or_else(|| {
-                let layout = Layout::of(expected.kind, key_len.into(), value_len);
-                let fits = layout.is_some_and(|layout| layout.value().end <= expected.room);
+                let fits = wire
+                    .layout(expected.kind)
+                    .is_some_and(|layout| layout.value().end <= expected.room);
                 let at = offset_of!(Wire, value_len);
                 let allowed =
                     format_args!("what fits into the {} bytes of its slot", expected.room);
-                (!fits).then(|| Self::new(at, "value_len", value_len, allowed))
+                (!fits).then(|| Self::new(at, "value_len", wire.value_len(), allowed))
             })
     }
 

@@ -92,6 +92,7 @@ mod tests {
             segment,
             fingerprint,
             value_len,
+            log2_chunk,
             key_len
         });
         assert_eq!(table("A record"), rows);
@@ -146,7 +147,7 @@ mod tests {
             ),
             format!("less than {}.", slot::BUCKETS),
             format!("It has 1 to {} bytes", record::MOST_KEY),
-            format!("A value of at most {} bytes", record::CHUNK),
+            format!("A value of at most {} bytes", record::WHOLE),
             format!("chunks of {} bytes", record::CHUNK),
             format!("multiples of {}, the first at {}", super::UNIT, super::UNIT),
             format!("At {} are {} pairs", ledger_state::TOTALS_AT, slot::BUCKETS),

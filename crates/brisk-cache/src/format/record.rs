@@ -8,8 +8,13 @@ use super::{PAGE, UNIT, check};
 
 /// The longest key.
 pub(crate) const MOST_KEY: usize = 32 << 10;
-/// A longer value is checked in chunks of this many bytes.
-pub(crate) const CHUNK: usize = 16 << 10;
+/// The longest value that the check of its record covers.
+pub(crate) const WHOLE: usize = 16 << 10;
+/// A longer value is checked in chunks of this many bytes. Each record says how long its own are.
+pub(crate) const CHUNK: usize = 1 << LOG2_CHUNK;
+const LOG2_CHUNK: u8 = 12;
+/// The same where a record has 0.
+const LOG2_CHUNK_OF_0: u8 = 14;
 /// The longest value: its table of checks takes 32 MiB.
 pub(crate) const MOST_VALUE: u64 = 64 << 30;
 
@@ -23,14 +28,34 @@ pub(crate) struct Wire {
     pub(super) check: U64,
     pub(super) segment: U64,
     pub(super) fingerprint: U64,
-    pub(super) value_len: [u8; 6],
+    pub(super) value_len: [u8; 5],
+    /// The binary logarithm of the bytes of a chunk.
+    pub(super) log2_chunk: u8,
     pub(super) key_len: U16,
+}
+
+impl Wire {
+    pub(super) fn value_len(&self) -> u64 {
+        let [a, b, c, d, e] = self.value_len;
+        u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+    }
+
+    /// None if a length is not allowed.
+    pub(super) fn layout(&self, kind: Kind) -> Option<Layout> {
+        let log2 = match self.log2_chunk {
+            0 => LOG2_CHUNK_OF_0,
+            log2 @ LOG2_CHUNK..=LOG2_CHUNK_OF_0 => log2,
+            _ => return None,
+        };
+        Layout::with_chunk(kind, self.key_len.get().into(), self.value_len(), 1 << log2)
+    }
 }
 
 /// The parts of a record of known lengths, as offsets from its start.
 ///
 /// 1. `HEADER + key_len <= table <= value <= end`, and all fit a `usize`.
-/// 2. A value of at most [`CHUNK`] bytes has no table.
+/// 2. A value of at most [`WHOLE`] bytes has no table.
+/// 3. A chunk has 4, 8 or 16 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     key_len: usize,
@@ -39,20 +64,26 @@ pub(crate) struct Layout {
     /// Where the value begins.
     pub(crate) value: usize,
     pub(crate) value_len: usize,
+    /// Bytes of a chunk.
+    pub(crate) chunk: usize,
     end: usize,
 }
 
 impl Layout {
-    /// None if one of the two is longer than allowed.
+    /// That of a new record. None if one of the two is longer than allowed.
     pub(crate) fn of(kind: Kind, key_len: usize, value_len: u64) -> Option<Self> {
+        Self::with_chunk(kind, key_len, value_len, CHUNK)
+    }
+
+    fn with_chunk(kind: Kind, key_len: usize, value_len: u64, chunk: usize) -> Option<Self> {
         if key_len == 0 || key_len > MOST_KEY || value_len > MOST_VALUE {
             return None;
         }
         let value_len = usize::try_from(value_len).ok()?;
         let key_end = HEADER.checked_add(key_len)?;
-        let (table, table_end) = if value_len > CHUNK {
+        let (table, table_end) = if value_len > WHOLE {
             let table = key_end.checked_next_multiple_of(8)?;
-            let chunks = value_len.div_ceil(CHUNK);
+            let chunks = value_len.div_ceil(chunk);
             (table, table.checked_add(chunks.checked_mul(8)?)?)
         } else {
             (key_end, key_end)
@@ -70,18 +101,28 @@ impl Layout {
             table,
             value,
             value_len,
+            chunk,
             end: value.checked_add(value_len)?,
         })
     }
 
+    /// The numbers of the chunks that a part of the value touches.
+    #[inline]
+    pub(crate) fn touched(&self, part: &Range<usize>) -> Range<usize> {
+        match part.is_empty() {
+            true => 0..0,
+            false => part.start / self.chunk..part.end.div_ceil(self.chunk),
+        }
+    }
+
     fn is_chunked(&self) -> bool {
-        self.value_len > CHUNK
+        self.value_len > WHOLE
     }
 
     /// How many bytes the check of the record needs: all before the value, or with the value.
     pub(crate) fn head(&self) -> usize {
         match self.is_chunked() {
-            true => self.table + self.value_len.div_ceil(CHUNK) * 8,
+            true => self.table + self.value_len.div_ceil(self.chunk) * 8,
             false => self.end,
         }
     }
@@ -137,10 +178,9 @@ impl Unchecked {
         if wire.segment.get() != expected.segment || wire.check.get() != expected.record {
             return Err(Wrong::Damaged);
         }
-        let [a, b, c, d, e, f] = wire.value_len;
-        let value_len = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
-        let layout = Layout::of(expected.kind, wire.key_len.get().into(), value_len);
-        let layout = layout.filter(|layout| layout.end <= expected.room);
+        let layout = wire
+            .layout(expected.kind)
+            .filter(|layout| layout.end <= expected.room);
         Ok(Self {
             wire,
             layout: layout.ok_or(Wrong::Damaged)?,
@@ -192,6 +232,7 @@ impl Record {
             table: HEADER,
             value: HEADER,
             value_len,
+            chunk: CHUNK,
             end: HEADER.saturating_add(value_len),
         };
         Self {
@@ -208,7 +249,7 @@ impl Record {
     /// How many chunks have to be checked. 0 if the check of the record covers the value.
     pub(crate) fn chunks(&self) -> usize {
         match self.layout.is_chunked() {
-            true => self.layout.value_len.div_ceil(CHUNK),
+            true => self.layout.value_len.div_ceil(self.layout.chunk),
             false => 0,
         }
     }
@@ -216,7 +257,7 @@ impl Record {
     /// Whether a chunk is what was written. `bytes` are those of the record.
     pub(crate) fn chunk_is_right(&self, number: usize, bytes: &[u8]) -> bool {
         let value = bytes.get(self.layout.value()).unwrap_or_default();
-        let chunk = value.chunks(CHUNK).nth(number);
+        let chunk = value.chunks(self.layout.chunk).nth(number);
         chunk.is_some_and(|chunk| self.piece_is_right(number, bytes, chunk))
     }
 
@@ -345,12 +386,13 @@ fn begin_head(
     key: &[u8],
     capacity: usize,
 ) -> Vec<u8> {
-    let [a, b, c, d, e, f, _, _] = (layout.value_len as u64).to_le_bytes();
+    let [a, b, c, d, e, _, _, _] = (layout.value_len as u64).to_le_bytes();
     let wire = Wire {
         check: 0.into(),
         segment: segment.into(),
         fingerprint: fingerprint.into(),
-        value_len: [a, b, c, d, e, f],
+        value_len: [a, b, c, d, e],
+        log2_chunk: LOG2_CHUNK,
         // `Layout::of` has compared it.
         key_len: (layout.key_len as u16).into(),
     };
@@ -398,10 +440,10 @@ mod tests {
         for (kind, len) in [
             (Kind::Shared, 0),
             (Kind::Shared, 1),
-            (Kind::Shared, CHUNK),
-            (Kind::Shared, CHUNK + 1),
+            (Kind::Shared, WHOLE),
+            (Kind::Shared, WHOLE + 1),
             (Kind::Alone, 5),
-            (Kind::Alone, 3 * CHUNK + 17),
+            (Kind::Alone, 2 * WHOLE + 17),
         ] {
             let value: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             let (bytes, check) = record(kind, b"the key", &value);
@@ -419,7 +461,7 @@ mod tests {
             let file_place = record.layout.value + UNIT as usize;
             assert!(kind == Kind::Shared || file_place.is_multiple_of(PAGE as usize));
             let chunks = record.chunks();
-            assert_eq!(chunks, if len > CHUNK { len.div_ceil(CHUNK) } else { 0 });
+            assert_eq!(chunks, if len > WHOLE { len.div_ceil(CHUNK) } else { 0 });
             assert!((0..chunks).all(|number| record.chunk_is_right(number, &bytes)));
             assert!(!record.chunk_is_right(chunks, &bytes));
             // One bit of each byte, and not of the zeros between.

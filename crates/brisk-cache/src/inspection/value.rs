@@ -5,7 +5,7 @@ use std::io;
 use super::{Damage, Inspection};
 use crate::format::UNIT;
 use crate::format::fault::Fault;
-use crate::format::record::{CHECKED_FROM, CHUNK, HEADER, Record, Unchecked};
+use crate::format::record::{CHECKED_FROM, HEADER, Record, Unchecked};
 use crate::format::slot::Slot;
 use crate::segment::{Segment, expected, file_name};
 
@@ -96,10 +96,10 @@ pub(super) fn each_chunk(
         show(head.bytes.get(layout.value()).unwrap_or_default())?;
         return Ok(Ok(()));
     }
-    let mut chunk = vec![0; CHUNK];
+    let mut chunk = vec![0; layout.chunk];
     for number in 0..head.record.chunks() {
-        let from = number * CHUNK;
-        let len = layout.value_len.saturating_sub(from).min(CHUNK);
+        let from = number * layout.chunk;
+        let len = layout.value_len.saturating_sub(from).min(layout.chunk);
         let at = head.value_at().saturating_add(from as u64);
         let chunk = chunk.get_mut(..len).unwrap_or_default();
         let read = segment.read_exact_at(at, chunk);

@@ -16,7 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const SLOTS_AT: usize = 65_536;
 const SLOT: usize = 64;
-const CHUNK: usize = 16_384;
+/// A longer value has chunks.
+const WHOLE: usize = 16_384;
 
 fn options() -> CacheOptions {
     // So small that a few insertions evict. No use is noted, because that would depend on when the right cache was made.
@@ -113,12 +114,16 @@ impl Files {
         let Some(record) = bytes.get_mut(at..) else {
             return;
         };
-        let [a, b, c, d, e, f] = *record[24..].first_chunk().unwrap();
-        let value_len = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) as usize;
+        let [a, b, c, d, e, log2_chunk] = *record[24..].first_chunk().unwrap();
+        let value_len = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]) as usize;
+        let chunk_len = match log2_chunk {
+            12..=14 => 1 << log2_chunk,
+            _ => 16_384,
+        };
         let key_len = usize::from(u16::from_le_bytes(*record[30..].first_chunk().unwrap()));
         let segment = u64::from_le_bytes(*record[8..].first_chunk().unwrap());
-        let chunks = if value_len > CHUNK {
-            value_len.div_ceil(CHUNK)
+        let chunks = if value_len > WHOLE {
+            value_len.div_ceil(chunk_len)
         } else {
             0
         };
@@ -133,8 +138,8 @@ impl Files {
             value + value_len
         };
         for number in 0..chunks.min(8) {
-            let from = value + number * CHUNK;
-            let to = (from + CHUNK).min(value + value_len);
+            let from = value + number * chunk_len;
+            let to = (from + chunk_len).min(value + value_len);
             let Some(chunk) = record.get(from..to) else {
                 break;
             };
