@@ -371,6 +371,7 @@ impl CacheLab {
                 rounds: 3,
             },
             Figure::Tables | Figure::Cold => Work::Tables,
+            Figure::Again => Work::TablesAgain { rounds: rounds() },
             Figure::Update => Work::Update { times: entries },
             Figure::DurableUpdate => Work::Update {
                 times: entries.min(DURABLE),

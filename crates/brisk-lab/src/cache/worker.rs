@@ -56,6 +56,8 @@ pub enum Work {
     Get { keys: u64, rounds: usize },
     /// Opens the store, and looks for a name in each table.
     Tables,
+    /// Looks for a name in each table, again and again. The first round does not count.
+    TablesAgain { rounds: usize },
     /// Replaces so many values at random.
     Update { times: u64 },
     /// Opens the store, reads all values once, says [`READY`], reads a time of the monotonic clock from its input, and
@@ -70,6 +72,7 @@ impl Job {
             Work::Open => 1,
             Work::Get { keys, rounds } => keys.min(self.entries).saturating_mul(rounds as u64),
             Work::Update { times } => times,
+            Work::TablesAgain { rounds } => self.entries.saturating_mul(rounds as u64),
             _ => self.entries,
         }
     }
@@ -93,6 +96,7 @@ pub fn work(job: &str, kinds: &[StoreKind], allocations: Option<fn() -> usize>) 
         Work::Open => worker.open_and_get(),
         Work::Get { keys, rounds } => worker.get(keys, rounds),
         Work::Tables => worker.tables(),
+        Work::TablesAgain { rounds } => worker.tables_again(rounds),
         Work::Update { times } => worker.update(times),
         Work::Serve { milliseconds } => worker.serve(Duration::from_millis(milliseconds)),
     };
@@ -117,7 +121,7 @@ impl Worker<'_> {
     fn open(&self) -> Result<Box<dyn Store>> {
         let job = self.job;
         let len = match job.work {
-            Work::FillTables | Work::Tables => 100_000,
+            Work::FillTables | Work::Tables | Work::TablesAgain { .. } => 100_000,
             _ => job.len as u64 + 200,
         };
         let opening = Opening {
@@ -273,22 +277,40 @@ impl Worker<'_> {
     }
 
     fn tables(&self) -> Result<Values> {
-        let mut numbers: Vec<u64> = (0..self.job.entries).collect();
-        fastrand::Rng::with_seed(self.job.seed).shuffle(&mut numbers);
-        let wanted: Vec<_> = numbers.iter().map(|&n| (key(n), wanted(n))).collect();
+        let wanted = self.wanted();
         let before = self.spent()?;
         let started = Instant::now();
         let store = self.open()?;
-        for (key, (name, number)) in &wanted {
-            let found = store.look_up(key, name)?;
-            ensure!(
-                found == Some(*number),
-                "found {found:?}, not {number}, beside {name}"
-            );
-        }
+        look_up_all(&*store, &wanted)?;
         let elapsed = started.elapsed();
         let mut values = self.since(&before, self.job.entries)?;
         values.insert("seconds".to_owned(), elapsed.as_secs_f64());
+        Ok(values)
+    }
+
+    /// What to look for in each table, in a random order.
+    fn wanted(&self) -> Vec<(Key, Wanted)> {
+        let mut numbers: Vec<u64> = (0..self.job.entries).collect();
+        fastrand::Rng::with_seed(self.job.seed).shuffle(&mut numbers);
+        numbers.iter().map(|&n| (key(n), wanted(n))).collect()
+    }
+
+    fn tables_again(&self, rounds: usize) -> Result<Values> {
+        let wanted = self.wanted();
+        let store = self.open()?;
+        look_up_all(&*store, &wanted)?;
+        let mut times = Vec::with_capacity(TIMES);
+        let before = self.spent()?;
+        while times.len() < rounds {
+            let started = Instant::now();
+            look_up_all(&*store, &wanted)?;
+            times.push(started.elapsed().as_secs_f64());
+        }
+        let mut values = self.since(&before, self.job.operations())?;
+        times.sort_by(f64::total_cmp);
+        if let Some(&median) = times.get(times.len() / 2) {
+            values.insert("seconds".to_owned(), median);
+        }
         Ok(values)
     }
 
@@ -370,6 +392,21 @@ impl Worker<'_> {
         values.insert("per_second".to_owned(), each);
         Ok(values)
     }
+}
+
+/// A name in a table, and the number beside it.
+type Wanted = (String, u64);
+
+/// Looks for a name in each table.
+fn look_up_all(store: &dyn Store, wanted: &[(Key, Wanted)]) -> Result<()> {
+    for (key, (name, number)) in wanted {
+        let found = store.look_up(key, name)?;
+        ensure!(
+            found == Some(*number),
+            "found {found:?}, not {number}, beside {name}"
+        );
+    }
+    Ok(())
 }
 
 /// Rounds of a timed run.
