@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::secret::Secret;
 
 /// The segment behind the prefix of a map.
-const SEGMENT: &str = "/~files/";
+pub const SEGMENT: &str = "/~files/";
 
 /// Signs links to hosts, and checks such links.
 #[derive(Clone)]

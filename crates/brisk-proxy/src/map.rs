@@ -5,6 +5,7 @@ use std::fmt;
 use anyhow::{Context, bail};
 use url::Url;
 
+use crate::file_hosts;
 use crate::kind::Kind;
 
 /// A prefix of the proxy's paths, and the URL that it stands for.
@@ -95,14 +96,16 @@ impl Map {
         url
     }
 
-    /// The path of a URL under this map.
+    /// The path of a URL under this map. None also for a link that the upstream has signed, as it is a proxy itself: that
+    /// path leads to this proxy's own hosts.
     fn path(&self, url: &Url) -> Option<String> {
         if url.origin() != self.upstream.origin() {
             return None;
         }
         let base = self.upstream.path().trim_end_matches('/');
         let rest = url.path().strip_prefix(base)?;
-        if !(rest.is_empty() || rest.starts_with('/')) || has_dot_segment(rest) {
+        let is_under = rest.is_empty() || rest.starts_with('/');
+        if !is_under || has_dot_segment(rest) || rest.starts_with(file_hosts::SEGMENT) {
             return None;
         }
         let query = url

@@ -61,6 +61,24 @@ fn file_link(page: &str) -> String {
     link.to_owned()
 }
 
+/// As a laptop's proxy behind that of a team, both with the prefix of the manual.
+#[test]
+fn files_come_through_two_proxies_with_one_prefix() {
+    let files = files();
+    let index = python_index(&files);
+    let near_index = Program::mapping(&format!("/py=python:{}/simple", index.url()));
+    let near_client = Program::mapping(&format!("/py=python:http://{}/py", near_index.address));
+    for accept in ["text/html", JSON] {
+        let page = get_with(near_client.address, "/py/six/", &[("accept", accept)]);
+        assert_eq!(page.status, 200);
+        let link = file_link(&page.text());
+        let file = get(near_client.address, &link);
+        assert_eq!(file.status, 200, "{link}: {}", file.text());
+        let (_, path) = link.split_once("/packages/").unwrap();
+        assert_eq!(file.text(), format!("file /packages/{path}"));
+    }
+}
+
 #[test]
 fn files_of_a_python_index_come_through_the_proxy() {
     let files = files();

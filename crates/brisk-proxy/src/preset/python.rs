@@ -87,10 +87,10 @@ mod tests {
             proxy: "http://proxy.example",
         };
         let new = String::from_utf8(rewrite(&links, page.as_bytes()).unwrap()).unwrap();
-        let mut parts = new.split("/~files/");
+        let mut parts = new.split("/py/~files/");
         let mut text = parts.next().unwrap_or_default().to_owned();
         for part in parts {
-            text.push_str("/~files/SIG");
+            text.push_str("/py/~files/SIG");
             text.push_str(&part[32..]);
         }
         text
@@ -114,6 +114,11 @@ mod tests {
             (
                 "../../packages/six-1.tar.gz#sha256=ab",
                 "/py/~files/SIG/https/index.example/root/packages/six-1.tar.gz#sha256=ab",
+            ),
+            // The index is such a proxy itself.
+            (
+                "/root/simple/~files/THEIRS/https/files.example/six-1.whl",
+                "/py/~files/SIG/https/index.example/root/simple/~files/THEIRS/https/files.example/six-1.whl",
             ),
             ("https://index.example/about", "https://index.example/about"),
             (
