@@ -1,90 +1,15 @@
 //! Random and hostile fields, clocks and stored bytes: nothing panics, and what must not be used is not used.
 
+#[path = "support/hostile.rs"]
+mod support;
+
 use brisk_http::{
-    Action, BodyName, Engine, Failure, MemoryStorage, Options, Outcome, Overrides, Policy, Reason,
-    Request, Response, Secret, Step, StoredPolicy, Times, Timestamp, Variants, invalidates,
+    Engine, MemoryStorage, Options, Outcome, Overrides, Policy, Request, Response, Secret, Step,
+    Times, Timestamp, Variants,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use proptest::prelude::*;
-
-const NAMES: &[&str] = &[
-    "age",
-    "authorization",
-    "cache-control",
-    "cdn-cache-control",
-    "connection",
-    "content-length",
-    "content-location",
-    "content-range",
-    "cookie",
-    "date",
-    "etag",
-    "expires",
-    "foo",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
-    "last-modified",
-    "location",
-    "pragma",
-    "range",
-    "vary",
-    "accept",
-    "accept-language",
-];
-
-const PIECES: &[&str] = &[
-    "max-age",
-    "s-maxage",
-    "no-store",
-    "no-cache",
-    "private",
-    "public",
-    "must-revalidate",
-    "must-understand",
-    "immutable",
-    "stale-while-revalidate",
-    "stale-if-error",
-    "only-if-cached",
-    "max-stale",
-    "min-fresh",
-    "=",
-    "=",
-    "=",
-    ",",
-    ",",
-    ", ",
-    "\"",
-    "\\",
-    ";",
-    ";q=0.5",
-    "*",
-    "-",
-    "/",
-    " ",
-    "\t",
-    "0",
-    "1",
-    "60",
-    "2147483648",
-    "99999999999999999999",
-    "bytes",
-    "bytes=0-1",
-    "bytes 0-1/2",
-    "W/\"1\"",
-    "\"1\"",
-    "foo",
-    "cookie",
-    "Tue, 14 Nov 2023 22:13:20 GMT",
-    "Tuesday, 14-Nov-23 22:13:20 GMT",
-    "Thu, 01 Jan 1970 00:00:00 GMT",
-    "http://",
-    "example.org",
-    "..",
-    "\u{FC}",
-    "\u{FF}",
-];
+use support::{Exchange, NAMES, PIECES, URL, look, look_at_stored};
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let pieces = prop::collection::vec(prop::sample::select(PIECES), 0..8).prop_map(|pieces| {
@@ -99,15 +24,8 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn fields() -> impl Strategy<Value = HeaderMap> {
-    prop::collection::vec((prop::sample::select(NAMES), value()), 0..10).prop_map(|lines| {
-        let mut headers = HeaderMap::new();
-        for (name, value) in lines {
-            if let Ok(value) = HeaderValue::from_bytes(value.trim_ascii()) {
-                headers.append(HeaderName::from_static(name), value);
-            }
-        }
-        headers
-    })
+    prop::collection::vec((prop::sample::select(NAMES), value()), 0..10)
+        .prop_map(|lines| support::fields(lines.iter().map(|(name, value)| (*name, &value[..]))))
 }
 
 fn time() -> impl Strategy<Value = Timestamp> {
@@ -138,42 +56,9 @@ fn options() -> impl Strategy<Value = Options> {
 fn request<'a>(method: &'a Method, headers: &'a HeaderMap) -> Request<'a> {
     Request {
         method,
-        url: "https://example.org/a",
+        url: URL,
         headers,
     }
-}
-
-fn has(headers: &HeaderMap, name: &str, text: &str) -> bool {
-    headers
-        .get_all(name)
-        .iter()
-        .any(|value| value.as_bytes() == text.as_bytes())
-}
-
-/// Looks at a stored policy in all ways.
-fn look(
-    policy: &StoredPolicy<'_>,
-    request: &Request<'_>,
-    other: &HeaderMap,
-    now: Timestamp,
-    options: &Options,
-) {
-    let decision = policy.decide(request, now, options);
-    decision.ttl();
-    policy.reply(request, now);
-    policy.explain(request, now, options);
-    policy.covers(request, Failure::Disconnected, now, options);
-    policy.headers(true);
-    policy.completion();
-    let times = Times::at(now);
-    // Results are as they may; what counts is that there are some.
-    drop(policy.validated(request, other, times, options));
-    let response = Response {
-        status: StatusCode::OK,
-        headers: other,
-    };
-    drop(policy.updated_by_head(request, &response, times, options));
-    drop(policy.completed(request, other, BodyName::of(b"0123456789"), times, options));
 }
 
 proptest! {
@@ -181,45 +66,28 @@ proptest! {
 
     #[test]
     fn fields_and_clocks_do_no_harm(
-        (asked, answered, asked_again, other) in (fields(), fields(), fields(), fields()),
+        (asked, answered, asked_again, newer) in (fields(), fields(), fields(), fields()),
         (sent, came, now) in (time(), time(), time()),
         (status, method) in (100u16..600, prop::sample::select(&[Method::GET, Method::HEAD, Method::POST][..])),
         options in options(),
     ) {
-        let status = StatusCode::from_u16(status).unwrap();
-        let first = request(&method, &asked);
-        let response = Response { status, headers: &answered };
-        let times = Times { request: sent, response: came };
-        invalidates(&method, "https://example.org/a", status, &answered);
-        let Ok(policy) = Policy::of(&first, &response, times, &options) else {
-            return Ok(());
+        let exchange = Exchange {
+            method,
+            asked,
+            status: StatusCode::from_u16(status).unwrap(),
+            answered,
+            times: Times { request: sent, response: came },
+            asked_again,
+            newer,
+            now,
+            options,
         };
-        prop_assert!(!has(&asked, "cache-control", "no-store"));
-        prop_assert!(!has(&answered, "vary", "*"));
-        let later = request(&Method::GET, &asked_again);
-        look(&policy.view(), &later, &other, now, &options);
-        let decision = policy.view().decide(&later, now, &options);
-        if decision.is_use() && !options.offline {
-            // What asks for the origin gets there.
-            prop_assert!(!has(&asked_again, "cache-control", "no-cache"));
-            let stale = decision.age >= decision.lifetime;
-            prop_assert_eq!(stale, decision.reason != Reason::Fresh);
-            if has(&answered, "cache-control", "no-cache") && !answered.contains_key("cdn-cache-control") {
-                prop_assert!(false, "no-cache is used");
-            }
-        }
-        if has(&asked_again, "cache-control", "only-if-cached") {
-            prop_assert!(!matches!(decision.action, Action::Forward | Action::Revalidate));
-        }
-        // The request that was answered selects its response, if it is a GET without conditions.
-        if method == Method::GET {
-            prop_assert!(policy.view().selects(&asked, options.secret.as_ref()));
-        }
+        exchange.exercise();
     }
 
     #[test]
     fn damaged_bytes_do_no_harm(
-        (asked, answered, asked_again, other) in (fields(), fields(), fields(), fields()),
+        (asked, answered, asked_again, newer) in (fields(), fields(), fields(), fields()),
         now in time(),
         options in options(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..20),
@@ -235,18 +103,8 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        let later = request(&Method::GET, &asked_again);
         for bytes in [&bytes[..], &bytes[..cut.index(bytes.len())]] {
-            let Some(variants) = Variants::view(bytes) else {
-                continue;
-            };
-            // A count that is wrong must not make this long: views are bounded by their bytes.
-            prop_assert!(variants.len() <= bytes.len());
-            variants.select(&asked_again, None);
-            for (at, policy) in variants.iter() {
-                look(&policy, &later, &other, now, &options);
-                variants.invalidated(at);
-            }
+            look_at_stored(bytes, &asked_again, &newer, now, &options);
         }
     }
 

@@ -1005,6 +1005,55 @@ fn a_304_updates_fields_and_leaves_the_body() {
 }
 
 #[test]
+fn an_update_must_allow_to_store_what_credentials_got() {
+    // RFC 9111, section 3.5: the new fields decide, as they do for a new response.
+    let options = Options::shared();
+    let (asked, none) = (headers(&["Authorization: Basic a"]), HeaderMap::new());
+    let lines = &["Cache-Control: max-age=60, public", "ETag: \"1\""];
+    let policy = policy_of(200, &["Authorization: Basic a"], lines, &options).unwrap();
+    for (control, refusal) in [
+        ("max-age=60", Some(Refusal::Authorization)),
+        ("max-age=60, private", Some(Refusal::Private)),
+        ("max-age=60, must-revalidate", None),
+        ("s-maxage=60", None),
+        ("public", None),
+    ] {
+        let line = format!("Cache-Control: {control}");
+        let new = headers(&[&line]);
+        let times = Times::at(NOW.plus(60));
+        let updated = |asked| policy.view().validated(&get(asked), &new, times, &options);
+        let expected = refusal.map(NotUpdated::Refused);
+        assert_eq!(updated(&asked).err(), expected, "{control}");
+        // Nobody's credentials got this one.
+        if refusal != Some(Refusal::Private) {
+            assert!(updated(&none).is_ok(), "{control}");
+        }
+    }
+    // A 304 that says nothing leaves what the stored response says.
+    assert!(
+        policy
+            .view()
+            .validated(&get(&asked), &none, Times::at(NOW), &options)
+            .is_ok()
+    );
+    // RFC 9111, section 5.2.2.3.
+    let policy = policy_of(
+        599,
+        &[],
+        &["Cache-Control: max-age=60", "ETag: \"1\""],
+        &options,
+    )
+    .unwrap();
+    let new = headers(&["Cache-Control: max-age=60, must-understand"]);
+    let refused = policy
+        .view()
+        .validated(&get(&none), &new, Times::at(NOW), &options)
+        .unwrap_err();
+    let status = StatusCode::from_u16(599).unwrap();
+    assert_eq!(refused, NotUpdated::Refused(Refusal::NotUnderstood(status)));
+}
+
+#[test]
 fn a_head_updates_or_invalidates() {
     // RFC 9111, section 4.3.5.
     let options = Options::private();
