@@ -6,7 +6,8 @@ DESTDIR ?=
 BRISK = target/release/brisk
 
 # Features that are off by default and have tests of their own.
-EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware
+EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware,$\
+brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes
 
 .PHONY: all compiler smoke demo test conformance bench figures launches proxy-figures fuzz torture torture-cache trust sanitize install install-system deps clean
 

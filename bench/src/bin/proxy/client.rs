@@ -20,7 +20,6 @@ pub struct Client {
 pub struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    pub len: u64,
     pub digest: blake3::Hash,
 }
 
@@ -46,17 +45,14 @@ impl Client {
     pub async fn get(&mut self, path: &str) -> Result<Reply> {
         let (head, mut body) = self.ask(path).await?.into_parts();
         let mut hasher = blake3::Hasher::new();
-        let mut len = 0;
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame?.into_data() {
-                len += data.len() as u64;
                 hasher.update(&data);
             }
         }
         Ok(Reply {
             status: head.status,
             headers: head.headers,
-            len,
             digest: hasher.finalize(),
         })
     }

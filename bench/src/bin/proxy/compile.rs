@@ -55,7 +55,8 @@ pub fn measure(
     for (name, upstream) in [("fresh", far), ("stale", stale)] {
         let map = format!("/simple=python:http://{upstream}/simple");
         let arguments = ["--map".to_owned(), map];
-        let proxy = Cache::brisk(setting.proxy, &work.join(name), &arguments);
+        let directory = work.join(name);
+        let proxy = Cache::brisk(setting.proxy, &directory, &arguments);
         proxies.push(runtime.block_on(proxy)?);
     }
     let expected = compile(near).run()?.0;
@@ -185,7 +186,8 @@ fn record(runtime: &Runtime, setting: &Setting<'_>, uv: &Uv<'_>, work: &Path) ->
     };
     eprintln!("compile: recording what uv asks for");
     let arguments = ["--map".to_owned(), preset];
-    let proxy = Cache::brisk(setting.proxy, &work.join("recorder"), &arguments);
+    let directory = work.join("recorder");
+    let proxy = Cache::brisk(setting.proxy, &directory, &arguments);
     let proxy = runtime.block_on(proxy)?;
     let new = uv.frozen.with_extension("new");
     let frozen = Arc::new(Frozen::open(&new, Some(proxy.address))?);

@@ -45,9 +45,9 @@ pub fn measure(bench: &mut Bench, runtime: &Runtime, setting: &Setting<'_>) -> R
     let origin = runtime.block_on(Origin::start())?;
     let url = format!("/=http://{}", origin.address);
     let arguments = ["--map".to_owned(), url];
-    let brisk = Cache::brisk(setting.proxy, &work.join("brisk"), &arguments);
-    let brisk = runtime.block_on(brisk)?;
-    let nginx = Cache::nginx(&work.join("nginx"), origin.address, setting.processors);
+    let (of_brisk, of_nginx) = (work.join("brisk"), work.join("nginx"));
+    let brisk = runtime.block_on(Cache::brisk(setting.proxy, &of_brisk, &arguments))?;
+    let nginx = Cache::nginx(&of_nginx, origin.address, setting.processors);
     let nginx = runtime.block_on(nginx)?;
     let script = work.join("totals.lua");
     std::fs::write(&script, SCRIPT)?;
@@ -59,7 +59,7 @@ pub fn measure(bench: &mut Bench, runtime: &Runtime, setting: &Setting<'_>) -> R
         for connections in [64, 8] {
             let size = if len == SMALL { "1 KB" } else { "10 MB" };
             let subject = format!("{size}, {connections} connections");
-            let timed = |cache: &'_ Cache| {
+            let [theirs, ours] = [&nginx, &brisk].map(|cache| {
                 let (name, address) = (cache.name, cache.address);
                 let (origin, script, kept, subject) = (&origin, &script, &kept, subject.clone());
                 let server = &cache.server;
@@ -89,19 +89,19 @@ pub fn measure(bench: &mut Bench, runtime: &Runtime, setting: &Setting<'_>) -> R
                     ensure!(answers > 0.0, "nothing was answered");
                     Ok(Duration::from_secs_f64(processor_seconds / answers))
                 }
-            };
+            });
             bench.compare(
                 "hit",
                 &subject,
                 "everything",
                 Timed {
                     name: nginx.name,
-                    work: Box::new(timed(&nginx)),
+                    work: Box::new(theirs),
                 },
                 vec![(
                     Timed {
                         name: brisk.name,
-                        work: Box::new(timed(&brisk)),
+                        work: Box::new(ours),
                     },
                     Some(goal),
                 )],
@@ -149,9 +149,9 @@ fn wrk(url: &str, connections: u32, seconds: u64, script: &Path) -> Result<(u64,
     let totals = totals.map(|line| {
         line.split(' ')
             .filter_map(|word| word.parse().ok())
-            .collect()
+            .collect::<Vec<u64>>()
     });
-    match totals.as_deref().map(Vec::as_slice) {
+    match totals.as_deref() {
         Some([requests, bytes, 0]) => Ok((*requests, *bytes)),
         _ => anyhow::bail!(
             "wrk had errors: {text} {}",
