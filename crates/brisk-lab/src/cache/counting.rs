@@ -22,6 +22,7 @@ pub fn shorter(job: Job) -> Job {
         Work::Update { times } => Work::Update {
             times: times.min(UPDATES),
         },
+        Work::TablesAgain { .. } => Work::TablesAgain { rounds: 1 },
         work => work,
     };
     Job { work, ..job }
