@@ -150,6 +150,24 @@ fn options_rule_lifetimes_and_offline() {
     assert_eq!(upstream.asked().len(), asked);
 }
 
+/// A gateway before the upstream may answer so, and its answer may be stored like any other.
+#[test]
+fn a_504_of_an_upstream_keeps_its_words() {
+    let upstream =
+        Upstream::start(|_| Answer::of(504, &[("cache-control", "max-age=1")], "its words"));
+    let proxy = Program::mapping(&format!("/={}", upstream.url()));
+    let hit = until(proxy.address, "/", is_hit);
+    assert_eq!((hit.status, hit.text().as_str()), (504, "its words"));
+    drop(upstream);
+    let in_place = until(proxy.address, "/", |reply| {
+        reply.field("cache-status").contains("stale-if-error")
+    });
+    assert_eq!(
+        (in_place.status, in_place.text().as_str()),
+        (504, "its words")
+    );
+}
+
 #[test]
 fn a_lasting_file_is_not_asked_for_again_even_by_a_reload() {
     let upstream = Upstream::start(|_| {
