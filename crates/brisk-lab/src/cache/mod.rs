@@ -12,9 +12,7 @@ that each store is opened by the same program.
 
 mod counting;
 mod data;
-mod files;
 mod plan;
-mod program;
 mod results;
 mod store;
 mod text;
@@ -32,19 +30,18 @@ pub use store::{Open, Opening, Purpose, Store, StoreKind};
 pub use text::{draw, markdown};
 
 use super::cold::{CACHES, Chill};
+use super::jobs::{self, Program, Values};
 use super::load::{ATTEMPTS, LeftOut, directory_on_disk, ensure_room, peers, processors};
 use super::machine::Machine;
 use super::proof;
 use super::read_ahead::device_of;
 use super::reclaim;
-use super::stage::runtime;
 use super::throttle::{self, Lift, Throttle};
 use super::undo::Undo;
 use brisk::{Rate, say, write_whole};
 use plan::{Contents, Fit, TURNS, fit};
-use program::Program;
 use results::{CacheRun, CacheSettings, Counted, Setting, Stored};
-use worker::{Job, Values, Work, rounds};
+use worker::{Job, Work, rounds};
 
 /// How many processes read at once.
 const PROCESSES: u64 = 8;
@@ -125,22 +122,16 @@ struct Turn<'a> {
 impl CacheLab {
     /// Measures everything.
     pub fn run(&self) -> Result<CacheResults> {
-        let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
-        fs::create_dir(runtime(ground.path()))?;
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        fs::set_permissions(runtime(ground.path()), private)?;
-        let mut undo = Undo::start(&runtime(ground.path()))?;
-        undo.remove(&ground.keep())?;
-        let measured = self.measure(&mut undo);
-        let undone = undo.finish();
-        let results = measured?;
-        undone.map(|()| results)
+        jobs::undoing(|undo| self.measure(undo))
     }
 
     fn measure(&self, undo: &mut Undo) -> Result<CacheResults> {
         fs::create_dir_all(&self.out)
             .with_context(|| format!("cannot make {}", self.out.display()))?;
-        let program = Program::find(self.rivals.as_deref())?;
+        let program = match &self.rivals {
+            Some(rivals) => Program::at(rivals, "--rivals")?,
+            None => Program::own("cache-worker")?,
+        };
         let mut names = program.list()?;
         for wanted in &self.stores {
             ensure!(
@@ -307,7 +298,7 @@ impl CacheLab {
                     store: name.clone(),
                     what: contents.name().to_owned(),
                     values: entries * len as u64,
-                    bytes: files::bytes_on_disk(&ground.of(contents))?,
+                    bytes: jobs::bytes_on_disk(&ground.of(contents))?,
                     seconds: values.get("seconds").copied().unwrap_or_default(),
                 });
             }
@@ -420,9 +411,13 @@ impl CacheLab {
                 self.say(&format!("{} of {}: counting", figure.name(), ground.store));
                 let job = counting::shorter(self.job(figure, ground, self.seed));
                 let system_calls = match strace {
-                    None => counting::system_calls(program, &job)?,
+                    None => program
+                        .traced(&job)?
+                        .and_then(|trace| jobs::system_calls(&trace)),
                     Some(_) => None,
                 };
+                let each = |calls: usize| calls as f64 / job.operations().max(1) as f64;
+                let system_calls = system_calls.map(each);
                 if strace.is_none() && system_calls.is_none() {
                     untraced.push(format!("{} of {}", figure.name(), ground.store));
                 }
@@ -511,12 +506,12 @@ impl Turning<'_> {
         let job = self.lab.job(turn.figure, turn.ground, seed);
         match turn.figure {
             Figure::Cold => {
-                files::make_cold(&job.directory, self.chill)?;
+                jobs::make_cold(&job.directory, self.chill)?;
                 self.program.warm()?;
                 return self.program.run(&job).map(Some);
             }
             Figure::Update | Figure::DurableUpdate => {
-                files::make_warm(&job.directory)?;
+                jobs::make_warm(&job.directory)?;
                 return self.program.run(&job).map(Some);
             }
             _ => {}
@@ -524,14 +519,20 @@ impl Turning<'_> {
         let in_memory = turn.ground.store == "memory";
         for _ in 0..ATTEMPTS {
             if !in_memory {
-                files::make_warm(&job.directory)?;
+                jobs::make_warm(&job.directory)?;
             }
             let values = match turn.figure {
-                Figure::One => self.program.serve_at_once(&job, 1)?,
-                Figure::Eight => self.program.serve_at_once(&job, PROCESSES)?,
+                Figure::One => self.program.serve_at_once(&[&job])?,
+                Figure::Eight => {
+                    let jobs = (0..PROCESSES).map(|number| Job {
+                        seed: job.seed ^ number,
+                        ..job.clone()
+                    });
+                    self.program.serve_at_once(&jobs.collect::<Vec<_>>())?
+                }
                 _ => self.program.run(&job)?,
             };
-            if in_memory || files::all_are_warm(&job.directory)? {
+            if in_memory || jobs::all_are_warm(&job.directory)? {
                 return Ok(Some(values));
             }
         }

@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::super::jobs::Values;
 use super::super::load::LeftOut;
 use super::super::machine::Machine;
 use super::super::proof::Proven;
-use super::worker::Values;
 
 /// Everything in `cache.json`.
 #[derive(Debug, Serialize, Deserialize)]

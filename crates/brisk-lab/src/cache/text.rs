@@ -1,10 +1,11 @@
 //! Results as tables, in plain text and in Markdown, and as pictures.
 
 use super::super::answers::too_few;
-use super::super::load::answers::{digits_of, interval};
+use super::super::load::answers::interval;
 use super::super::reclaim;
 use super::super::statistics::{Ratio, Spread};
-use super::super::table::{columns, escaped_text, markdown_line};
+use super::super::table::escaped_text;
+use super::super::titled_table::{Table, bytes, counted, number, verdict};
 use super::results::{CacheResults, Figure};
 use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
@@ -25,47 +26,6 @@ const WRITTEN: [&str; 5] = [
 ];
 const STORED: [&str; 4] = ["", "on the disk", "/bytes of values", "to make"];
 const GOALS: [&str; 4] = ["", "goal", "reached (95 %)", ""];
-
-/// Lines of cells with a title.
-struct Table<const N: usize> {
-    title: String,
-    head: [&'static str; N],
-    rows: Vec<[String; N]>,
-}
-
-impl<const N: usize> Table<N> {
-    fn plain(&self) -> String {
-        if self.rows.is_empty() {
-            return String::new();
-        }
-        let mut lines = vec![self.head.map(str::to_owned)];
-        lines.extend_from_slice(&self.rows);
-        format!("\n{}\n{}", self.title, columns(&lines))
-    }
-
-    /// The title stands above the names of the rows.
-    fn markdown(&self) -> String {
-        if self.rows.is_empty() {
-            return String::new();
-        }
-        let mut head = self.head.map(str::to_owned).to_vec();
-        let mut rule = vec!["---:".to_owned(); N];
-        if let (Some(title), Some(left)) = (head.first_mut(), rule.first_mut()) {
-            title.clone_from(&self.title);
-            "---".clone_into(left);
-        }
-        let rows = self.rows.iter().map(|row| row.to_vec());
-        let lines = [head, rule].into_iter().chain(rows);
-        lines.map(markdown_line).collect::<String>() + "\n"
-    }
-
-    fn draw(&self, page: &mut Page) {
-        if !self.rows.is_empty() {
-            page.heading(3, &self.title);
-            page.table(self.head, &self.rows, false);
-        }
-    }
-}
 
 /// A ratio that brisk is to reach at most.
 struct Goal {
@@ -187,13 +147,6 @@ const BYTES: [(&str, &str, f64); 2] = [
     ),
     ("bytes that the device writes for it", "device", 8192.0),
 ];
-
-fn verdict(is_reached: bool) -> String {
-    match is_reached {
-        true => "yes".to_owned(),
-        false => "no".to_owned(),
-    }
-}
 
 /// The goals, and what was reached.
 fn reached(results: &CacheResults) -> Table<4> {
@@ -317,27 +270,6 @@ fn rows(results: &CacheResults, figure: Figure) -> Vec<(String, Vec<f64>)> {
     });
     rows.filter(|(_, values): &(String, Vec<f64>)| !values.is_empty())
         .collect()
-}
-
-fn number(value: f64) -> String {
-    let digits = digits_of(value);
-    format!("{value:.digits$}")
-}
-
-/// How often something is done in one operation.
-fn counted(count: Option<f64>) -> String {
-    match count {
-        None => "-".to_owned(),
-        Some(count) if count.fract() == 0.0 => format!("{count:.0}"),
-        Some(count) => format!("{count:.2}"),
-    }
-}
-
-/// Bytes, with the range.
-fn bytes(values: &[f64]) -> String {
-    Spread::of(values).map_or("-".to_owned(), |Spread { median, min, max }| {
-        format!("{median:.0} ({min:.0}-{max:.0})")
-    })
 }
 
 fn cells(

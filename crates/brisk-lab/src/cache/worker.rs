@@ -10,11 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::resource::{UsageWho, getrusage};
 use rustix::fs::syncfs;
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use super::super::jobs::{READY, Spent, Values, monotonic};
 use super::data::{Key, ends, key, rows, value, wanted};
 use super::store::{Opening, Purpose, Store, StoreKind};
 
@@ -24,9 +23,6 @@ const LONG_ENOUGH: Duration = Duration::from_millis(150);
 
 /// Room for the times of rounds, so that making it is no part of them.
 const TIMES: usize = 1 << 16;
-
-/// What a process that serves prints when it waits for the time at which to begin.
-pub const READY: &str = "ready";
 
 /// What a process does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -78,9 +74,6 @@ impl Job {
     }
 }
 
-/// What a job took, by name.
-pub type Values = BTreeMap<String, f64>;
-
 /// Does the job in JSON, and returns what it took. `allocations` counts those of Rust in this process.
 pub fn work(job: &str, kinds: &[StoreKind], allocations: Option<fn() -> usize>) -> Result<Values> {
     let job: Job = serde_json::from_str(job).context("this is not a job of brisk lab cache")?;
@@ -109,14 +102,6 @@ struct Worker<'a> {
     job: &'a Job,
 }
 
-/// What was used up to a moment.
-struct Spent {
-    at: Instant,
-    user: f64,
-    system: f64,
-    allocations: usize,
-}
-
 impl Worker<'_> {
     fn open(&self) -> Result<Box<dyn Store>> {
         let job = self.job;
@@ -140,37 +125,8 @@ impl Worker<'_> {
         Ok(store)
     }
 
-    /// Its first and its last system call in a trace are the marks between which calls are counted: see `counting`.
     fn spent(&self) -> Result<Spent> {
-        let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-        let seconds = |time: nix::sys::time::TimeVal| {
-            use nix::sys::time::TimeValLike;
-            time.num_microseconds() as f64 / 1e6
-        };
-        Ok(Spent {
-            at: Instant::now(),
-            user: seconds(usage.user_time()),
-            system: seconds(usage.system_time()),
-            allocations: self.allocations.map_or(0, |count| count()),
-        })
-    }
-
-    /// What was used since then, for each of so many operations.
-    fn since(&self, before: &Spent, times: u64) -> Result<Values> {
-        let now = self.spent()?;
-        let times = times.max(1) as f64;
-        let mut values = Values::from([
-            ("user_ns".to_owned(), (now.user - before.user) * 1e9 / times),
-            (
-                "system_ns".to_owned(),
-                (now.system - before.system) * 1e9 / times,
-            ),
-        ]);
-        if self.allocations.is_some() {
-            let more = now.allocations.saturating_sub(before.allocations);
-            values.insert("allocations".to_owned(), more as f64 / times);
-        }
-        Ok(values)
+        Spent::now(self.allocations)
     }
 
     fn fill(&self) -> Result<Values> {
@@ -211,7 +167,7 @@ impl Worker<'_> {
         let store = self.open()?;
         let found = store.get(&key, &mut |value| sum = ends(value))?;
         let elapsed = started.elapsed();
-        let mut values = self.since(&before, 1)?;
+        let mut values = before.since(1)?;
         ensure!(
             found && sum == expected,
             "found another value than was stored"
@@ -268,7 +224,7 @@ impl Worker<'_> {
             times.push(each(round()?));
         }
         let gets = times.len() as u64 * keys_only.len() as u64;
-        values.extend(self.since(&before, gets)?);
+        values.extend(before.since(gets)?);
         times.sort_by(f64::total_cmp);
         if let Some(&median) = times.get(times.len() / 2) {
             values.insert("ns".to_owned(), median);
@@ -283,7 +239,7 @@ impl Worker<'_> {
         let store = self.open()?;
         look_up_all(&*store, &wanted)?;
         let elapsed = started.elapsed();
-        let mut values = self.since(&before, self.job.entries)?;
+        let mut values = before.since(self.job.entries)?;
         values.insert("seconds".to_owned(), elapsed.as_secs_f64());
         Ok(values)
     }
@@ -306,7 +262,7 @@ impl Worker<'_> {
             look_up_all(&*store, &wanted)?;
             times.push(started.elapsed().as_secs_f64());
         }
-        let mut values = self.since(&before, self.job.operations())?;
+        let mut values = before.since(self.job.operations())?;
         times.sort_by(f64::total_cmp);
         if let Some(&median) = times.get(times.len() / 2) {
             values.insert("seconds".to_owned(), median);
@@ -333,7 +289,7 @@ impl Worker<'_> {
             store.put(key, value)?;
         }
         let elapsed = started.elapsed();
-        let mut values = self.since(&before, times)?;
+        let mut values = before.since(times)?;
         let wrote = written()?.saturating_sub(wrote);
         syncfs(&directory)?;
         let each = |whole: f64| whole / times.max(1) as f64;
@@ -387,7 +343,7 @@ impl Worker<'_> {
         }
         let elapsed = started.elapsed();
         let gets = rounds.saturating_mul(keys.len() as u64);
-        let mut values = self.since(&before, gets)?;
+        let mut values = before.since(gets)?;
         let each = gets as f64 / elapsed.as_secs_f64();
         values.insert("per_second".to_owned(), each);
         Ok(values)
@@ -412,12 +368,6 @@ fn look_up_all(store: &dyn Store, wanted: &[(Key, Wanted)]) -> Result<()> {
 /// Rounds of a timed run.
 pub fn rounds() -> usize {
     ROUNDS
-}
-
-/// The monotonic clock, which all processes share.
-pub fn monotonic() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Bytes that this process has given to write calls.

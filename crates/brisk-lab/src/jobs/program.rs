@@ -7,11 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
 
-use super::worker::{Job, READY, Values, monotonic};
+use super::spent::{Values, monotonic};
 
 /// How long after the last process is ready all begin.
 const HEAD_START_NS: u64 = 50_000_000;
+
+/// What a process that serves prints when it waits for the time at which to begin.
+pub const READY: &str = "ready";
 
 /// The program that does the jobs.
 pub struct Program {
@@ -19,26 +23,33 @@ pub struct Program {
     words: Vec<PathBuf>,
     /// The same program, which counts allocations.
     counting: Option<PathBuf>,
+    /// The option that named it.
+    option: &'static str,
 }
 
 impl Program {
-    pub fn find(rivals: Option<&Path>) -> Result<Self> {
-        let Some(rivals) = rivals else {
-            let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
-            return Ok(Self {
-                words: vec![lab, "cache-worker".into()],
-                counting: None,
-            });
-        };
-        let rivals = rivals
+    /// The lab itself, which does the jobs of a hidden verb.
+    pub fn own(verb: &str) -> Result<Self> {
+        let lab = env::current_exe().context("cannot find brisk-lab's own file")?;
+        Ok(Self {
+            words: vec![lab, verb.into()],
+            counting: None,
+            option: "brisk lab",
+        })
+    }
+
+    /// Another program, which an option names. One that counts allocations has the same name with `-counted` behind it.
+    pub fn at(path: &Path, option: &'static str) -> Result<Self> {
+        let path = path
             .canonicalize()
-            .with_context(|| format!("--rivals: cannot find {}", rivals.display()))?;
-        let mut counting = rivals.clone().into_os_string();
+            .with_context(|| format!("{option}: cannot find {}", path.display()))?;
+        let mut counting = path.clone().into_os_string();
         counting.push("-counted");
         let counting = PathBuf::from(counting);
         Ok(Self {
-            words: vec![rivals],
+            words: vec![path],
             counting: counting.exists().then_some(counting),
+            option,
         })
     }
 
@@ -47,17 +58,19 @@ impl Program {
         self.counting.is_some()
     }
 
-    fn command(&self, job: &str) -> Command {
+    /// It, with an argument.
+    pub fn command(&self, job: &str) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).arg(job);
         command
     }
 
-    /// The names of all kinds of stores.
+    /// The names of all that it can do.
     pub fn list(&self) -> Result<Vec<String>> {
         let output = self.command("list").output()?;
         ensure!(output.status.success(), "{}", told(&output.stderr));
-        serde_json::from_slice(&output.stdout).context("the program of --rivals lists no stores")
+        serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("the program of {} lists no names", self.option))
     }
 
     /// Reads the program into memory, so that no run waits for its code.
@@ -66,13 +79,13 @@ impl Program {
         self.list().map(drop)
     }
 
-    pub fn run(&self, job: &Job) -> Result<Values> {
+    pub fn run(&self, job: &impl Serialize) -> Result<Values> {
         let mut command = self.command(&serde_json::to_string(job)?);
         answer(&command.output().context("cannot start a worker")?)
     }
 
     /// The allocations of one operation of a job. None if no program counts them.
-    pub fn allocations(&self, job: &Job) -> Result<Option<f64>> {
+    pub fn allocations(&self, job: &impl Serialize) -> Result<Option<f64>> {
         let Some(counting) = &self.counting else {
             return Ok(None);
         };
@@ -83,10 +96,10 @@ impl Program {
     }
 
     /// What strace writes about a job. None if it cannot trace here.
-    pub fn traced(&self, job: &Job) -> Result<Option<String>> {
+    pub fn traced(&self, job: &impl Serialize) -> Result<Option<String>> {
         let trace = tempfile::NamedTempFile::new()?;
         let mut command = Command::new("strace");
-        command.args(["-f", "-qq", "-e", "signal=none", "-o"]);
+        command.args(["-f", "-qq", "-y", "-s", "0", "-e", "signal=none", "-o"]);
         command.arg(trace.path()).args(&self.words);
         command.arg(serde_json::to_string(job)?);
         let output = command.output().context("cannot start strace")?;
@@ -96,15 +109,13 @@ impl Program {
         }
     }
 
-    /// Does [`Work::Serve`](super::worker::Work::Serve) in several processes, which begin at one time when all are
-    /// ready. Returns the sum of what they did in a second, and the processor time of one operation.
-    pub fn serve_at_once(&self, job: &Job, processes: u64) -> Result<Values> {
-        let mut serving: Vec<Serving> = (0..processes)
-            .map(|number| {
-                let job = Job {
-                    seed: job.seed ^ number,
-                    ..job.clone()
-                };
+    /// Does jobs at once, each in a process that says [`READY`], and begins at the time that it then reads from its input.
+    /// Returns the sum of what they did in a second, and the processor time of one operation.
+    pub fn serve_at_once(&self, jobs: &[impl Serialize]) -> Result<Values> {
+        let processes = jobs.len();
+        let mut serving: Vec<Serving> = jobs
+            .iter()
+            .map(|job| {
                 let mut command = self.command(&serde_json::to_string(&job)?);
                 Serving::start(&mut command)
             })

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::super::cold::{Chill, empty_caches};
-use super::super::load::{State, is_warm, prepare};
+use crate::cold::{Chill, empty_caches};
+use crate::load::{State, is_warm, prepare};
 
 /// All files below a directory.
 fn below(directory: &Path) -> Result<Vec<PathBuf>> {
