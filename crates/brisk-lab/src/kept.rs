@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::cache::{self, CacheResults};
+use super::index::{self, IndexResults};
 use super::load::{LoadResults, page as load_page};
 use super::machine::Machine;
 use super::raw::{self, Raw};
@@ -13,7 +14,13 @@ use brisk::page::Page;
 use brisk::warn;
 
 /// The files that experiments write in their directory.
-const NAMES: [&str; 4] = ["raw.json", "load.json", "reads.json", "cache.json"];
+const NAMES: [&str; 5] = [
+    "raw.json",
+    "load.json",
+    "reads.json",
+    "cache.json",
+    "index.json",
+];
 
 /// Results of an experiment that starts no program.
 pub struct Part {
@@ -27,6 +34,7 @@ enum What {
     Load(LoadResults),
     Reads(ReadsResults),
     Cache(CacheResults),
+    Index(IndexResults),
 }
 
 /// Results of any experiment.
@@ -48,6 +56,8 @@ impl Kept {
                 What::Reads(reads::parse(&text)?)
             } else if cache::is_of_cache(&value) {
                 What::Cache(cache::parse(&text)?)
+            } else if index::is_of_index(&value) {
+                What::Index(index::parse(&text)?)
             } else {
                 return Ok(Self::Launch(Raw::parse(name, text)?));
             };
@@ -67,6 +77,7 @@ impl Part {
             What::Load(_) => "Loading a large file",
             What::Reads(_) => "Small reads of a file",
             What::Cache(_) => "Caches on disk",
+            What::Index(_) => "Package indexes",
         }
     }
 
@@ -75,6 +86,7 @@ impl Part {
         match &self.what {
             What::Load(_) | What::Reads(_) => None,
             What::Cache(results) => Some(cache::markdown(results)),
+            What::Index(results) => Some(index::markdown(results)),
         }
     }
 
@@ -91,6 +103,10 @@ impl Part {
             }
             What::Cache(results) => {
                 cache::draw(page, results);
+                &results.machine
+            }
+            What::Index(results) => {
+                index::draw(page, results);
                 &results.machine
             }
         };
@@ -150,6 +166,10 @@ mod tests {
             (
                 "{\"brisk_lab_load\": 1}",
                 "this is not a load.json of brisk lab load",
+            ),
+            (
+                "{\"brisk_lab_index\": 1}",
+                "this is not an index.json of brisk lab index",
             ),
             ("{}", "this is not a raw.json of brisk lab launch"),
         ];

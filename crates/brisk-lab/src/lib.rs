@@ -9,6 +9,7 @@ The program `brisk-lab`, which measures how fast programs start and how fast fil
 | `load` | Which way of loading a large file is fastest? |
 | `reads` | What do many small reads cost? |
 | `cache` | What does a cache on disk cost? |
+| `index` | What does reading a package index from a cache cost? |
 | `codecs` | Which codec suits this tree? |
 | `report` | Writes a page from kept results. |
 
@@ -43,6 +44,7 @@ mod disk_reads;
 mod experiment;
 mod file_sizes;
 mod format;
+mod index;
 mod jobs;
 mod kept;
 mod load;
@@ -79,6 +81,11 @@ pub use cache::{
     Hex as CacheHex, Key as CacheKey, Open as OpenCache, Opening as CacheOpening,
     Purpose as CachePurpose, Store as CacheStore, StoreKind as CacheKind,
 };
+pub use index::{
+    Chosen as IndexChosen, Package as IndexPackage, Page as IndexPage,
+    PageLeftOut as IndexPageLeftOut, Pages as IndexPages, Prepare as PrepareIndexWay,
+    Question as IndexQuestion, Way as IndexWay, WayKind as IndexWayKind,
+};
 pub use machine::Machine;
 pub use statistics::{Ratio, Spread};
 
@@ -98,4 +105,11 @@ pub fn count_allocations(allocations: fn() -> usize) -> ExitCode {
 pub fn serve_cache(rivals: &[CacheKind], allocations: Option<fn() -> usize>) -> ExitCode {
     let job = std::env::args().nth(1).unwrap_or_default();
     brisk::end(cache::serve(rivals, &job, allocations).map(|()| Answer::Yes))
+}
+
+/// What a program of `brisk lab index --ways` does: a job, its argument, by one of these ways. `allocations` counts those of
+/// Rust in this process.
+pub fn serve_index(ways: &[IndexWayKind], allocations: Option<fn() -> usize>) -> ExitCode {
+    let job = std::env::args().nth(1).unwrap_or_default();
+    brisk::end(index::serve(ways, &job, allocations).map(|()| Answer::Yes))
 }

@@ -1,6 +1,7 @@
 //! The verbs of `brisk lab`.
 
 mod cache;
+mod index;
 mod load;
 mod reads;
 mod repeated;
@@ -54,6 +55,8 @@ enum Action {
     Reads(reads::Args),
     /// Measures caches on disk: opening, gets, look-ups, updates, several processes, many entries.
     Cache(cache::Args),
+    /// Measures ways of reading a package index from a cache: warm, stale, and with nothing stored.
+    Index(index::Args),
     /// Makes the page with pictures again from kept results, or tables and a picture for other pages.
     Report(ReportArgs),
     /// Restores what an experiment changed, once it is over. The lab starts this itself.
@@ -304,7 +307,8 @@ Examples:\n  \
   brisk lab report fast/raw.json slow/raw.json -o report.html\n  \
   brisk lab report raw.json --formats directory,brisk-speed --markdown --svg launches.svg")]
 struct ReportArgs {
-    /// Files that brisk lab launch (raw.json), load (load.json), reads (reads.json) or cache (cache.json) wrote.
+    /// Files that brisk lab launch (raw.json), load (load.json), reads (reads.json), cache (cache.json) or
+    /// index (index.json) wrote.
     #[arg(required = true, value_name = "RAW.json")]
     raw: Vec<PathBuf>,
 
@@ -313,7 +317,7 @@ struct ReportArgs {
     #[arg(short, long, value_name = "PAGE")]
     output: Option<PathBuf>,
 
-    /// Prints tables of launches, of sizes and of caches on disk in Markdown.
+    /// Prints tables of launches, of sizes, of caches on disk and of package indexes in Markdown.
     #[arg(long)]
     markdown: bool,
 
@@ -350,6 +354,7 @@ pub fn run() -> anyhow::Result<Answer> {
         Action::Load(args) => load::run(args),
         Action::Reads(args) => reads::run(args),
         Action::Cache(args) => cache::run(args),
+        Action::Index(args) => index::run(args),
         Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,
