@@ -1,0 +1,65 @@
+//! Ways from packages to the files that suit a Python best, over what is stored of an index.
+//!
+//! The crates of uv parse names, versions, specifiers and tags for all ways but brisk's.
+
+mod brisk;
+mod choosing;
+mod fetching;
+mod freshness;
+pub(crate) mod page;
+mod parsed;
+mod policy_only;
+mod rkyv_file;
+mod sqlite;
+mod uv_client;
+
+use brisk_lab::IndexWayKind;
+
+pub(crate) use brisk::{OwnPackage, chooser};
+pub(crate) use choosing::{Target, Want};
+
+/// All of them.
+pub(crate) const WAYS: [IndexWayKind; 6] = [
+    IndexWayKind {
+        name: "brisk",
+        prepare: |question| Ok(Box::new(brisk::Brisk::prepare(&question)?)),
+    },
+    IndexWayKind {
+        name: "policy-only",
+        prepare: |question| Ok(Box::new(policy_only::PolicyOnly::prepare(&question)?)),
+    },
+    IndexWayKind {
+        name: "parsed",
+        prepare: |question| {
+            Ok(Box::new(fetching::Filed::<parsed::Parsed>::prepare(
+                &question,
+            )?))
+        },
+    },
+    IndexWayKind {
+        name: "uv-client",
+        prepare: |question| Ok(Box::new(uv_client::UvClient::prepare(&question)?)),
+    },
+    IndexWayKind {
+        name: "rkyv-file",
+        prepare: |question| {
+            Ok(Box::new(fetching::Filed::<rkyv_file::RkyvFile>::prepare(
+                &question,
+            )?))
+        },
+    },
+    IndexWayKind {
+        name: "sqlite",
+        prepare: |question| {
+            Ok(Box::new(fetching::Filed::<sqlite::Sqlite>::prepare(
+                &question,
+            )?))
+        },
+    },
+];
+
+/// How many pages are asked for at once, as uv does.
+const AT_ONCE: usize = 50;
+
+/// The form of the page that all ways ask for.
+const ACCEPT: &str = "application/vnd.pypi.simple.v1+json";
