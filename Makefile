@@ -9,7 +9,7 @@ BRISK = target/release/brisk
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware,$\
 brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes
 
-.PHONY: all compiler smoke demo test conformance bench figures launches proxy-figures fuzz torture torture-cache trust sanitize install install-system deps clean
+.PHONY: all compiler smoke demo test conformance bench figures launches proxy-figures index-figures fuzz torture torture-cache trust sanitize install install-system deps clean
 
 # brisk itself is linked statically if there is a static C library. A cold launch then reads no library and no cache of
 # the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -103,6 +103,13 @@ proxy-figures:
 	lab/deps --proxy
 	$(CARGO) build --release --locked -p brisk-proxy --bin brisk-proxy
 	lab/proxy-figures target/release/brisk-proxy $(PROXY_OUT) --runs $(RUNS)
+
+# Measures ways of reading a package index, on real pages, which it downloads from INDEX_URL if target/index-pages has none.
+# A quarter of an hour on a machine that does nothing else, and 10 GB of disk. Needs Rust 1.97 beside the usual one. The raw
+# run goes to INDEX_OUT, and none is overwritten.
+INDEX_OUT ?= target/index-figures
+index-figures: deps all
+	lab/index-figures $(BRISK) $(INDEX_OUT) --runs $(RUNS)
 
 # Runs each fuzz target for SECONDS.
 SECONDS ?= 1800

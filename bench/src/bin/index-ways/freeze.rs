@@ -16,8 +16,9 @@ use http_body_util::BodyExt;
 use pyindex::{Chooser, IndexTable, PageForm, ProjectName, Wanted, table_of_page};
 use url::Url;
 
+use crate::ways::brisk::{OwnPackage, chooser};
+use crate::ways::choosing::{Target, Want};
 use crate::ways::page::{Page, choose_in};
-use crate::ways::{OwnPackage, Target, Want, chooser};
 
 /// How many pages are asked for at once.
 const AT_ONCE: usize = 8;

@@ -2,8 +2,8 @@
 //!
 //! The crates of uv parse names, versions, specifiers and tags for all ways but brisk's.
 
-mod brisk;
-mod choosing;
+pub(crate) mod brisk;
+pub(crate) mod choosing;
 mod fetching;
 mod freshness;
 pub(crate) mod page;
@@ -14,9 +14,6 @@ mod sqlite;
 mod uv_client;
 
 use brisk_lab::IndexWayKind;
-
-pub(crate) use brisk::{OwnPackage, chooser};
-pub(crate) use choosing::{Target, Want};
 
 /// All of them.
 pub(crate) const WAYS: [IndexWayKind; 6] = [
