@@ -379,6 +379,46 @@ mod tests {
             })
     }
 
+    /// Every version string of 200 real projects: see `testdata/versions.py`.
+    const VERSIONS: &str = include_str!("../testdata/versions.txt");
+
+    #[test]
+    fn real_versions_sort_as_their_keys() {
+        let mut all: Vec<(&str, Version, SortKey)> = Vec::new();
+        for text in VERSIONS.lines() {
+            let parts = VersionParts::parse(text);
+            let theirs = Version::from_str(text);
+            assert_eq!(parts.is_some(), theirs.is_ok(), "{text}");
+            if let (Some(parts), Ok(theirs)) = (parts, theirs) {
+                let (key, flags) = SortKey::of(&parts);
+                assert!(!flags.has(KeyFlags::LONG), "{text}");
+                all.push((text, theirs, key));
+            }
+        }
+        // docs/pyindex.md has these figures.
+        let used = |text| Tokens::of(&VersionParts::parse(text).unwrap()).used;
+        let most = all.iter().map(|(text, _, _)| used(text)).max();
+        assert_eq!((all.len(), most), (8_166, Some(91)));
+        all.sort_by(|a, b| a.1.cmp(&b.1));
+        // Neighbours in the one order are so in the other, so all are.
+        for pair in all.windows(2) {
+            compare(pair[0].0, pair[1].0);
+        }
+        let by_version: Vec<_> = all.iter().map(|(_, _, key)| *key).collect();
+        assert!(by_version.is_sorted());
+        all.sort_by_key(|(_, _, key)| *key);
+        let by_key: Vec<_> = all.iter().map(|(_, version, _)| version).collect();
+        assert!(by_key.is_sorted());
+        let any = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
+        let config = ProptestConfig::with_cases(65_536);
+        proptest::test_runner::TestRunner::new(config)
+            .run(&any, |(a, b)| {
+                compare(a.get(&all).0, b.get(&all).0);
+                Ok(())
+            })
+            .unwrap();
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
         #[test]

@@ -428,6 +428,7 @@ fn compared_as_text(clause: &str, version: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pep440_rs::VersionSpecifier;
     use proptest::prelude::*;
 
     /// A line a specifier, then `|` and a digit a version, which `packaging` says: see `testdata/specifiers.py`.
@@ -460,6 +461,64 @@ mod tests {
             assert_eq!(versions.len(), expected.len());
         }
         assert!(compared > 50_000, "{compared}");
+    }
+
+    /// Every version string of 200 real projects: see `testdata/versions.py`.
+    const VERSIONS: &str = include_str!("../testdata/versions.txt");
+
+    /// Each operator with each real version, against the versions beside it in the order, and some that are far away.
+    #[test]
+    fn specifiers_of_real_versions_match_as_pep440_rs_says() {
+        let texts = VERSIONS.lines();
+        let mut all: Vec<(&str, Version)> = texts
+            .filter_map(|text| Some((text, Version::from_str(text).ok()?)))
+            .collect();
+        all.sort_by(|a, b| a.1.cmp(&b.1));
+        // Without zeros at the end.
+        let release = |version: &Version| {
+            let numbers = version.release();
+            let end = numbers.iter().rposition(|number| *number != 0);
+            (
+                version.epoch(),
+                numbers[..end.map_or(0, |end| end + 1)].to_vec(),
+            )
+        };
+        let mut compared = 0;
+        for (at, (text, version)) in all.iter().enumerate() {
+            let beside = at.saturating_sub(6)..all.len().min(at + 7);
+            let far = (0..6).map(|step| (at * 31 + step * 1_361) % all.len());
+            let others: Vec<_> = beside.chain(far).map(|at| &all[at]).collect();
+            for operator in &["==", "!=", "<=", ">=", "<", ">", "~="] {
+                let Ok(theirs) = VersionSpecifier::from_str(&format!("{operator}{text}")) else {
+                    assert!(version.is_local() || *operator == "~=", "{operator}{text}");
+                    assert!(Specifiers::parse(&format!("{operator}{text}")).is_err());
+                    continue;
+                };
+                let ours = Specifiers::parse(&format!("{operator}{text}")).unwrap();
+                for (other, parsed) in &others {
+                    // In one release, pep440_rs lets no pre-release be less than a suffix, and no post-release greater than
+                    // a pre-release. packaging goes by the order, but for post-releases of that pre-release.
+                    let expected = match *operator {
+                        _ if release(parsed) != release(version) => theirs.contains(parsed),
+                        "<" if parsed.any_prerelease()
+                            && (version.any_prerelease() || version.is_post()) =>
+                        {
+                            parsed < version
+                        }
+                        ">" if version.any_prerelease()
+                            && parsed.is_post()
+                            && (version.is_dev() || parsed.pre() != version.pre()) =>
+                        {
+                            parsed > version
+                        }
+                        _ => theirs.contains(parsed),
+                    };
+                    assert_eq!(ours.allows(other), expected, "{other} {operator}{text}");
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 900_000, "{compared}");
     }
 
     #[test]
