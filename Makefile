@@ -105,7 +105,7 @@ proxy-figures:
 	lab/proxy-figures target/release/brisk-proxy $(PROXY_OUT) --runs $(RUNS)
 
 # Measures ways of reading a package index, on real pages, which it downloads from INDEX_URL if target/index-pages has none.
-# A quarter of an hour on a machine that does nothing else, and 10 GB of disk. Needs Rust 1.97 beside the usual one. The raw
+# 20 minutes on a machine that does nothing else, and 10 GB of disk. Needs Rust 1.97 beside the usual one. The raw
 # run goes to INDEX_OUT, and none is overwritten.
 INDEX_OUT ?= target/index-figures
 index-figures: deps all
