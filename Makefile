@@ -36,8 +36,8 @@ test: deps
 	env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
 
 # Runs the public suite of cache tests, by its own runner, against brisk proxy, a private cache, nginx, Squid, Varnish and no
-# cache at all, and writes all verdicts to RESULT. This takes eight minutes. The suite is that of npm, or a checkout:
-# `make conformance SUITE=DIR RESULT=FILE`. docs/conformance.md says what is known of the verdicts.
+# cache at all, and writes all verdicts to RESULT. Fails if brisk's verdicts are others than docs/conformance.md says. This
+# takes eight minutes. The suite is that of npm, or a checkout: `make conformance SUITE=DIR RESULT=FILE`.
 conformance: RESULT = target/conformance/$(STARTED).json
 conformance: STARTED := $(shell date -u +%Y-%m-%dT%H%M%SZ)
 conformance:
@@ -45,12 +45,14 @@ conformance:
 	$(CARGO) build --release --locked -p brisk-proxy --bin brisk-proxy --example private_cache
 	node lab/conformance/run.mjs --proxy $(BRISK)-proxy --private target/release/examples/private_cache \
 		$(if $(SUITE),--suite $(SUITE)) --work target/conformance --out $(RESULT)
+	BRISK_CACHE_TESTS=$(abspath target/conformance/suite.json) BRISK_CONFORMANCE_RUN=$(abspath $(RESULT)) \
+		$(CARGO) test --locked -p brisk-http --test conformance -- --ignored --nocapture the_suites_own_runner_agrees
 
 # Tests that take too long for every day: all combinations, files over 4 GiB, memory limits. The current suite of
 # docs/conformance.md is not part of this repository.
 torture: deps torture-cache
 	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release --no-fail-fast $(EVERYTHING) -- \
-		--ignored --show-output --skip regenerate --skip thousand_kills --skip the_current_suite
+		--ignored --show-output --skip regenerate --skip thousand_kills --skip the_current_suite --skip the_suites_own_runner_agrees
 
 # The figures of "What trust costs" in docs/benchmarks.md that no launch is measured for: flipped bits, hostile images and
 # mutated images. Each line prints its figure, and fails where a promise is broken. Takes an hour, as root, on a machine
@@ -124,6 +126,8 @@ fuzz: deps
 	fuzz/run cache_records $(SECONDS)
 	fuzz/run cache_tables $(SECONDS)
 	fuzz/run cache_archives $(SECONDS)
+	fuzz/run http_policy $(SECONDS)
+	fuzz/run http_differential $(SECONDS)
 
 # Tests the crate with unsafe code under AddressSanitizer. Needs a nightly toolchain, which rustup installs. Leaks are not
 # looked for, because mappings that signal handlers use live as long as the process.

@@ -380,6 +380,14 @@ impl Watched<'_> {
         }
     }
 
+    /// Says that all of the response has come.
+    fn set_come(&self) {
+        match self {
+            Self::Registered(registered) => registered.teller.set_come(),
+            Self::Alone(teller) => teller.set_come(),
+        }
+    }
+
     /// Lets nobody join any more.
     fn close(&self) {
         if let Self::Registered(registered) = self {
@@ -429,7 +437,10 @@ impl Reading {
         let Some(piece) = piece else {
             return match self.expected.filter(|expected| self.found != *expected) {
                 Some(expected) => Err(FetchError::length(expected, self.found)),
-                None => Ok(false),
+                None => {
+                    watched.set_come();
+                    Ok(false)
+                }
             };
         };
         let Some(bytes) = piece else {
@@ -438,6 +449,9 @@ impl Reading {
         self.found = self.found.saturating_add(bytes.len() as u64);
         if let Some(expected) = self.expected.filter(|expected| self.found > *expected) {
             return Err(FetchError::length(expected, self.found));
+        }
+        if self.expected == Some(self.found) {
+            watched.set_come();
         }
         self.hasher.update(&bytes);
         spool.push(bytes.clone());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,11 @@ pub(crate) struct Fetched {
 pub(crate) struct Interest(watch::Receiver<Option<News>>);
 
 impl Interest {
+    /// Waits for the end of the fetch. Then what came is stored, if it is at all.
+    pub(crate) async fn ended(mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+
     /// Waits for what comes of the fetch. None: it ended without an answer.
     pub(crate) async fn news(&mut self) -> Option<News> {
         let news = self.0.wait_for(Option::is_some).await.ok()?;
@@ -53,24 +59,36 @@ impl Interest {
 
 /// A side of a fetch that tells its [`Interest`]s what came of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Teller(watch::Sender<Option<News>>);
+pub(crate) struct Teller {
+    news: watch::Sender<Option<News>>,
+    /// Whether all of the response has come.
+    has_come: Arc<AtomicBool>,
+}
 
 impl Teller {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(None))
+        Self {
+            news: watch::Sender::new(None),
+            has_come: Arc::default(),
+        }
     }
 
     pub(crate) fn interest(&self) -> Interest {
-        Interest(self.0.subscribe())
+        Interest(self.news.subscribe())
     }
 
     pub(crate) fn tell(&self, news: News) {
-        self.0.send_replace(Some(news));
+        self.news.send_replace(Some(news));
+    }
+
+    /// Says that all of the response has come, before anybody gets the last of it.
+    pub(crate) fn set_come(&self) {
+        self.has_come.store(true, Ordering::Release);
     }
 
     /// Waits until nobody is interested.
     pub(crate) async fn abandoned(&self) {
-        self.0.closed().await;
+        self.news.closed().await;
     }
 }
 
@@ -117,6 +135,14 @@ impl Fetches {
         let registered = self.register(&mut running, key);
         let interest = registered.teller.interest();
         Part::Lead(registered, interest)
+    }
+
+    /// The fetch of a URL whose response has come, and is being stored.
+    pub(crate) fn ending(&self, key: &str) -> Option<Interest> {
+        let running = self.running();
+        let teller = running.get(key)?;
+        let has_come = teller.has_come.load(Ordering::Acquire);
+        has_come.then(|| teller.interest())
     }
 
     /// Begins a fetch of a URL, unless one is running.
@@ -211,7 +237,7 @@ impl Registered {
             self.teller.abandoned().await;
             // Interest is only got while the map is locked.
             let mut running = self.fetches.running();
-            if self.teller.0.receiver_count() == 0 {
+            if self.teller.news.receiver_count() == 0 {
                 self.remove(&mut running);
                 return;
             }
@@ -226,7 +252,7 @@ impl Registered {
     fn remove(&self, running: &mut HashMap<String, Teller>) {
         let is_this = running
             .get(&self.key)
-            .is_some_and(|teller| teller.0.same_channel(&self.teller.0));
+            .is_some_and(|teller| teller.news.same_channel(&self.teller.news));
         if is_this {
             running.remove(&self.key);
         }

@@ -335,6 +335,21 @@ impl<U> CacheService<U> {
         U: Upstream<B>,
         B: Body + Send + 'static,
     {
+        // What has come is stored in a moment. Who got it whole, and asks for a part or with conditions, finds it.
+        if !exchange.is_shareable()
+            && let Some(key) = exchange.key()
+            && let Some(interest) = self.shared.fetches.ending(key)
+        {
+            interest.ended().await;
+            match self.begin(&wanted).await {
+                Step::Answer(answer) => return Ok(self.hit(answer, &wanted)),
+                Step::AnswerAndRevalidate(answer, exchange) => {
+                    self.revalidate(&wanted, exchange);
+                    return Ok(self.hit(answer, &wanted));
+                }
+                Step::Ask(again) => exchange = again,
+            }
+        }
         for _ in 0..MOST_JOINED {
             let Some(key) = exchange.key().filter(|_| exchange.is_shareable()) else {
                 break;

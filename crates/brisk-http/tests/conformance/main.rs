@@ -2,6 +2,7 @@
 
 mod client;
 mod known;
+mod official;
 mod origin;
 mod suite;
 
@@ -12,6 +13,7 @@ use brisk_http::MemoryStorage;
 
 use client::run;
 use known::Known;
+use official::Run;
 use suite::{Kind, Place, Suite, Verdict};
 
 type Results = BTreeMap<String, (Kind, Verdict)>;
@@ -74,8 +76,10 @@ fn check(results: &Results, known: &[Known]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+const PACKAGED: &str = include_str!("../cache-tests/suite.json");
+
 fn packaged() -> Suite {
-    Suite::parse(include_str!("../cache-tests/suite.json"))
+    Suite::parse(PACKAGED)
 }
 
 const PAGE: &str = include_str!("../../../../docs/conformance.md");
@@ -93,6 +97,11 @@ fn check_page(title: &str, results: &[(Place, &Results)], known: &[Known]) {
             "docs/conformance.md has no line\n{line}"
         );
     }
+    check_reasons(known);
+}
+
+/// Wants the documentation to have these reasons.
+fn check_reasons(known: &[Known]) {
     for (ids, reason) in known {
         let ids: Vec<String> = ids.iter().map(|id| format!("`{id}`")).collect();
         let line = format!("| {} | {reason} |", ids.join(", "));
@@ -148,4 +157,39 @@ fn the_current_suite() {
     check(&browser, &known);
     let all = [(Place::Proxy, &proxy), (Place::Browser, &browser)];
     check_page("cache-tests b55b8bda", &all, &known);
+}
+
+/// Wants a run of the suite's own runner to have failed where this one does, and where connections are known to matter.
+fn check_official(run: &Run, known: &[Known]) {
+    let all = [known, known::OVER_CONNECTIONS].concat();
+    for name in ["brisk proxy", "brisk private"] {
+        println!("{name}");
+        check(&run.results(run.cache(name)), &all);
+    }
+}
+
+/// The run at `BRISK_CONFORMANCE_RUN` of the suite at `BRISK_CACHE_TESTS`: `make conformance` makes both.
+#[test]
+#[ignore = "needs a run of the suite's own runner: make conformance"]
+fn the_suites_own_runner_agrees() {
+    let read = |name| {
+        let path = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+    };
+    let (text, run) = (read("BRISK_CACHE_TESTS"), read("BRISK_CONFORMANCE_RUN"));
+    let (suite, run) = (Suite::parse(&text), Run::parse(&run));
+    for cache in run.caches() {
+        println!("| {} | {} |", cache.title(), scores(&run.results(cache)));
+    }
+    let known = match (text == PACKAGED, suite.len()) {
+        (true, _) => known::package(),
+        (false, 370) => known::current(),
+        (false, len) => {
+            panic!("a suite with {len} tests: it is neither http-cache-tests 0.4.5 nor b55b8bda")
+        }
+    };
+    check(&results(&suite, Place::Proxy), &known);
+    check(&results(&suite, Place::Browser), &known);
+    check_official(&run, &known);
+    check_reasons(known::OVER_CONNECTIONS);
 }
