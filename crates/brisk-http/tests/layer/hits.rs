@@ -128,6 +128,21 @@ async fn ranges_are_cut_from_a_stored_whole() {
     assert_eq!(setup.origin.count(), 1);
 }
 
+/// It is stored a moment after its last byte has gone to the client.
+#[tokio::test(start_paused = true)]
+async fn who_got_the_whole_finds_its_parts_at_once() {
+    for len in [1_000, 600_000] {
+        let mut setup = Setup::private();
+        let client = setup.get(&[]);
+        setup.origin.next().await.answer(200, FRESH, body(len));
+        assert_eq!(read(client).await.status, 200);
+        let got = read(setup.get(&["Range: bytes=1-9"])).await;
+        assert_eq!(got.status, 206, "{len}");
+        assert!(got.body == body(len)[1..10], "{len}");
+        assert_eq!(setup.origin.count(), 1, "{len}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_is_asked_offline_or_by_only_if_cached() {
     let mut setup = Setup::private();
