@@ -1,7 +1,7 @@
 //! Tables with a title, in plain text, in Markdown and on the page, and the numbers in them.
 
-use super::load::answers::digits_of;
-use super::statistics::Spread;
+use super::load::answers::{digits_of, interval};
+use super::statistics::{Ratio, Spread};
 use super::table::{columns, markdown_line};
 use brisk::page::Page;
 
@@ -39,6 +39,15 @@ impl<const N: usize> Table<N> {
         lines.map(markdown_line).collect::<String>() + "\n"
     }
 
+    /// Puts the second cell of the row with the least of these numbers, one for each row, in bold Markdown.
+    pub fn embolden_least(&mut self, numbers: impl Iterator<Item = f64>) {
+        let least = numbers.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
+        let row = least.and_then(|(number, _)| self.rows.get_mut(number));
+        if let Some(cell) = row.and_then(|row| row.get_mut(1)) {
+            *cell = format!("**{cell}**");
+        }
+    }
+
     /// On the page.
     pub fn draw(&self, page: &mut Page) {
         if !self.rows.is_empty() {
@@ -54,6 +63,16 @@ pub fn verdict(is_reached: bool) -> String {
         true => "yes".to_owned(),
         false => "no".to_owned(),
     }
+}
+
+/// A row of goals: a ratio, which is to be at most so much.
+pub fn at_most(what: String, ratio: Ratio, goal: f64) -> [String; 4] {
+    [
+        what,
+        format!("<= {goal}"),
+        interval(ratio),
+        verdict(ratio.value <= goal),
+    ]
 }
 
 /// A number with as many digits as say something.

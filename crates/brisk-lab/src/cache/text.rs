@@ -5,7 +5,7 @@ use super::super::load::answers::interval;
 use super::super::reclaim;
 use super::super::statistics::{Ratio, Spread};
 use super::super::table::escaped_text;
-use super::super::titled_table::{Table, bytes, counted, number, verdict};
+use super::super::titled_table::{Table, at_most, bytes, counted, number, verdict};
 use super::results::{CacheResults, Figure};
 use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
@@ -157,12 +157,7 @@ fn reached(results: &CacheResults) -> Table<4> {
         let (figure, store) = goal.theirs;
         let (ours, theirs) = (values(goal.ours, "brisk"), values(figure, store));
         if let Some(ratio) = Ratio::of_medians(&ours, &theirs, rng) {
-            rows.push([
-                goal.what.to_owned(),
-                format!("<= {}", goal.goal),
-                interval(ratio),
-                verdict(ratio.value <= goal.goal),
-            ]);
+            rows.push(at_most(goal.what.to_owned(), ratio, goal.goal));
         }
     }
     if let Some(row) = results.counts().get(&(Figure::Get, "brisk")) {
@@ -447,11 +442,8 @@ pub fn markdown(results: &CacheResults) -> String {
                 _ => median,
             }
         });
-        let best = medians.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
         let mut table = table(results, figure, rng);
-        if let Some(row) = best.and_then(|(number, _)| table.rows.get_mut(number)) {
-            row[1] = format!("**{}**", row[1]);
-        }
+        table.embolden_least(medians);
         text += &table.markdown();
     }
     text += &written(results).markdown();

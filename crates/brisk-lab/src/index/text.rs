@@ -5,7 +5,7 @@ use super::super::load::answers::interval;
 use super::super::reclaim;
 use super::super::statistics::{Ratio, Spread};
 use super::super::table::escaped_text;
-use super::super::titled_table::{Table, counted, number, verdict};
+use super::super::titled_table::{Table, at_most, counted, number, verdict};
 use super::results::{Figure, IndexResults};
 use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
@@ -42,12 +42,7 @@ fn reached(results: &IndexResults) -> Table<4> {
     let mut ratio = |figure: Figure, packages: u64, what: String, goal: f64| {
         let values = |way| results.values(figure, packages, way, "ns");
         if let Some(ratio) = Ratio::of_medians(&values(OURS), &values(PEER), rng) {
-            rows.push([
-                what,
-                format!("<= {goal}"),
-                interval(ratio),
-                verdict(ratio.value <= goal),
-            ]);
+            rows.push(at_most(what, ratio, goal));
         }
     };
     let most = results.most(Figure::Warm);
@@ -246,11 +241,8 @@ pub fn markdown(results: &IndexResults) -> String {
         let medians = times(results, figure, packages, &ways).into_iter();
         let medians = medians
             .map(|(_, values)| Spread::of(&values).map_or(f64::INFINITY, |spread| spread.median));
-        let best = medians.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
         let mut table = table(results, figure, packages, &ways, rng);
-        if let Some(row) = best.and_then(|(number, _)| table.rows.get_mut(number)) {
-            row[1] = format!("**{}**", row[1]);
-        }
+        table.embolden_least(medians);
         text += &table.markdown();
     }
     text += &stored(results).markdown();
