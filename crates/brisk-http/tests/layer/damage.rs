@@ -11,10 +11,12 @@ use crate::setup::{Setup, all, answer, find, read, settle};
 
 const FRESH: &[&str] = &["Cache-Control: max-age=60", "ETag: \"1\"", "X-Mark: marked"];
 
-/// A body in which no 16 bytes come twice.
+/// A body in which no 16 bytes come twice, and none that may stand in an index by chance: an
+/// index is mostly zeros and small numbers.
 fn body(len: usize) -> Vec<u8> {
-    let numbers = (0..len.div_ceil(8) as u64).flat_map(u64::to_be_bytes);
-    numbers.take(len).collect()
+    // An odd factor maps no two numbers to one.
+    let numbers = (1..=len.div_ceil(8) as u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    numbers.flat_map(u64::to_be_bytes).take(len).collect()
 }
 
 /// Flips a bit of the one place in the directory that has these bytes.
