@@ -174,7 +174,7 @@ fn every_figure_is_measured_by_each_way() {
             .find(|line| line.starts_with(published))
             .unwrap();
         let cells: Vec<_> = line.split_ascii_whitespace().rev().take(2).collect();
-        assert_eq!(cells, ["160", "2.00"]);
+        assert_eq!(cells, ["160.00", "2.00"]);
         // The same tables for a page.
         let output = stage
             .brisk(&["lab", "report", "out/index.json", "--markdown"])
