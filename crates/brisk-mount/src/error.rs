@@ -731,7 +731,10 @@ impl fmt::Display for Error {
         let phrase = self.0.action.phrase();
         match &self.0.path {
             Some(path) => write!(f, "cannot {phrase} {}", Shown(path))?,
-            None => write!(f, "cannot {}", phrase.trim_end_matches(" from"))?,
+            None => {
+                let phrase = phrase.trim_end_matches(" from").trim_end_matches(" of");
+                write!(f, "cannot {phrase}")?;
+            }
         }
         write!(f, ": {}", self.0.cause)
     }
