@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brisk_cache::{About, Cache, Hit, Pending};
 
 use crate::body_name::BodyName;
-use crate::storage::{BODY_FINGERPRINT, Storage, body_key, policies_key};
+use crate::storage::{BODY_FINGERPRINT, Key, Storage, body_key, key_of_parts, policies_key};
 use crate::variants::Variants;
 
 /// What is stored beside a body.
@@ -190,13 +190,12 @@ impl Storage for Directory {
 }
 
 /// The key of a table of a layout that was made of a body.
-fn table_key(key: &str, name: &BodyName, fingerprint: u64) -> Vec<u8> {
-    [
-        b"table\0".as_slice(),
+fn table_key(key: &str, name: &BodyName, fingerprint: u64) -> Key {
+    key_of_parts(&[
+        b"table\0",
         key.as_bytes(),
         b"\0",
         &name.to_bytes(),
         &fingerprint.to_le_bytes(),
-    ]
-    .concat()
+    ])
 }
