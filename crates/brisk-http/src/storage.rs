@@ -51,6 +51,12 @@ pub trait Storage {
         found.len() as u64 == name.len()
     }
 
+    /// Whether what [`body`](Self::body) has found may be damaged all the same, because its reader checks it part by part:
+    /// by default, if it has more than 64 KiB. Other damage is a miss.
+    fn is_checked_by_reader(&self, found: &Self::Value) -> bool {
+        found.len() > CHECKED_AT_ONCE
+    }
+
     /// Stores a body of a URL.
     ///
     /// # Errors
@@ -65,6 +71,9 @@ pub trait Storage {
     /// Those of the system.
     fn remove_body(&self, key: &str, name: &BodyName) -> io::Result<()>;
 }
+
+/// Up to this length, a body that is damaged is a miss. A longer one is checked part by part, when it is read.
+pub(crate) const CHECKED_AT_ONCE: usize = 64 * 1024;
 
 /// Bytes that were found in a [`Storage`]. They stay as they are while this lives.
 pub trait StoredBytes {
@@ -219,6 +228,10 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
 
     fn fits(&self, found: &S::Value, name: &BodyName) -> bool {
         (**self).fits(found, name)
+    }
+
+    fn is_checked_by_reader(&self, found: &S::Value) -> bool {
+        (**self).is_checked_by_reader(found)
     }
 
     fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()> {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use brisk_cache::{About, Cache, Hit, Pending};
 
 use crate::body_name::BodyName;
-use crate::storage::{BODY_FINGERPRINT, Key, Storage, body_key, key_of_parts, policies_key};
+use crate::storage::{
+    BODY_FINGERPRINT, CHECKED_AT_ONCE, Key, Storage, body_key, key_of_parts, policies_key,
+};
 use crate::variants::Variants;
 
 /// What is stored beside a body.
@@ -172,6 +174,11 @@ impl Storage for Directory {
 
     fn fits(&self, found: &Hit, name: &BodyName) -> bool {
         self.table == Some(found.fingerprint()) || found.len() as u64 == name.len()
+    }
+
+    /// The view of a table asks for the parts that it looks at.
+    fn is_checked_by_reader(&self, found: &Hit) -> bool {
+        self.table == Some(found.fingerprint()) || found.len() > CHECKED_AT_ONCE
     }
 
     /// The one failure that is returned, so that no policy is written that names what is not there.
