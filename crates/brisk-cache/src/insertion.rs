@@ -282,7 +282,7 @@ impl Locked<'_> {
             if self.spare()? < self.store.segment_len {
                 return Ok(None);
             }
-            self.begin_segment()?;
+            self.begin_segment(FIRST_LEN.min(self.store.segment_len))?;
         }
         let mut lease = None;
         let start = match self.take_leased(bytes) {
@@ -292,7 +292,7 @@ impl Locked<'_> {
                 // names the start of a record, which is not zero, and nobody believes that ledger.
                 let start = self.state.tail;
                 let end = start.saturating_add(bytes);
-                let until = self.end_of_lease(bytes, end);
+                let until = self.end_of_lease(bytes, end)?;
                 self.reserve(until)?;
                 // Once this is saved, the range is this writer's, whatever happens.
                 self.state.tail = until;
@@ -349,7 +349,7 @@ impl Locked<'_> {
         synced
     }
 
-    /// Makes sure that the active segment has this length.
+    /// Makes sure that the active segment has this length, which it may have.
     fn reserve(&mut self, end: u64) -> io::Result<()> {
         if end <= self.active()?.map_or(0, |(_, &mut len)| len) {
             return Ok(());
@@ -358,7 +358,7 @@ impl Locked<'_> {
         if end <= from {
             return Ok(());
         }
-        let (most, disk) = (self.store.segment_len, self.store.disk.clone());
+        let (most, disk) = (self.longest_active()?, self.store.disk.clone());
         let name = segment_name(self.state.active);
         let directory = &self.store.directory;
         let to = (from * 2)
@@ -384,8 +384,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Begins a segment, which becomes the active one.
-    fn begin_segment(&mut self) -> io::Result<()> {
+    /// Begins a segment of this length, which becomes the active one.
+    fn begin_segment(&mut self, len: u64) -> io::Result<()> {
         let number = random::number()?;
         let name = segment_name(number);
         let store = self.store;
@@ -394,7 +394,8 @@ impl Locked<'_> {
             number,
             sequence: self.state.sequence,
         };
-        let len = FIRST_LEN.min(store.segment_len);
+        // Who evicts may be about to remove a file.
+        let was_unsettled = self.state.unsettled;
         self.begin_files()?;
         let file = store.disk.create(&store.directory, &name)?;
         let begin = || {
@@ -410,7 +411,8 @@ impl Locked<'_> {
         if let Err(e) = begin() {
             // If that fails, too, the next one tidies up.
             if store.disk.remove(&store.directory, &name).is_ok() {
-                self.end_files()?;
+                self.state.unsettled = was_unsettled;
+                self.save()?;
             }
             return Err(store.directory.told(&name, e));
         }
@@ -419,7 +421,30 @@ impl Locked<'_> {
         self.state.sequence = self.state.sequence.saturating_add(1);
         self.state.bytes = self.state.bytes.saturating_add(len);
         self.set_active(number, file, len);
-        self.end_files()
+        self.state.unsettled = was_unsettled;
+        self.save()
+    }
+
+    /// Begins a segment that has room for so many bytes, in what is left within the limit, though that be too little for a
+    /// segment of full length. Only for records of a file that is about to go. Returns whether there was room.
+    fn begin_short_segment(&mut self, bytes: u64) -> io::Result<bool> {
+        let left = self.store.options.limit.saturating_sub(self.state.bytes);
+        let len = FIRST_LEN
+            .min(self.store.segment_len)
+            .min(left / PAGE * PAGE);
+        if segment_header::LEN as u64 + bytes > len {
+            return Ok(false);
+        }
+        if self.state.durable {
+            // Who has copied syncs the active segment alone, and that is another one from here on.
+            self.sync_active()?;
+        }
+        match self.begin_segment(len) {
+            Ok(()) => Ok(true),
+            // The file that is about to go makes room.
+            Err(e) if is_full(&e) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Makes a record findable, in the place that was chosen for it.
@@ -488,7 +513,8 @@ impl Locked<'_> {
             fingerprint: checked.fingerprint,
             bucket: slot.bucket,
         };
-        if !self.has_room(u64::from(slot.room) * UNIT)? {
+        let bytes = u64::from(slot.room) * UNIT;
+        if !self.has_room(bytes)? && !self.begin_short_segment(bytes)? {
             return Ok(false);
         }
         let place = Place::Same(at, *slot);
@@ -499,6 +525,12 @@ impl Locked<'_> {
         self.write_slot(at, &copied)?;
         Ok(true)
     }
+}
+
+/// Whether an error says that the disk has no room.
+fn is_full(e: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(e.kind(), QuotaExceeded | StorageFull)
 }
 
 fn refuse<T>(what: String) -> io::Result<T> {

@@ -25,6 +25,8 @@ impl Store {
     pub(crate) fn remove(&self, key: &[u8]) -> io::Result<bool> {
         self.locked(Wait::Bounded, |locked| {
             let Place::Same(at, slot) = locked.index.place_for(locked.digest(key))? else {
+                // It may have been evicted, and that may not be on the disk.
+                locked.sync_index()?;
                 return Ok(false);
             };
             locked.count(&slot, false)?;

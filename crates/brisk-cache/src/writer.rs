@@ -18,7 +18,7 @@ use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
 use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::record::HEADER;
 use crate::format::slot::{BUCKETS, Slot};
-use crate::format::{UNIT, check};
+use crate::format::{PAGE, UNIT, check};
 use crate::index::Index;
 use crate::options::Durability;
 use crate::random;
@@ -451,13 +451,32 @@ impl Locked<'_> {
             return Ok(false);
         }
         let lease = self.writer.lease.as_ref();
-        let end = self.state.tail.checked_add(bytes);
-        let fits = end.is_some_and(|end| end <= self.store.segment_len);
-        Ok(fits || lease.is_some_and(|lease| lease.has_room(bytes, &self.state)))
+        if lease.is_some_and(|lease| lease.has_room(bytes, &self.state)) {
+            return Ok(true);
+        }
+        let end = self.state.tail.saturating_add(bytes);
+        Ok(end <= self.store.segment_len && end <= self.longest_active()?)
+    }
+
+    /// How long the active segment may become. One that was begun for records of a file that was about to go may only grow
+    /// within the limit.
+    pub(crate) fn longest_active(&mut self) -> io::Result<u64> {
+        let (most, limit) = (self.store.segment_len, self.store.options.limit);
+        let bytes = self.state.bytes;
+        let fits = |len: u64| bytes.saturating_add(most.saturating_sub(len)) <= limit;
+        // A cache whose limit was lowered is past it already.
+        if bytes > limit || fits(self.active()?.map_or(0, |(_, &mut len)| len)) {
+            return Ok(most);
+        }
+        let len = self.active_len()?;
+        match fits(len) {
+            true => Ok(most),
+            false => Ok(len.saturating_add((limit - bytes) / PAGE * PAGE)),
+        }
     }
 
     /// How far the room reaches that is to be reserved for a record that ends at `end`, and for a lease behind it.
-    pub(crate) fn end_of_lease(&self, bytes: u64, end: u64) -> u64 {
+    pub(crate) fn end_of_lease(&mut self, bytes: u64, end: u64) -> io::Result<u64> {
         let most = LONGEST_LEASE.min(self.store.segment_len / 64);
         let part = (self.writer.appended / LEASED_PART).min(most);
         // Only if it has room for some more records like this one.
@@ -465,7 +484,10 @@ impl Locked<'_> {
             true => part / UNIT * UNIT,
             false => 0,
         };
-        end.saturating_add(lease).min(self.store.segment_len)
+        Ok(end
+            .saturating_add(lease)
+            .min(self.longest_active()?)
+            .max(end))
     }
 
     /// Notes that this process has appended a record, and has the range behind it for others, which the ledger on the disk

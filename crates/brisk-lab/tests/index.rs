@@ -112,7 +112,7 @@ fn every_figure_is_measured_by_each_way() {
         assert_documented("index.json", &raw);
         let raw: Value = serde_json::from_str(&raw).unwrap();
         let mut expected = BTreeSet::new();
-        for way in ["brisk", "uv-client"] {
+        for way in ["brisk", "parsed", "uv-client"] {
             for figure in ["warm", "stale", "miss"] {
                 expected
                     .extend([1, 5].map(|packages| (figure.to_owned(), packages, way.to_owned())));
@@ -141,7 +141,7 @@ fn every_figure_is_measured_by_each_way() {
             )
         });
         let expected = [("fresh", 5), ("stale", 5), ("largest", 1)];
-        assert_eq!(whats.collect::<Vec<_>>(), [expected, expected].concat());
+        assert_eq!(whats.collect::<Vec<_>>(), [expected; 3].concat());
         for line in [
             "\nWarm, 5 packages: open, decide, choose a file of each\n",
             "\nThe page of large (0.0 MB, 2 files), warm: open, decide, choose a file\n",
@@ -167,6 +167,14 @@ fn every_figure_is_measured_by_each_way() {
             "no"
         );
         assert_eq!(verdict("allocations for each warm package"), "no");
+        // `parsed` claims 160 ms, uv-client 80 and brisk 1.
+        let published = "warm, times faster";
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(published))
+            .unwrap();
+        let cells: Vec<_> = line.split_ascii_whitespace().rev().take(2).collect();
+        assert_eq!(cells, ["160.00", "2.00"]);
         // The same tables for a page.
         let output = stage
             .brisk(&["lab", "report", "out/index.json", "--markdown"])
@@ -207,7 +215,7 @@ fn wrong_runs_end_the_experiment() {
             (
                 &["--only", "none"],
                 "",
-                "--only: found none, allowed are brisk, uv-client",
+                "--only: found none, allowed are brisk, parsed, uv-client",
             ),
         ] {
             let output = lab(&stage, "./ways", "pages", more, stub);

@@ -814,9 +814,10 @@ fn nobody_hangs_though_guardian_and_server_are_killed_with_a_request_unread() {
         let ended = || program.try_wait().unwrap().is_some();
         assert!(comes_true(SURELY, ended), "it hangs: {}", stage.log());
         let (code, out, err) = said(&program.wait_with_output().unwrap());
-        assert_eq!(code, Some(1), "{err}");
-        // The fill may be first when both go on.
-        assert!(["", "is stored last"].contains(&out.as_str()), "{out}");
+        // The fill may be first when both go on. Then the program may have all that it wants before the server is gone.
+        let possible = [(1, ""), (1, "is stored last"), (0, "is stored last")];
+        let (code, out) = (code.unwrap(), out.as_str());
+        assert!(possible.contains(&(code, out)), "{code}, {out}: {err}");
         stage.assert_no_process(Duration::from_secs(10));
     });
 }

@@ -265,7 +265,7 @@ impl History {
         assert_eq!(get(&cache, u64::MAX), Some(new));
         for (&key, found) in &before {
             let now = get(&cache, key);
-            // In a full cache, it evicts, and copies nothing forward if it has no segment yet.
+            // In a full cache, it evicts. `full_crashes` compares what goes with what is counted.
             let is_gone = self.evicts_from < u64::MAX && now.is_none();
             assert!(now == *found || is_gone, "{crash:?}: key {key}");
         }

@@ -25,6 +25,8 @@ struct FailingDisk {
     lock_error: AtomicI32,
     /// Whether the next sync fails.
     fails_to_sync: AtomicBool,
+    /// Whether the disk has no room for another segment.
+    has_no_segment_left: AtomicBool,
 }
 
 impl FailingDisk {
@@ -36,6 +38,7 @@ impl FailingDisk {
             dead,
             lock_error: AtomicI32::new(0),
             fails_to_sync: AtomicBool::new(false),
+            has_no_segment_left: AtomicBool::new(false),
         })
     }
 
@@ -61,6 +64,10 @@ impl FailingDisk {
 impl Disk for FailingDisk {
     fn create(&self, directory: &Directory, name: &str) -> io::Result<File> {
         self.call()?;
+        let is_full = self.has_no_segment_left.load(Ordering::SeqCst);
+        if is_full && name.ends_with(".segment") {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
         RealDisk.create(directory, name)
     }
 
@@ -420,6 +427,28 @@ fn a_clear_an_eviction_and_a_new_segment_that_fail_at_any_call_leave_no_file_tha
             assert!(calls > 150, "{calls}");
         }
     }
+}
+
+/// Eviction makes room on a full disk, though there is none for what it would copy.
+#[test]
+fn a_full_disk_on_which_no_segment_can_be_begun_is_evicted_from() {
+    let home = home();
+    let disk = FailingDisk::new(false);
+    let options = CacheOptions::new().limit(1000 << 10).segment_len(128 << 10);
+    let cache = Cache::on_disk(home.path(), options, disk.clone()).unwrap();
+    // 21 of them fill a segment.
+    for key in 0..5 * 21 {
+        insert(&cache, key, &value(key, 0, 6_000)).unwrap();
+    }
+    assert!(cache.update_use(&u64::to_le_bytes(0)).unwrap());
+    assert_eq!(cache.counts().evicted, 0);
+    disk.has_no_segment_left.store(true, Ordering::SeqCst);
+    let alone = value(1_000, 0, 40_000);
+    insert(&cache, 1_000, &alone).unwrap();
+    assert_eq!(get(&cache, 1_000), Some(alone));
+    let counts = cache.counts();
+    assert_eq!((counts.evicted, counts.copied), (21, 0));
+    assert_tidy(&cache, "on a full disk");
 }
 
 #[test]

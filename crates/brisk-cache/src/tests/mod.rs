@@ -2,6 +2,7 @@
 
 mod crashes;
 mod faults;
+mod full_crashes;
 mod hooked_disk;
 mod races;
 mod recording_disk;

@@ -414,9 +414,10 @@ impl Reading {
             None => {
                 // What has come is handed over as a whole, and nobody can join who would need it.
                 watched.close();
-                let begun = LongBody::begin(shared.cache.cache(), self.expected, spool.pieces());
+                let cache = Arc::clone(shared.cache.cache());
+                let begun = LongBody::begin(cache, self.expected, spool.pieces());
                 spool.stop_keeping();
-                begun.map(|long| self.long = Some(long))
+                begun.await.map(|long| self.long = Some(long))
             }
         };
         if let Err(e) = kept {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use brisk_cache::{Cache, Pending};
 use bytes::Bytes;
@@ -10,6 +11,10 @@ use tokio::task::spawn_blocking;
 /// So many bytes are written at a time, or a multiple. The kernel keeps what is written at once in large pages, and sends
 /// those in a fraction of the time that many small ones take. Pieces come from a connection in any length.
 const BATCH: usize = 256 * 1024;
+
+fn lost() -> io::Error {
+    io::Error::other("a thread that writes a body ended")
+}
 
 /// A value that is being written, by threads that may wait for the disk. Dropped, it leaves nothing.
 pub(crate) struct LongBody {
@@ -22,14 +27,16 @@ pub(crate) struct LongBody {
 
 impl LongBody {
     /// Begins with what has come so far.
-    pub(crate) fn begin(
-        cache: &Cache,
+    pub(crate) async fn begin(
+        cache: Arc<Cache>,
         expected_len: Option<u64>,
         come: Vec<Bytes>,
     ) -> io::Result<Self> {
         let batched = come.iter().map(Bytes::len).sum();
+        // Making room for it may evict.
+        let making = spawn_blocking(move || cache.pending(expected_len));
         Ok(Self {
-            pending: Some(cache.pending(expected_len)?),
+            pending: Some(making.await.map_err(|_| lost())??),
             batch: come.into(),
             batched,
         })
@@ -62,7 +69,6 @@ impl LongBody {
     }
 
     async fn write(&mut self, len: usize) -> io::Result<()> {
-        let lost = || io::Error::other("a thread that writes a body ended");
         let mut pending = self.pending.take().ok_or_else(lost)?;
         let bytes = self.take(len);
         let writing = spawn_blocking(move || {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brisk_cache::CacheCounts;
 use brisk_http::{CacheBody, FetchErrorKind, Options, Timestamp};
 use http::{Method, Response};
 use http_body_util::BodyExt;
@@ -10,7 +11,7 @@ use tokio::task::{JoinSet, yield_now};
 use tower::Service;
 
 use crate::origin::Asked;
-use crate::setup::{Setup, all, request, soon};
+use crate::setup::{Setup, all, home, open, request, small, soon};
 
 const CLIENTS: u64 = 8;
 const REQUESTS: u64 = 250;
@@ -77,11 +78,13 @@ async fn check(mut response: Response<CacheBody>, leaves: bool) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_answer_is_half_of_one_and_half_of_another() {
+/// Clients that use a cache of this limit together. What the cache counted.
+async fn crowd(limit: u64) -> CacheCounts {
+    let home = home();
+    let cache = open(home.path(), small().limit(limit));
     let clock = Arc::new(AtomicU64::new(1_700_000_000));
     let seconds = Arc::clone(&clock);
-    let setup = Setup::with(Options::private(), |builder| {
+    let setup = Setup::over(home, cache, Options::private(), |builder| {
         let now = move || Timestamp::from_unix(seconds.load(Ordering::Relaxed));
         builder.memory(100_000).finish_below(20_000).clock(now)
     });
@@ -134,4 +137,17 @@ async fn no_answer_is_half_of_one_and_half_of_another() {
     let counts = layer.counts();
     assert!(counts.hits > 0 && counts.stored > 0, "{counts:?}");
     assert_eq!((counts.unstored, counts.troubles), (0, 0), "{counts:?}");
+    layer.cache().stat().unwrap().counts
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_answer_is_half_of_one_and_half_of_another() {
+    assert_eq!(crowd(64 << 20).await.evicted, 0);
+}
+
+/// The oldest files go all the time: a policy without its body, a body without its policy, and either while it is read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_answer_is_half_of_one_and_half_of_another_while_files_are_evicted() {
+    let counts = crowd(6 << 20).await;
+    assert!(counts.evicted > 0, "{counts:?}");
 }
