@@ -327,14 +327,22 @@ fn a_table_that_turns_out_to_be_damaged_is_fetched_again() {
             );
             assert_eq!(index.paths().len(), requests, "{versions} versions");
         }
-        // The damaged table may still lie in the file, where nothing names it.
-        fs::remove_dir_all(home.path().join(".cache")).unwrap();
-        best(home.path(), &index, &["some"]);
-        index.take();
-        flip(home.path(), b"-py3-none-any.whl");
-        let found = run(home.path(), &[], &listed);
-        assert_eq!(found.stdout.lines().count(), versions, "{}", found.stderr);
-        assert_eq!(index.paths().len(), 1, "{versions} versions");
+        let asked = [&["metadata", "--index-url", &url, "some"], &TARGET[..]].concat();
+        let none = format!("the index has no metadata of some-1.{versions}-py3-none-any.whl");
+        for command in [&listed, &asked] {
+            // The damaged table may still lie in the file, where nothing names it.
+            fs::remove_dir_all(home.path().join(".cache")).unwrap();
+            best(home.path(), &index, &["some"]);
+            index.take();
+            flip(home.path(), b"-py3-none-any.whl");
+            let found = run(home.path(), &[], command);
+            let is_right = match command == &listed {
+                true => found.stdout.lines().count() == versions,
+                false => found.stderr.contains(&none),
+            };
+            assert!(is_right, "{command:?}: {}", found.stderr);
+            assert_eq!(index.paths().len(), 1, "{versions} versions");
+        }
     }
 }
 
