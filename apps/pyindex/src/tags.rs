@@ -8,7 +8,7 @@ use crate::file_name::Tail;
 /// follows from the place of the pair and that of the platform.
 #[derive(Debug, Clone)]
 pub struct Tags {
-    /// Sorted by Python and ABI.
+    /// Sorted by their words.
     pairs: Vec<Pair>,
     /// Sorted by name, with their places.
     platforms: Vec<(String, u32)>,
@@ -20,10 +20,26 @@ pub struct Tags {
 struct Pair {
     python: String,
     abi: String,
+    /// None if one of the two is long.
+    words: Option<(Word, Word)>,
     /// Its place among the pairs with a platform.
     on_platforms: Option<u32>,
     /// Its place among the pairs with `any`.
     anywhere: Option<u32>,
+}
+
+/// A name of at most 15 bytes and its length, as a number that costs less to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Word(u128);
+
+impl Word {
+    fn of(name: &str) -> Option<Self> {
+        let mut bytes = [0; 16];
+        let (last, text) = bytes.split_last_mut()?;
+        text.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+        *last = u8::try_from(name.len()).ok()?;
+        Some(Self(u128::from_ne_bytes(bytes)))
+    }
 }
 
 /// An interpreter, as far as wheels know it.
@@ -101,8 +117,7 @@ impl Tags {
         for (place, python) in (0..).zip(std::iter::once(&own).chain(&pure)) {
             tags.pair(python, "none").anywhere = Some(place);
         }
-        tags.pairs
-            .sort_by(|a, b| (&a.python, &a.abi).cmp(&(&b.python, &b.abi)));
+        tags.pairs.sort_by_key(|pair| pair.words);
         tags
     }
 
@@ -124,6 +139,7 @@ impl Tags {
             self.pairs.push(Pair {
                 python: python.to_owned(),
                 abi: abi.to_owned(),
+                words: Word::of(python).zip(Word::of(abi)),
                 on_platforms: None,
                 anywhere: None,
             });
@@ -137,15 +153,14 @@ impl Tags {
         let mut best = None;
         for python in pythons.split('.') {
             for abi in abis.split('.') {
-                let order = |pair: &Pair| (&*pair.python, &*pair.abi).cmp(&(python, abi));
-                let Ok(at) = self.pairs.binary_search_by(order) else {
-                    continue;
-                };
-                let Pair {
+                let Some(&Pair {
                     on_platforms,
                     anywhere,
                     ..
-                } = self.pairs[at];
+                }) = self.known_pair(python, abi)
+                else {
+                    continue;
+                };
                 for platform in platforms.split('.') {
                     let place = if platform == "any" {
                         anywhere.and_then(|place| self.across(self.with_platforms, place))
@@ -160,6 +175,20 @@ impl Tags {
             }
         }
         best
+    }
+
+    fn known_pair(&self, python: &str, abi: &str) -> Option<&Pair> {
+        let at = match Word::of(python).zip(Word::of(abi)) {
+            Some(words) => self
+                .pairs
+                .binary_search_by_key(&Some(words), |pair| pair.words)
+                .ok(),
+            None => self
+                .pairs
+                .iter()
+                .position(|pair| pair.python == python && pair.abi == abi),
+        };
+        at.and_then(|at| self.pairs.get(at))
     }
 
     /// The place of a tag whose pair has so many before it, each on all platforms.
@@ -422,6 +451,29 @@ mod tests {
             "",
         ] {
             assert_eq!(place(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn names_of_any_length_are_compared() {
+        let long = "graalpy240_311_native";
+        let tags = Tags::of(&Interpreter {
+            implementation: "graalpy".to_owned(),
+            version: (3, 11),
+            abis: vec![long.to_owned()],
+            platforms: platforms("manylinux_2_28_x86_64").unwrap(),
+        });
+        let place = |tail: &str| tags.place_of(&format!("-{tail}-manylinux2014_x86_64.whl"));
+        assert!(place(&format!("graalpy311-{long}")) < place("graalpy311-none"));
+        assert!(place("py3-none").is_some());
+        for none in [
+            "graalpy311-graalpy240_311_nativ",
+            "py3\0-none",
+            "py3-none\0",
+            "-",
+            "py3-",
+        ] {
+            assert_eq!(place(none), None, "{none:?}");
         }
     }
 

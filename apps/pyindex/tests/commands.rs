@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -286,6 +287,63 @@ fn the_first_index_that_has_a_project_is_the_only_one() {
     assert_eq!(missing.code, 1);
     assert_eq!(missing.stderr, "pyindex: no index has the project none\n");
     assert!(missing.stdout.starts_with("own==1.0 "));
+}
+
+/// Flips a bit of the one place below a directory that has these bytes.
+fn flip(directory: &Path, wanted: &[u8]) {
+    let mut places = Vec::new();
+    for path in files_below(directory) {
+        let bytes = fs::read(&path).unwrap();
+        let found = bytes.windows(wanted.len()).enumerate();
+        let found = found.filter(|(_, bytes)| *bytes == wanted);
+        places.extend(found.map(|(at, _)| (path.clone(), at as u64)));
+    }
+    let [(path, at)] = &*places else {
+        panic!("one place has them: {places:?}");
+    };
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[wanted[0] ^ 1], *at).unwrap();
+}
+
+#[test]
+fn a_table_that_turns_out_to_be_damaged_is_fetched_again() {
+    // Tables that are checked as a whole, and in chunks.
+    for versions in [10, 1000, 4000] {
+        let home = tempfile::tempdir().unwrap();
+        let index = Index::start();
+        let files = (1..=versions).map(|minor| wheel("some", &format!("1.{minor}"), json!({})));
+        index.page("some", files.collect());
+        let url = index.url();
+        let listed = [&["versions", "--index-url", &url, "some"], &TARGET[..]].concat();
+        let expected = best(home.path(), &index, &["some"]).stdout;
+        assert!(expected.starts_with(&format!("some==1.{versions} ")));
+        assert_eq!(index.paths().len(), 1);
+        flip(home.path(), b"-py3-none-any.whl");
+        for requests in [1, 0] {
+            let found = best(home.path(), &index, &["some"]);
+            assert_eq!(
+                (found.stdout, found.stderr),
+                (expected.clone(), String::new())
+            );
+            assert_eq!(index.paths().len(), requests, "{versions} versions");
+        }
+        let asked = [&["metadata", "--index-url", &url, "some"], &TARGET[..]].concat();
+        let none = format!("the index has no metadata of some-1.{versions}-py3-none-any.whl");
+        for command in [&listed, &asked] {
+            // The damaged table may still lie in the file, where nothing names it.
+            fs::remove_dir_all(home.path().join(".cache")).unwrap();
+            best(home.path(), &index, &["some"]);
+            index.take();
+            flip(home.path(), b"-py3-none-any.whl");
+            let found = run(home.path(), &[], command);
+            let is_right = match command == &listed {
+                true => found.stdout.lines().count() == versions,
+                false => found.stderr.contains(&none),
+            };
+            assert!(is_right, "{command:?}: {}", found.stderr);
+            assert_eq!(index.paths().len(), 1, "{versions} versions");
+        }
+    }
 }
 
 #[test]

@@ -76,6 +76,11 @@ impl SegmentFile {
             Self::of(file, len, kind, number)
         }))
     }
+
+    /// Whether it is the file that a slot names, and had the record when it was opened.
+    pub(crate) fn has(&self, slot: &Slot) -> bool {
+        (self.kind, self.number) == (slot.kind, slot.segment) && range(slot, self.len).is_some()
+    }
 }
 
 impl Segment {
@@ -130,10 +135,7 @@ impl Segment {
     /// Where the record of a slot is. None if this does not reach that far.
     #[inline]
     pub(crate) fn range(&self, slot: &Slot) -> Option<(u64, usize)> {
-        let start = u64::from(slot.place).checked_mul(UNIT)?;
-        let room = u64::from(slot.room).checked_mul(UNIT)?;
-        let fits = start.checked_add(room).is_some_and(|end| end <= self.len);
-        fits.then_some((start, usize::try_from(room).ok()?))
+        range(slot, self.len)
     }
 
     /// The bytes of a published range, if they can be borrowed.
@@ -255,6 +257,15 @@ impl Segment {
             right.then_some(record).ok_or(Wrong::Damaged)
         }))
     }
+}
+
+/// Where the record of a slot is in a file of this length. None if it does not reach that far.
+#[inline]
+fn range(slot: &Slot, len: u64) -> Option<(u64, usize)> {
+    let start = u64::from(slot.place).checked_mul(UNIT)?;
+    let room = u64::from(slot.room).checked_mul(UNIT)?;
+    let fits = start.checked_add(room).is_some_and(|end| end <= len);
+    fits.then_some((start, usize::try_from(room).ok()?))
 }
 
 /// What a slot says about its record.

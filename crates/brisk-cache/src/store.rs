@@ -19,7 +19,7 @@ use crate::format::slot::{Kind, Slot};
 use crate::index::{Index, IndexFile, is_lost};
 use crate::options::CacheOptions;
 use crate::promise::Promise;
-use crate::segment::{Reading, Segment, file_name};
+use crate::segment::{Reading, Segment, SegmentFile, file_name};
 use crate::writer::Writer;
 
 /// What all parts of a handle use.
@@ -56,6 +56,8 @@ pub(crate) struct View {
     pub(crate) segments: HashMap<u64, Arc<Segment>, BuildHasherDefault<NumberHasher>>,
     /// Segments that hits pinned when they left `segments`.
     pinned: Vec<Weak<Segment>>,
+    /// A segment that was opened for a first look, and is not mapped. Whoever opens one next takes it, or drops it.
+    kept: Option<SegmentFile>,
     /// How often a file was opened.
     opened: usize,
 }
@@ -182,17 +184,12 @@ impl Store {
             Some(file) => Index::of_file(file, is_mapped)?,
             None => Index::open(&self.directory, is_mapped)?,
         };
-        let mut segments = HashMap::default();
-        if let Some(file) = kept.segment
-            && let Ok(Some(segment)) = Segment::of_file(file, self.reading)
-        {
-            segments.insert(segment.header.number, Arc::new(segment));
-        }
         Ok(Process {
             view: RwLock::new(View {
                 index: index.map(Arc::new),
-                segments,
+                segments: HashMap::default(),
                 pinned: Vec::new(),
+                kept: kept.segment,
                 opened: 0,
             }),
             writer: Mutex::new(None),
@@ -228,7 +225,11 @@ impl Store {
         };
         #[cfg(test)]
         tests::before_opening();
-        let opened = Segment::open(&self.directory, slot.kind, slot.segment, reading);
+        let kept = process.view_mut().kept.take();
+        let opened = match kept.filter(|kept| kept.has(slot)) {
+            Some(file) => Segment::of_file(file, reading),
+            None => Segment::open(&self.directory, slot.kind, slot.segment, reading),
+        };
         let segment = match opened {
             Ok(Some(segment)) => segment,
             Ok(None) => return Ok(Opened::Gone),
@@ -253,6 +254,7 @@ impl Store {
 
     /// Drops the maps of segments whose files are gone. A hit that pins one keeps it.
     pub(crate) fn drop_gone(&self, view: &mut View, but: Option<u64>) -> io::Result<()> {
+        view.kept = None;
         let mut gone = Vec::new();
         for (&number, segment) in &view.segments {
             if Some(number) != but && !self.has_name(segment)? {
@@ -329,6 +331,34 @@ fn segment_len(options: &CacheOptions) -> io::Result<u64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::cell::RefCell;
+
+    use crate::{About, Cache, CacheOptions};
+
+    #[test]
+    fn the_segment_of_a_first_look_is_mapped_only_if_more_is_asked_of_it() {
+        let home = tempfile::tempdir().unwrap();
+        let open = || Cache::open(home.path(), CacheOptions::new()).unwrap();
+        let writer = open();
+        let (short, long) = (b"short".as_slice(), b"long".as_slice());
+        writer.insert(short, b"a value", About::default()).unwrap();
+        // It has a file of its own.
+        let value = vec![7; 3 << 20];
+        writer.insert(long, &value, About::default()).unwrap();
+        for second in [short, long] {
+            let cache = open();
+            for key in [short, second] {
+                assert!(cache.get(key).unwrap().is_some());
+            }
+            let view = cache.store.process().unwrap().view();
+            assert_eq!(view.segments.len(), 1);
+            // It keeps no descriptor of a file that may be evicted.
+            assert!(view.kept.is_none());
+            drop(view);
+            assert!(cache.get(short).unwrap().is_some());
+            let mapped = cache.store.process().unwrap().view().segments.len();
+            assert_eq!(mapped, if second == short { 1 } else { 2 });
+        }
+    }
 
     thread_local! {
         /// What happens once in this thread, between the look at a slot and the opening of its segment.

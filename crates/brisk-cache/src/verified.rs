@@ -5,8 +5,9 @@ use crate::format::UNIT;
 use crate::format::record::{CHUNK, Layout};
 use crate::format::slot::Kind;
 
-/// Words of 64 bits in a part, which is allocated when something in it is first noted.
-const WORDS: usize = 64;
+/// Words of 64 bits in a part, which is allocated when something in it is first noted. It has 4 KiB, for 2 MiB of a shared
+/// segment: a program that reads all of a segment allocates 32 of them.
+const WORDS: usize = 512;
 const PART: usize = WORDS * 64;
 
 /// Which records of a mapped segment, and which chunks of long values, have passed their check.
@@ -26,11 +27,22 @@ pub(crate) struct Verified {
 
 /// As many bits as a file has records and chunks.
 #[derive(Debug)]
-struct Bits(Box<[OnceLock<Box<[AtomicU64; WORDS]>>]>);
+struct Bits {
+    parts: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    len: usize,
+}
 
 impl Bits {
+    /// All are unset.
+    fn new(len: usize) -> Self {
+        Self {
+            parts: (0..len.div_ceil(PART)).map(|_| OnceLock::new()).collect(),
+            len,
+        }
+    }
+
     fn word(&self, bit: usize) -> Option<&AtomicU64> {
-        let part = self.0.get(bit / PART).and_then(OnceLock::get)?;
+        let part = self.parts.get(bit / PART).and_then(OnceLock::get)?;
         part.get(bit % PART / 64)
     }
 
@@ -41,8 +53,12 @@ impl Bits {
     }
 
     fn set(&self, Mark(bit): Mark) {
-        if let Some(part) = self.0.get(bit / PART) {
-            part.get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORDS]));
+        if let Some(part) = self.parts.get(bit / PART) {
+            part.get_or_init(|| {
+                let left = self.len.saturating_sub(bit / PART * PART);
+                let words = left.div_ceil(64).min(WORDS);
+                (0..words).map(|_| AtomicU64::new(0)).collect()
+            });
         }
         if let Some(word) = self.word(bit) {
             word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
@@ -71,10 +87,9 @@ impl Verified {
             // No chunk is shorter.
             Kind::Alone => FIRST_CHUNK + len / CHUNK,
         };
-        let parts = (0..bits.div_ceil(PART)).map(|_| OnceLock::new());
         Self {
             kind,
-            passed: Bits(parts.collect()),
+            passed: Bits::new(bits),
             failed: OnceLock::new(),
         }
     }
@@ -114,7 +129,7 @@ impl Verified {
 
     /// Notes that of a record. From now on, it has not passed.
     pub(crate) fn note_failure(&self, record: Mark) {
-        let none = || Bits(self.passed.0.iter().map(|_| OnceLock::new()).collect());
+        let none = || Bits::new(self.passed.len);
         self.failed.get_or_init(none).set(record);
         self.passed.clear(record);
     }
@@ -129,21 +144,21 @@ mod tests {
 
     #[test]
     fn each_unit_has_a_bit_of_its_own() {
-        let verified = Verified::new(Kind::Shared, 1 << 20);
-        let places = [1, 2, 63, 64, 4095, 4096, 16_383];
+        let verified = Verified::new(Kind::Shared, 5 << 19);
+        let places = [1, 2, 63, 64, 4095, 4096, 16_383, 32_767, 32_768, 40_959];
         for place in places {
             let mark = verified.record(place);
             assert!(!verified.has(mark));
             verified.note(mark);
             assert!(verified.has(mark));
         }
-        let noted: Vec<u32> = (0..20_000)
+        let noted: Vec<u32> = (0..50_000)
             .filter(|&place| verified.has(verified.record(place)))
             .collect();
         assert_eq!(noted, places);
         // Behind the end, nothing is ever noted.
-        verified.note(verified.record(16_384));
-        assert!(!verified.has(verified.record(16_384)));
+        verified.note(verified.record(40_960));
+        assert!(!verified.has(verified.record(40_960)));
     }
 
     #[test]

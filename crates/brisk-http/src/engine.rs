@@ -1052,8 +1052,8 @@ impl<S: Storage> Engine<S> {
 
     /// Whether what was found is the body of this name.
     fn is_whole(&self, body: &S::Value, name: &BodyName) -> io::Result<bool> {
-        let is_long = body.len() as u64 > CHECKED_AT_ONCE;
-        Ok(self.storage.fits(body, name) && (is_long || readable(body)?.is_some()))
+        Ok(self.storage.fits(body, name)
+            && (self.storage.is_checked_by_reader(body) || readable(body)?.is_some()))
     }
 
     /// The answer of a stored response to a request whose conditions and range are looked at now.
@@ -1146,9 +1146,6 @@ fn readable<V: StoredBytes>(value: &V) -> io::Result<Option<&[u8]>> {
         Err(e) => Err(e),
     }
 }
-
-/// Up to this length, a body that is damaged is a miss. A longer one is checked part by part, when it is read.
-const CHECKED_AT_ONCE: u64 = 64 * 1024;
 
 fn asked_by(validators: &Validators<'_>) -> Asked {
     match validators.is_empty() {

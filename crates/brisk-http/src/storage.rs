@@ -3,6 +3,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brisk_cache::{About, Cache, Hit, Stored, fingerprint};
+use smallvec::SmallVec;
 
 use crate::body_name::BodyName;
 use crate::target::Target;
@@ -50,6 +51,12 @@ pub trait Storage {
         found.len() as u64 == name.len()
     }
 
+    /// Whether what [`body`](Self::body) has found may be damaged all the same, because its reader checks it part by part:
+    /// by default, if it has more than 64 KiB. Other damage is a miss.
+    fn is_checked_by_reader(&self, found: &Self::Value) -> bool {
+        found.len() > CHECKED_AT_ONCE
+    }
+
     /// Stores a body of a URL.
     ///
     /// # Errors
@@ -64,6 +71,9 @@ pub trait Storage {
     /// Those of the system.
     fn remove_body(&self, key: &str, name: &BodyName) -> io::Result<()>;
 }
+
+/// Up to this length, a body that is damaged is a miss. A longer one is checked part by part, when it is read.
+pub(crate) const CHECKED_AT_ONCE: usize = 64 * 1024;
 
 /// Bytes that were found in a [`Storage`]. They stay as they are while this lives.
 pub trait StoredBytes {
@@ -130,30 +140,32 @@ impl Storage for MemoryStorage {
     type Value = Arc<[u8]>;
 
     fn policies(&self, key: &str) -> io::Result<Option<Arc<[u8]>>> {
-        Ok(self.values().get(&policies_key(key)).cloned())
+        Ok(self.values().get(&*policies_key(key)).cloned())
     }
 
     fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()> {
-        self.values().insert(policies_key(key), variants.into());
+        self.values()
+            .insert(policies_key(key).into_vec(), variants.into());
         Ok(())
     }
 
     fn remove_policies(&self, key: &str) -> io::Result<()> {
-        self.values().remove(&policies_key(key));
+        self.values().remove(&*policies_key(key));
         Ok(())
     }
 
     fn body(&self, key: &str, name: &BodyName) -> io::Result<Option<Arc<[u8]>>> {
-        Ok(self.values().get(&body_key(key, name)).cloned())
+        Ok(self.values().get(&*body_key(key, name)).cloned())
     }
 
     fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()> {
-        self.values().insert(body_key(key, name), body.into());
+        self.values()
+            .insert(body_key(key, name).into_vec(), body.into());
         Ok(())
     }
 
     fn remove_body(&self, key: &str, name: &BodyName) -> io::Result<()> {
-        self.values().remove(&body_key(key, name));
+        self.values().remove(&*body_key(key, name));
         Ok(())
     }
 }
@@ -218,6 +230,10 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
         (**self).fits(found, name)
     }
 
+    fn is_checked_by_reader(&self, found: &S::Value) -> bool {
+        (**self).is_checked_by_reader(found)
+    }
+
     fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()> {
         (**self).put_body(key, name, body)
     }
@@ -234,22 +250,25 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
 pub fn stored_keys(url: &str, body: &BodyName) -> Option<(Vec<u8>, Vec<u8>)> {
     let target = Target::parse(url)?;
     Some((
-        policies_key(target.as_str()),
-        body_key(target.as_str(), body),
+        policies_key(target.as_str()).into_vec(),
+        body_key(target.as_str(), body).into_vec(),
     ))
 }
 
-/// URLs have no zero byte, so no key is that of another value.
-pub(crate) fn policies_key(key: &str) -> Vec<u8> {
-    [b"http\0".as_slice(), key.as_bytes()].concat()
+/// A key, on the stack unless it is long.
+pub(crate) type Key = SmallVec<[u8; 256]>;
+
+pub(crate) fn key_of_parts(parts: &[&[u8]]) -> Key {
+    let mut key = Key::new();
+    parts.iter().for_each(|part| key.extend_from_slice(part));
+    key
 }
 
-pub(crate) fn body_key(key: &str, name: &BodyName) -> Vec<u8> {
-    [
-        b"body\0".as_slice(),
-        key.as_bytes(),
-        b"\0",
-        &name.to_bytes(),
-    ]
-    .concat()
+/// URLs have no zero byte, so no key is that of another value.
+pub(crate) fn policies_key(key: &str) -> Key {
+    key_of_parts(&[b"http\0", key.as_bytes()])
+}
+
+pub(crate) fn body_key(key: &str, name: &BodyName) -> Key {
+    key_of_parts(&[b"body\0", key.as_bytes(), b"\0", &name.to_bytes()])
 }

@@ -6,7 +6,6 @@ use brisk_cache::{Cache, Stored};
 use http_body::Body;
 use rustls::ClientConfig;
 use rustls::crypto::ring::default_provider;
-use rustls_platform_verifier::BuilderVerifierExt;
 use tower::retry::Retry;
 use tower_service::Service;
 
@@ -15,6 +14,7 @@ use super::progress::{Hook, Progress};
 use super::redirect::Hop;
 use super::retries::{Attempts, Retries};
 use super::sender::{Connect, Sender};
+use super::system_trust::SystemTrust;
 use crate::layer::{
     CacheBody, CacheLayer, CacheLayerBuilder, CacheService, FetchError, TableAnswer, TableError,
     TableInput, TableOptions,
@@ -30,8 +30,8 @@ pub(crate) type Below = Retry<Attempts, Sender>;
 /// host at once, and follows redirects, each of which is cached for itself. When a redirect leaves its origin, credentials
 /// and cookies are left out; it never leads from https to http.
 ///
-/// A copy of it is cheap, and all are one client. It runs on tokio. Nothing is connected, and no certificate is read, before
-/// the first request is sent.
+/// A copy of it is cheap, and all are one client. It runs on tokio. Nothing is connected before the first request is sent,
+/// and the system's certificates are read when the first server shows its own.
 ///
 /// # Example
 ///
@@ -242,16 +242,20 @@ fn connect() -> reqwest::Result<reqwest::Client> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(10))
         .user_agent(concat!("brisk-http/", env!("CARGO_PKG_VERSION")));
-    let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .and_then(BuilderVerifierExt::with_platform_verifier);
+    let provider = Arc::new(default_provider());
+    let tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions();
     match tls {
         Ok(tls) => {
-            let mut tls = tls.with_no_client_auth();
+            let mut tls = tls
+                // It asks the same verifier as rustls-platform-verifier would put here.
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(SystemTrust::new(provider)))
+                .with_no_client_auth();
             tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
             builder.tls_backend_preconfigured(tls).build()
         }
-        // No certificates: the error comes from reqwest, with its own words, if https is asked for.
+        // No versions of TLS: the error comes from reqwest, with its own words, if https is asked for.
         Err(_) => builder.build(),
     }
 }

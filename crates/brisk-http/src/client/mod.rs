@@ -12,6 +12,7 @@ mod redirect;
 mod retries;
 mod sender;
 mod sent_body;
+mod system_trust;
 
 pub use asynchronous::{Client, ClientBuilder, ResponseUrl};
 #[cfg(feature = "blocking")]

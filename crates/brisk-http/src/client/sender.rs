@@ -24,7 +24,7 @@ pub(crate) struct Sender {
 }
 
 struct Shared {
-    /// Made when the first request is sent: to read the system's certificates takes longer than many a hit.
+    /// Made when the first request is sent: that takes longer than many a hit.
     client: OnceCell<reqwest::Client>,
     connect: Arc<Connect>,
     hosts: Hosts,

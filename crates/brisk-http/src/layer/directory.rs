@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use brisk_cache::{About, Cache, Hit, Pending};
 
 use crate::body_name::BodyName;
-use crate::storage::{BODY_FINGERPRINT, Storage, body_key, policies_key};
+use crate::storage::{
+    BODY_FINGERPRINT, CHECKED_AT_ONCE, Key, Storage, body_key, key_of_parts, policies_key,
+};
 use crate::variants::Variants;
 
 /// What is stored beside a body.
@@ -174,6 +176,11 @@ impl Storage for Directory {
         self.table == Some(found.fingerprint()) || found.len() as u64 == name.len()
     }
 
+    /// The view of a table asks for the parts that it looks at.
+    fn is_checked_by_reader(&self, found: &Hit) -> bool {
+        self.table == Some(found.fingerprint()) || found.len() > CHECKED_AT_ONCE
+    }
+
     /// The one failure that is returned, so that no policy is written that names what is not there.
     fn put_body(&self, key: &str, name: &BodyName, body: &[u8]) -> io::Result<()> {
         self.cache.insert(&body_key(key, name), body, BODY)
@@ -190,13 +197,12 @@ impl Storage for Directory {
 }
 
 /// The key of a table of a layout that was made of a body.
-fn table_key(key: &str, name: &BodyName, fingerprint: u64) -> Vec<u8> {
-    [
-        b"table\0".as_slice(),
+fn table_key(key: &str, name: &BodyName, fingerprint: u64) -> Key {
+    key_of_parts(&[
+        b"table\0",
         key.as_bytes(),
         b"\0",
         &name.to_bytes(),
         &fingerprint.to_le_bytes(),
-    ]
-    .concat()
+    ])
 }

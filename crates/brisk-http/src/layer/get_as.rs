@@ -64,7 +64,7 @@ type Tabled<T, E> = Result<TableAnswer<T>, TableError<E>>;
 impl<U> CacheService<U> {
     /// Gets a URL as a table. `make` makes the table of a response, and only the table is stored, in place of the body.
     /// While the response is fresh, and when a 304 says that it holds, the answer borrows the stored table: nothing is
-    /// parsed, and nothing is copied. A hit allocates two keys.
+    /// parsed, and nothing is copied. A hit allocates nothing, unless the URL is longer than 200 bytes.
     ///
     /// The request is a GET for the whole: its conditions and ranges are left out. `make` gets a 200, on a thread that may take its time. It is not called if the table of an equal body is stored. A table with
     /// another fingerprint is not found, and the response is fetched anew.

@@ -297,9 +297,10 @@ async fn an_origin_that_nobody_vouches_for_gets_no_request() {
 #[tokio::test]
 async fn http_2_and_certificates_of_the_system_are_used() {
     let (origin, certificate) = tls_origin().await;
+    let plain = Origin::start(|_| async { response(200, &[], "plain") }).await;
     let stage = Stage::new();
-    let file = stage.home.path().join("trusted.pem");
-    std::fs::write(&file, certificate).unwrap();
+    let trusted = stage.home.path().join("trusted.pem");
+    std::fs::write(&trusted, certificate).unwrap();
     // What the system trusts is read from a file that the environment names, so it takes a process of its own.
     let status = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args([
@@ -307,7 +308,9 @@ async fn http_2_and_certificates_of_the_system_are_used() {
             "--exact",
             "asynchronous::child_that_trusts_a_file",
         ])
-        .env("SSL_CERT_FILE", &file)
+        .env("SSL_CERT_FILE", stage.home.path().join("not-yet.pem"))
+        .env("BRISK_TEST_TRUSTED", &trusted)
+        .env("BRISK_TEST_PLAIN", plain.url("/a"))
         .env("BRISK_TEST_URL", origin.url("/a"))
         .status()
         .await
@@ -324,8 +327,13 @@ async fn child_that_trusts_a_file() {
         // Called as one of all ignored tests.
         return;
     };
+    let named = |name| std::env::var(name).unwrap();
     let stage = Stage::new();
     let client = stage.build().finish();
+    // Without TLS, the file is not read: it comes later.
+    let plain = client.get(&named("BRISK_TEST_PLAIN")).await.unwrap();
+    assert_eq!(text(plain).await, "plain");
+    std::fs::copy(named("BRISK_TEST_TRUSTED"), named("SSL_CERT_FILE")).unwrap();
     for _ in 0..2 {
         assert_eq!(text(client.get(&url).await.unwrap()).await, "safe");
         client.idle().await;

@@ -27,18 +27,20 @@ pub(crate) fn run(common: &Common, args: &Best) -> anyhow::Result<bool> {
             no_project(common, requirement, &mut objects);
             continue;
         };
-        let table = page.view()?;
         let wanted = wanted(&args.target, requirement);
-        let choice = environment.chooser.choose(&table, &wanted)?;
-        all_found &= choice.is_some();
-        let newer = match args.explain || choice.is_none() {
-            true => environment.chooser.explain(&table, &wanted, choice)?,
-            false => Vec::new(),
-        };
-        match common.json {
-            true => objects.push(to_json(requirement, &table, choice, &newer)?),
-            false => print(&mut out, requirement, &table, choice, &newer)?,
-        }
+        all_found &= indexes.look(&requirement.name, page, |page| {
+            let table = page.view()?;
+            let choice = environment.chooser.choose(&table, &wanted)?;
+            let newer = match args.explain || choice.is_none() {
+                true => environment.chooser.explain(&table, &wanted, choice)?,
+                false => Vec::new(),
+            };
+            match common.json {
+                true => objects.push(to_json(requirement, &table, choice, &newer)?),
+                false => print(&mut out, requirement, &table, choice, &newer)?,
+            }
+            Ok(choice.is_some())
+        })?;
     }
     if common.json {
         serde_json::to_writer_pretty(&mut out, &objects)?;

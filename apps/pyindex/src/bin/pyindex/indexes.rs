@@ -137,6 +137,26 @@ impl Indexes {
         Ok(pages.collect())
     }
 
+    /// Looks at the table of a project. A table is checked where it is looked at, so damage shows only then: the page is
+    /// fetched again, and looked at once more. `look` must do nothing that stays before it has seen all that it needs.
+    pub(crate) fn look<R>(
+        &self,
+        name: &ProjectName,
+        page: TableOf<PackageTable>,
+        mut look: impl FnMut(&TableOf<PackageTable>) -> anyhow::Result<R>,
+    ) -> anyhow::Result<R> {
+        let damage = match look(&page) {
+            Err(e) if is_damage(&e) => e,
+            looked => return looked,
+        };
+        // Nobody finds the table that has failed its check.
+        match self.pages(&[name])?.pop() {
+            Some(Ok(Some(page))) => look(&page),
+            Some(Err(e)) => Err(e),
+            Some(Ok(None)) | None => Err(damage),
+        }
+    }
+
     /// What the first index has, which is the only one for a project that it has.
     fn stored(&self, name: &ProjectName, address: &mut String) -> Option<TableOf<PackageTable>> {
         let first = self.all.first()?;
@@ -217,6 +237,11 @@ async fn fetch(
         }
     }
     Ok(None)
+}
+
+fn is_damage(e: &anyhow::Error) -> bool {
+    let e = e.downcast_ref::<io::Error>();
+    e.is_some_and(|e| e.kind() == io::ErrorKind::InvalidData)
 }
 
 fn table(project: &ProjectName, input: &TableInput<'_>) -> Result<Vec<u8>, PageError> {

@@ -14,6 +14,15 @@ use crate::requirements::Requirement;
 /// The longest metadata that are read, in bytes.
 const LONGEST: usize = 16 << 20;
 
+/// The file whose metadata are asked for.
+struct Chosen {
+    name: String,
+    url: String,
+    has_metadata: bool,
+    /// Of its metadata, in hexadecimal.
+    sha256: Option<String>,
+}
+
 /// Prints the metadata of the best file. False if there are none.
 pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
     let mut environment = Environment::of(&args.target)?;
@@ -35,11 +44,20 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
         );
         return Ok(false);
     };
-    let table = page.view()?;
-    let choice = environment
-        .chooser
-        .choose(&table, &wanted(&args.target, &requirement))?;
-    let Some(choice) = choice else {
+    let wanted = wanted(&args.target, &requirement);
+    let file = indexes.look(&requirement.name, page, |page| {
+        let table = page.view()?;
+        let choice = environment.chooser.choose(&table, &wanted)?;
+        let file = choice.map(|choice| table.file(choice.version, choice.file));
+        // What it does not need may borrow from the page.
+        Ok(file.transpose()?.map(|file| Chosen {
+            name: file.name,
+            url: file.url,
+            has_metadata: file.metadata,
+            sha256: file.metadata_sha256,
+        }))
+    })?;
+    let Some(file) = file else {
         eprintln!(
             "pyindex: no file of {} will do for {:?}",
             requirement.name.as_str(),
@@ -47,8 +65,7 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
         );
         return Ok(false);
     };
-    let file = table.file(choice.version, choice.file)?;
-    if !file.metadata {
+    if !file.has_metadata {
         eprintln!(
             "pyindex: the index has no metadata of {} as a file of their own (PEP 658); they are in the file",
             plain(&file.name)
@@ -58,7 +75,7 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
     let url = format!("{}.metadata", file.url);
     let headers = indexes.headers_for(&Url::parse(&url)?);
     let text = fetch(&indexes, &url, headers)?;
-    if let Some(expected) = &file.metadata_sha256 {
+    if let Some(expected) = &file.sha256 {
         let found: String = Sha256::digest(&text)
             .iter()
             .map(|byte| format!("{byte:02x}"))

@@ -25,11 +25,13 @@ pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<bool> {
         sdists: !args.target.only_binary,
         ..Wanted::of(&any)
     };
-    let table = page.view()?;
-    let mut versions = Vec::new();
-    environment
-        .chooser
-        .each_version(&table, &wanted, |version| versions.push(version))?;
+    let versions = indexes.look(&name, page, |page| {
+        let mut versions = Vec::new();
+        let found = |version: &str| versions.push(version.to_owned());
+        let table = page.view()?;
+        environment.chooser.each_version(&table, &wanted, found)?;
+        Ok(versions)
+    })?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     if common.json {
         let value = json!({"name": name.as_str(), "versions": versions});
