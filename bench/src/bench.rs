@@ -114,7 +114,7 @@ impl Bench {
                 let elapsed = work()
                     .with_context(|| format!("{figure}, {subject}: {name} failed"))?
                     .as_secs_f64();
-                eprintln!("{figure}, {subject}: {name} {elapsed:.4} s");
+                eprintln!("{figure}, {subject}: {name} {elapsed:.3e} s");
                 seconds[who].push(elapsed);
                 self.runs.push(Run {
                     figure,
