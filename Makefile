@@ -55,8 +55,8 @@ torture: deps torture-cache
 		--ignored --show-output --skip regenerate --skip thousand_kills --skip the_current_suite --skip the_suites_own_runner_agrees
 
 # The figures of "What trust costs" in docs/benchmarks.md that no launch is measured for: flipped bits, hostile images and
-# mutated images. Each line prints its figure, and fails where a promise is broken. Takes an hour, as root, on a machine
-# that does nothing else.
+# mutated images. Each line prints its figure, and fails where a promise is broken. Takes half an hour, as root, on a
+# machine that does nothing else.
 TRUST = $(CARGO) test --release --locked -p brisk
 trust: deps
 	$(TRUST) --lib no_flipped_bit_of_forty_thousand -- --ignored --nocapture

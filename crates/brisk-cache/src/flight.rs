@@ -10,7 +10,7 @@ use brisk_io::UnsharedFile;
 use crate::directory::FLIGHTS;
 use crate::format::digest::Digest;
 use crate::format::slot::Slot;
-use crate::index::is_read_only;
+use crate::index::{is_full, is_read_only};
 use crate::lookup::Patience;
 use crate::store::Store;
 
@@ -176,12 +176,4 @@ impl Drop for Inside {
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get() - 1);
     }
-}
-
-/// Whether an error says that there is no room for another file.
-fn is_full(e: &io::Error) -> bool {
-    matches!(
-        e.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
 }

@@ -304,6 +304,12 @@ impl Index {
     }
 }
 
+/// Whether an error says that the disk has no room.
+pub(crate) fn is_full(e: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(e.kind(), QuotaExceeded | StorageFull)
+}
+
 /// Whether an error says that this user may only read.
 pub(crate) fn is_read_only(e: &io::Error) -> bool {
     matches!(

@@ -11,7 +11,7 @@ use crate::format::record::{HEADER, Layout, MOST_KEY, MOST_VALUE, encode_head};
 use crate::format::segment_header::{self, SegmentHeader};
 use crate::format::slot::{BUCKETS, Kind, Slot};
 use crate::format::{PAGE, UNIT};
-use crate::index::Place;
+use crate::index::{Place, is_full};
 use crate::random;
 use crate::store::Store;
 use crate::unfinished::Unfinished;
@@ -525,12 +525,6 @@ impl Locked<'_> {
         self.write_slot(at, &copied)?;
         Ok(true)
     }
-}
-
-/// Whether an error says that the disk has no room.
-fn is_full(e: &io::Error) -> bool {
-    use io::ErrorKind::{QuotaExceeded, StorageFull};
-    matches!(e.kind(), QuotaExceeded | StorageFull)
 }
 
 fn refuse<T>(what: String) -> io::Result<T> {

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use super::{get, home, insert, small, value};
+use super::{get, home, insert, named, small, value};
 use crate::directory::{Directory, Name};
 use crate::disk::{Disk, RealDisk};
 use crate::lookup::Patience;
@@ -144,11 +144,7 @@ fn assert_tidy(cache: &Cache, when: &str) {
     cache
         .store
         .locked(crate::writer::Wait::Bounded, |locked| {
-            let mut named = std::collections::HashSet::new();
-            for number in 0..locked.index.header.blocks {
-                let slots = locked.index.block(number)?;
-                named.extend(slots.into_iter().map(|(_, slot)| slot.segment));
-            }
+            let named = named(locked)?;
             let mut bytes = 0;
             for listed in locked.store.directory.list()? {
                 bytes += listed.len;

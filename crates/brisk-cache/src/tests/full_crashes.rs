@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::recording_disk::{Call, Loss, Machine, RecordingDisk};
-use super::{doubling, home, insert, value};
+use super::{doubling, home, insert, named, value};
 use crate::directory::{FileId, INDEX, LEDGER, Name};
 use crate::format::digest::Digest;
 use crate::format::index_header::SLOTS_AT;
@@ -448,11 +448,8 @@ impl State<'_> {
         let when = self.when();
         let look = |locked: &mut crate::writer::Locked<'_>| {
             assert!(!locked.state.unsettled, "{when}");
-            let mut named = HashSet::from([locked.state.active]);
-            for number in 0..locked.index.header.blocks {
-                let slots = locked.index.block(number)?;
-                named.extend(slots.into_iter().map(|(_, slot)| slot.segment));
-            }
+            let mut named = named(locked)?;
+            named.insert(locked.state.active);
             let mut bytes = 0;
             for listed in locked.store.directory.list()? {
                 bytes += listed.len;

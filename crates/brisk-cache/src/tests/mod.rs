@@ -8,12 +8,14 @@ mod races;
 mod recording_disk;
 mod torture;
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::Disk;
 use crate::store::Store;
+use crate::writer::Locked;
 use crate::{About, Cache, CacheOptions};
 
 /// A cache whose index is doubled while others write, however small it is.
@@ -43,6 +45,16 @@ fn home() -> tempfile::TempDir {
 
 fn small() -> CacheOptions {
     CacheOptions::new().limit(64 << 20).segment_len(1 << 20)
+}
+
+/// The files that slots name.
+fn named(locked: &Locked<'_>) -> io::Result<HashSet<u64>> {
+    let mut named = HashSet::new();
+    for number in 0..locked.index.header.blocks {
+        let slots = locked.index.block(number)?;
+        named.extend(slots.into_iter().map(|(_, slot)| slot.segment));
+    }
+    Ok(named)
 }
 
 fn insert(cache: &Cache, key: u64, value: &[u8]) -> std::io::Result<()> {

@@ -2,7 +2,9 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use rustls_platform_verifier::Verifier;
@@ -20,6 +22,10 @@ impl SystemTrust {
             provider,
             verifier: OnceLock::new(),
         }
+    }
+
+    fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
+        &self.provider.signature_verification_algorithms
     }
 }
 
@@ -49,8 +55,7 @@ impl ServerCertVerifier for SystemTrust {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let schemes = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, schemes)
+        verify_tls12_signature(message, cert, dss, self.algorithms())
     }
 
     fn verify_tls13_signature(
@@ -59,13 +64,11 @@ impl ServerCertVerifier for SystemTrust {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let schemes = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, schemes)
+        verify_tls13_signature(message, cert, dss, self.algorithms())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let schemes = &self.provider.signature_verification_algorithms;
-        schemes.supported_schemes()
+        self.algorithms().supported_schemes()
     }
 }
 

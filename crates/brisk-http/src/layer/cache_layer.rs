@@ -88,7 +88,8 @@ impl CacheLayer {
     }
 
     /// The table of a fresh response that is stored: see [`CacheService::get_as`]. It asks no origin, needs no runtime, and
-    /// may wait for the disk. It allocates nothing, unless the URL is longer than 200 bytes. None if there is none, whatever the reason.
+    /// may wait for the disk. It allocates nothing, unless the URL is longer than 200 bytes. None if there is none, whatever
+    /// the reason.
     pub fn find_as<T: Stored>(&self, request: &Request<'_>) -> Option<TableOf<T>> {
         self.shared.found_by(&self.shared.engine, request)
     }

@@ -75,7 +75,8 @@ impl<T: Stored> TableOf<T> {
     ///
     /// # Errors
     ///
-    /// As [`Hit::part`]: then who asks again finds nothing, and the response is fetched anew. And [`io::ErrorKind::InvalidData`] if the bytes are no such table.
+    /// As [`Hit::part`]: then who asks again finds nothing, and the response is fetched anew. And
+    /// [`io::ErrorKind::InvalidData`] if the bytes are no such table.
     pub fn view(&self) -> io::Result<T::View<'_>> {
         let (parts, len) = match &self.table {
             Table::Stored(hit) => (hit.parts(), hit.len()),
