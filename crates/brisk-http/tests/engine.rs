@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
@@ -635,7 +634,9 @@ fn no_answer_mixes_two_responses() {
     let options = CacheOptions::new().limit(4 << 20).segment_len(1 << 18);
     let cache = Arc::new(Cache::open(home.path(), options).unwrap());
     let body_of = |number: usize| vec![b'a' + (number % 26) as u8; 1000 + number % 50_000];
-    let stop = AtomicBool::new(false);
+    // The threads end with it, also if this thread panics.
+    let running = Arc::new(());
+    let alive = Arc::downgrade(&running);
     let answers = std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
             .map(|_| {
@@ -645,10 +646,10 @@ fn no_answer_mixes_two_responses() {
                     Overrides::default(),
                     "brisk",
                 );
-                let stop = &stop;
+                let alive = &alive;
                 scope.spawn(move || {
                     let mut answers = 0;
-                    while !stop.load(Ordering::Relaxed) {
+                    while alive.strong_count() > 0 {
                         let request = headers(&["Cache-Control: max-stale"]);
                         if let Step::Answer(answer) = step(&engine, &Method::GET, &request, 0) {
                             let number = answer.headers["x-body"].to_str().unwrap();
@@ -702,7 +703,7 @@ fn no_answer_mixes_two_responses() {
         for writer in writers {
             writer.join().unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(running);
         readers
             .into_iter()
             .map(|reader| reader.join().unwrap())

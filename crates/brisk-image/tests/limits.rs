@@ -156,14 +156,17 @@ fn a_file_that_changes_is_an_error() {
 #[test]
 fn a_file_that_grows_all_the_time_is_an_error() {
     let one = OneFile::new(LONG);
-    let (begin, stop) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    let begin = Arc::new(AtomicBool::new(false));
+    // The threads end with it, also if this thread panics.
+    let running = Arc::new(());
+    let alive = Arc::downgrade(&running);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut file = File::options()
                 .append(true)
                 .open(one.file())
                 .expect("it is ours");
-            while !stop.load(Ordering::SeqCst) {
+            while alive.strong_count() > 0 {
                 if begin.load(Ordering::SeqCst) {
                     file.write_all(b"more").expect("the file is ours");
                 }
@@ -182,7 +185,7 @@ fn a_file_that_grows_all_the_time_is_an_error() {
             ControlFlow::Continue(())
         });
         let e = fails(&one.tree(), &one.image(), &writer);
-        stop.store(true, Ordering::SeqCst);
+        drop(running);
         assert_eq!(e.kind(), ErrorKind::Input);
         assert!(
             e.to_string()

@@ -235,17 +235,19 @@ mod tests {
     #[test]
     fn a_copy_beside_a_writer_has_bytes_that_were_there() {
         use std::os::unix::fs::FileExt;
-        use std::sync::atomic::{AtomicBool, Ordering};
+        use std::sync::Arc;
         const LEN: usize = 3 * 4096 + 77;
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[1; LEN], 0).unwrap();
         let mapping = Mapping::shared(&file).unwrap();
-        let over = AtomicBool::new(false);
+        // The threads end with it, also if this thread panics.
+        let running = Arc::new(());
+        let alive = Arc::downgrade(&running);
         let mut mixed = 0;
         std::thread::scope(|scope| {
             // A write by a system call, as of another process: no Rust code stores to the mapping.
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
+                while alive.strong_count() > 0 {
                     for value in [2, 1] {
                         file.write_all_at(&[value; LEN], 0).unwrap();
                     }
@@ -259,7 +261,7 @@ mod tests {
                 assert!(copy.iter().all(|byte| matches!(byte, 1 | 2)));
                 mixed += u32::from(copy.contains(&1) && copy.contains(&2));
             }
-            over.store(true, Ordering::Relaxed);
+            drop(running);
         });
         assert!(mixed > 0, "no copy met a writer");
     }

@@ -18,8 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -504,9 +503,9 @@ fn a_launch_is_over_when_it_says_so() {
 }
 
 /// Shows a window on the display that `wanted` names, each time that file appears.
-fn show_windows(wanted: &Path, over: &AtomicBool) {
+fn show_windows(wanted: &Path, alive: &Weak<()>) {
     let mut shown = None;
-    while !over.load(Ordering::Relaxed) {
+    while alive.strong_count() > 0 {
         let named = fs::read_to_string(wanted).unwrap_or_default();
         if !named.ends_with('\n') {
             thread::sleep(Duration::from_millis(5));
@@ -559,14 +558,16 @@ fn a_launch_is_over_when_it_shows_a_window() {
                  echo $DISPLAY > {at}; exec sleep 1000']\n"
             ),
         );
-        let over = AtomicBool::new(false);
+        // The threads end with it, also if this thread panics.
+        let running = Arc::new(());
+        let alive = Arc::downgrade(&running);
         let arguments = ["--app", "app.toml", "--runs", "1"];
         let formats = ["--formats", "directory,squashfs-lz4,brisk-speed"];
         thread::scope(|scope| {
-            let windows = scope.spawn(|| show_windows(&wanted, &over));
+            let windows = scope.spawn(|| show_windows(&wanted, &alive));
             let all: Vec<_> = arguments.into_iter().chain(formats).collect();
             let output = lab(stage, &all).output().unwrap();
-            over.store(true, Ordering::Relaxed);
+            drop(running);
             windows.join().unwrap();
             assert_eq!(output.status.code(), Some(0), "{output:?}");
         });

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -130,12 +130,14 @@ fn readers_get_their_bytes_though_the_server_is_killed_twenty_times() {
     // process, and closes what the readers have open at that moment. So the first close must be over. This
     // holds for every process that starts servers while it has files open.
     fixture.assert_same(&connected.dir);
-    let end = AtomicBool::new(false);
+    // The threads end with it, also if this thread panics.
+    let running = Arc::new(());
+    let alive = Arc::downgrade(&running);
     let read = thread::scope(|scope| {
         let readers: Vec<_> = (0..3)
             .map(|i| {
-                let (fixture, dir, end) = (&fixture, &connected.dir, &end);
-                scope.spawn(move || read_on(fixture, dir, i, end))
+                let (fixture, dir, alive) = (&fixture, &connected.dir, &alive);
+                scope.spawn(move || read_on(fixture, dir, i, alive))
             })
             .collect();
         for round in 0..20 {
@@ -157,7 +159,7 @@ fn readers_get_their_bytes_though_the_server_is_killed_twenty_times() {
                 later *= 2;
             }
         }
-        end.store(true, Ordering::Relaxed);
+        drop(running);
         readers
             .into_iter()
             .map(|reader| reader.join().expect("all bytes were right"))
@@ -170,9 +172,9 @@ fn readers_get_their_bytes_though_the_server_is_killed_twenty_times() {
 }
 
 /// Reads files that the kernel has forgotten, and looks up names that it does not know, until `end`.
-fn read_on(fixture: &Fixture, dir: &Path, reader: u64, end: &AtomicBool) -> u64 {
+fn read_on(fixture: &Fixture, dir: &Path, reader: u64, alive: &Weak<()>) -> u64 {
     let mut rounds = 0;
-    while !end.load(Ordering::Relaxed) {
+    while alive.strong_count() > 0 {
         fixture.assert_same(dir);
         for name in ["noise", "text"] {
             let file = fs::File::open(dir.join(name)).expect("it is there");

@@ -4,7 +4,7 @@
 mod staging;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
@@ -111,7 +111,9 @@ fn kill_workers(wanted: u64, least: Duration) {
     until("the start of workers", || proxy.children().len() == WORKERS);
 
     let counts = Counts::default();
-    let stop = AtomicBool::new(false);
+    // The threads end with it, also if this thread panics.
+    let running = Arc::new(());
+    let alive = Arc::downgrade(&running);
     let finished: Vec<AtomicU64> = (0..CONNECTIONS).map(|_| AtomicU64::new(0)).collect();
     let begun = Instant::now();
     let (kills, hitting) = std::thread::scope(|scope| {
@@ -119,11 +121,11 @@ fn kill_workers(wanted: u64, least: Duration) {
             .iter()
             .zip(1..)
             .map(|(finished, seed)| {
-                let (counts, stop, bodies) = (&counts, &stop, &bodies);
+                let (counts, alive, bodies) = (&counts, &alive, &bodies);
                 scope.spawn(move || {
                     let mut random = Random::new(seed);
                     let mut connection = Connection::new(address);
-                    while !stop.load(Ordering::Relaxed) {
+                    while alive.strong_count() > 0 {
                         let url = random.below(URLS);
                         let target = format!("/{url}");
                         let reply = match connection.get(&target, &[]) {
@@ -179,7 +181,7 @@ fn kill_workers(wanted: u64, least: Duration) {
                 hitting += 1;
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(running);
         (kills, hitting)
     });
     let seconds = begun.elapsed().as_secs_f64();

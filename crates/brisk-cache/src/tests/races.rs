@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -104,12 +106,14 @@ fn readers_beside_a_writer_see_whole_values() {
         mapped(home.path(), options.clone()),
         Cache::open(home.path(), options).unwrap(),
     ];
-    let stop = AtomicBool::new(false);
+    // The threads end with it, also if this thread panics.
+    let running = Arc::new(());
+    let alive = Arc::downgrade(&running);
     std::thread::scope(|scope| {
         for reader in &readers {
             scope.spawn(|| {
                 let mut hits = 0u64;
-                while !stop.load(Ordering::Relaxed) {
+                while alive.strong_count() > 0 {
                     for key in 0..8 {
                         let Some(found) = get(reader, key) else {
                             continue;
@@ -133,7 +137,7 @@ fn readers_beside_a_writer_see_whole_values() {
             insert(&writer, key, &bytes).unwrap();
             turn += 1;
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(running);
         assert!(writer.stat().unwrap().segments <= 6);
     });
 }
@@ -163,7 +167,7 @@ fn a_slot_of_an_evicted_segment_is_a_miss_and_a_hit_from_it_stays() {
 fn a_key_whose_segment_is_evicted_before_it_is_opened_is_looked_up_once_more() {
     for was_used in [true, false] {
         let home = home();
-        let writer = std::sync::Arc::new(mapped(home.path(), small()));
+        let writer = Arc::new(mapped(home.path(), small()));
         let reader = mapped(home.path(), small());
         for key in 1..=20 {
             insert(&writer, key, &value(key, 0, 80_000)).unwrap();
@@ -498,7 +502,7 @@ fn an_unfinished_file_is_not_removed_before_its_writer_has_locked_it() {
     let home = home();
     let path = home.path().to_owned();
     let others = AtomicBool::new(false);
-    let others = std::sync::Arc::new(others);
+    let others = Arc::new(others);
     let seen = others.clone();
     let disk = HookedDisk::new(move |deed| {
         let Deed::Created(name) = deed else {
@@ -557,17 +561,25 @@ fn a_child_works_though_a_thread_of_its_parent_was_writing() {
     let home = home();
     let cache = mapped(home.path(), small());
     insert(&cache, 1, b"one").unwrap();
-    let stop = AtomicBool::new(false);
+    // The thread ends with it, also if this one panics.
+    let running = Arc::new(());
+    let alive = Arc::downgrade(&running);
+    let rounds = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for turn in 0.. {
-                if stop.load(Ordering::Relaxed) {
-                    break;
+            let mut turn = 0;
+            while alive.strong_count() > 0 {
+                // All rounds together write less than the limit, so that nothing is evicted.
+                if turn >= 2_000 * rounds.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                    continue;
                 }
                 insert(&cache, 2 + turn % 50, &value(2 + turn % 50, turn, 200)).unwrap();
+                turn += 1;
             }
         });
         for round in 0..40u64 {
+            rounds.store(round + 1, Ordering::Relaxed);
             let (mut reader, mut writer) = std::io::pipe().unwrap();
             // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`. It takes no lock that
             // the other thread of this process may have held: that is what this test is about.
@@ -575,10 +587,16 @@ fn a_child_works_though_a_thread_of_its_parent_was_writing() {
             match unsafe { libc::fork() } {
                 0 => {
                     let key = (1 << 50) + round;
-                    let right = get(&cache, 1).as_deref() == Some(b"one")
-                        && insert(&cache, key, b"of the child").is_ok()
-                        && get(&cache, key).as_deref() == Some(b"of the child");
-                    writer.write_all(&[u8::from(right)]).ok();
+                    let work = || {
+                        get(&cache, 1).as_deref() == Some(b"one")
+                            && insert(&cache, key, b"of the child").is_ok()
+                            && get(&cache, key).as_deref() == Some(b"of the child")
+                    };
+                    // A panic would end in the scope of threads, and the child does not have them.
+                    let right = std::panic::catch_unwind(AssertUnwindSafe(work));
+                    writer
+                        .write_all(&[u8::from(right.is_ok_and(|right| right))])
+                        .ok();
                     // SAFETY: it takes a number and does not return.
                     #[allow(unsafe_code)]
                     unsafe {
@@ -600,7 +618,7 @@ fn a_child_works_though_a_thread_of_its_parent_was_writing() {
             let key = (1 << 50) + round;
             assert_eq!(get(&cache, key).as_deref(), Some(&b"of the child"[..]));
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(running);
     });
 }
 
@@ -693,7 +711,7 @@ fn an_index_that_is_cleared_while_it_is_doubled_stays_clear() {
 fn who_waits_too_long_for_another_that_doubles_the_index_does_it() {
     let home = home();
     let options = small().write_wait(Duration::from_millis(30));
-    let cache = doubling(home.path(), &options, std::sync::Arc::new(RealDisk)).unwrap();
+    let cache = doubling(home.path(), &options, Arc::new(RealDisk)).unwrap();
     insert(&cache, 0, b"first").unwrap();
     let (flights, _) = cache.store.directory.open_or_create("flights").unwrap();
     assert!(brisk_io::try_lock_byte(&flights, 1 << 62).unwrap());
@@ -724,7 +742,7 @@ fn a_child_that_is_forked_while_an_index_is_doubled_lets_the_next_one_double_it(
     let options = small().write_wait(Duration::from_secs(3_600));
     let (ending, end) = std::io::pipe().unwrap();
     let end = std::sync::Mutex::new(Some(end));
-    let children = std::sync::Arc::new(AtomicU64::new(0));
+    let children = Arc::new(AtomicU64::new(0));
     let forked = children.clone();
     let hook = move |deed: Deed| {
         // The blocks of the new index.
@@ -763,7 +781,7 @@ fn a_child_that_is_forked_while_an_index_is_doubled_lets_the_next_one_double_it(
 fn who_waits_for_another_that_doubles_the_index_waits_no_longer_when_it_is_doubled() {
     let home = home();
     let options = small().write_wait(Duration::from_secs(3_600));
-    let cache = doubling(home.path(), &options, std::sync::Arc::new(RealDisk)).unwrap();
+    let cache = doubling(home.path(), &options, Arc::new(RealDisk)).unwrap();
     let index = |cache: &Cache| {
         let process = cache.store.process().unwrap();
         let view = process.view();
