@@ -313,6 +313,18 @@ impl Cache {
         self.store.buckets()
     }
 
+    /// Gives the pages of this handle's mappings back to the system, which counts each page that was touched as memory of
+    /// this process. They stay in the page cache, hits stay readable, and the next touch of each page costs a fault.
+    ///
+    /// For a process that runs for long over a cache that is larger than the memory that it may have.
+    ///
+    /// # Errors
+    ///
+    /// Those of `madvise`: `EINVAL` if the program has locked its memory (`mlockall`).
+    pub fn release_pages(&self) -> io::Result<()> {
+        self.store.release_pages()
+    }
+
     /// What happened through this handle since it was opened.
     pub fn counts(&self) -> CacheCounts {
         self.store.counts()

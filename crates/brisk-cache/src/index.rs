@@ -158,6 +158,11 @@ impl Index {
         matches!(self.source, Source::Copied(_))
     }
 
+    /// Takes the pages of its mapping out of the page table.
+    pub(crate) fn release(&self) -> io::Result<()> {
+        self.source.release()
+    }
+
     /// The limit that is noted for who looks into the directory.
     pub(crate) fn noted_limit(&self) -> io::Result<Option<u64>> {
         let mut bytes = [0; noted_limit::LEN];

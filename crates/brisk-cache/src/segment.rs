@@ -148,6 +148,11 @@ impl Segment {
         mapping.published(start..start.checked_add(len)?)
     }
 
+    /// Takes the pages of its mapping out of the page table.
+    pub(crate) fn release(&self) -> io::Result<()> {
+        self.source.release()
+    }
+
     /// Whether every page that was touched so far could be read.
     pub(crate) fn check_pages(&self) -> io::Result<()> {
         match &self.source {

@@ -14,6 +14,17 @@ pub(crate) enum Source {
     Read(File),
 }
 
+impl Source {
+    /// Takes the pages of a mapping out of the page table. They stay in the page cache.
+    pub(crate) fn release(&self) -> io::Result<()> {
+        match self {
+            Self::Published(mapping) => mapping.release(),
+            Self::Copied(mapping) => mapping.release(),
+            Self::Read(_) => Ok(()),
+        }
+    }
+}
+
 impl ReadAt for Source {
     #[inline]
     fn size(&self) -> io::Result<u64> {

@@ -202,6 +202,21 @@ impl Store {
         self.process.get()
     }
 
+    /// Takes the pages of all mappings out of the page table.
+    pub(crate) fn release_pages(&self) -> io::Result<()> {
+        let Some(process) = self.begun_process() else {
+            return Ok(());
+        };
+        let view = process.view();
+        if let Some(index) = &view.index {
+            index.release()?;
+        }
+        for segment in view.segments.values() {
+            segment.release()?;
+        }
+        view.pinned().try_for_each(|segment| segment.release())
+    }
+
     /// Opens the index again if the name belongs to another one now. Returns which one the view has.
     pub(crate) fn reopen_index(&self, process: &Process) -> io::Result<Option<FileId>> {
         let named = self.directory.id_of(INDEX)?;

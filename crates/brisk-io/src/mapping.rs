@@ -91,6 +91,16 @@ impl Mapping {
         self.0.populate(0..self.0.len())
     }
 
+    /// Takes all pages out of the page table, so that they no longer count as memory of this process. They stay in the
+    /// page cache, and bytes that are borrowed stay readable: the next touch of each page costs a fault.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the program has locked the mapping in memory.
+    pub fn release(&self) -> io::Result<()> {
+        self.0.advise(Advice::LinuxDontNeed)
+    }
+
     /// Tells the kernel that reads will be scattered, so that it reads nothing ahead around a fault.
     pub fn advise_random(&self) -> io::Result<()> {
         self.0.advise(Advice::Random)
@@ -190,6 +200,8 @@ mod tests {
         assert_eq!(mapping.as_slice(), bytes);
         mapping.advise_random().unwrap();
         mapping.advise_sequential().unwrap();
+        mapping.release().unwrap();
+        assert_eq!(mapping.as_slice(), bytes);
         let mut buf = [0; 16];
         assert_eq!(mapping.read_at(9_995, &mut buf).unwrap(), 6);
         assert_eq!(&buf[..6], &bytes[9_995..]);
@@ -208,6 +220,7 @@ mod tests {
         let mapping = Mapping::shared(&file).unwrap();
         assert_eq!(mapping.read_at(0, &mut [0; 4]).unwrap(), 0);
         mapping.advise_random().unwrap();
+        mapping.release().unwrap();
     }
 
     #[test]

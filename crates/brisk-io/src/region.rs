@@ -246,8 +246,9 @@ impl Region {
         if self.mapped == 0 {
             return Ok(());
         }
-        // SAFETY: `madvise` needs a range that is mapped: invariant 1. The kinds of advice that reach
-        // this call change only read-ahead, never contents or protection.
+        // SAFETY: `madvise` needs a range that is mapped: invariant 1. The kinds of advice that reach this call change only
+        // read-ahead and what the page table has, never contents or protection. `LinuxDontNeed` is given only to shared
+        // mappings, whose pages the kernel takes from the file again, and to zeros that stand in for lost pages.
         unsafe { madvise(self.base.as_ptr().cast(), self.mapped, advice)? };
         Ok(())
     }

@@ -34,6 +34,7 @@ mod hop_by_hop;
 mod kind;
 mod lasting;
 mod map;
+mod mapped_memory;
 mod metrics;
 mod net;
 mod own_pages;

@@ -28,6 +28,7 @@ use crate::guarded_stream::{Connection, InFlight, REFUSED};
 use crate::hop_by_hop::{self, Via};
 use crate::lasting::Lasting;
 use crate::map::{Map, Maps, has_dot_segment};
+use crate::mapped_memory::MappedMemory;
 use crate::metrics::{Metrics, Outcome};
 use crate::own_pages::OwnPages;
 use crate::page::{self, Asked};
@@ -96,6 +97,8 @@ pub struct Proxy<F> {
     pub upload_limit: u64,
     /// What the proxy shows of itself.
     pub pages: OwnPages,
+    /// What the cache has mapped.
+    pub mapped: MappedMemory,
     /// What happened, in numbers.
     pub metrics: Arc<Metrics>,
     /// And in lines.
@@ -545,6 +548,7 @@ struct Finished<F: Fetch> {
 impl<F: Fetch> Drop for Finished<F> {
     fn drop(&mut self) {
         self.proxy.metrics.answered(self.outcome, self.bytes);
+        self.proxy.mapped.answered();
         self.proxy.log.write(&Entry {
             peer: self.connection.peer.ip(),
             method: &self.method,

@@ -21,6 +21,7 @@ use crate::file_hosts::FileHosts;
 use crate::guarded_stream;
 use crate::hop_by_hop::Via;
 use crate::map::{Maps, upstream_url};
+use crate::mapped_memory::MappedMemory;
 use crate::metrics::{Metrics, WRITE_EVERY};
 use crate::net::Net;
 use crate::own_pages::OwnPages;
@@ -84,6 +85,7 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
         fetch: layer.layer(upstream),
         via: Via::new(format!("brisk-{}", secret.sign("via", ""))),
         upload_limit: args.upload_limit,
+        mapped: MappedMemory::new(Arc::clone(layer.cache())),
         pages: OwnPages::new(Arc::clone(layer.cache())),
         metrics,
         log: AccessLog::open(args.log.as_deref())?,
