@@ -90,6 +90,7 @@ pub(crate) enum Action {
     Trace,
     Learn,
     TraceSystem,
+    Observe,
     Replay,
     Measure,
 }
@@ -111,6 +112,7 @@ impl Action {
             Self::Trace => "trace a launch from",
             Self::Learn => "keep learned hot packs",
             Self::TraceSystem => "trace a launch from the whole system",
+            Self::Observe => "observe a launch",
             Self::Replay => "replay",
             Self::Measure => "measure disks",
         }
@@ -286,6 +288,9 @@ pub(crate) enum Cause {
         programs: Vec<String>,
     },
     NothingToTrace,
+    NoTracing {
+        source: io::Error,
+    },
     TracedRoot,
     /// What the kernel lacks: a noun, and where it comes from.
     TracingLacks {
@@ -336,6 +341,7 @@ impl Cause {
             | Self::FuseVersion { .. }
             | Self::RootNotMountPoint
             | Self::NoFuse
+            | Self::NoTracing { .. }
             | Self::NotFuse
             | Self::FuseClosed { .. }
             | Self::NoUserNamespaces { .. }
@@ -604,6 +610,10 @@ impl fmt::Display for Cause {
                 "programs still run in it: {}; end them, or use --lazy to end it with the last of them",
                 Text(&programs.join(", "))
             ),
+            Self::NoTracing { .. } => f.write_str(
+                "the system does not let one process trace another; in a container allow ptrace, and elsewhere set \
+                 kernel.yama.ptrace_scope to 0 or 1",
+            ),
             Self::NothingToTrace => f.write_str(
                 "there is neither an image nor a tree to trace; name an image, or a directory \
                  with --tree, or run it as root, which traces the whole system",
@@ -758,6 +768,7 @@ impl std::error::Error for Error {
             | Cause::NeitherWay { source }
             | Cause::NoOverlay { source }
             | Cause::NobodyServes { source }
+            | Cause::NoTracing { source }
             | Cause::BindSource { source, .. }
             | Cause::BindTarget { source, .. }
             | Cause::WorkingDirectory { source, .. } => Some(source),

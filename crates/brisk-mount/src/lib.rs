@@ -81,6 +81,7 @@ mod loop_device;
 mod memory;
 mod mount_table;
 mod namespace;
+mod observe;
 mod open;
 mod owner;
 mod page_log;
@@ -92,7 +93,7 @@ mod session;
 mod squashfs_decoding;
 #[expect(
     unsafe_code,
-    reason = "ioctls, unshare and fork have no safe wrapper; unsafe code is in this file only"
+    reason = "ioctls, unshare, ptrace and fork have no safe wrapper; unsafe code is in this file only"
 )]
 mod syscalls;
 mod system_state;
@@ -120,7 +121,7 @@ pub use hot_pack::candidate::PackCandidate;
 pub use hot_pack::comparison::ImageOfPack;
 pub use hot_pack::fill::{Fill, FillRoot};
 pub use hot_pack::fill_counts::FillCounts;
-pub use hot_pack::learned_packs::{LearnedPack, LearnedPacks};
+pub use hot_pack::learned_packs::{KnownLaunch, LearnedOf, LearnedPack, LearnedPacks};
 pub use hot_pack::learning::Learning;
 pub use kernel_mount::{Backing, KernelMount, MountOptions, image_is_mounted, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
@@ -128,6 +129,7 @@ pub use loop_device::{DirectIo, LoopDevice};
 pub use memory::MemoryLimit;
 pub use mount_table::mount_points;
 pub use namespace::enter_private;
+pub use observe::{ObservationEnd, Observe, Observed};
 pub use owner::is_of_user_or_root;
 pub use page_log::PageEvent;
 pub use reclaimer::Reclaimer;

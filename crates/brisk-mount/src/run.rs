@@ -120,6 +120,22 @@ impl PlainLaunch {
         }
     }
 
+    /// The absolute path of the program's file, as it is found. Links are not followed.
+    ///
+    /// # Errors
+    ///
+    /// As [`PlainLaunch::exec`].
+    pub fn program(&self) -> Result<PathBuf> {
+        let Some(program) = self.command.first() else {
+            return Err(Error::new(Action::Run, Cause::NoCommand));
+        };
+        let tree = self.tree.as_deref().unwrap_or(Path::new(""));
+        let found = find_program(program, tree).and_then(|path| {
+            std::path::absolute(path).map_err(|e| Cause::io("resolve its name", e))
+        });
+        found.map_err(|cause| Error::new(Action::Run, cause).with_path(program))
+    }
+
     /// Becomes the program.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
 /*!
 System calls that have no safe wrapper: the ioctls of loop devices (linux/loop.h) and of FUSE channels
 (linux/fuse.h), `unshare`, fanotify, those that start processes: `fork`, `close_range`, `signal`, `_exit`, and those of a
-process that limits itself: the handler of refused calls, the priority of its reads, and its scheduling.
+process that limits itself: the handler of refused calls, the priority of its reads, and its scheduling. And `ptrace`, by
+which launches are observed.
 
 The meaning of an ioctl's number depends on the driver behind the descriptor. So each descriptor is in a type that has
 checked its device: [`LoopControl`] and [`LoopNode`].
 */
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -750,4 +751,116 @@ pub(crate) fn reset_signals() {
     unsafe { libc::sigemptyset(&raw mut none) };
     // SAFETY: it reads a whole set, which lives through the call.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) };
+}
+
+/// Why a traced process has stopped at a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallStop {
+    /// It is about to make the call with this number.
+    Entry { number: u64, arguments: [u64; 6] },
+    /// The call has returned this. A number from -4095 to -1 is an error.
+    Exit { value: i64 },
+    /// A call of another architecture, as of a 32-bit program, or none.
+    Other,
+}
+
+const PTRACE_GET_SYSCALL_INFO: c_uint = 0x420e;
+const PTRACE_SYSCALL_INFO_ENTRY: u8 = 1;
+const PTRACE_SYSCALL_INFO_EXIT: u8 = 2;
+
+/// The architecture of this process (linux/audit.h), as `PTRACE_GET_SYSCALL_INFO` names it.
+const AUDIT_ARCH: u32 = if cfg!(target_arch = "x86_64") {
+    0xc000_003e
+} else if cfg!(target_arch = "aarch64") {
+    0xc000_00b7
+} else if cfg!(target_arch = "riscv64") {
+    0xc000_00f3
+} else {
+    0
+};
+
+/// Makes this thread the tracer of `process` and of what that starts. The process goes on.
+pub(crate) fn seize(process: Pid) -> Result<()> {
+    let options = libc::PTRACE_O_TRACESYSGOOD
+        | libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACECLONE
+        | libc::PTRACE_O_TRACEEXEC
+        | libc::PTRACE_O_TRACEEXIT;
+    ptrace(libc::PTRACE_SEIZE, process, options)
+}
+
+/// Stops a process that was [seized](seize).
+pub(crate) fn interrupt(process: Pid) -> Result<()> {
+    ptrace(libc::PTRACE_INTERRUPT, process, 0)
+}
+
+/// Lets a stopped process go on to its next system call, with this signal or none (0).
+pub(crate) fn go_on_to_call(process: Pid, signal: c_int) -> Result<()> {
+    ptrace(libc::PTRACE_SYSCALL, process, signal)
+}
+
+/// Lets a stopped process go on without a tracer, with this signal or none (0).
+pub(crate) fn let_go(process: Pid, signal: c_int) -> Result<()> {
+    ptrace(libc::PTRACE_DETACH, process, signal)
+}
+
+fn ptrace(request: c_uint, process: Pid, number: c_int) -> Result<()> {
+    let none = ptr::null_mut::<c_void>();
+    // SAFETY: none of the requests that reach this reads or writes memory of this process: what they take is a number.
+    let answer = unsafe { libc::ptrace(request, process.as_raw_pid(), none, c_long::from(number)) };
+    match answer {
+        0.. => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// What belongs to the event for which a process has stopped: of a `fork`, the child's number.
+pub(crate) fn event_message(process: Pid) -> Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    let none = ptr::null_mut::<c_void>();
+    // SAFETY: the kernel writes one `unsigned long`, which `message` is.
+    let answer = unsafe {
+        libc::ptrace(
+            libc::PTRACE_GETEVENTMSG,
+            process.as_raw_pid(),
+            none,
+            &raw mut message,
+        )
+    };
+    match answer {
+        0.. => Ok(message),
+        _ => Err(last_errno()),
+    }
+}
+
+/// The system call at which a process has stopped. EIO before Linux 5.3.
+pub(crate) fn call_of(process: Pid) -> Result<CallStop> {
+    // `struct ptrace_syscall_info`: the kind in the first byte, the architecture in the second half of the first word,
+    // two pointers, and then what belongs to the kind.
+    let mut words = [0u64; 11];
+    // SAFETY: the kernel writes at most as many bytes as the third argument says, and `words` has them.
+    let answer = unsafe {
+        libc::ptrace(
+            PTRACE_GET_SYSCALL_INFO,
+            process.as_raw_pid(),
+            size_of_val(&words),
+            words.as_mut_ptr(),
+        )
+    };
+    if answer < 0 {
+        return Err(last_errno());
+    }
+    let [start, _, _, first, arguments @ .., _] = words;
+    let [kind, _, _, _, arch @ ..] = start.to_ne_bytes();
+    Ok(match kind {
+        PTRACE_SYSCALL_INFO_ENTRY if u32::from_ne_bytes(arch) == AUDIT_ARCH => CallStop::Entry {
+            number: first,
+            arguments,
+        },
+        PTRACE_SYSCALL_INFO_EXIT => CallStop::Exit {
+            value: first.cast_signed(),
+        },
+        _ => CallStop::Other,
+    })
 }

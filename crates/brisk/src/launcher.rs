@@ -3,14 +3,18 @@
 //! It starts programs and mounts images itself. For everything else, also for help and for wrong arguments, it
 //! becomes `brisk-tools`, which is installed beside it and has all verbs. For `brisk lab`, that becomes `brisk-lab`, and
 //! for `brisk proxy` it becomes `brisk-proxy`.
+//!
+//! A link to it that has the name of another program (`brisk auto on`) starts that program, as `brisk run --auto` does.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::iter;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
@@ -112,9 +116,37 @@ pub fn for_lab() -> Option<Vec<OsString>> {
     is_help.then(|| iter::once("help".into()).chain(arguments).collect())
 }
 
-/// The arguments of this process.
+/// The arguments of this process. Of a link with the name of a program, those that start the program.
 pub fn own_arguments() -> impl Iterator<Item = OsString> {
-    env::args_os().skip(1)
+    let mut arguments = env::args_os();
+    let program = arguments.next().and_then(|name| linked_program(&name));
+    let start = program.map(|program| ["run".into(), "--auto".into(), "--".into(), program.into()]);
+    start.into_iter().flatten().chain(arguments)
+}
+
+/// The program that is started under this name, if the name is none of brisk's own.
+fn linked_program(name: &OsStr) -> Option<PathBuf> {
+    let name = Path::new(name).file_name()?;
+    match name.as_bytes().starts_with(b"brisk") {
+        true => None,
+        // Without one, the message names what was asked for.
+        false => Some(next_in_path(name).unwrap_or_else(|| name.into())),
+    }
+}
+
+/// The first program of this name in `PATH` that is no link to brisk.
+pub fn next_in_path(name: &OsStr) -> Option<PathBuf> {
+    let own = env::current_exe().and_then(|own| own.canonicalize()).ok()?;
+    let brisk = own.with_file_name("brisk");
+    let search = env::var_os("PATH")?;
+    let mut found = env::split_paths(&search).map(|directory| directory.join(name));
+    found.find(|path| {
+        let is_program = path
+            .metadata()
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+        let real = path.canonicalize();
+        is_program && real.is_ok_and(|real| real != own && real != brisk)
+    })
 }
 
 /// Becomes the program `name`. If that fails, the error has `what`: what the program is for, and how to get

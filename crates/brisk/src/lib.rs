@@ -32,6 +32,7 @@ mod hot_pack_args;
 mod image_args;
 mod json;
 mod kernel_feature;
+mod launch_name;
 mod launcher;
 mod manifest;
 mod manual;

@@ -5,9 +5,12 @@
 //! the profile from which the pack was made. `KEY.image` is a link to the image, for people. Each file is
 //! either complete or missing. Two sessions that learn the same replace each other's files.
 //!
-//! A launch from a directory has no pack: its profile is replayed. Then `KEY.image` is a link to the
-//! directory, and the time of `KEY.profile` is that of its last use. If a launch asked for much that the
-//! profile lacks, there is an empty `KEY.more`, and the next launch is recorded too.
+//! A launch without an image has no pack: its profile is replayed. Then `KEY.image` is a link to the directory that was
+//! named, or else `KEY.program` is one to the program, and the time of `KEY.profile` is that of its last use. If a launch
+//! asked for much that the profile lacks, there is `KEY.more` with the number of bytes that it read, and the next launch is
+//! recorded too. If that one adds next to nothing, `KEY.settled` has the number: what the program reads is other each time,
+//! and only a launch that reads twice as much is worth another recording. A program that reads so little that nothing can
+//! be gained has `KEY.small`.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use brisk_image::Limits;
 use brisk_image::hot_pack::HotPack;
-use brisk_image::profile::{Profile, RootKind};
+use brisk_image::profile::{PAGE, Profile, RootKind};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens,
     openat, renameat, statat, symlinkat, unlinkat,
@@ -36,11 +39,22 @@ use crate::private_directory::{cache_directory, make_cache_directory, open_priva
 use crate::replay::NextLaunch;
 
 /// The files of one key.
-const KINDS: [&str; 4] = ["hot", "profile", "image", "more"];
+const KINDS: [&str; 7] = [
+    "hot", "profile", "image", "more", "program", "settled", "small",
+];
 
-/// How many launches one profile of a directory is made from at most. Recording a launch makes it slow, and
-/// without this limit a program that asks for other things each time would always be recorded.
-const MOST_LAUNCHES: u32 = 4;
+/// How many launches that each added something one profile is made from at most. Without this limit, a program that asks
+/// for other things each time would always be recorded.
+const MOST_LAUNCHES: u32 = 8;
+
+/// A recording adds next to nothing if it has less than one new page for so many known ones.
+const NEXT_TO_NOTHING: u64 = 20;
+
+/// A launch that reads less is left alone: what it waits for is over before a replay could begin.
+const SMALL: u64 = 2 << 20;
+
+/// After this time, a program that was small is looked at again.
+const SMALL_FOR: Duration = Duration::from_secs(7 * 86_400);
 
 /// How the names of unfinished files start, and the age at which they count as abandoned.
 const TEMPORARY: &str = ".brisk-";
@@ -63,9 +77,13 @@ pub struct LearnedPacks {
 pub struct LearnedPack {
     /// The key, which no other pack has.
     pub key: String,
-    /// Whether it is the profile of a directory instead of a pack.
-    pub of_directory: bool,
-    /// The image or the directory, by its name when the pack was learned.
+    /// What it was learned of.
+    pub of: LearnedOf,
+    /// Whether the launch reads so little that it is left alone.
+    pub is_small: bool,
+    /// Whether the next launch is recorded, too.
+    pub is_learning: bool,
+    /// The image, the directory or the program, by its name when the pack was learned.
     pub image: Option<PathBuf>,
     /// Where the image was mounted.
     pub place: Option<PathBuf>,
@@ -79,6 +97,30 @@ pub struct LearnedPack {
     pub bytes: u64,
     /// When a session last filled from it, or when it was made.
     pub used: SystemTime,
+}
+
+/// What a pack or a profile was learned of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LearnedOf {
+    /// An image: there is a pack.
+    Image,
+    /// A program that was started from a directory.
+    Directory,
+    /// A program, wherever its files lie.
+    Program,
+}
+
+/// What is known of a launch without an image.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum KnownLaunch {
+    /// Nothing, or not enough: this launch should be recorded.
+    Nothing,
+    /// It reads so little that it is to be left alone.
+    Small,
+    /// A profile to replay, with its path for messages.
+    Profile(PathBuf, File),
 }
 
 /// The size of the files of one key, and when they were last used.
@@ -140,16 +182,20 @@ impl LearnedPacks {
                     let first = profile.roots().first();
                     first.is_some_and(|root| root.kind == RootKind::Directory)
                 });
-                let listed = of_profile.filter(|_| of_directory).map(|profile| {
-                    let demand = profile.demand_by_root().into_iter();
-                    demand
-                        .map(|demand| demand.pages)
-                        .fold(0, u64::saturating_add)
-                });
+                let program = self.link(&key, "program");
+                let of = match (&program, of_directory) {
+                    (Some(_), _) => LearnedOf::Program,
+                    (None, true) => LearnedOf::Directory,
+                    (None, false) => LearnedOf::Image,
+                };
+                let listed = of_profile.filter(|_| of != LearnedOf::Image).map(pages_of);
+                let first = of_profile.filter(|_| of == LearnedOf::Image);
                 LearnedPack {
-                    of_directory,
-                    image: self.image(&key),
-                    place: of_profile.and_then(|p| Some(p.roots().first()?.path.clone())),
+                    of,
+                    is_small: self.reach(&format!("{key}.small")).exists(),
+                    is_learning: self.reach(&format!("{key}.more")).exists(),
+                    image: program.or_else(|| self.link(&key, "image")),
+                    place: first.and_then(|p| Some(p.roots().first()?.path.clone())),
                     command: of_profile.map_or(Vec::new(), |p| p.command().to_vec()),
                     runs: of_profile.map(Profile::runs),
                     pages: pack.map(|pack| pack.pages()).or(listed),
@@ -173,17 +219,35 @@ impl LearnedPacks {
         key.name()
     }
 
-    /// The profile that was learned for this key, with its path for messages. Records that it is used now.
-    /// None if there is none, or if another launch should be learned from.
-    pub fn use_profile(&self, key: &str) -> Option<(PathBuf, File)> {
+    /// The key of launches without an image or a directory. `parts` tells them apart.
+    pub fn key_of_launch(parts: &[OsString]) -> String {
+        let mut key = Key::of_launches();
+        key.add(b"launch");
+        for part in parts {
+            key.add(part.as_bytes());
+        }
+        key.name()
+    }
+
+    /// What is known for this key. Records that a profile is used now.
+    pub fn use_launch(&self, key: &str) -> KnownLaunch {
         if self.reach(&format!("{key}.more")).exists() {
-            return None;
+            return KnownLaunch::Nothing;
+        }
+        if let Ok(small) = fs::metadata(self.reach(&format!("{key}.small"))) {
+            let since = small.modified().ok().and_then(|made| made.elapsed().ok());
+            return match since {
+                Some(age) if age > SMALL_FOR => KnownLaunch::Nothing,
+                _ => KnownLaunch::Small,
+            };
         }
         let name = format!("{key}.profile");
-        let file = open_file(&self.reach(&name)).ok()?;
+        let Ok(file) = open_file(&self.reach(&name)) else {
+            return KnownLaunch::Nothing;
+        };
         // It can be used even if its time cannot be set.
         Self::touch(&file).ok();
-        Some((self.path.join(name), file))
+        KnownLaunch::Profile(self.path.join(name), file)
     }
 
     /// Applies to the profile of this key what its replay has found. Does nothing if `used` is no longer its
@@ -195,7 +259,7 @@ impl LearnedPacks {
     pub fn after_replay(&self, key: &str, used: &Metadata, next: NextLaunch) -> Result<()> {
         match next {
             NextLaunch::Replays => Ok(()),
-            NextLaunch::RecordsMore => self.record_more(key, used),
+            NextLaunch::RecordsMore { own } => self.record_more(key, used, own),
             NextLaunch::RecordsAnew => self.forget_profile(key, used),
         }
     }
@@ -208,13 +272,16 @@ impl LearnedPacks {
         forget().map_err(|e| self.failed("remove a profile from", e))
     }
 
-    /// Requests a recording of the next launch too, unless the profile has the most launches that it may
-    /// have.
-    fn record_more(&self, key: &str, used: &Metadata) -> Result<()> {
+    /// Requests a recording of the next launch too, because one has read `own` bytes by itself. Not if the profile has the
+    /// most launches that it may have, or if an earlier recording for about as much added next to nothing.
+    fn record_more(&self, key: &str, used: &Metadata, own: u64) -> Result<()> {
         let record = || {
             let known = self.profile(key).map_or(0, |known| known.runs());
-            if known < MOST_LAUNCHES && self.is_profile(key, used)? {
-                File::create(self.reach(&format!("{key}.more")))?;
+            let settled = fs::read_to_string(self.reach(&format!("{key}.settled"))).ok();
+            let settled: Option<u64> = settled.and_then(|text| text.trim().parse().ok());
+            let is_worth_it = settled.is_none_or(|settled| own > settled.saturating_mul(2));
+            if known < MOST_LAUNCHES && is_worth_it && self.is_profile(key, used)? {
+                fs::write(self.reach(&format!("{key}.more")), own.to_string())?;
             }
             Ok(())
         };
@@ -228,8 +295,20 @@ impl LearnedPacks {
     ///
     /// `Io` if it cannot be written.
     pub fn begin_recording(&self, key: &str) -> Result<()> {
-        self.unlink(&format!("{key}.more"))
-            .map_err(|e| self.failed("write to", e))
+        self.settle(key).map_err(|e| self.failed("write to", e))
+    }
+
+    /// Notes that a launch that read so much is recorded, so that no other is for the same reason.
+    fn settle(&self, key: &str) -> io::Result<()> {
+        match renameat(
+            &self.fd,
+            format!("{key}.more"),
+            &self.fd,
+            format!("{key}.settled"),
+        ) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Whether the open file `used` is still the profile of this key.
@@ -240,8 +319,8 @@ impl LearnedPacks {
         }
     }
 
-    /// Keeps the profile of a launch from the directory `tree`, merged with those of earlier launches.
-    /// Everything that was learned may take `limit` bytes.
+    /// Keeps the profile of a launch, merged with those of earlier launches. `name` is the directory or the program, for
+    /// people. Everything that was learned may take `limit` bytes.
     ///
     /// # Errors
     ///
@@ -249,21 +328,39 @@ impl LearnedPacks {
     pub fn keep_profile(
         &self,
         key: &str,
-        tree: &Path,
+        of: LearnedOf,
+        name: &Path,
         profile: &Profile,
         limit: u64,
     ) -> Result<()> {
         let keep = || -> io::Result<()> {
-            self.name_image(key, tree)?;
+            let kind = match of {
+                LearnedOf::Program => "program",
+                LearnedOf::Directory | LearnedOf::Image => "image",
+            };
+            self.name(key, kind, name)?;
+            let known = self.profile(key);
+            let before = known.as_ref().map_or(0, pages_of);
             // If files have changed since, the profiles cannot be merged, and the earlier one is dropped.
-            let merged = self
-                .profile(key)
-                .and_then(|known| Profile::merge(&[known, profile.clone()]).ok());
-            let path = self.reach(&format!("{key}.profile"));
+            let merged = known.and_then(|known| Profile::merge(&[known, profile.clone()]).ok());
+            let adds = merged.as_ref().map(pages_of).is_none_or(|after| {
+                after.saturating_sub(before).saturating_mul(NEXT_TO_NOTHING) >= before
+            });
             let profile = merged.as_ref().unwrap_or(profile);
-            profile.write(path).map_err(io::Error::other)?;
-            // An earlier launch may have requested another recording meanwhile.
-            self.unlink(&format!("{key}.more"))?;
+            let small = format!("{key}.small");
+            match of == LearnedOf::Program && pages_of(profile).saturating_mul(PAGE) < SMALL {
+                true => fs::write(self.reach(&small), "")?,
+                false => self.unlink(&small)?,
+            }
+            if adds {
+                let path = self.reach(&format!("{key}.profile"));
+                profile.write(path).map_err(io::Error::other)?;
+                // An earlier launch may have requested another recording meanwhile.
+                self.unlink(&format!("{key}.more"))?;
+                self.unlink(&format!("{key}.settled"))?;
+            } else {
+                self.settle(key)?;
+            }
             self.keep_within(limit)
         };
         keep().map_err(|e| self.failed("write to", e))
@@ -318,24 +415,30 @@ impl LearnedPacks {
         .ok()
     }
 
-    fn image(&self, key: &str) -> Option<PathBuf> {
-        let link = rustix::fs::readlinkat(&self.fd, format!("{key}.image"), Vec::new()).ok()?;
+    /// What the link of this kind names.
+    fn link(&self, key: &str, kind: &str) -> Option<PathBuf> {
+        let link = rustix::fs::readlinkat(&self.fd, format!("{key}.{kind}"), Vec::new()).ok()?;
         Some(OsString::from_vec(link.into_bytes()).into())
     }
 
     /// Records which image the pack of this key belongs to.
     pub(crate) fn name_image(&self, key: &str, image: &Path) -> io::Result<()> {
+        self.name(key, "image", image)
+    }
+
+    /// Makes the link of this kind.
+    fn name(&self, key: &str, kind: &str, to: &Path) -> io::Result<()> {
         let temporary = format!("{TEMPORARY}{}", getpid());
         match unlinkat(&self.fd, &temporary, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => return Err(e.into()),
         }
-        symlinkat(image, &self.fd, &temporary)?;
+        symlinkat(to, &self.fd, &temporary)?;
         Ok(renameat(
             &self.fd,
             &temporary,
             &self.fd,
-            format!("{key}.image"),
+            format!("{key}.{kind}"),
         )?)
     }
 
@@ -431,6 +534,13 @@ impl LearnedPacks {
     }
 }
 
+/// How many pages a profile lists.
+fn pages_of(profile: &Profile) -> u64 {
+    let demand = profile.demand_by_root().into_iter();
+    let pages = demand.map(|demand| demand.pages);
+    pages.fold(0, u64::saturating_add)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -495,7 +605,7 @@ mod tests {
         assert!(packs.pack("b").is_some());
         packs.name_image("b", Path::new("/x.img")).expect("room");
         packs.name_image("b", Path::new("/y.img")).expect("room");
-        assert_eq!(packs.image("b"), Some("/y.img".into()));
+        assert_eq!(packs.link("b", "image"), Some("/y.img".into()));
         packs.forget("b").expect("ours");
         assert_eq!(fs::read_dir(&packs.path).expect("ours").count(), 1);
     }
@@ -504,7 +614,9 @@ mod tests {
     fn a_profile_that_was_learned_anew_is_not_forgotten() {
         let (_dir, packs) = packs();
         put(&packs, "a.profile", 1, 1);
-        let (path, used) = packs.use_profile("a").expect("one");
+        let KnownLaunch::Profile(path, used) = packs.use_launch("a") else {
+            panic!("there is one");
+        };
         let used = used.metadata().expect("open");
         let anew = |used: &Metadata| {
             packs
@@ -522,47 +634,97 @@ mod tests {
         anew(&now);
     }
 
+    /// The profile of a launch that read one page of each of these files.
+    fn profile(files: &[(&str, u64)]) -> Profile {
+        let builder = ProfileBuilder::new();
+        let root = builder.add_root("/app", RootKind::Directory);
+        for (number, (_, len)) in (0..).zip(files) {
+            builder.range(root, number, 0, *len, Duration::ZERO);
+        }
+        let name = |_, number| {
+            let (name, len) = files[usize::try_from(number).expect("few")];
+            Some(Named::new(name, len))
+        };
+        let built = builder.finish(Vec::new(), None, name).expect("a profile");
+        built.profile
+    }
+
+    fn keep(packs: &LearnedPacks, files: &[(&str, u64)]) {
+        packs.begin_recording("a").expect("ours");
+        let (of, tree) = (LearnedOf::Directory, Path::new("/app"));
+        packs
+            .keep_profile("a", of, tree, &profile(files), 1 << 20)
+            .expect("room");
+    }
+
+    /// Tells that the program has read so much by itself. Returns whether its next launch is recorded.
+    fn reads(packs: &LearnedPacks, own: u64) -> bool {
+        let KnownLaunch::Profile(_, used) = packs.use_launch("a") else {
+            panic!("it is recorded already");
+        };
+        let used = used.metadata().expect("open");
+        packs
+            .after_replay("a", &used, NextLaunch::RecordsMore { own })
+            .expect("ours");
+        matches!(packs.use_launch("a"), KnownLaunch::Nothing)
+    }
+
     #[test]
     fn a_profile_of_few_launches_is_added_to() {
         let (_dir, packs) = packs();
-        let tree = Path::new("/app");
-        let profile = |file: &str, len: u64| {
-            let builder = ProfileBuilder::new();
-            let root = builder.add_root(tree, RootKind::Directory);
-            builder.range(root, 1, 0, len, Duration::ZERO);
-            let named = Named::new(file, len);
-            let name = |_, _| Some(named.clone());
-            let built = builder.finish(Vec::new(), None, name).expect("a profile");
-            built.profile
-        };
-        let keep = |file, len| {
-            packs
-                .keep_profile("a", tree, &profile(file, len), 1 << 20)
-                .expect("room");
-        };
-        let more = || {
-            let (_, used) = packs.use_profile("a")?;
-            let used = used.metadata().expect("open");
-            packs
-                .after_replay("a", &used, NextLaunch::RecordsMore)
-                .expect("ours");
-            packs.profile("a").map(|known| known.runs())
-        };
-        keep("0", 1);
-        for (launch, file) in (1..MOST_LAUNCHES).zip(["1", "2", "3"]) {
-            assert_eq!(more(), Some(launch));
-            assert!(packs.use_profile("a").is_none());
-            packs.begin_recording("a").expect("ours");
-            keep(file, 1);
+        let names: Vec<_> = (0..MOST_LAUNCHES).map(|n| n.to_string()).collect();
+        for (launch, name) in (1..).zip(&names) {
+            keep(&packs, &[(name, 1)]);
+            assert_eq!(packs.profile("a").map(|known| known.runs()), Some(launch));
+            assert_eq!(reads(&packs, 100), launch < MOST_LAUNCHES, "{launch}");
         }
-        assert_eq!(more(), Some(MOST_LAUNCHES));
-        assert!(packs.use_profile("a").is_some());
-        assert_eq!(packs.profile("a").map(|known| known.files().len()), Some(4));
+        let known = packs.profile("a").map(|known| known.files().len());
+        assert_eq!(known, Some(names.len()));
         // Another length: what was learned before does not count.
-        keep("2", 2);
-        assert_eq!(packs.profile("a"), Some(profile("2", 2)));
+        keep(&packs, &[("2", 2)]);
+        assert_eq!(packs.profile("a"), Some(profile(&[("2", 2)])));
         packs.forget("a").expect("ours");
         assert_eq!(fs::read_dir(&packs.path).expect("ours").count(), 0);
+    }
+
+    #[test]
+    fn a_recording_that_adds_nothing_is_not_repeated() {
+        let (_dir, packs) = packs();
+        keep(&packs, &[("0", 1)]);
+        assert!(reads(&packs, 100));
+        keep(&packs, &[("0", 1)]);
+        // It uses up nothing.
+        assert_eq!(packs.profile("a").map(|known| known.runs()), Some(1));
+        assert!(!reads(&packs, 100));
+        assert!(!reads(&packs, 200));
+        // Something was installed that it reads, too.
+        assert!(reads(&packs, 201));
+        keep(&packs, &[("0", 1), ("1", 1)]);
+        assert!(reads(&packs, 100));
+    }
+
+    #[test]
+    fn a_program_that_reads_little_is_left_alone_until_it_reads_more() {
+        let (_dir, packs) = packs();
+        let keep = |len| {
+            let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
+            packs
+                .keep_profile("a", of, program, &profile(&[("0", len)]), 1 << 20)
+                .expect("room");
+        };
+        keep(SMALL - 1);
+        assert!(matches!(packs.use_launch("a"), KnownLaunch::Profile(..)));
+        keep(SMALL - PAGE);
+        assert!(matches!(packs.use_launch("a"), KnownLaunch::Small));
+        let list = packs.list().expect("a list");
+        assert_eq!((list[0].of, list[0].is_small), (LearnedOf::Program, true));
+        assert_eq!(list[0].image.as_deref(), Some(Path::new("/usr/bin/app")));
+        let small = File::open(packs.path.join("a.small")).expect("there");
+        let old = SystemTime::now() - SMALL_FOR - Duration::from_secs(1);
+        small.set_modified(old).expect("ours");
+        assert!(matches!(packs.use_launch("a"), KnownLaunch::Nothing));
+        keep(SMALL);
+        assert!(matches!(packs.use_launch("a"), KnownLaunch::Profile(..)));
     }
 
     #[test]

@@ -196,6 +196,12 @@ impl Replay {
         let options = PrefetchOptions::new(budget(self.budget))
             .threads(self.threads.get())
             .race(self.race);
+        // A learned profile is that of this very launch. On a fast disk the program is often ahead of its replay, and reads
+        // by itself what was about to be asked for. So only a program that reads more than all of it reads other things.
+        let expected = match self.ends_if_unrecorded {
+            true => 0,
+            false => self.listed_bytes().saturating_mul(2),
+        };
         let (extents, left_out) = self.plan(options.budget);
         let charges: Vec<Charge> = (0u32..)
             .zip(self.profile.files())
@@ -235,7 +241,7 @@ impl Replay {
         let given_up = match self.program {
             Some(program) => {
                 let judging = self.ends_if_unrecorded.then_some(&*files);
-                watch(program, judging, &prefetch, pause)
+                watch(program, judging, expected, &prefetch, pause)
             }
             None => {
                 pause(false);
@@ -271,10 +277,11 @@ impl Replay {
 }
 
 /// Watches `program` until the replay has read everything or gives up. With `files`, it also checks whether
-/// the program was recorded.
+/// the program was recorded. It is judged as if at least `expected` bytes had been asked for.
 fn watch(
     mut program: WatchedProgram,
     files: Option<&ProfileFiles>,
+    expected: u64,
     prefetch: &Prefetch,
     pause: impl Fn(bool),
 ) -> Option<GivenUp> {
@@ -289,7 +296,7 @@ fn watch(
             at: began.elapsed(),
             running,
             own: program.own(),
-            asked: prefetch.counts().asked,
+            asked: prefetch.counts().asked.max(expected),
         };
         match judge.step(now) {
             Step::GoOn => pause(false),

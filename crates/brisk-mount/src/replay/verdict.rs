@@ -32,7 +32,10 @@ pub enum NextLaunch {
     /// It replays the profile as it is.
     Replays,
     /// It is recorded, and adds what it reads to the profile.
-    RecordsMore,
+    RecordsMore {
+        /// How many bytes the program has read by itself, because the profile lacks them.
+        own: u64,
+    },
     /// It is recorded like a first launch, because the profile is damaged or lists other files than there are
     /// now.
     RecordsAnew,
@@ -156,10 +159,11 @@ impl FoundFiles {
 pub(super) fn next_launch(files: FoundFiles, listed: u64, own: Option<u64>) -> NextLaunch {
     if files.are_others() {
         NextLaunch::RecordsAnew
-    } else if own.is_some_and(|own| reads_other_things(own, listed)) {
-        NextLaunch::RecordsMore
     } else {
-        NextLaunch::Replays
+        match own.filter(|own| reads_other_things(*own, listed)) {
+            Some(own) => NextLaunch::RecordsMore { own },
+            None => NextLaunch::Replays,
+        }
     }
 }
 
@@ -313,7 +317,8 @@ mod tests {
 
     #[test]
     fn the_next_launch_is_recorded_where_a_profile_is_of_little_use() {
-        use NextLaunch::{RecordsAnew, RecordsMore, Replays};
+        use NextLaunch::{RecordsAnew, Replays};
+        let own = 50 * MIB + 1;
         for (listed, stale, missing, own, next) in [
             (100, 0, 0, None, Replays),
             (100, 5, 5, None, Replays),
@@ -323,7 +328,7 @@ mod tests {
             (0, 0, 0, None, Replays),
             (100, 0, 0, Some(8 * MIB), Replays),
             (100, 0, 0, Some(50 * MIB), Replays),
-            (100, 0, 0, Some(50 * MIB + 1), RecordsMore),
+            (100, 0, 0, Some(own), NextLaunch::RecordsMore { own }),
             // If the files are others now, what the program reads says nothing.
             (100, 0, 11, Some(90 * MIB), RecordsAnew),
         ] {

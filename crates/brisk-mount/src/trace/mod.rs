@@ -36,6 +36,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitOptions, waitpid};
 
+pub(crate) use self::opened_files::is_on_disk;
 pub use self::readiness::Readiness;
 use self::tracer_message::TracerMessage;
 pub use self::x_display::XDisplay;

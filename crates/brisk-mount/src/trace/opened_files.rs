@@ -28,6 +28,14 @@ pub(super) struct OpenedFiles {
     names: HashMap<(u64, u64), PathBuf>,
 }
 
+/// File systems whose files lie on the disks of others, or of which the kernel's events do not tell.
+const ON_OTHERS: [&str; 3] = ["overlay", "zfs", "fuseblk"];
+
+/// Whether files of this mount lie on a disk.
+pub(crate) fn is_on_disk(mount: &MountEntry) -> bool {
+    is_watched(mount) || ON_OTHERS.contains(&&*mount.fs_type)
+}
+
 /// Whether files of this mount are watched.
 pub(super) fn is_watched(mount: &MountEntry) -> bool {
     DISKLESS.contains(&&*mount.fs_type)

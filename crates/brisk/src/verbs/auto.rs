@@ -1,25 +1,38 @@
 //! `brisk auto`: the hot packs and profiles that `brisk run --auto` has learned.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{self, Path, PathBuf};
 use std::time::UNIX_EPOCH;
+use std::{env, fs};
 
-use anyhow::Context;
-use brisk_mount::{LearnedPack, LearnedPacks};
+use anyhow::{Context, ensure};
+use brisk_mount::{LearnedOf, LearnedPack, LearnedPacks};
 use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
 use crate::json;
-use crate::messages::count;
+use crate::launcher::{beside, next_in_path};
+use crate::messages::{count, say};
 use crate::names::shown;
 
 /// What to do with learned hot packs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A learned hot pack belongs to an image and to the place where it was mounted. A learned profile belongs to a \
-directory and a program. brisk keeps both in $XDG_CACHE_HOME/brisk/hot, or else in ~/.cache/brisk/hot.")]
+directory and a program, or to a program alone. brisk keeps both in $XDG_CACHE_HOME/brisk/hot, or else in \
+~/.cache/brisk/hot.\n\n\
+brisk auto on makes a link to brisk with the name of a program, in $XDG_DATA_HOME/brisk/bin, or else in \
+~/.local/share/brisk/bin. With that directory first in PATH, each start of the program is one by brisk run --auto. The \
+link starts the next program of its name in PATH.\n\n\
+Examples:\n  \
+  brisk auto on libreoffice gcc git\n  \
+  brisk auto list\n  \
+  brisk auto off git")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -29,8 +42,20 @@ pub struct Args {
 enum Action {
     /// Lists what brisk has learned, the last used first. Exits with 1 if there is nothing.
     List(ListArgs),
-    /// Forgets what brisk has learned about an image or a directory, or everything. Exits with 1 if there is nothing.
+    /// Forgets what brisk has learned about an image, a directory or a program, or everything. Exits with 1 if there is
+    /// nothing.
     Forget(ForgetArgs),
+    /// Makes programs faster under their own names: puts links to brisk into a directory for PATH.
+    On(LinkArgs),
+    /// Removes links that brisk auto on has made.
+    Off(LinkArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct LinkArgs {
+    /// Names of programs in PATH.
+    #[arg(required = true, value_name = "PROGRAM")]
+    programs: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -42,8 +67,8 @@ struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 struct ForgetArgs {
-    /// The image or directory, which need not exist any more.
-    #[arg(required_unless_present = "all", value_name = "IMAGE|DIR")]
+    /// The image, directory or program, which need not exist any more. A name without a slash is looked up in PATH, too.
+    #[arg(required_unless_present = "all", value_name = "IMAGE|DIR|PROGRAM")]
     image: Option<PathBuf>,
 
     /// Forgets everything.
@@ -52,11 +77,97 @@ struct ForgetArgs {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    match &args.action {
+        Action::On(args) => return on(&args.programs),
+        Action::Off(args) => return off(&args.programs),
+        _ => {}
+    }
     let packs = LearnedPacks::open(&LearnedPacks::path_of_user()?)?;
     match &args.action {
         Action::List(args) => list(&packs.list()?, args.json),
         Action::Forget(args) => forget(&packs, args.image.as_deref()),
+        Action::On(_) | Action::Off(_) => Ok(Answer::Yes),
     }
+}
+
+/// Where the links are: `$XDG_DATA_HOME/brisk/bin`, else `~/.local/share/brisk/bin`.
+fn links() -> anyhow::Result<PathBuf> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let of = |variable| env::var_os(variable).map(PathBuf::from).filter(absolute);
+    let data = of("XDG_DATA_HOME").or_else(|| Some(of("HOME")?.join(".local/share")));
+    let data = data.context(
+        "neither XDG_DATA_HOME nor HOME is the absolute path of a directory; set one of them",
+    )?;
+    Ok(data.join("brisk/bin"))
+}
+
+/// Makes links of these names to brisk.
+fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
+    let links = links()?;
+    let brisk = beside("brisk").context("cannot find brisk's own file")?;
+    fs::create_dir_all(&links).with_context(|| format!("cannot make {}", shown(&links)))?;
+    for program in programs {
+        let name = name_of(program)?;
+        let real = next_in_path(name)
+            .with_context(|| format!("{}: there is no such program in PATH", shown(name)))?;
+        let link = links.join(name);
+        if link.symlink_metadata().is_ok() {
+            ensure!(
+                is_link_to_brisk(&link),
+                "{}: is there already, and is no link to brisk; move it away",
+                shown(&link)
+            );
+            fs::remove_file(&link).with_context(|| format!("cannot replace {}", shown(&link)))?;
+        }
+        symlink(&brisk, &link).with_context(|| format!("cannot make {}", shown(&link)))?;
+        say(&format!(
+            "{} now starts {} faster",
+            shown(&link),
+            shown(&real)
+        ));
+    }
+    let search = env::var_os("PATH").unwrap_or_default();
+    if env::split_paths(&search).next().as_ref() != Some(&links) {
+        say(&format!(
+            "put its directory first in PATH, for example in ~/.profile: export PATH={}:\"$PATH\"",
+            shown(&links)
+        ));
+    }
+    Ok(Answer::Yes)
+}
+
+/// Removes links of these names.
+fn off(programs: &[OsString]) -> anyhow::Result<Answer> {
+    let links = links()?;
+    let mut answer = Answer::Yes;
+    for program in programs {
+        let link = links.join(name_of(program)?);
+        if is_link_to_brisk(&link) {
+            fs::remove_file(&link).with_context(|| format!("cannot remove {}", shown(&link)))?;
+        } else {
+            say(&format!("{}: brisk auto on has not made it", shown(&link)));
+            answer = Answer::No;
+        }
+    }
+    Ok(answer)
+}
+
+/// The name of a program, which may be given as a path.
+fn name_of(program: &OsStr) -> anyhow::Result<&OsStr> {
+    let name = Path::new(program).file_name();
+    name.filter(|name| !name.as_bytes().starts_with(b"brisk"))
+        .with_context(|| {
+            format!(
+                "{}: is no name of a program other than brisk",
+                shown(program)
+            )
+        })
+}
+
+/// Whether this is a link to a brisk, which may be gone.
+fn is_link_to_brisk(link: &Path) -> bool {
+    let target = fs::read_link(link);
+    target.is_ok_and(|target| target.file_name() == Some(OsStr::new("brisk")))
 }
 
 fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
@@ -78,12 +189,18 @@ fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
 
 fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
     match (&pack.image, &pack.place) {
-        (Some(directory), _) if pack.of_directory => {
-            writeln!(out, "{}, a directory", shown(directory))?;
+        (Some(name), _) if pack.of == LearnedOf::Directory => {
+            writeln!(out, "{}, a directory", shown(name))?;
+        }
+        (Some(name), _) if pack.of == LearnedOf::Program => {
+            writeln!(out, "{}, a program", shown(name))?;
         }
         (Some(image), Some(place)) => writeln!(out, "{} on {}", shown(image), shown(place))?,
         (Some(image), None) => writeln!(out, "{}", shown(image))?,
         (None, _) => writeln!(out, "{}: of an unknown image", shown(&pack.key))?,
+    }
+    if pack.of != LearnedOf::Image {
+        writeln!(out, "  state       {}", state(pack).1)?;
     }
     match pack.pages {
         Some(pages) => writeln!(out, "  pages       {pages}")?,
@@ -112,6 +229,23 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What brisk does at the next launch, as a word and for people.
+fn state(pack: &LearnedPack) -> (&'static str, &'static str) {
+    if pack.is_learning {
+        (
+            "learning",
+            "learning: the last launch read much else, so the next one is observed, too",
+        )
+    } else if pack.is_small {
+        (
+            "small",
+            "left alone: it reads so little that nothing can be gained",
+        )
+    } else {
+        ("learned", "learned")
+    }
+}
+
 fn to_json(pack: &LearnedPack) -> Value {
     let used = pack.used.duration_since(UNIX_EPOCH).ok();
     let name = |path: &Option<PathBuf>| path.as_ref().map(|p| json::name(p).0.into_owned());
@@ -119,7 +253,12 @@ fn to_json(pack: &LearnedPack) -> Value {
     let command = pack.command.iter().map(|word| json::name(word).0);
     json!({
         "key": pack.key,
-        "kind": if pack.of_directory { "directory" } else { "image" },
+        "kind": match pack.of {
+            LearnedOf::Directory => "directory",
+            LearnedOf::Program => "program",
+            _ => "image",
+        },
+        "state": state(pack).0,
         "image": name(&pack.image),
         "image_bytes": bytes(&pack.image),
         "place": name(&pack.place),
@@ -134,13 +273,19 @@ fn to_json(pack: &LearnedPack) -> Value {
 
 /// Removes the packs of `image`, which is found by its name, or all packs.
 fn forget(packs: &LearnedPacks, image: Option<&Path>) -> anyhow::Result<Answer> {
-    let image = image.map(|image| image.canonicalize().or_else(|_| std::path::absolute(image)));
-    let image = image
-        .transpose()
-        .context("cannot resolve the image's name")?;
     let mut found = packs.list()?;
-    if image.is_some() {
-        found.retain(|pack| pack.image == image);
+    if let Some(image) = image {
+        let absolute = path::absolute(image).context("cannot resolve the name")?;
+        let in_path = match image.as_os_str().as_bytes().contains(&b'/') {
+            true => None,
+            false => next_in_path(image.as_os_str()),
+        };
+        // What was learned of an image or a directory has its real name.
+        let names = [image.canonicalize().ok(), Some(absolute), in_path];
+        found.retain(|pack| pack.image.is_some() && names.contains(&pack.image));
+        if found.is_empty() {
+            say(&format!("nothing is learned of {}", shown(image)));
+        }
     }
     for pack in &found {
         packs.forget(&pack.key)?;

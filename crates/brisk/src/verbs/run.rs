@@ -3,9 +3,9 @@
 //! The runs of one image by one user share a session. From a directory, a profile is replayed.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -14,16 +14,17 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
-use brisk_image::profile::Profile;
 use brisk_mount::{
-    BackgroundReplay, ErrorKind, Launch, LearnedPacks, Learning, NextLaunch, Notice, PlainLaunch,
-    Replay, Session, SessionFill, SessionImage, Trace, sessions, with_reasons,
+    BackgroundReplay, ErrorKind, KnownLaunch, Launch, LearnedOf, LearnedPacks, Learning,
+    NextLaunch, Notice, Observe, Observed, PlainLaunch, Replay, Session, SessionFill, SessionImage,
+    Trace, sessions, with_reasons,
 };
 
 use super::profile::percent;
 use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::answer::Answer;
+use crate::launch_name;
 use crate::messages::{say, warn};
 use crate::names::shown;
 use crate::recorded_place::recorded_place;
@@ -57,10 +58,14 @@ With --auto an image needs no hot pack. brisk records the first launch of a sess
 15 s at most, and makes a pack of it in $XDG_CACHE_HOME/brisk/hot, or else in ~/.cache/brisk/hot, for this image \
 at this place. A later launch that asks for much that the pack lacks adds to it.\n\n\
 From a directory, brisk mounts nothing and becomes the program at once. Another process replays the profile \
-beside it, as brisk replay does. brisk trace --tree DIR makes a profile, and so does --auto: it traces the first \
-run of a program for 15 s at most. That run sees the directory read-only, and lasts until everything that the \
-program started has ended. If more than a tenth of the files change, brisk forgets the profile and records the \
-next run. If a program reads much that the profile lacks, brisk records the next run too and adds it.\n\n\
+beside it, as brisk replay does. brisk trace --tree DIR makes a profile, and so does --auto.\n\n\
+With --auto and without an image, brisk starts any program where it is, and learns what it reads, wherever that lies. \
+It observes the first start for 15 s at most, as strace does, and replays the profile at the next ones. The program \
+notices nothing of that: it is the same process, and writes where it always does. If more than a tenth of the files \
+change, brisk forgets the profile and observes the next start. If a program reads much that the profile lacks, brisk \
+observes the next start too and adds it. A program that reads less than 2 MiB is left alone. One with the rights of \
+others (setuid) is not observed. Launches are told apart by the path of the program, for interpreters also by the \
+script, and for programs with verbs (git, cargo) by the verb.\n\n\
 With --audit the program does not take brisk's place: brisk traces it, as brisk trace does. It exits as the \
 program did, or with 128 and the number of the signal that ended it.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be executed and 127 if it does \
@@ -68,12 +73,14 @@ not exist.\n\n\
 Examples:\n  \
   brisk run app.img -- bin/app\n  \
   brisk run app.img --auto --linger 0 -- bin/app\n  \
+  brisk run --auto -- libreoffice\n  \
   brisk run root.img --root --bind /data:/data:ro -- /usr/bin/app\n  \
   brisk run app --profile app.profile -- bin/app")]
 pub struct Args {
-    /// The image, a file that contains one, such as an AppImage, or a directory (with --profile or --auto).
-    #[arg(value_name = "IMAGE|DIR")]
-    image: PathBuf,
+    /// The image, a file that contains one, such as an AppImage, or a directory (with --profile or --auto). With --auto it
+    /// may be left out: the program starts where it is.
+    #[arg(value_name = "IMAGE|DIR", required_unless_present = "auto")]
+    image: Option<PathBuf>,
 
     /// The byte of the file at which the image starts. [default: brisk finds it]
     #[arg(long, value_name = "BYTES")]
@@ -153,7 +160,7 @@ pub struct Args {
     reading: ReadingArgs,
 
     /// Learns from the first run and uses that later: a hot pack for an image that has none, or a profile for
-    /// a directory. The recorded run is slower. brisk auto lists and forgets what brisk has learned.
+    /// a directory or for any program. The first run is slower. brisk auto lists and forgets what brisk has learned.
     #[arg(long, help_heading = LEARNING, conflicts_with_all = ["kernel", "no_fill", "profile"])]
     auto: bool,
 
@@ -174,13 +181,20 @@ pub struct Args {
 pub enum Traced<'a> {
     /// To compare what it asks for with a hot pack.
     Audit(&'a LocatedImage),
-    /// To learn what it asks for in a directory.
+    /// To learn what it asks for.
     Learn {
         launch: &'a PlainLaunch,
-        tree: &'a Path,
-        learning: &'a Learning,
-        key: &'a str,
+        learning: Learning,
+        learned: Learned,
     },
+}
+
+/// What is learned of a launch without an image.
+pub struct Learned {
+    key: String,
+    of: LearnedOf,
+    /// The directory or the program, for people.
+    name: PathBuf,
 }
 
 /// Does not return if the program starts, unless the program is traced.
@@ -192,16 +206,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         },
         Traced::Learn {
             launch,
-            tree,
             learning,
-            key,
-        } => {
-            let packs = LearnedPacks::open(&learning.packs)?;
-            packs.begin_recording(key)?;
-            learn_directory(args, launch, tree, &|profile| {
-                packs.keep_profile(key, tree, profile, learning.limit)
-            })
-        }
+            learned,
+        } => observe(args, launch, learning, learned),
     })
 }
 
@@ -214,7 +221,7 @@ pub struct LocatedImage {
 impl LocatedImage {
     fn of(args: &Args) -> anyhow::Result<Self> {
         // This starts no thread: a process can enter a namespace only while it has one thread.
-        let image = args.verified.open(&args.image, args.offset)?;
+        let image = args.verified.open(args.image(), args.offset)?;
         let recorded = match args.at {
             Some(_) => None,
             None if args.surroundings.root => None,
@@ -242,21 +249,24 @@ pub fn start(
     args: &Args,
     trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<Answer> {
-    if args.image.is_dir() {
-        return run_directory(args, trace);
+    let Some(image) = &args.image else {
+        return run_where_it_is(args, trace);
+    };
+    if image.is_dir() {
+        return run_directory(args, image, trace);
     }
     if let (Some(_), false) = (&args.profile, args.kernel) {
         bail!(
             "{}: --profile is for directories, and for an image with --kernel; make a hot pack \
              with brisk hot --profile, and brisk run fills memory from it",
-            args.image.display()
+            image.display()
         );
     }
     if args.profile.is_none() && args.reading.is_given() {
         bail!("--disk and --budget need --profile, or a directory; leave them out");
     }
     if args.kernel {
-        args.verified.refuse_with_kernel(&args.image)?;
+        args.verified.refuse_with_kernel(image)?;
     }
     if args.verified.is_of_one_image() && !args.surroundings.with.is_empty() {
         bail!(
@@ -286,7 +296,7 @@ pub fn start(
         let session = session(args, at, image)?;
         if args.verbose {
             tell_fill(&session)?;
-            tell_times(&args.image)?;
+            tell_times(args.image())?;
         }
         session.exec(|notice| match notice {
             Notice::MountedForAll(place) => say(&format!(
@@ -310,9 +320,9 @@ pub fn start(
 /// Starts the program from a directory, in place.
 fn run_directory(
     args: &Args,
+    directory: &Path,
     trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<Answer> {
-    let directory = &args.image;
     let named = directory.display();
     if let Some((option, instead)) = args.of_images() {
         bail!("{option} is only for images, and {named} is a directory; {instead}");
@@ -332,28 +342,80 @@ fn run_directory(
              records one), or let the first run record one with --auto"
         );
     }
-    let Some(learning) = learning(args) else {
-        match launch.exec()? {}
-    };
-    let packs = LearnedPacks::open(&learning.packs)?;
     let canonical = directory
         .canonicalize()
         .context("cannot resolve the directory's name")?;
     let program = args.command.first().map_or(OsStr::new(""), |word| word);
     let key = LearnedPacks::key_of_directory(&canonical, program);
-    let Some((path, profile)) = packs.use_profile(&key) else {
-        let traced = Traced::Learn {
-            launch: &launch,
-            tree: &canonical,
-            learning: &learning,
-            key: &key,
-        };
-        return trace(args, traced);
+    let (of, name) = (LearnedOf::Directory, canonical);
+    learn_or_replay(args, &launch, Learned { key, of, name }, trace)
+}
+
+/// Starts the program where it is.
+fn run_where_it_is(
+    args: &Args,
+    trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
+) -> anyhow::Result<Answer> {
+    if let Some((option, instead)) = args.of_images() {
+        bail!("{option} is only for images, and none is named; {instead}");
+    }
+    let launch = PlainLaunch::new(args.command.clone());
+    let program = launch.program()?;
+    if gives_rights(&program) {
+        if args.verbose {
+            say(&format!(
+                "{} gets more rights than you have, so brisk learns nothing of it",
+                program.display()
+            ));
+        }
+        match launch.exec()? {}
+    }
+    let arguments = args.command.get(1..).unwrap_or_default();
+    let key = LearnedPacks::key_of_launch(&launch_name::parts(&program, arguments));
+    let (of, name) = (LearnedOf::Program, program);
+    learn_or_replay(args, &launch, Learned { key, of, name }, trace)
+}
+
+/// Replays what was learned, or has the launch observed. The program starts whatever fails of that.
+fn learn_or_replay(
+    args: &Args,
+    launch: &PlainLaunch,
+    learned: Learned,
+    trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
+) -> anyhow::Result<Answer> {
+    let Some(learning) = learning(args) else {
+        match launch.exec()? {}
+    };
+    let packs = LearnedPacks::open(&learning.packs)?;
+    let (path, profile) = match packs.use_launch(&learned.key) {
+        KnownLaunch::Profile(path, profile) => (path, profile),
+        KnownLaunch::Small => {
+            if args.verbose {
+                say(
+                    "this program reads so little that a replay gains nothing; brisk auto forget has it observed again",
+                );
+            }
+            match launch.exec()? {}
+        }
+        // It may be observed with the program that has started it.
+        _ if is_traced() => match launch.exec()? {},
+        _ => {
+            return trace(
+                args,
+                Traced::Learn {
+                    launch,
+                    learning,
+                    learned,
+                },
+            );
+        }
     };
     let used = profile.metadata().context("cannot examine a profile")?;
     let mut background = BackgroundReplay::of(path, profile);
-    arrange(&mut background, args, &tree);
+    args.reading.apply(&mut background);
+    background.report = args.verbose.then_some(replay::summary);
     background.watch = Some(LAUNCH);
+    let key = learned.key;
     background.then = Some(Box::new(move |next| {
         if next == NextLaunch::Replays {
             return;
@@ -363,47 +425,56 @@ fn run_directory(
             .and_then(|packs| packs.after_replay(&key, &used, next))
             .ok();
     }));
-    replay::start_with(background, &launch)
+    replay::start_with(background, launch)
 }
 
-/// Traces the program, which then does not take the place of brisk, and calls `keep` with its profile.
-fn learn_directory(
+/// Becomes the program, which another process observes.
+fn observe(
     args: &Args,
     launch: &PlainLaunch,
-    tree: &Path,
-    keep: &dyn Fn(&Profile) -> brisk_mount::Result<()>,
+    learning: Learning,
+    learned: Learned,
 ) -> anyhow::Result<Answer> {
-    let mut command = launch.command.clone();
-    if let Some(program) = command.first_mut()
-        && program.as_bytes().contains(&b'/')
-    {
-        // The absolute path, as in every other run.
-        *program = tree.join(&*program).into();
-    }
-    if args.verbose {
-        say("brisk knows too little of what this program asks for, and records this run");
-    }
-    let mut trace = Trace::new(command);
-    trace.trees = vec![tree.to_owned()];
-    trace.at_most = Some(LAUNCH);
-    let traced = match trace.record() {
-        Ok(traced) => traced,
-        // The program has not started yet.
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            warn(&format!("{}; nothing is learned", with_reasons(&error)));
-            match launch.exec()? {}
-        }
-        Err(error) => return Err(error.into()),
+    LearnedPacks::open(&learning.packs)?.begin_recording(&learned.key)?;
+    let charge = args.reading.charge();
+    // In the other process, which can tell nobody. If something cannot be written, the next launch is observed again.
+    let keep = move |observed: Observed| {
+        let Learned { key, of, name } = learned;
+        let profile = observed.profile;
+        LearnedPacks::open(&learning.packs)
+            .and_then(|packs| packs.keep_profile(&key, of, &name, &profile, learning.limit))
+            .ok();
+        // Measures the disk now, because the next run has no time for it. If it cannot be measured, brisk takes
+        // what is usual for a disk of its kind.
+        let replay = Replay::new(profile, &[], charge);
+        replay.and_then(|replay| replay.measure(false)).ok();
     };
-    let profile = &traced.profile;
-    if let Err(error) = keep(profile) {
-        warn(&format!("{}; nothing is learned", with_reasons(&error)));
+    match Observe::new(launch.command.clone()).start(keep) {
+        Ok(()) if args.verbose || std::io::stderr().is_terminal() => {
+            say("brisk observes this start, and makes the next one faster");
+        }
+        Ok(()) => {}
+        Err(error) => warn(&format!("{}; nothing is learned", with_reasons(&error))),
     }
-    // Measures the disk now, because the next run has no time for it. If it cannot be measured, brisk takes
-    // what is usual for a disk of its kind.
-    let replay = Replay::new(profile.clone(), &[tree.to_owned()], args.reading.charge());
-    replay.and_then(|replay| replay.measure(false)).ok();
-    Ok(exited(traced.status))
+    match launch.exec()? {}
+}
+
+/// Whether a program gets more rights than its user has. A traced one would not get them.
+fn gives_rights(program: &Path) -> bool {
+    const SETS_IDS: u32 = 0o6000;
+    let mode = program
+        .metadata()
+        .map_or(0, |metadata| metadata.permissions().mode());
+    mode & SETS_IDS != 0
+}
+
+/// Whether another process traces this one.
+fn is_traced() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| tracer.trim() != "0")
 }
 
 /// The answer after running a program that has ended.
@@ -419,6 +490,11 @@ fn arrange(background: &mut BackgroundReplay, args: &Args, place: &Path) {
 }
 
 impl Args {
+    /// The image. Empty if none is named.
+    fn image(&self) -> &Path {
+        self.image.as_deref().unwrap_or(Path::new(""))
+    }
+
     /// The first option that is only for images, and what to do instead.
     fn of_images(&self) -> Option<(&'static str, &'static str)> {
         let pack = "pack it with brisk pack, and run the image";
@@ -461,14 +537,14 @@ impl Args {
 }
 
 fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
-    let mut launch = Launch::new(&args.image, args.command.clone());
+    let mut launch = Launch::new(args.image(), args.command.clone());
     launch.at = at;
     launch.options = mount::options(image);
     launch
 }
 
 fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Session> {
-    let mut first = SessionImage::new(&args.image);
+    let mut first = SessionImage::new(args.image());
     first.offset = image.offset();
     first.verity = image.verified().map(|file| file.verity());
     first.at = at;
@@ -577,7 +653,7 @@ fn audit(
         None => bail!(
             "{}: there is no hot pack to audit; make one with brisk hot, or run the image with --auto \
              first",
-            args.image.display()
+            args.image().display()
         ),
     };
     let mut trace = Trace::new(session.command);

@@ -1,0 +1,228 @@
+//! Files and directories that a launch asks for, with numbers for the profile's builder.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brisk_image::profile::{Named, ProfileBuilder, Ready, Recorded, RootId, RootKind};
+
+use crate::mount_table::{MountEntry, mounts};
+use crate::trace::is_on_disk;
+
+/// How many names are remembered at most: some 100 MB.
+const MOST: usize = 1 << 19;
+
+/// The numbers of directories have this bit, so that they are none of a file.
+const DIRECTORY: u64 = 1 << 63;
+
+/// Everything that a launch asks for, as it comes.
+#[derive(Default)]
+pub(super) struct Files {
+    builder: ProfileBuilder,
+    /// The mounts with files on disks, those with the longest paths first, and the roots of those that were used.
+    mounts: Vec<(PathBuf, Option<RootId>)>,
+    /// Mounts whose files are of no interest: in memory, or made by the kernel.
+    others: Vec<PathBuf>,
+    files: HashMap<PathBuf, Option<FileId>>,
+    known_files: Vec<Named>,
+    directories: HashMap<PathBuf, Option<FileId>>,
+    known_directories: Vec<Named>,
+    /// Digests of the names that were looked up, with what was found.
+    looked_up: HashSet<u64>,
+}
+
+/// A file or directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileId {
+    root: RootId,
+    number: u64,
+}
+
+impl Files {
+    /// Knows the mounts of this process.
+    pub(super) fn new() -> io::Result<Self> {
+        let (on_disk, others): (Vec<_>, Vec<_>) = mounts()?.into_iter().partition(is_on_disk);
+        let target = |mount: MountEntry| mount.target;
+        let mut on_disk: Vec<_> = on_disk.into_iter().map(target).collect();
+        on_disk.sort_by_key(|target| std::cmp::Reverse(target.as_os_str().len()));
+        on_disk.dedup();
+        Ok(Self {
+            mounts: on_disk.into_iter().map(|target| (target, None)).collect(),
+            others: others.into_iter().map(target).collect(),
+            ..Self::default()
+        })
+    }
+
+    /// Forgets everything that was asked for so far.
+    pub(super) fn begin_again(&mut self) {
+        let mounts = std::mem::take(&mut self.mounts);
+        *self = Self {
+            mounts: mounts
+                .into_iter()
+                .map(|(target, _)| (target, None))
+                .collect(),
+            others: std::mem::take(&mut self.others),
+            ..Self::default()
+        };
+    }
+
+    /// The regular file at this absolute path. None if it is no such file on a disk.
+    pub(super) fn file(&mut self, path: &Path) -> Option<FileId> {
+        if let Some(known) = self.files.get(path) {
+            return *known;
+        }
+        let found = self.find_file(path);
+        if self.files.len() < MOST {
+            self.files.insert(path.to_owned(), found);
+        }
+        found
+    }
+
+    fn find_file(&mut self, path: &Path) -> Option<FileId> {
+        let (root, inside) = self.root_of(path)?;
+        let metadata = fs::symlink_metadata(path).ok()?;
+        if !metadata.is_file() || metadata.len() == 0 {
+            return None;
+        }
+        let number = self.known_files.len() as u64;
+        self.known_files.push(Named::new(inside, metadata.len()));
+        Some(FileId { root, number })
+    }
+
+    /// The directory at this absolute path, which may contain symbolic links.
+    fn directory(&mut self, path: &Path) -> Option<FileId> {
+        if let Some(known) = self.directories.get(path) {
+            return *known;
+        }
+        let found = self.find_directory(path);
+        if self.directories.len() < MOST {
+            self.directories.insert(path.to_owned(), found);
+        }
+        found
+    }
+
+    fn find_directory(&mut self, path: &Path) -> Option<FileId> {
+        // What the kernel makes up may do anything when it is looked at.
+        self.root_of(path)?;
+        let real = fs::canonicalize(path).ok()?;
+        if real != path {
+            return self.directory(&real);
+        }
+        let (root, inside) = self.root_of(&real)?;
+        let number = DIRECTORY | self.known_directories.len() as u64;
+        self.known_directories.push(Named::new(inside, 0));
+        Some(FileId { root, number })
+    }
+
+    /// The root of the mount that has this path, and the path in it.
+    fn root_of(&mut self, path: &Path) -> Option<(RootId, PathBuf)> {
+        let within = |mount: &&PathBuf| path.starts_with(mount);
+        let other = self.others.iter().filter(within);
+        let other = other.map(|mount| mount.as_os_str().len()).max();
+        let on_disk = self.mounts.iter_mut();
+        let (mount, root) = on_disk
+            .map(|(mount, root)| (&*mount, root))
+            .find(|(mount, _)| path.starts_with(mount))?;
+        if other.is_some_and(|len| len > mount.as_os_str().len()) {
+            return None;
+        }
+        let inside = path.strip_prefix(mount).ok()?.to_owned();
+        let builder = &self.builder;
+        let root = *root.get_or_insert_with(|| builder.add_root(mount, RootKind::Directory));
+        Some((root, inside))
+    }
+
+    /// Notes that the launch asked for a part of a file.
+    pub(super) fn asked(&self, file: FileId, offset: u64, len: u64, at: Duration) {
+        self.builder.range(file.root, file.number, offset, len, at);
+    }
+
+    /// Notes that the launch looked up an absolute path.
+    pub(super) fn looked_up(&mut self, path: &Path, found: bool, at: Duration) {
+        let mut digest = DefaultHasher::new();
+        (path.as_os_str().as_bytes(), found).hash(&mut digest);
+        if self.looked_up.len() >= MOST || !self.looked_up.insert(digest.finish()) {
+            return;
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return;
+        };
+        if let Some(directory) = self.directory(parent) {
+            let FileId { root, number } = directory;
+            self.builder.look_up(root, number, name, found, at);
+        }
+    }
+
+    /// The profile.
+    pub(super) fn finish(
+        self,
+        command: Vec<OsString>,
+        ready: Ready,
+    ) -> brisk_image::Result<Recorded> {
+        let (files, directories) = (self.known_files, self.known_directories);
+        self.builder.finish(command, Some(ready), |_, number| {
+            let at = usize::try_from(number & !DIRECTORY).ok()?;
+            match number & DIRECTORY {
+                0 => files.get(at).cloned(),
+                _ => directories.get(at).cloned(),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brisk_image::profile::Asked;
+
+    #[test]
+    fn files_of_the_kernel_are_none() {
+        let mut files = Files::new().expect("a mount table");
+        assert_eq!(files.file(Path::new("/proc/self/status")), None);
+        assert_eq!(files.file(Path::new("/usr")), None);
+        assert_eq!(files.file(Path::new("/usr/bin/none")), None);
+        let program = std::env::current_exe().expect("this");
+        let file = files.file(&program);
+        assert!(file.is_some());
+        assert_eq!(files.file(&program), file);
+    }
+
+    #[test]
+    fn names_are_looked_up_once_in_the_real_directory() {
+        // On a disk, as the program itself.
+        let program = std::env::current_exe().expect("this");
+        let home = tempfile::tempdir_in(program.parent().expect("a directory")).expect("room");
+        let home = home.path().canonicalize().expect("there");
+        fs::create_dir(home.join("real")).expect("room");
+        std::os::unix::fs::symlink("real", home.join("link")).expect("room");
+        let mut files = Files::new().expect("a mount table");
+        let at = Duration::ZERO;
+        for (name, found) in [
+            ("link/a", true),
+            ("real/a", true),
+            ("real/b", false),
+            ("none/c", false),
+        ] {
+            files.looked_up(&home.join(name), found, at);
+            files.looked_up(&home.join(name), found, at);
+        }
+        let ready = Ready::new("test", 0);
+        let profile = files.finish(Vec::new(), ready).expect("a profile").profile;
+        let look_ups = profile.steps().iter().map(|step| match &step.asked {
+            Asked::LookUp(look_up) => (look_up.name.clone(), look_up.found),
+            _ => panic!("{step:?}"),
+        });
+        let expected = [("a".into(), true), ("b".into(), false)];
+        assert_eq!(look_ups.collect::<Vec<_>>(), expected);
+        let [directory] = profile.directories() else {
+            panic!("{profile:?}");
+        };
+        let root = &profile.roots()[directory.root as usize].path;
+        assert_eq!(root.join(&directory.path), home.join("real"));
+    }
+}

@@ -1,0 +1,185 @@
+/*!
+Observes a launch where it is: nothing is mounted or served, and nobody needs root.
+
+Another process, the *observer*, attaches to the calling process with `ptrace`, and the calling process then becomes the
+program. The observer sees the system calls of the program and of what it starts: which names they look up, which parts of
+files they read, and which files they map. Which pages of a mapping were touched, the page tables say (`/proc/PID/pagemap`)
+when it goes away. So a launch with everything in memory tells as much as one from cold.
+
+The program notices nothing of it. Its process, its parent and its signals are the same as ever. The observer lets
+everything go, for good,
+
+* when the launch has taken its time,
+* when a program starts that gets more rights than its user has (setuid, setgid, file capabilities): a traced one would
+  not get them, so its process alone is let go before that,
+* when a program itself wants to trace, as a debugger does,
+* when the program is suspended,
+* when observing takes more than a fifth of the program's time. From then on it looks only at page tables, which stops
+  nobody, so reads are missed, and mappings are not.
+
+If the observer ends by itself, or is killed, the kernel lets everything go.
+*/
+
+mod calls;
+mod files;
+mod observer;
+mod pages;
+mod process;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use brisk_image::profile::Profile;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{PTracer, Pid, getpid, set_ptracer};
+
+use self::observer::Observer;
+use crate::error::{Action, Cause, Error, Result};
+use crate::syscalls::start_detached;
+
+/// A launch to observe without root, wherever its files lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Observe {
+    /// The program and its arguments, for the profile.
+    pub command: Vec<OsString>,
+    /// How long to observe at most. The program then goes on alone.
+    pub at_most: Duration,
+}
+
+/// What was observed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Observed {
+    /// What the launch asked for, in one run, without digests. Its roots are the mounts that have the files.
+    pub profile: Profile,
+    /// Why nothing more was observed.
+    pub end: ObservationEnd,
+}
+
+/// Why an observation has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ObservationEnd {
+    /// The program and all that it has started have ended, or were let go for their rights.
+    Ended,
+    /// It took as long as it may take.
+    Time,
+    /// The program makes so many system calls that observing them would make it slow.
+    Cost,
+    /// The program was suspended.
+    Suspended,
+    /// The program itself traces.
+    Tracer,
+}
+
+impl ObservationEnd {
+    /// In words, as a part of a sentence.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Ended => "until it ended",
+            Self::Time => "as long as brisk observes a launch",
+            Self::Cost => "until its system calls took too much time",
+            Self::Suspended => "until it was suspended",
+            Self::Tracer => "until it traced a process itself",
+        }
+    }
+}
+
+impl Observe {
+    /// The launch of a program and its arguments, observed for 15 s at most.
+    pub fn new(command: Vec<OsString>) -> Self {
+        Self {
+            command,
+            at_most: Duration::from_secs(15),
+        }
+    }
+
+    /// Starts the observer of this process, which then becomes the program by `exec`. The observer calls `then` when it has
+    /// let everything go, unless nothing was started.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the system does not let a process be traced, as the setting `kernel.yama.ptrace_scope` and
+    /// containers may do, or if this process is traced already. `State` if it has other threads, and `Io`.
+    pub fn start(self, then: impl FnOnce(Observed)) -> Result<()> {
+        self.start_observer(then)
+            .map_err(|cause| Error::new(Action::Observe, cause))
+    }
+
+    fn start_observer(self, then: impl FnOnce(Observed)) -> Result<(), Cause> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| Cause::io("make a pipe", e));
+        let ((answers, answer), (waits, go)) = (pipe()?, pipe()?);
+        let null = openat(
+            CWD,
+            "/dev/null",
+            OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|e| Cause::io("open /dev/null", e))?;
+        let program = getpid();
+        let kept = [answer.as_raw_fd(), waits.as_raw_fd()];
+        let main = move || {
+            // The name is only for people, so a failure does not matter.
+            rustix::thread::set_name(c"brisk-observe").ok();
+            match observe(&self, program, File::from(answer), File::from(waits)) {
+                Some(observed) => {
+                    then(observed);
+                    0
+                }
+                None => 1,
+            }
+        };
+        start_detached(&kept, null.as_fd(), main)
+            .map_err(|e| Cause::io("start the process that observes", e))?;
+        agree(File::from(answers), File::from(go)).map_err(|error| match error {
+            Errno::PERM | Errno::NOSYS | Errno::ACCESS => Cause::NoTracing {
+                source: error.into(),
+            },
+            error => Cause::io("let another process observe this one", error),
+        })
+    }
+}
+
+/// Lets the observer attach, and waits until it has.
+fn agree(mut answers: File, mut go: File) -> rustix::io::Result<()> {
+    let failed = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+    let number = |answers: &mut File| {
+        let mut bytes = [0; 4];
+        answers.read_exact(&mut bytes).map_err(failed)?;
+        Ok(i32::from_ne_bytes(bytes))
+    };
+    let observer = number(&mut answers)?;
+    // Without the security module Yama, any process of the user may trace this one.
+    if let Some(observer) = Pid::from_raw(observer) {
+        set_ptracer(PTracer::ProcessID(observer)).ok();
+    }
+    go.write_all(&[1]).map_err(failed)?;
+    match number(&mut answers)? {
+        0 => Ok(()),
+        error => Err(Errno::from_raw_os_error(error)),
+    }
+}
+
+/// Attaches to the program, says so, and observes it to the end. None if there is nothing to tell.
+fn observe(plan: &Observe, program: Pid, mut answer: File, mut waits: File) -> Option<Observed> {
+    let mut tell = |number: i32| answer.write_all(&number.to_ne_bytes()).ok();
+    tell(getpid().as_raw_nonzero().get())?;
+    waits.read_exact(&mut [0]).ok()?;
+    let mut observer = match Observer::attach(program, plan.at_most) {
+        Ok(observer) => observer,
+        Err(e) => {
+            tell(e.raw_os_error());
+            return None;
+        }
+    };
+    tell(0)?;
+    drop((answer, waits));
+    let end = observer.run();
+    observer.finish(plan.command.clone(), end)
+}

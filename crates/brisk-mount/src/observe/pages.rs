@@ -1,0 +1,170 @@
+//! What a process has mapped, and which pages of that its page tables have.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::{ffi::OsStr, fs, io, os::unix::ffi::OsStrExt};
+
+use brisk_io::page_size;
+
+/// A page of the page tables is in memory, or was and is swapped out.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+
+/// Bytes of an entry of `/proc/PID/pagemap`.
+const ENTRY: u64 = 8;
+
+/// Entries to read at once: of 32 MiB with pages of 4 KiB.
+const AT_ONCE: u64 = 8192;
+
+/// The longest mapping that is looked through: 4 GiB. Its entries take 8 MB.
+const LONGEST: u64 = 4 << 30;
+
+/// A file, as far as a process has mapped it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MappedFile {
+    /// The first address.
+    pub(super) start: u64,
+    /// The address behind the last one.
+    pub(super) end: u64,
+    /// The byte of the file at the first address.
+    pub(super) offset: u64,
+    /// Its path, with ` (deleted)` behind it if it has none any more.
+    pub(super) path: PathBuf,
+}
+
+/// The files that a process has mapped.
+pub(super) fn mapped_files(process: i32) -> io::Result<Vec<MappedFile>> {
+    let maps = fs::read(format!("/proc/{process}/maps"))?;
+    Ok(maps
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse)
+        .collect())
+}
+
+/// Reads a line of `/proc/PID/maps`, if it is of a file.
+fn parse(line: &[u8]) -> Option<MappedFile> {
+    // start-end rights offset device inode      /path
+    let path = line.iter().position(|byte| *byte == b'/')?;
+    let (head, path) = line.split_at_checked(path)?;
+    let head = std::str::from_utf8(head).ok()?;
+    let mut fields = head.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let offset = fields.nth(1)?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some(MappedFile {
+        start: number(start)?,
+        end: number(end)?,
+        offset: number(offset)?,
+        path: OsStr::from_bytes(path).into(),
+    })
+}
+
+/// Calls `each` with offset and length, in bytes of the file, of what the page tables of `process` have of a mapping.
+pub(super) fn touched(
+    process: i32,
+    mapped: &MappedFile,
+    mut each: impl FnMut(u64, u64),
+) -> io::Result<()> {
+    let page = page_size() as u64;
+    if mapped.end.saturating_sub(mapped.start) > LONGEST {
+        return Ok(());
+    }
+    let pagemap = File::open(format!("/proc/{process}/pagemap"))?;
+    let (first, end) = (mapped.start / page, mapped.end.div_ceil(page));
+    let mut buffer = Vec::new();
+    let mut at = first;
+    while at < end {
+        let count = (end - at).min(AT_ONCE);
+        buffer.resize((count * ENTRY) as usize, 0);
+        pagemap.read_exact_at(&mut buffer, at * ENTRY)?;
+        let (entries, _) = buffer.as_chunks::<{ ENTRY as usize }>();
+        let here =
+            |entry: &[u8; ENTRY as usize]| u64::from_ne_bytes(*entry) & (PRESENT | SWAPPED) != 0;
+        for run in runs(entries.iter().map(here)) {
+            let from = at - first + run.start;
+            let offset = mapped.offset.saturating_add(from.saturating_mul(page));
+            each(offset, (run.end - run.start).saturating_mul(page));
+        }
+        at += count;
+    }
+    Ok(())
+}
+
+/// The ranges of those that are true.
+fn runs(all: impl Iterator<Item = bool>) -> Vec<std::ops::Range<u64>> {
+    let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
+    for (at, _) in (0..).zip(all).filter(|(_, is_one)| *is_one) {
+        match runs.last_mut() {
+            Some(last) if last.end == at => last.end += 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brisk_io::{Mapping, ReadAt};
+
+    #[test]
+    fn lines_of_files_are_read() {
+        let line =
+            b"7f1c2a000000-7f1c2a021000 r--p 0001a000 08:01 1835099      /usr/lib/a b.so (deleted)";
+        let expected = MappedFile {
+            start: 0x7f1c_2a00_0000,
+            end: 0x7f1c_2a02_1000,
+            offset: 0x1_a000,
+            path: "/usr/lib/a b.so (deleted)".into(),
+        };
+        assert_eq!(parse(line), Some(expected));
+        for line in [
+            &b""[..],
+            b"7ffd0-7ffd1 rw-p 00000000 00:00 0          [stack]",
+            b"7ffd0-7ffd1 rw-p 00000000 00:00 0 ",
+            b"x-y r--p 0 0:0 0 /a",
+            b"/a",
+        ] {
+            assert_eq!(parse(line), None, "{:?}", line.escape_ascii().to_string());
+        }
+    }
+
+    #[test]
+    fn runs_are_those_that_are_true() {
+        let all = [true, true, false, true, false, false, true];
+        assert_eq!(runs(all.into_iter()), [0..2, 3..4, 6..7]);
+        assert_eq!(runs([false].into_iter()), []);
+    }
+
+    #[test]
+    fn only_touched_pages_are_found() {
+        let page = page_size();
+        let file = tempfile::NamedTempFile::new().expect("room");
+        // The kernel maps up to 64 KiB around a page that is touched, or all of the large page that it is in.
+        let pages = (8 << 20) / page;
+        std::fs::write(file.path(), vec![1; pages * page]).expect("room");
+        let mapping = Mapping::shared(file.as_file()).expect("a mapping");
+        let own = i32::try_from(std::process::id()).expect("small");
+        let mine = || {
+            let mapped = mapped_files(own).expect("maps");
+            let mut mapped = mapped.into_iter();
+            mapped
+                .find(|mapped| mapped.path == file.path())
+                .expect("mapped")
+        };
+        let list = || {
+            let mut found = Vec::new();
+            touched(own, &mine(), |offset, len| found.push((offset, len))).expect("a page map");
+            found
+        };
+        assert_eq!(list(), []);
+        let at = (40 * page) as u64;
+        mapping.read_exact_at(at, &mut [0]).expect("there");
+        let found = list();
+        let sum: u64 = found.iter().map(|(_, len)| len).sum();
+        assert!(sum <= 2 << 20, "{found:?}");
+        let has = |(offset, len): &(u64, u64)| (*offset..offset + len).contains(&at);
+        assert!(found.iter().any(has), "{found:?}");
+    }
+}

@@ -1,0 +1,366 @@
+//! `brisk run --auto -- CMD`: launches that are observed where they are.
+
+mod staging;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use brisk_image::Limits;
+use brisk_image::profile::Profile;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use staging::{Stage, each_user};
+
+/// How long to wait for something that happens at once.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A large file, and a stage on a disk.
+fn stage(user: u32) -> Stage {
+    let stage = Stage::on_disk(user);
+    fs::write(stage.path("big"), vec![7; 3 << 20]).unwrap();
+    stage
+}
+
+fn auto(stage: &Stage, program: &[&str]) -> Command {
+    let arguments = ["run", "--auto", "-v", "--"];
+    let mut command = stage.brisk(&[&arguments, program].concat());
+    command.env("XDG_CACHE_HOME", stage.path("home"));
+    command
+}
+
+fn list(stage: &Stage) -> Vec<Value> {
+    let mut command = stage.brisk(&["auto", "list", "--json"]);
+    command.env("XDG_CACHE_HOME", stage.path("home"));
+    let output = command.output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_default()
+}
+
+#[track_caller]
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + SOON;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} takes too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until one profile is learned.
+#[track_caller]
+fn learned(stage: &Stage) -> Profile {
+    let key = until("learning", || {
+        let list = list(stage);
+        Some(list.first()?["key"].as_str()?.to_owned())
+    });
+    let profile = stage.path("home/brisk/hot").join(format!("{key}.profile"));
+    until("a profile", || {
+        Profile::open(&profile, &Limits::of_profiles()).ok()
+    })
+}
+
+/// How many pages of a file were asked for.
+fn pages(profile: &Profile, end: &str) -> u64 {
+    let named = |path: &std::path::Path| path.to_str().is_some_and(|path| path.ends_with(end));
+    let ranges = profile.ranges();
+    let of_file = ranges.filter(|(_, range)| {
+        let file = &profile.files()[range.file as usize];
+        named(&profile.shown_path(file))
+    });
+    of_file.map(|(_, range)| range.end() - range.first).sum()
+}
+
+const OBSERVED: &str = "brisk observes this start, and makes the next one faster";
+
+#[test]
+fn a_launch_without_an_image_is_learned_wherever_its_files_lie() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let script =
+            "cat big > home/copy; head -c 10000 tree/noise > /dev/null; test -e none; exit 7";
+        let run = || {
+            let output = auto(&stage, &["sh", "-c", script]).output().unwrap();
+            assert_eq!(output.status.code(), Some(7), "{output:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let said = run();
+        assert!(said.contains(OBSERVED), "{said}");
+        // It writes as ever.
+        assert_eq!(fs::read(stage.path("home/copy")).unwrap().len(), 3 << 20);
+        let profile = learned(&stage);
+        assert_eq!(pages(&profile, "/big"), 768);
+        let noise = pages(&profile, "/tree/noise");
+        assert!((3..=32).contains(&noise), "{noise}");
+        assert!(pages(&profile, "/bin/cat") > 0);
+        assert!(pages(&profile, "/libc.so.6") > 50);
+        // What it writes, it does not ask for.
+        assert_eq!(pages(&profile, "/home/copy"), 0);
+        let list = list(&stage);
+        assert_eq!(list[0]["kind"], "program");
+        assert_eq!(list[0]["state"], "learned");
+        let shell = list[0]["image"].as_str().unwrap();
+        assert!(shell.ends_with("/sh"), "{shell}");
+        let said = run();
+        assert!(said.contains(" asked for in "), "{said}");
+    });
+}
+
+#[test]
+fn a_program_that_is_observed_is_the_process_that_was_started() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let script = "echo $$; read line; echo $line; kill -TERM $$";
+        let mut command = auto(&stage, &["sh", "-c", script]);
+        let (input, output) = (Stdio::piped(), Stdio::piped());
+        let mut child = command.stdin(input).stdout(output).spawn().unwrap();
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"word\n").unwrap();
+        let id = child.id();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.signal(), Some(Signal::TERM.as_raw()));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text, format!("{id}\nword\n"));
+        learned(&stage);
+    });
+}
+
+/// A program that gets the rights of root: it says as whom it runs.
+fn trusted(stage: &Stage) {
+    let path = stage.path("as-root");
+    fs::copy("/usr/bin/id", &path).unwrap();
+    chown(&path, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();
+}
+
+#[test]
+fn programs_get_their_rights_although_a_launch_is_observed() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        trusted(&stage);
+        let run = |program: &[&str]| {
+            let output = auto(&stage, program).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            (text(output.stdout), text(output.stderr))
+        };
+        let (out, said) = run(&[
+            "sh",
+            "-c",
+            "cat big > /dev/null; ./as-root -u; ./as-root -u",
+        ]);
+        assert_eq!(out, "0\n0\n");
+        assert!(said.contains(OBSERVED), "{said}");
+        assert_eq!(pages(&learned(&stage), "/big"), 768);
+        let (out, said) = run(&["./as-root", "-u"]);
+        assert_eq!(out, "0\n");
+        assert!(said.contains("gets more rights than you have"), "{said}");
+    });
+}
+
+/// The process that traces `child`.
+fn tracer(child: &Child) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+fn is_stopped(child: &Child) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    stat.rsplit(')').next().unwrap().trim().starts_with('T')
+}
+
+#[test]
+fn a_program_that_is_suspended_is_let_go_and_goes_on() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let script = "cat big > /dev/null; echo; read line; exit 3";
+        let mut command = auto(&stage, &["sh", "-c", script]);
+        let (input, output) = (Stdio::piped(), Stdio::piped());
+        let mut child = command.stdin(input).stdout(output).spawn().unwrap();
+        let mut byte = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        assert_ne!(tracer(&child), 0);
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::STOP).unwrap();
+        until("letting it go", || (tracer(&child) == 0).then_some(()));
+        until("stopping", || is_stopped(&child).then_some(()));
+        assert_eq!(pages(&learned(&stage), "/big"), 768);
+        kill_process(pid, Signal::CONT).unwrap();
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+    });
+}
+
+#[test]
+fn a_program_of_many_calls_is_let_go() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let mut command = auto(&stage, &["dd", "if=/dev/zero", "of=/dev/null", "bs=1"]);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        until("observing it", || (tracer(&child) != 0).then_some(()));
+        until("letting it go", || (tracer(&child) == 0).then_some(()));
+        assert!(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(pages(&learned(&stage), "/bin/dd") > 0);
+    });
+}
+
+#[test]
+fn an_observer_that_is_killed_ends_nothing() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let mut command = auto(&stage, &["sh", "-c", "echo; read line; exit 3"]);
+        let (input, output) = (Stdio::piped(), Stdio::piped());
+        let mut child = command.stdin(input).stdout(output).spawn().unwrap();
+        let mut byte = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        let observer = Pid::from_raw(tracer(&child)).expect("it is observed");
+        kill_process(observer, Signal::KILL).unwrap();
+        until("letting it go", || (tracer(&child) == 0).then_some(()));
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        assert_eq!(list(&stage), [] as [Value; 0]);
+    });
+}
+
+#[test]
+fn a_program_that_traces_can_do_so() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let script = "cat big > /dev/null; strace -f -o home/calls cat big | wc -c; exit 5";
+        let output = auto(&stage, &["sh", "-c", script]).output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{output:?}");
+        assert_eq!(output.stdout, format!("{}\n", 3 << 20).as_bytes());
+        let calls = fs::read_to_string(stage.path("home/calls")).unwrap();
+        assert!(
+            calls.contains("execve(") && calls.contains("exited with 0"),
+            "{calls}"
+        );
+        assert_eq!(pages(&learned(&stage), "/big"), 768);
+    });
+}
+
+#[test]
+fn what_an_observed_program_starts_by_brisk_belongs_to_its_launch() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let inner = stage.executable();
+        let script = format!(
+            "{} run --auto -v -- cat big; exit 5",
+            inner.to_str().unwrap()
+        );
+        let output = auto(&stage, &["sh", "-c", &script]).output().unwrap();
+        assert_eq!(output.status.code(), Some(5));
+        assert_eq!(output.stdout.len(), 3 << 20);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.matches(OBSERVED).count(), 1, "{said}");
+        assert_eq!(pages(&learned(&stage), "/big"), 768);
+        assert_eq!(list(&stage).len(), 1);
+    });
+}
+
+#[test]
+fn a_link_with_the_name_of_a_program_starts_it_faster() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let data = stage.path("home/data");
+        let change = |verb: &str, name: &str| {
+            let mut command = stage.brisk(&["auto", verb, name]);
+            command.env("XDG_DATA_HOME", &data);
+            let output = command.output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            (output.status.code(), text)
+        };
+        let (code, said) = change("on", "cat");
+        assert_eq!(code, Some(0), "{said}");
+        let link = data.join("brisk/bin/cat");
+        assert!(
+            said.contains(&format!(
+                "export PATH={}:",
+                data.join("brisk/bin").display()
+            )),
+            "{said}"
+        );
+        let start = || {
+            let path = format!(
+                "{}:{}",
+                data.join("brisk/bin").display(),
+                std::env::var("PATH").unwrap()
+            );
+            let mut command = Command::new("setpriv");
+            let user = given.user();
+            command
+                .args([format!("--reuid={user}"), format!("--regid={user}")])
+                .args(["--clear-groups", "cat", "big"])
+                .current_dir(stage.path("."))
+                .env("PATH", path)
+                .env("XDG_CACHE_HOME", stage.path("home"));
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(output.stdout.len(), 3 << 20);
+        };
+        start();
+        assert_eq!(pages(&learned(&stage), "/big"), 768);
+        start();
+        let (code, said) = change("on", "none-of-this-name");
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("there is no such program in PATH"), "{said}");
+        assert_eq!(change("off", "cat").0, Some(0));
+        assert!(link.symlink_metadata().is_err());
+        assert_eq!(change("off", "cat").0, Some(1));
+        let mut forget = stage.brisk(&["auto", "forget", "cat"]);
+        forget.env("XDG_CACHE_HOME", stage.path("home"));
+        assert!(forget.status().unwrap().success());
+        assert_eq!(list(&stage), [] as [Value; 0]);
+        let output = forget.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.stderr, b"nothing is learned of cat\n");
+    });
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_not_learned() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let output = auto(&stage, &["none-of-this-name"]).output().unwrap();
+        // Without the right to enter a directory of PATH, nobody knows whether it exists.
+        assert!(
+            matches!(output.status.code(), Some(126 | 127)),
+            "{output:?}"
+        );
+        assert_eq!(list(&stage), [] as [Value; 0]);
+        let output = auto(&stage, &["sh", "-c", "cat big > /dev/null"])
+            .arg("more")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        learned(&stage);
+    });
+}
+
+#[test]
+fn a_program_that_reads_little_is_left_alone() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let run = || {
+            let output = auto(&stage, &["true"]).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        assert!(run().contains(OBSERVED));
+        until("learning", || {
+            (list(&stage).first()?["state"] == "small").then_some(())
+        });
+        let said = run();
+        assert!(
+            said.contains("reads so little that a replay gains nothing"),
+            "{said}"
+        );
+    });
+}
