@@ -129,7 +129,7 @@ pub use loop_device::{DirectIo, LoopDevice};
 pub use memory::MemoryLimit;
 pub use mount_table::mount_points;
 pub use namespace::enter_private;
-pub use observe::{ObservationEnd, Observe, Observed};
+pub use observe::{ObservationEnd, Observe, Observed, gives_rights};
 pub use owner::is_of_user_or_root;
 pub use page_log::PageEvent;
 pub use reclaimer::Reclaimer;

@@ -15,3 +15,9 @@ pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
     openat(CWD, path, flags, Mode::empty())
         .map_err(|e| Cause::io(format!("open {}", path.display()), e))
 }
+
+/// The device that a process without streams of its own reads and writes.
+pub(crate) fn open_null() -> Result<OwnedFd, Cause> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    openat(CWD, "/dev/null", flags, Mode::empty()).map_err(|e| Cause::io("open /dev/null", e))
+}

@@ -129,8 +129,8 @@ fn linked_program(name: &OsStr) -> Option<PathBuf> {
     let name = Path::new(name).file_name()?;
     match name.as_bytes().starts_with(b"brisk") {
         true => None,
-        // Without one, the message names what was asked for.
-        false => Some(next_in_path(name).unwrap_or_else(|| name.into())),
+        // Without another program of that name, this is brisk itself under another name.
+        false => next_in_path(name),
     }
 }
 

@@ -325,6 +325,23 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
 }
 
 #[test]
+fn a_link_with_a_name_that_no_program_has_is_brisk_itself() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let link = stage.path("none-of-this-name");
+        std::os::unix::fs::symlink(stage.executable(), &link).unwrap();
+        let path = format!("{}:/usr/bin:/bin", stage.path(".").display());
+        let output = Command::new(&link)
+            .arg("--version")
+            .env("PATH", path)
+            .output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(output.stdout.starts_with(b"brisk "), "{output:?}");
+    });
+}
+
+#[test]
 fn a_program_that_does_not_exist_is_not_learned() {
     each_user(|given| {
         let stage = stage(given.user());

@@ -27,19 +27,22 @@ mod pages;
 mod process;
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use brisk_image::profile::Profile;
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::getxattr;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{PTracer, Pid, getpid, set_ptracer};
 
 use self::observer::Observer;
 use crate::error::{Action, Cause, Error, Result};
+use crate::open::open_null;
 use crate::syscalls::start_detached;
 
 /// A launch to observe without root, wherever its files lie.
@@ -115,13 +118,7 @@ impl Observe {
     fn start_observer(self, then: impl FnOnce(Observed)) -> Result<(), Cause> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| Cause::io("make a pipe", e));
         let ((answers, answer), (waits, go)) = (pipe()?, pipe()?);
-        let null = openat(
-            CWD,
-            "/dev/null",
-            OFlags::RDWR | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(|e| Cause::io("open /dev/null", e))?;
+        let null = open_null()?;
         let program = getpid();
         let kept = [answer.as_raw_fd(), waits.as_raw_fd()];
         let main = move || {
@@ -144,6 +141,15 @@ impl Observe {
             error => Cause::io("let another process observe this one", error),
         })
     }
+}
+
+/// Whether the program at this path gets more rights than its user has: setuid, setgid, file capabilities. A traced one would
+/// not get them, so it is not observed. A program that does not exist gives nothing.
+pub fn gives_rights(program: &Path) -> bool {
+    const SETS_IDS: u32 = 0o6000;
+    let mode = fs::metadata(program).map(|found| found.permissions().mode());
+    mode.is_ok_and(|mode| mode & SETS_IDS != 0)
+        || getxattr(program, c"security.capability", &mut [0u8; 0]).is_ok()
 }
 
 /// Lets the observer attach, and waits until it has.

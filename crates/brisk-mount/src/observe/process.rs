@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::files::{FileId, Files};
+use super::gives_rights;
 use super::pages::{MappedFile, mapped_files, touched};
 
 /// The longest path (linux/limits.h).
@@ -250,12 +251,6 @@ impl Process {
             _ => self.descriptor(directory),
         }
         .join(path.strip_prefix("/").unwrap_or(path));
-        let Ok(metadata) = fs::metadata(&path) else {
-            // If it does not exist, it gives nothing.
-            return false;
-        };
-        const SETS_IDS: u32 = 0o6000;
-        metadata.permissions().mode() & SETS_IDS != 0
-            || rustix::fs::getxattr(&path, c"security.capability", &mut [0u8; 0]).is_ok()
+        gives_rights(&path)
     }
 }

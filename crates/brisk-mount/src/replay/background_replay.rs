@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use brisk_image::Limits;
 use brisk_image::profile::Profile;
-use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::disk::DiskCharge;
 use super::profile_replay::{Replay, Replayed};
 use super::verdict::{FoundFiles, NextLaunch, next_launch};
 use super::watched_program::WatchedProgram;
 use crate::error::{Action, Cause, Error, Result, with_reasons};
+use crate::open::open_null;
 use crate::page_log::PageLog;
 use crate::syscalls::start_detached;
 
@@ -101,13 +101,7 @@ impl BackgroundReplay {
             *at = std::path::absolute(&*at)
                 .map_err(|e| Cause::io(format!("resolve {}", at.display()), e))?;
         }
-        let null = openat(
-            CWD,
-            "/dev/null",
-            OFlags::RDWR | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(|e| Cause::io("open /dev/null", e))?;
+        let null = open_null()?;
         let errors = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3).map(File::from);
         let log = self.log.as_ref().map(|path| {
             File::create(path).map_err(|e| Cause::io(format!("make {}", path.display()), e))

@@ -5,7 +5,6 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -17,7 +16,7 @@ use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, ErrorKind, KnownLaunch, Launch, LearnedOf, LearnedPacks, Learning,
     NextLaunch, Notice, Observe, Observed, PlainLaunch, Replay, Session, SessionFill, SessionImage,
-    Trace, sessions, with_reasons,
+    Trace, gives_rights, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -61,7 +60,7 @@ From a directory, brisk mounts nothing and becomes the program at once. Another 
 beside it, as brisk replay does. brisk trace --tree DIR makes a profile, and so does --auto.\n\n\
 With --auto and without an image, brisk starts any program where it is, and learns what it reads, wherever that lies. \
 It observes the first start for 15 s at most, as strace does, and replays the profile at the next ones. The program \
-notices nothing of that: it is the same process, and writes where it always does. If more than a tenth of the files \
+stays the same process, and writes where it always does. If more than a tenth of the files \
 change, brisk forgets the profile and observes the next start. If a program reads much that the profile lacks, brisk \
 observes the next start too and adds it. A program that reads less than 2 MiB is left alone. One with the rights of \
 others (setuid) is not observed. Launches are told apart by the path of the program, for interpreters also by the \
@@ -435,7 +434,12 @@ fn observe(
     learning: Learning,
     learned: Learned,
 ) -> anyhow::Result<Answer> {
-    LearnedPacks::open(&learning.packs)?.begin_recording(&learned.key)?;
+    let begun =
+        LearnedPacks::open(&learning.packs).and_then(|packs| packs.begin_recording(&learned.key));
+    if let Err(error) = begun {
+        warn(&format!("{}; nothing is learned", with_reasons(&error)));
+        match launch.exec()? {}
+    }
     let charge = args.reading.charge();
     // In the other process, which can tell nobody. If something cannot be written, the next launch is observed again.
     let keep = move |observed: Observed| {
@@ -457,15 +461,6 @@ fn observe(
         Err(error) => warn(&format!("{}; nothing is learned", with_reasons(&error))),
     }
     match launch.exec()? {}
-}
-
-/// Whether a program gets more rights than its user has. A traced one would not get them.
-fn gives_rights(program: &Path) -> bool {
-    const SETS_IDS: u32 = 0o6000;
-    let mode = program
-        .metadata()
-        .map_or(0, |metadata| metadata.permissions().mode());
-    mode & SETS_IDS != 0
 }
 
 /// Whether another process traces this one.
