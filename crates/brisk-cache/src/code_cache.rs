@@ -7,7 +7,6 @@ use brisk_io::{Need, Touch, cache_home, load};
 use crate::cached_code::{CodeFile, StoredCode};
 use crate::disk::RealDisk;
 use crate::promise::Promise;
-use crate::segment::Reading;
 use crate::store::Store;
 use crate::{About, Cache, CacheOptions, CachedCode, CodeKey, Durability, fingerprint};
 
@@ -162,8 +161,11 @@ impl CodeCache {
             .durability(durability);
         let mut store = Store::open(directory, settings, promise, Arc::new(RealDisk))?;
         store.most_shared = 0;
-        let promise = promise.filter(|_| store.reading.is_mapped());
-        store.reading_values = Reading::Read;
+        let promise = match store.reading()?.is_mapped() {
+            true => promise,
+            false => None,
+        };
+        store.reads_values = true;
         Ok(Self {
             cache: Arc::new(Cache::of(store)),
             check: options.check,

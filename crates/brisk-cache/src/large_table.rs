@@ -4,9 +4,10 @@ use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
+use crate::fences::Fences;
+use crate::flat_table::Header;
 use crate::{Text, ValueParts};
 
 /// A [`FlatTable`](crate::FlatTable) of which only the parts are checked that are looked at.
@@ -20,14 +21,16 @@ use crate::{Text, ValueParts};
 /// Those of [`Hit::part`](crate::Hit::part), for all calls. What is not in the table is none.
 pub struct LargeTable<'a, R> {
     value: ValueParts<'a>,
-    /// 1. `ROWS_AT + rows * size_of::<R>() == texts_at <= value.len()`.
+    fences: Option<(Fences, usize)>,
+    /// 1. `rows_at + rows * size_of::<R>() == texts_at <= value.len()`.
     rows: usize,
+    rows_at: usize,
     texts_at: usize,
     row: PhantomData<&'a [R]>,
 }
 
-/// The number of rows is before them.
-const ROWS_AT: usize = size_of::<U32>();
+/// Where fences begin, if there are any.
+const FENCES_AT: usize = size_of::<Header>();
 
 impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> LargeTable<'a, R> {
     /// The table in this value. None if it has too few bytes for its rows.
@@ -36,15 +39,19 @@ impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> LargeTable<'a, R> {
     ///
     /// As [`Hit::part`](crate::Hit::part).
     pub fn view(value: ValueParts<'a>) -> io::Result<Option<Self>> {
-        let Some(count) = value.part(0..ROWS_AT)? else {
+        let Some(header) = value.part(0..FENCES_AT)? else {
             return Ok(None);
         };
         let table = || {
-            let rows = usize::try_from(U32::ref_from_bytes(count).ok()?.get()).ok()?;
-            let texts_at = rows.checked_mul(size_of::<R>())?.checked_add(ROWS_AT)?;
+            let (rows, fences) = Header::read_from_bytes(header).ok()?.parse()?;
+            let len = fences.as_ref().map_or(0, |(fences, _)| fences.len());
+            let rows_at = FENCES_AT.checked_add(len)?;
+            let texts_at = rows.checked_mul(size_of::<R>())?.checked_add(rows_at)?;
             (texts_at <= value.len()).then_some(Self {
                 value,
+                fences,
                 rows,
+                rows_at,
                 texts_at,
                 row: PhantomData,
             })
@@ -73,7 +80,7 @@ impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> LargeTable<'a, R> {
             return Ok(None);
         }
         // By invariant 1, nothing overflows.
-        let start = ROWS_AT + at * size_of::<R>();
+        let start = self.rows_at + at * size_of::<R>();
         let bytes = self.value.part(start..start + size_of::<R>())?;
         Ok(bytes.and_then(|bytes| R::ref_from_bytes(bytes).ok()))
     }
@@ -87,7 +94,7 @@ impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> LargeTable<'a, R> {
         if wanted.start > wanted.end || wanted.end > self.rows {
             return Ok(None);
         }
-        let at = |row: usize| ROWS_AT + row * size_of::<R>();
+        let at = |row: usize| self.rows_at + row * size_of::<R>();
         let bytes = self.value.part(at(wanted.start)..at(wanted.end))?;
         Ok(bytes.and_then(|bytes| <[R]>::ref_from_bytes_with_elems(bytes, wanted.len()).ok()))
     }
@@ -115,13 +122,26 @@ impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> LargeTable<'a, R> {
     }
 
     /// Looks for the row whose text is this one, in a table whose rows are sorted by the bytes of that text. A text that
-    /// the table does not have sorts before all others.
+    /// the table does not have sorts before all others. If the table was
+    /// [finished](crate::FlatTableBuilder::finish_sorted) as sorted by a text, that is the one to look for.
     ///
     /// # Errors
     ///
     /// As [`Hit::part`](crate::Hit::part).
     pub fn find(&self, wanted: &str, text: impl Fn(&R) -> Text) -> io::Result<Option<&'a R>> {
-        let (mut from, mut to) = (0, self.rows);
+        let (mut from, mut to) = match &self.fences {
+            Some((fences, shared)) => {
+                let part = |part: Range<usize>| {
+                    let bytes = self
+                        .value
+                        .part(FENCES_AT + part.start..FENCES_AT + part.end)?;
+                    Ok::<_, io::Error>(bytes.unwrap_or_default())
+                };
+                let among = fences.narrow(wanted.as_bytes(), *shared, part)?;
+                (among.start, among.end)
+            }
+            None => (0, self.rows),
+        };
         while from < to {
             let middle = from + (to - from) / 2;
             let Some(row) = self.row(middle)? else {

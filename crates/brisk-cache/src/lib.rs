@@ -89,6 +89,7 @@ mod directory;
 mod disk;
 mod entry;
 mod eviction;
+mod fences;
 mod filesystem;
 mod first_look;
 mod flat_table;

@@ -76,7 +76,7 @@ impl Store {
         patience: Patience,
         mut take: impl FnMut(&Arc<Segment>, &Slot) -> io::Result<Result<R, Wrong>>,
     ) -> io::Result<Option<R>> {
-        if !self.reading.is_mapped() {
+        if !process.reading.is_mapped() {
             // It waits for a server.
             patience.ask()?;
         }

@@ -100,8 +100,8 @@ impl Store {
     pub(crate) fn stat(&self) -> io::Result<CacheStat> {
         let mut stat = CacheStat {
             limit: self.options.limit,
-            mapped: self.reading.is_mapped(),
-            filesystem: match self.filesystem {
+            mapped: self.reading()?.is_mapped(),
+            filesystem: match self.filesystem()? {
                 Filesystem::Local => None,
                 Filesystem::Other(number) => Some(number),
             },

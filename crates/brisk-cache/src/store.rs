@@ -3,7 +3,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::Path;
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
 use brisk_io::PerProcess;
@@ -28,10 +28,11 @@ pub(crate) struct Store {
     pub(crate) directory: Directory,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) options: CacheOptions,
-    pub(crate) filesystem: Filesystem,
-    pub(crate) reading: Reading,
-    /// How values with files of their own are read.
-    pub(crate) reading_values: Reading,
+    /// Known from the moment on that anything is mapped or written: a first look only reads.
+    filesystem: OnceLock<Filesystem>,
+    promise: Option<Promise>,
+    /// Values with files of their own are read, and never mapped.
+    pub(crate) reads_values: bool,
     pub(crate) counters: Counters,
     pub(crate) segment_len: u64,
     /// Values whose records are longer have files of their own.
@@ -45,6 +46,7 @@ pub(crate) struct Store {
 /// What a process has open. A forked child opens its own.
 #[derive(Debug)]
 pub(crate) struct Process {
+    pub(crate) reading: Reading,
     view: RwLock<View>,
     writer: Mutex<Option<Writer>>,
 }
@@ -147,26 +149,38 @@ impl Store {
     ) -> io::Result<Self> {
         let segment_len = segment_len(&options)?;
         let directory = Directory::open(path, options.group)?;
-        let filesystem = Filesystem::of(directory.fd())?;
-        let reading = match (filesystem, promise) {
-            (Filesystem::Other(_), _) => Reading::Read,
-            (Filesystem::Local, Some(promise)) => Reading::Borrowed(promise),
-            (Filesystem::Local, None) => Reading::Copied,
-        };
         let first_look = FirstLook::new(IndexFile::open(&directory)?);
         Ok(Self {
             directory,
             disk,
             options,
-            filesystem,
-            reading,
-            reading_values: reading,
+            filesystem: OnceLock::new(),
+            promise,
+            reads_values: false,
             counters: Counters::default(),
             segment_len,
             most_shared: (segment_len / 4).min(1 << 20),
             large_index: crate::growth::LARGE,
             first_look,
             process: PerProcess::new(),
+        })
+    }
+
+    pub(crate) fn filesystem(&self) -> io::Result<Filesystem> {
+        match self.filesystem.get() {
+            Some(&known) => Ok(known),
+            None => {
+                let found = Filesystem::of(self.directory.fd())?;
+                Ok(*self.filesystem.get_or_init(|| found))
+            }
+        }
+    }
+
+    pub(crate) fn reading(&self) -> io::Result<Reading> {
+        Ok(match (self.filesystem()?, self.promise) {
+            (Filesystem::Other(_), _) => Reading::Read,
+            (Filesystem::Local, Some(promise)) => Reading::Borrowed(promise),
+            (Filesystem::Local, None) => Reading::Copied,
         })
     }
 
@@ -179,12 +193,14 @@ impl Store {
     #[cold]
     fn begin_process(&self) -> io::Result<Process> {
         let kept = self.first_look.end();
-        let is_mapped = self.reading.is_mapped();
+        let reading = self.reading()?;
+        let is_mapped = reading.is_mapped();
         let index = match kept.index {
             Some(file) => Index::of_file(file, is_mapped)?,
             None => Index::open(&self.directory, is_mapped)?,
         };
         Ok(Process {
+            reading,
             view: RwLock::new(View {
                 index: index.map(Arc::new),
                 segments: HashMap::default(),
@@ -222,7 +238,7 @@ impl Store {
         let named = self.directory.id_of(INDEX)?;
         let has = |view: &View| view.index.as_ref().map(|index| index.id);
         if has(&process.view()) != named || named.is_none() {
-            let index = Index::open(&self.directory, self.reading.is_mapped())?;
+            let index = Index::open(&self.directory, process.reading.is_mapped())?;
             let mut view = process.view_mut();
             view.index = index.map(Arc::new);
             // Whoever made it may have removed files, too.
@@ -235,8 +251,8 @@ impl Store {
     #[cold]
     pub(crate) fn open_segment(&self, process: &Process, slot: &Slot) -> io::Result<Opened> {
         let reading = match slot.kind {
-            Kind::Shared => self.reading,
-            Kind::Alone => self.reading_values,
+            Kind::Alone if self.reads_values => Reading::Read,
+            Kind::Shared | Kind::Alone => process.reading,
         };
         #[cfg(test)]
         tests::before_opening();

@@ -42,7 +42,7 @@ use crate::{About, Cache, Hit, ValueParts};
 ///     let name = table.text(name)?;
 ///     table.row(Version { name, size: size.into() })?;
 /// }
-/// cache.insert_stored::<Versions>(b"package", &table.finish(), 0)?;
+/// cache.insert_stored::<Versions>(b"package", &table.finish_sorted(|row| row.name)?, 0)?;
 /// let hit = cache.get_stored::<Versions>(b"package")?.expect("it was inserted");
 /// let versions = hit.view()?;
 /// let found = versions.find("1.1", |row| row.name).expect("it is there");

@@ -277,7 +277,7 @@ impl Writer {
     fn open(store: &Store) -> io::Result<Self> {
         let directory = &store.directory;
         let (file, stat) = directory.open_or_create(LEDGER)?;
-        if let Filesystem::Other(kind) = store.filesystem {
+        if let Filesystem::Other(kind) = store.filesystem()? {
             let (second, _) = directory.open_or_create(LEDGER)?;
             prove_locks(&file, &second, kind).map_err(|e| directory.told(LEDGER, e))?;
         }
@@ -322,7 +322,7 @@ impl Writer {
                 Err(e) => return Err(store.directory.told(LEDGER, e.into())),
             }
         }
-        if again && done == LEN && store.reading.is_mapped() {
+        if again && done == LEN && store.reading()?.is_mapped() {
             // A process that writes once needs no map.
             let bytes = 0..LEN as u64;
             let mapped = Mapping::within(&self.ledger.try_clone()?, bytes, LEN as u64);

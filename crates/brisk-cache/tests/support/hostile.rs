@@ -396,7 +396,7 @@ fn build(input: &[u8]) {
         };
         builder.row(row).unwrap();
     }
-    let bytes = builder.finish();
+    let bytes = builder.finish_sorted(|row| row.name).unwrap();
     let table = FlatTable::<Row>::view(&bytes).unwrap();
     for (number, name) in (0..).zip(&names) {
         let row = table.find(name, |row| row.name).unwrap();
