@@ -34,6 +34,8 @@ pub(super) struct Files {
     known_directories: Vec<Named>,
     /// Digests of the names that were looked up, with what was found.
     looked_up: HashSet<u64>,
+    /// Files that were mapped.
+    mapped: HashSet<PathBuf>,
 }
 
 /// A file or directory.
@@ -135,6 +137,26 @@ impl Files {
         let builder = &self.builder;
         let root = *root.get_or_insert_with(|| builder.add_root(mount, RootKind::Directory));
         Some((root, inside))
+    }
+
+    /// The directories in which anything was found.
+    pub(super) fn used_directories(&self) -> HashSet<PathBuf> {
+        let directories = self.directories.iter();
+        let found = directories.filter_map(|(path, found)| found.map(|_| path.as_path()));
+        let files = self.files.iter().filter(|(_, found)| found.is_some());
+        let parents = files.filter_map(|(path, _)| path.parent());
+        found.chain(parents).map(Path::to_owned).collect()
+    }
+
+    /// Notes that the launch has mapped a file.
+    pub(super) fn has_mapped(&mut self, path: &Path) {
+        if !self.mapped.contains(path) {
+            self.mapped.insert(path.to_owned());
+        }
+    }
+
+    pub(super) fn is_mapped(&self, path: &Path) -> bool {
+        self.mapped.contains(path)
     }
 
     /// Notes that the launch asked for a part of a file.

@@ -14,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::calls::{Call, Meaning};
 use super::files::Files;
 use super::process::Process;
+use super::watch::{Watch, real};
 use super::{ObservationEnd, Observed};
 use crate::syscalls::{
     CallStop, call_of, event_message, go_on_to_call, interrupt, let_go, seize, start_child,
@@ -24,12 +25,15 @@ use crate::syscalls::{
 const TURN: Duration = Duration::from_micros(9);
 
 /// The program may lose this time in any case, and then a fifth of the time that it takes.
-const FREE: Duration = Duration::from_millis(50);
+const FREE: Duration = Duration::from_millis(10);
 const SHARE: u32 = 5;
 
 /// How long to wait before page tables are looked at, at first. Each further wait is half as long again, up to a second.
-const FIRST_LOOK: Duration = Duration::from_millis(50);
+const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// How long to wait before directories are looked at.
+const WATCH: Duration = Duration::from_millis(10);
 
 /// How long to wait without going to sleep.
 const AWAKE: Duration = Duration::from_micros(50);
@@ -156,12 +160,19 @@ impl Observer {
     pub(super) fn run(&mut self) -> ObservationEnd {
         let end = self.observe();
         let known = self.processes.keys().copied().collect();
+        // Before anybody goes on, so that nothing is missed.
+        let watch = match end {
+            ObservationEnd::Cost => Some(Watch::new(real(self.files.used_directories()))),
+            _ => None,
+        };
         if end != ObservationEnd::Ended {
             self.let_all_go();
         }
         self.end_alarm();
-        if end == ObservationEnd::Cost {
-            self.look_at_pages_only(known);
+        if let Some(mut watch) = watch {
+            self.look_without_stops(known, &mut watch);
+            watch.look(self.began.elapsed());
+            watch.finish(&mut self.files);
         }
         end
     }
@@ -361,15 +372,19 @@ impl Observer {
         self.forgets(pid.as_raw_nonzero().get());
     }
 
-    /// Looks again and again at the page tables of these processes and of what they start, which stops nobody.
-    fn look_at_pages_only(&mut self, mut processes: Vec<i32>) {
+    /// Looks again and again at the page tables of these processes and of what they start, and at directories, until all are
+    /// gone or the time is over.
+    fn look_without_stops(&mut self, mut processes: Vec<i32>, watch: &mut Watch) {
         let mut pause = FIRST_LOOK;
         while !processes.is_empty() {
-            let left = self.at_most.saturating_sub(self.began.elapsed());
-            if left.is_zero() {
+            let until = (self.began.elapsed() + pause).min(self.at_most);
+            while self.began.elapsed() < until {
+                thread::sleep(WATCH.min(until.saturating_sub(self.began.elapsed())));
+                watch.look(self.began.elapsed());
+            }
+            if self.began.elapsed() >= self.at_most {
                 return;
             }
-            thread::sleep(pause.min(left));
             pause = (pause * 3 / 2).min(LAST_LOOK);
             let mut at = 0;
             while let Some(&process) = processes.get(at) {

@@ -235,6 +235,7 @@ impl Process {
         let Some(file) = files.file(&mapped.path) else {
             return;
         };
+        files.has_mapped(&mapped.path);
         // A process that has ended meanwhile tells nothing more.
         touched(self.number, mapped, |offset, len| {
             files.asked(file, offset, len, at);

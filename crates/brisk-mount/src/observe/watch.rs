@@ -1,0 +1,217 @@
+//! Files that are opened in directories that a launch is known to use, as inotify(7) tells it. That stops nobody.
+//!
+//! It tells neither who opens a file, nor which part is read. So this takes a short file to be read whole, and what other
+//! processes open there meanwhile to belong to the launch.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+
+use super::files::Files;
+
+/// The most directories that are watched. Each keeps an inode in memory.
+const MOST: usize = 512;
+
+/// Longer files are often read in parts: archives, databases.
+const WHOLE: u64 = 1 << 20;
+
+/// The most bytes that are taken to be read.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Bytes of events to read at once.
+const AT_ONCE: usize = 16 << 10;
+
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// None if the system gives none: a user has only some.
+    inotify: Option<OwnedFd>,
+    directories: HashMap<i32, Directory>,
+    seen: HashMap<PathBuf, Seen>,
+}
+
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    /// Whether its own directories are watched, too.
+    is_used: bool,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// When it was opened first.
+    at: Duration,
+    is_read: bool,
+}
+
+impl Watch {
+    /// Watches these directories from now on.
+    pub(super) fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
+        let mut watch = Self {
+            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok(),
+            ..Self::default()
+        };
+        for path in directories {
+            watch.add(path);
+        }
+        watch
+    }
+
+    fn add(&mut self, path: PathBuf) {
+        let Some(inotify) = &self.inotify else {
+            return;
+        };
+        let flags = WatchFlags::OPEN
+            | WatchFlags::ACCESS
+            | WatchFlags::ONLYDIR
+            | WatchFlags::DONT_FOLLOW
+            | WatchFlags::EXCL_UNLINK;
+        if self.directories.len() < MOST
+            && let Ok(number) = inotify::add_watch(inotify, &path, flags)
+        {
+            let is_used = false;
+            self.directories
+                .entry(number)
+                .or_insert(Directory { path, is_used });
+        }
+    }
+
+    /// Notes what has happened since the last time.
+    pub(super) fn look(&mut self, at: Duration) {
+        let Some(inotify) = self.inotify.take() else {
+            return;
+        };
+        let mut used = Vec::new();
+        let mut buffer = [MaybeUninit::uninit(); AT_ONCE];
+        let mut events = Reader::new(&inotify, &mut buffer);
+        // The first error says that there is nothing more.
+        while let Ok(event) = events.next() {
+            let (Some(name), Some(directory)) =
+                (event.file_name(), self.directories.get_mut(&event.wd()))
+            else {
+                continue;
+            };
+            let path = directory.path.join(OsStr::from_bytes(name.to_bytes()));
+            if event.events().contains(ReadFlags::ISDIR) {
+                // Somebody lists it.
+                used.push(path);
+                continue;
+            }
+            if !std::mem::replace(&mut directory.is_used, true) {
+                used.extend(directories_in(&directory.path));
+            }
+            let is_read = event.events().contains(ReadFlags::ACCESS);
+            let seen = self.seen.entry(path);
+            seen.or_insert(Seen { at, is_read }).is_read |= is_read;
+        }
+        self.inotify = Some(inotify);
+        for path in used {
+            self.add(path);
+        }
+    }
+
+    /// Tells `files` what was seen.
+    pub(super) fn finish(self, files: &mut Files) {
+        let mut seen: Vec<_> = self.seen.into_iter().collect();
+        seen.sort_by(
+            |(a, Seen { at: first, .. }), (b, Seen { at: second, .. })| {
+                (first, a).cmp(&(second, b))
+            },
+        );
+        let mut left = MOST_BYTES;
+        for (path, Seen { at, is_read }) in seen {
+            files.looked_up(&path, true, at);
+            // Of what is mapped, the page tables have told more.
+            if !is_read || files.is_mapped(&path) {
+                continue;
+            }
+            let len = fs::symlink_metadata(&path).map_or(u64::MAX, |found| found.len());
+            if len <= WHOLE.min(left)
+                && let Some(file) = files.file(&path)
+            {
+                left -= len;
+                files.asked(file, 0, len, at);
+            }
+        }
+    }
+}
+
+/// The directories in a directory, without its symbolic links.
+fn directories_in(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.map(|entry| entry.path()).take(MOST)
+}
+
+/// Directories that are no other's by a symbolic link.
+pub(super) fn real(directories: HashSet<PathBuf>) -> impl Iterator<Item = PathBuf> {
+    let is_real = |path: &PathBuf| fs::canonicalize(path).is_ok_and(|real| real == *path);
+    directories.into_iter().filter(is_real)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brisk_image::profile::{Asked, Ready};
+
+    #[test]
+    fn what_is_read_in_a_known_directory_and_below_is_seen() {
+        // On a disk, as the program itself.
+        let program = std::env::current_exe().expect("this");
+        let home = tempfile::tempdir_in(program.parent().expect("a directory")).expect("room");
+        let home = home.path().canonicalize().expect("there");
+        fs::create_dir_all(home.join("package/deep")).expect("room");
+        for name in [
+            "first",
+            "opened",
+            "package/second",
+            "package/deep/third",
+            "mapped",
+        ] {
+            fs::write(home.join(name), name).expect("room");
+        }
+        let mut files = Files::new().expect("a mount table");
+        let mapped = home.join("mapped");
+        files.has_mapped(&mapped);
+        let mut watch = Watch::new([home.clone()]);
+        // Each is seen if its directory is watched by then.
+        for (name, second) in [
+            ("package/second", 1),
+            ("first", 2),
+            ("package/second", 3),
+            ("package/deep/third", 4),
+            ("mapped", 5),
+        ] {
+            fs::read(home.join(name)).expect("there");
+            watch.look(Duration::from_secs(second));
+        }
+        fs::File::open(home.join("opened")).expect("there");
+        watch.look(Duration::from_secs(6));
+        watch.finish(&mut files);
+        let profile = files
+            .finish(Vec::new(), Ready::new("test", 0))
+            .expect("a profile")
+            .profile;
+        let mut looked_up = Vec::new();
+        let mut read = Vec::new();
+        for step in profile.steps() {
+            match &step.asked {
+                Asked::LookUp(look_up) => looked_up.push(look_up.name.to_str().expect("text")),
+                Asked::Pages(range) => {
+                    let file = &profile.files()[range.file as usize];
+                    let name = file.path.file_name().expect("a name");
+                    read.push((name.to_str().expect("text"), range.count));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(looked_up, ["first", "second", "third", "mapped", "opened"]);
+        assert_eq!(read, [("first", 1), ("second", 1), ("third", 1)]);
+    }
+}
