@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::file_name::Tail;
+use crate::known_tails::KnownTails;
 use crate::sort_key::{KeyFlags, SortKey};
 use crate::specifiers::{Specifiers, meets};
 use crate::table::{FileFlags, FileRow, IndexTable};
@@ -74,7 +75,8 @@ pub struct Choice {
 /// Chooses files for a target, in one table after another.
 ///
 /// What it finds out about distinct ends of names and distinct texts of requires-python it remembers for the table, so a
-/// file costs a few loads. It allocates for the largest table that it has seen, and for no file.
+/// file costs a few loads. Ends of names it remembers for other tables, too, because projects share them. It allocates for
+/// the largest table and for the ends that it has seen, and for no file.
 ///
 /// The newest version wins that is allowed and has a file for the target, then the best tag, then the highest build
 /// number, then the last one of the page. Wheels come before source distributions. These are the rules of pip 26:
@@ -90,6 +92,8 @@ pub struct Chooser {
     ranks: Vec<u32>,
     /// By distinct text of requires-python: `UNKNOWN`, `NEVER`, or `TAKEN`.
     pythons: Vec<u32>,
+    /// Ranks of the ends of names in all tables.
+    known_tails: KnownTails,
 }
 
 const UNKNOWN: u32 = 0;
@@ -117,6 +121,7 @@ impl Chooser {
             target,
             ranks: Vec::new(),
             pythons: Vec::new(),
+            known_tails: KnownTails::default(),
         }
     }
 
@@ -242,22 +247,9 @@ impl Chooser {
 
     #[cold]
     fn rank(&mut self, table: &IndexTable<'_>, tail: usize) -> io::Result<u32> {
-        let rank = match Tail::parse(table.tail(tail)?) {
-            Some(Tail::Wheel {
-                pythons,
-                abis,
-                platforms,
-                ..
-            }) => self
-                .target
-                .tags
-                .place(pythons, abis, platforms)
-                .and_then(|place| place.checked_add(TAKEN))
-                .filter(|rank| *rank < FIRST_SDIST)
-                .unwrap_or(NEVER),
-            Some(Tail::Sdist(ending)) => u32::try_from(ending).map_or(NEVER, |at| FIRST_SDIST | at),
-            None => NEVER,
-        };
+        let text = table.tail(tail)?;
+        let tags = &self.target.tags;
+        let rank = self.known_tails.rank(text, || rank_of(tags, text));
         if let Some(known) = self.ranks.get_mut(tail) {
             *known = rank;
         }
@@ -381,6 +373,24 @@ impl Chooser {
         } else {
             Why::NoFile
         }))
+    }
+}
+
+/// The rank of the end of a name.
+fn rank_of(tags: &Tags, tail: &str) -> u32 {
+    match Tail::parse(tail) {
+        Some(Tail::Wheel {
+            pythons,
+            abis,
+            platforms,
+            ..
+        }) => tags
+            .place(pythons, abis, platforms)
+            .and_then(|place| place.checked_add(TAKEN))
+            .filter(|rank| *rank < FIRST_SDIST)
+            .unwrap_or(NEVER),
+        Some(Tail::Sdist(ending)) => u32::try_from(ending).map_or(NEVER, |at| FIRST_SDIST | at),
+        None => NEVER,
     }
 }
 

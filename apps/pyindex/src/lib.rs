@@ -49,6 +49,7 @@ small factor of its length. A table that is damaged gives errors or wrong answer
 
 mod choice;
 mod file_name;
+mod known_tails;
 mod page;
 mod project_name;
 mod sort_key;

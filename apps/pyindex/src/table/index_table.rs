@@ -15,8 +15,8 @@ pub struct PackageTable;
 
 impl Stored for PackageTable {
     const FINGERPRINT: u64 = fingerprint(
-        "package table 1: header, versions (key, first, flags), version texts, files (tail, requires, flags), \
-         tails, requires, prefixes, stems, records, heap",
+        "package table 2: header, tails, requires, their texts, versions (key, first, flags), files (tail, requires, \
+         flags), version texts, prefixes, stems, records, heap",
     );
     type View<'a> = IndexTable<'a>;
 
@@ -37,12 +37,13 @@ impl Stored for PackageTable {
 #[derive(Clone, Copy)]
 pub struct IndexTable<'a> {
     value: ValueParts<'a>,
-    /// 1. The columns and the heap end within the value.
-    versions: Column<VersionRow>,
-    version_texts: Column<Span>,
-    files: Column<FileRow>,
+    /// 1. The columns, the texts and the heap end within the value.
     tails: Column<Span>,
     requires: Column<Span>,
+    texts: usize,
+    versions: Column<VersionRow>,
+    files: Column<FileRow>,
+    version_texts: Column<Span>,
     prefixes: Column<Span>,
     stems: Column<Span>,
     records: Column<Span>,
@@ -111,13 +112,18 @@ impl<'a> IndexTable<'a> {
     fn place(value: ValueParts<'a>, header: &Header) -> Option<Self> {
         let mut at = size_of::<Header>();
         let [kind, project, version, form] = header.left_out.map(U32::get);
+        let tails = Column::place("end of name", &mut at, header.tails)?;
+        let requires = Column::place("requires-python", &mut at, header.requires)?;
+        let texts = at;
+        at = usize::try_from(header.texts.get()).ok()?.checked_add(at)?;
         let table = Self {
             value,
+            tails,
+            requires,
+            texts,
             versions: Column::place("version", &mut at, header.versions)?,
-            version_texts: Column::place("text of version", &mut at, header.versions)?,
             files: Column::place("file", &mut at, header.files)?,
-            tails: Column::place("end of name", &mut at, header.tails)?,
-            requires: Column::place("requires-python", &mut at, header.requires)?,
+            version_texts: Column::place("text of version", &mut at, header.versions)?,
             prefixes: Column::place("beginning of URLs", &mut at, header.prefixes)?,
             stems: Column::place("spelling of project", &mut at, header.stems)?,
             records: Column::place("record of file", &mut at, header.files)?,
@@ -154,7 +160,7 @@ impl<'a> IndexTable<'a> {
     ///
     /// See [`IndexTable`].
     pub fn version(&self, at: usize) -> io::Result<&'a str> {
-        self.text(self.version_texts, at)
+        self.text(self.heap, self.version_texts, at)
     }
 
     pub(crate) fn version_row(&self, at: usize) -> io::Result<&'a VersionRow> {
@@ -190,7 +196,7 @@ impl<'a> IndexTable<'a> {
     }
 
     pub(crate) fn tail(&self, at: usize) -> io::Result<&'a str> {
-        self.text(self.tails, at)
+        self.text(self.texts, self.tails, at)
     }
 
     pub(crate) fn requirements(&self) -> usize {
@@ -203,7 +209,7 @@ impl<'a> IndexTable<'a> {
             return Ok(None);
         };
         let at = usize::try_from(at).map_err(|_| self.damaged("requires-python", usize::MAX))?;
-        self.text(self.requires, at).map(Some)
+        self.text(self.texts, self.requires, at).map(Some)
     }
 
     /// All that is known of a file of a version.
@@ -213,18 +219,20 @@ impl<'a> IndexTable<'a> {
     /// See [`IndexTable`].
     pub fn file(&self, version: usize, file: usize) -> io::Result<FileRecord<'a>> {
         let row = self.file_row(file)?;
-        let bytes = self.bytes(self.records, file)?;
+        let bytes = self.bytes(self.heap, self.records, file)?;
         let record = Record::read(bytes).ok_or_else(|| self.damaged(self.records.name, file))?;
         let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let name = match &record.name {
             Some(name) => name.clone().into_owned(),
             None => {
-                let stem = self.text(self.stems, at(record.stem))?;
+                let stem = self.text(self.heap, self.stems, at(record.stem))?;
                 let tail = self.tail(at(row.tail.get()))?;
                 format!("{stem}-{}{tail}", self.version(version)?)
             }
         };
-        let mut url = self.text(self.prefixes, at(record.prefix))?.to_owned();
+        let mut url = self
+            .text(self.heap, self.prefixes, at(record.prefix))?
+            .to_owned();
         match &record.path {
             Path::Tree(digest) => {
                 let hex = hex(digest);
@@ -272,12 +280,11 @@ impl<'a> IndexTable<'a> {
             .ok_or_else(|| self.damaged(column.name, at))
     }
 
-    fn bytes(&self, column: Column<Span>, at: usize) -> io::Result<&'a [u8]> {
+    /// `among`: where the bytes begin that the spans of a column count from.
+    fn bytes(&self, among: usize, column: Column<Span>, at: usize) -> io::Result<&'a [u8]> {
         let span = self.row(column, at)?;
         let range = || {
-            let start = usize::try_from(span.start.get())
-                .ok()?
-                .checked_add(self.heap)?;
+            let start = usize::try_from(span.start.get()).ok()?.checked_add(among)?;
             Some(start..start.checked_add(usize::try_from(span.len.get()).ok()?)?)
         };
         let range = range().ok_or_else(|| self.damaged(column.name, at))?;
@@ -286,8 +293,9 @@ impl<'a> IndexTable<'a> {
             .ok_or_else(|| self.damaged(column.name, at))
     }
 
-    fn text(&self, column: Column<Span>, at: usize) -> io::Result<&'a str> {
-        std::str::from_utf8(self.bytes(column, at)?).map_err(|_| self.damaged(column.name, at))
+    fn text(&self, among: usize, column: Column<Span>, at: usize) -> io::Result<&'a str> {
+        std::str::from_utf8(self.bytes(among, column, at)?)
+            .map_err(|_| self.damaged(column.name, at))
     }
 
     #[cold]

@@ -248,8 +248,8 @@ impl TableMaker {
             files_of[file.version].push(at);
         }
 
-        let mut heap = Heap::default();
-        let (mut versions, mut texts) = (Vec::new(), Vec::new());
+        let (mut heap, mut texts) = (Heap::default(), Heap::default());
+        let (mut versions, mut version_texts) = (Vec::new(), Vec::new());
         let (mut files, mut records) = (Vec::new(), Vec::new());
         let mut first = 0u32;
         for at in &order {
@@ -260,7 +260,7 @@ impl TableMaker {
                 flags: flags.0,
             };
             versions.extend(row.as_bytes());
-            texts.extend(heap.span(self.versions[*at].text.as_bytes())?.as_bytes());
+            version_texts.extend(heap.span(self.versions[*at].text.as_bytes())?.as_bytes());
             for file in &files_of[*at] {
                 files.extend(self.files[*file].row.as_bytes());
                 first = first
@@ -268,12 +268,15 @@ impl TableMaker {
                     .ok_or(PageError::TooMany { what: "files" })?;
             }
         }
-        let mut columns = Vec::new();
-        for texts in [&self.tails, &self.requires, &self.prefixes, &self.stems] {
-            for text in texts.texts() {
-                columns.extend(heap.span(text.as_bytes())?.as_bytes());
+        let column = |texts: &[&Interner], heap: &mut Heap| -> Result<Vec<u8>, PageError> {
+            let mut column = Vec::new();
+            for text in texts.iter().flat_map(|texts| texts.texts()) {
+                column.extend(heap.span(text.as_bytes())?.as_bytes());
             }
-        }
+            Ok(column)
+        };
+        let compared = column(&[&self.tails, &self.requires], &mut texts)?;
+        let others = column(&[&self.prefixes, &self.stems], &mut heap)?;
         // Last, because nothing that is compared is in them.
         for file in order.iter().flat_map(|at| &files_of[*at]) {
             let record = self.files[*file].record.clone();
@@ -285,20 +288,24 @@ impl TableMaker {
             files: count(self.files.len())?,
             tails: count(self.tails.texts().len())?,
             requires: count(self.requires.texts().len())?,
+            texts: count(texts.bytes.len())?,
             prefixes: count(self.prefixes.texts().len())?,
             stems: count(self.stems.texts().len())?,
             heap: count(heap.bytes.len())?,
             left_out: self.left_out.map(U32::new),
         };
         let mut bytes = header.as_bytes().to_vec();
-        for column in [versions, texts, files, columns, records, heap.bytes] {
+        for column in [compared, texts.bytes, versions, files] {
+            bytes.extend(column);
+        }
+        for column in [version_texts, others, records, heap.bytes] {
             bytes.extend(column);
         }
         Ok(bytes)
     }
 }
 
-/// The bytes of all texts and records.
+/// Bytes of texts and records.
 #[derive(Default)]
 struct Heap {
     bytes: Vec<u8>,

@@ -1,7 +1,9 @@
 use zerocopy::little_endian::{U32, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a table begins with. The columns follow in the order of these numbers, then the heap, up to the end.
+/// What a table begins with. What a choice looks at comes first, side by side: the distinct ends of names, the distinct texts
+/// of requires-python, the bytes of both, versions, and files. Behind it are the texts of versions, prefixes, stems, records,
+/// and the heap, up to the end.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Header {
@@ -9,9 +11,11 @@ pub(crate) struct Header {
     pub(crate) files: U32,
     pub(crate) tails: U32,
     pub(crate) requires: U32,
+    /// Bytes of the ends of names and the texts of requires-python.
+    pub(crate) texts: U32,
     pub(crate) prefixes: U32,
     pub(crate) stems: U32,
-    /// Bytes of all texts and records.
+    /// Bytes of all other texts, and of records.
     pub(crate) heap: U32,
     /// Files of the page that no installer takes: by ending, project, version, form.
     pub(crate) left_out: [U32; 4],
@@ -48,7 +52,7 @@ impl FileFlags {
     pub(crate) const METADATA: u8 = 2;
 }
 
-/// A text or a record in the heap.
+/// A text or a record among the bytes of texts, or in the heap.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Span {
