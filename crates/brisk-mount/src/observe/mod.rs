@@ -14,7 +14,7 @@ everything go, for good,
   not get them, so its process alone is let go before that,
 * when a program itself wants to trace, as a debugger does,
 * when the program is suspended,
-* when observing takes more than 10 ms and a fifth of the program's time. From then on it looks only at what stops nobody:
+* when observing takes more than 50 ms and a fifth of the program's time. From then on it looks only at what stops nobody:
   page tables, and by `inotify` the directories that the program is known to use. So mappings are seen, of what is read most,
   and of names that do not exist none.
 

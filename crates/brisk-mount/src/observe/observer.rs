@@ -25,7 +25,7 @@ use crate::syscalls::{
 const TURN: Duration = Duration::from_micros(9);
 
 /// The program may lose this time in any case, and then a fifth of the time that it takes.
-const FREE: Duration = Duration::from_millis(10);
+const FREE: Duration = Duration::from_millis(50);
 const SHARE: u32 = 5;
 
 /// How long to wait before page tables are looked at, at first. Each further wait is half as long again, up to a second.
