@@ -161,10 +161,8 @@ impl CodeCache {
             .durability(durability);
         let mut store = Store::open(directory, settings, promise, Arc::new(RealDisk))?;
         store.most_shared = 0;
-        let promise = match store.reading()?.is_mapped() {
-            true => promise,
-            false => None,
-        };
+        let is_mapped = store.reading()?.is_mapped();
+        let promise = promise.filter(|_| is_mapped);
         store.reads_values = true;
         Ok(Self {
             cache: Arc::new(Cache::of(store)),

@@ -21,13 +21,15 @@ const MOST_LEVELS: usize = 6;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fences {
     rows: usize,
+    /// How many bytes all texts begin with in common.
+    shared: usize,
     /// Fences of each level, the lowest first. The others have none.
     levels: [usize; MOST_LEVELS],
 }
 
 impl Fences {
     /// None if there are more rows than a table can have.
-    pub(crate) fn of_rows(rows: usize) -> Option<Self> {
+    pub(crate) fn of_rows(rows: usize, shared: usize) -> Option<Self> {
         u32::try_from(rows).ok()?;
         let mut levels = [0; MOST_LEVELS];
         let above = |&below: &usize| (below > GROUP).then(|| below.div_ceil(GROUP));
@@ -36,7 +38,11 @@ impl Fences {
             .iter_mut()
             .zip(counts)
             .for_each(|(level, count)| *level = count);
-        Some(Self { rows, levels })
+        Some(Self {
+            rows,
+            shared,
+            levels,
+        })
     }
 
     /// Bytes of all fences.
@@ -44,13 +50,13 @@ impl Fences {
         self.levels.iter().sum::<usize>() * LEN
     }
 
-    /// The fences of rows with these texts, of which the first `shared` bytes are the same.
-    pub(crate) fn build<'t>(&self, text: impl Fn(usize) -> &'t [u8], shared: usize) -> Vec<u8> {
+    /// The fences of rows with these texts, one for each row.
+    pub(crate) fn build(&self, texts: &[&[u8]]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len());
         for (level, &count) in self.levels.iter().enumerate().rev() {
             let step = GROUP.pow(level as u32 + 1);
-            for row in (0..count).map(|fence| fence * step) {
-                bytes.extend_from_slice(&fence(text(row), shared).to_be_bytes());
+            for text in texts.iter().step_by(step).take(count) {
+                bytes.extend_from_slice(&fence(text, self.shared).to_be_bytes());
             }
         }
         bytes
@@ -61,11 +67,10 @@ impl Fences {
     pub(crate) fn narrow<'v, E>(
         &self,
         wanted: &[u8],
-        shared: usize,
         mut part: impl FnMut(Range<usize>) -> Result<&'v [u8], E>,
     ) -> Result<Range<usize>, E> {
         // Of a text that does not begin as all others do, any rows will do: none of them has it.
-        let wanted = fence(wanted, shared);
+        let wanted = fence(wanted, self.shared);
         let mut among = 0..usize::MAX;
         let mut start = 0;
         for &count in self.levels.iter().rev().filter(|&&count| count > 0) {
@@ -112,9 +117,9 @@ mod tests {
 
     use super::*;
 
-    fn narrowed(fences: &Fences, bytes: &[u8], wanted: &[u8], shared: usize) -> Range<usize> {
+    fn narrowed(fences: &Fences, bytes: &[u8], wanted: &[u8]) -> Range<usize> {
         let part = |range: Range<usize>| Ok::<_, Infallible>(bytes.get(range).unwrap());
-        let Ok(range) = fences.narrow(wanted, shared, part);
+        let Ok(range) = fences.narrow(wanted, part);
         range
     }
 
@@ -126,16 +131,17 @@ mod tests {
                 0 => 0,
                 _ => shared(texts[0].as_bytes(), texts[rows - 1].as_bytes()),
             };
-            let fences = Fences::of_rows(rows).unwrap();
-            let bytes = fences.build(|row| texts[row].as_bytes(), shared);
+            let fences = Fences::of_rows(rows, shared).unwrap();
+            let bytes_of: Vec<_> = texts.iter().map(String::as_bytes).collect();
+            let bytes = fences.build(&bytes_of);
             assert_eq!(bytes.len(), fences.len());
             for (row, text) in texts.iter().enumerate() {
-                let range = narrowed(&fences, &bytes, text.as_bytes(), shared);
+                let range = narrowed(&fences, &bytes, text.as_bytes());
                 assert!(range.contains(&row), "{row} of {rows} in {range:?}");
                 assert!(range.len() <= 2 * GROUP, "{range:?}");
             }
             for absent in ["", "name", "name-", "name-00000.5", "z"] {
-                assert!(narrowed(&fences, &bytes, absent.as_bytes(), shared).end <= rows);
+                assert!(narrowed(&fences, &bytes, absent.as_bytes()).end <= rows);
             }
         }
     }
@@ -146,28 +152,26 @@ mod tests {
         texts
             .extend((0..300).map(|n| format!("equal for longer than a fence {:03}", n / 7).into()));
         texts.sort();
-        let fences = Fences::of_rows(texts.len()).unwrap();
-        let bytes = fences.build(|row| &texts[row], 0);
+        let fences = Fences::of_rows(texts.len(), 0).unwrap();
+        let bytes_of: Vec<_> = texts.iter().map(Vec::as_slice).collect();
+        let bytes = fences.build(&bytes_of);
         for (row, text) in texts.iter().enumerate() {
-            assert!(narrowed(&fences, &bytes, text, 0).contains(&row));
+            assert!(narrowed(&fences, &bytes, text).contains(&row));
         }
     }
 
     #[test]
     fn fences_that_are_not_sorted_give_rows_that_exist() {
-        let fences = Fences::of_rows(2_000).unwrap();
+        let fences = Fences::of_rows(2_000, 0).unwrap();
         for seed in 0..200u64 {
             let number =
                 |n: u64| XxHash3_64::oneshot_with_seed(seed, &n.to_le_bytes()).to_be_bytes();
             let bytes: Vec<u8> = (0..fences.len() as u64 / 8).flat_map(number).collect();
-            let range = narrowed(&fences, &bytes, &number(u64::MAX), 0);
+            let range = narrowed(&fences, &bytes, &number(u64::MAX));
             assert!(range.start <= range.end && range.end <= 2_000);
         }
-        assert!(Fences::of_rows(u32::MAX as usize).is_some());
-        assert_eq!(
-            Fences::of_rows(u32::MAX as usize).unwrap().levels[MOST_LEVELS - 1],
-            4
-        );
-        assert!(Fences::of_rows(u32::MAX as usize + 1).is_none());
+        let most = Fences::of_rows(u32::MAX as usize, 0).unwrap();
+        assert_eq!(most.levels[MOST_LEVELS - 1], 4);
+        assert!(Fences::of_rows(u32::MAX as usize + 1, 0).is_none());
     }
 }

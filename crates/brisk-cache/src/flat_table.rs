@@ -44,12 +44,12 @@ pub(crate) struct Header {
 const NOT_SORTED: u32 = u32::MAX;
 
 impl Header {
-    /// The number of rows, and their fences with what their texts share.
-    pub(crate) fn parse(self) -> Option<(usize, Option<(Fences, usize)>)> {
+    /// The number of rows, and their fences.
+    pub(crate) fn parse(self) -> Option<(usize, Option<Fences>)> {
         let rows = usize::try_from(self.rows.get()).ok()?;
         let fences = match self.shared.get() {
             NOT_SORTED => None,
-            shared => Some((Fences::of_rows(rows)?, usize::try_from(shared).ok()?)),
+            shared => Some(Fences::of_rows(rows, usize::try_from(shared).ok()?)?),
         };
         Some((rows, fences))
     }
@@ -62,7 +62,7 @@ impl Header {
 /// anywhere. Nothing is parsed ahead: a text is looked at when it is asked for. The value's own check comes before, and covers
 /// all of it: for tables of more than some 100 KB, see [`LargeTable`](crate::LargeTable).
 pub struct FlatTable<'a, R> {
-    fences: Option<(Fences, usize)>,
+    fences: Option<Fences>,
     fence_bytes: &'a [u8],
     rows: &'a [R],
     texts: &'a [u8],
@@ -73,7 +73,7 @@ impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> FlatTable<'a, R> {
     pub fn view(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = Header::read_from_prefix(bytes).ok()?;
         let (count, fences) = header.parse()?;
-        let len = fences.as_ref().map_or(0, |(fences, _)| fences.len());
+        let len = fences.as_ref().map_or(0, Fences::len);
         let (fence_bytes, rest) = rest.split_at_checked(len)?;
         let (rows, texts) = <[R]>::ref_from_prefix_with_elems(rest, count).ok()?;
         Some(Self {
@@ -103,12 +103,12 @@ impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> FlatTable<'a, R> {
     /// sorted by a text, that is the one to look for.
     pub fn find(&self, wanted: &str, text: impl Fn(&R) -> Text) -> Option<&'a R> {
         let among = match &self.fences {
-            Some((fences, shared)) => {
+            Some(fences) => {
                 let part = |part| {
                     let bytes = self.fence_bytes.get(part).unwrap_or_default();
                     Ok::<_, Infallible>(bytes)
                 };
-                let Ok(among) = fences.narrow(wanted.as_bytes(), *shared, part);
+                let Ok(among) = fences.narrow(wanted.as_bytes(), part);
                 self.rows.get(among)?
             }
             None => self.rows,
@@ -206,12 +206,13 @@ impl<R: IntoBytes + Immutable + Unaligned> FlatTableBuilder<R> {
     where
         R: FromBytes + KnownLayout,
     {
-        let rows = <[R]>::ref_from_bytes(&self.rows).unwrap_or_default();
+        let rows = <[R]>::ref_from_bytes(&self.rows);
+        let rows = rows.map_err(|_| wrong("a row is cut off".to_owned()))?;
         let bytes_of = |row: &R| self.texts.get(text(row).range()?);
         let texts: Option<Vec<&[u8]>> = rows.iter().map(bytes_of).collect();
         let texts = texts.ok_or_else(|| wrong("a row has a text of another table".to_owned()))?;
-        let pairs = texts.iter().zip(texts.iter().skip(1));
-        if let Some(row) = pairs.clone().position(|(row, next)| row > next) {
+        let mut pairs = texts.iter().zip(texts.iter().skip(1));
+        if let Some(row) = pairs.position(|(row, next)| row > next) {
             let next = row.saturating_add(1);
             return Err(wrong(format!("row {next} sorts before row {row}")));
         }
@@ -219,11 +220,10 @@ impl<R: IntoBytes + Immutable + Unaligned> FlatTableBuilder<R> {
             (Some(first), Some(last)) => shared(first, last),
             _ => 0,
         };
-        let of_rows = || Some((Fences::of_rows(rows.len())?, u32::try_from(shared).ok()?));
-        let (fences, shared_len) = of_rows().ok_or_else(|| too_many("rows"))?;
-        let text = |row: usize| texts.get(row).copied().unwrap_or_default();
-        let fences = fences.build(text, shared);
-        Ok(self.with_fences(shared_len, &fences))
+        let fences = Fences::of_rows(rows.len(), shared).ok_or_else(|| too_many("rows"))?;
+        let fences = fences.build(&texts);
+        let shared = u32::try_from(shared).map_err(|_| too_many("bytes of texts"))?;
+        Ok(self.with_fences(shared, &fences))
     }
 
     fn with_fences(self, shared: u32, fences: &[u8]) -> Vec<u8> {

@@ -21,7 +21,7 @@ use crate::{Text, ValueParts};
 /// Those of [`Hit::part`](crate::Hit::part), for all calls. What is not in the table is none.
 pub struct LargeTable<'a, R> {
     value: ValueParts<'a>,
-    fences: Option<(Fences, usize)>,
+    fences: Option<Fences>,
     /// 1. `rows_at + rows * size_of::<R>() == texts_at <= value.len()`.
     rows: usize,
     rows_at: usize,
@@ -44,7 +44,7 @@ impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> LargeTable<'a, R> {
         };
         let table = || {
             let (rows, fences) = Header::read_from_bytes(header).ok()?.parse()?;
-            let len = fences.as_ref().map_or(0, |(fences, _)| fences.len());
+            let len = fences.as_ref().map_or(0, Fences::len);
             let rows_at = FENCES_AT.checked_add(len)?;
             let texts_at = rows.checked_mul(size_of::<R>())?.checked_add(rows_at)?;
             (texts_at <= value.len()).then_some(Self {
@@ -130,14 +130,14 @@ impl<'a, R: FromBytes + Immutable + KnownLayout + Unaligned> LargeTable<'a, R> {
     /// As [`Hit::part`](crate::Hit::part).
     pub fn find(&self, wanted: &str, text: impl Fn(&R) -> Text) -> io::Result<Option<&'a R>> {
         let (mut from, mut to) = match &self.fences {
-            Some((fences, shared)) => {
+            Some(fences) => {
                 let part = |part: Range<usize>| {
                     let bytes = self
                         .value
                         .part(FENCES_AT + part.start..FENCES_AT + part.end)?;
                     Ok::<_, io::Error>(bytes.unwrap_or_default())
                 };
-                let among = fences.narrow(wanted.as_bytes(), *shared, part)?;
+                let among = fences.narrow(wanted.as_bytes(), part)?;
                 (among.start, among.end)
             }
             None => (0, self.rows),

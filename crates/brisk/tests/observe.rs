@@ -212,6 +212,30 @@ fn a_program_of_many_calls_is_let_go() {
 }
 
 #[test]
+fn what_is_read_is_learned_after_a_program_is_let_go() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        fs::write(stage.path("early"), "early").unwrap();
+        fs::write(stage.path("late"), "late").unwrap();
+        // Its calls cost more than they may. Only then comes the second file, in a directory that is known by then.
+        let many_calls = "dd if=/dev/zero of=/dev/null bs=1 count=50000 2> /dev/null";
+        let script =
+            format!("cat early big; {many_calls}; until test -e go; do sleep 0.05; done; cat late");
+        let child = auto(&stage, &["sh", "-c", &script])
+            .stdout(Stdio::null())
+            .spawn();
+        let mut child = child.unwrap();
+        until("observing it", || (tracer(&child) != 0).then_some(()));
+        until("letting it go", || (tracer(&child) == 0).then_some(()));
+        fs::write(stage.path("go"), "").unwrap();
+        assert!(child.wait().unwrap().success());
+        let profile = learned(&stage);
+        assert_eq!(pages(&profile, "/early"), 1);
+        assert_eq!(pages(&profile, "/late"), 1);
+    });
+}
+
+#[test]
 fn an_observer_that_is_killed_ends_nothing() {
     each_user(|given| {
         let stage = stage(given.user());

@@ -25,6 +25,11 @@ const WHOLE: u64 = 1 << 20;
 /// The most bytes that are taken to be read.
 const MOST_BYTES: u64 = 64 << 20;
 
+/// The most files that are remembered, and events that are read in one look. The kernel keeps 16,384 events by default,
+/// and drops more.
+const MOST_FILES: usize = 1 << 14;
+const MOST_EVENTS: usize = 1 << 14;
+
 /// Bytes of events to read at once.
 const AT_ONCE: usize = 16 << 10;
 
@@ -90,8 +95,11 @@ impl Watch {
         let mut used = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); AT_ONCE];
         let mut events = Reader::new(&inotify, &mut buffer);
-        // The first error says that there is nothing more.
-        while let Ok(event) = events.next() {
+        for _ in 0..MOST_EVENTS {
+            // The first error says that there is nothing more.
+            let Ok(event) = events.next() else {
+                break;
+            };
             let (Some(name), Some(directory)) =
                 (event.file_name(), self.directories.get_mut(&event.wd()))
             else {
@@ -107,8 +115,10 @@ impl Watch {
                 used.extend(directories_in(&directory.path));
             }
             let is_read = event.events().contains(ReadFlags::ACCESS);
-            let seen = self.seen.entry(path);
-            seen.or_insert(Seen { at, is_read }).is_read |= is_read;
+            if self.seen.len() < MOST_FILES || self.seen.contains_key(&path) {
+                let seen = self.seen.entry(path);
+                seen.or_insert(Seen { at, is_read }).is_read |= is_read;
+            }
         }
         self.inotify = Some(inotify);
         for path in used {
