@@ -13,10 +13,12 @@ everything go, for good,
 * when a program starts that gets more rights than its user has (setuid, setgid, file capabilities): a traced one would
   not get them, so its process alone is let go before that,
 * when a program itself wants to trace, as a debugger does,
-* when the program is suspended,
-* when observing takes more than 50 ms and a fifth of the program's time. From then on it looks only at what stops nobody:
-  page tables, and by `inotify` the directories that the program is known to use. So mappings are seen, of what is read most,
-  and of names that do not exist none.
+* when the program is suspended.
+
+Observing takes 10 ms of the program's time, and then an eighth of it. When it has taken that, it lets everything go for a
+while, and then attaches again. In between it looks only at what stops nobody: page tables, by `inotify` the directories that
+the program is known to use, and how much it reads. So mappings are seen then, of what is read most, and of names that do not
+exist none.
 
 If the observer ends by itself, or is killed, the kernel lets everything go.
 */
@@ -25,6 +27,7 @@ mod calls;
 mod files;
 mod observer;
 mod pages;
+mod passive;
 mod process;
 mod watch;
 
@@ -55,6 +58,8 @@ pub struct Observe {
     pub command: Vec<OsString>,
     /// How long to observe at most. The program then goes on alone.
     pub at_most: Duration,
+    /// Whether to see every system call, however slow that makes the program.
+    pub thorough: bool,
 }
 
 /// What was observed.
@@ -75,7 +80,7 @@ pub enum ObservationEnd {
     Ended,
     /// It took as long as it may take.
     Time,
-    /// The program makes so many system calls that observing them would make it slow.
+    /// The program makes so many system calls that observing all would make it slow: some were not seen.
     Cost,
     /// The program was suspended.
     Suspended,
@@ -89,7 +94,7 @@ impl ObservationEnd {
         match self {
             Self::Ended => "until it ended",
             Self::Time => "as long as brisk observes a launch",
-            Self::Cost => "until its system calls took too much time",
+            Self::Cost => "in turns, because all of its system calls would take too much time",
             Self::Suspended => "until it was suspended",
             Self::Tracer => "until it traced a process itself",
         }
@@ -102,6 +107,7 @@ impl Observe {
         Self {
             command,
             at_most: Duration::from_secs(15),
+            thorough: false,
         }
     }
 
@@ -179,7 +185,7 @@ fn observe(plan: &Observe, program: Pid, mut answer: File, mut waits: File) -> O
     let mut tell = |number: i32| answer.write_all(&number.to_ne_bytes()).ok();
     tell(getpid().as_raw_nonzero().get())?;
     waits.read_exact(&mut [0]).ok()?;
-    let mut observer = match Observer::attach(program, plan.at_most) {
+    let mut observer = match Observer::attach(program, plan) {
         Ok(observer) => observer,
         Err(e) => {
             tell(e.raw_os_error());

@@ -1,6 +1,6 @@
 //! The process that traces: it waits for the program's stops, notes what they mean, and lets the program go on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::thread;
@@ -13,27 +13,26 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::{Call, Meaning};
 use super::files::Files;
+use super::passive::Passive;
 use super::process::Process;
-use super::watch::{Watch, real};
-use super::{ObservationEnd, Observed};
+use super::{ObservationEnd, Observe, Observed};
 use crate::syscalls::{
     CallStop, call_of, event_message, go_on_to_call, interrupt, let_go, seize, start_child,
 };
 
-/// What a stop costs the program beside the time that the observer takes for it, because two processes take turns: 8 to 12
-/// us in a virtual machine.
-const TURN: Duration = Duration::from_micros(9);
+/// What a stop costs the program beside the time that the observer takes for it, because two processes take turns: 8 to 20
+/// us in a virtual machine, and less on others.
+const TURN: Duration = Duration::from_micros(15);
 
-/// The program may lose this time in any case, and then a fifth of the time that it takes.
-const FREE: Duration = Duration::from_millis(50);
-const SHARE: u32 = 5;
+/// The program may lose this time in any case, and then a part of the time that it takes: an eighth of its first seconds,
+/// and a twentieth of what comes later.
+const FREE: Duration = Duration::from_millis(10);
+const START: Duration = Duration::from_secs(2);
+const SHARE: u32 = 8;
+const LATER_SHARE: u32 = 20;
 
-/// How long to wait before page tables are looked at, at first. Each further wait is half as long again, up to a second.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-const LAST_LOOK: Duration = Duration::from_secs(1);
-
-/// How long to wait before directories are looked at.
-const WATCH: Duration = Duration::from_millis(10);
+/// What the program loses at once at least: it costs time to attach and to let go, too.
+const SLICE: Duration = Duration::from_millis(4);
 
 /// How long to wait without going to sleep.
 const AWAKE: Duration = Duration::from_micros(50);
@@ -47,6 +46,7 @@ const PTRACE_EVENT_STOP: i32 = 128;
 pub(super) struct Observer {
     began: Instant,
     at_most: Duration,
+    thorough: bool,
     files: Files,
     /// All threads that are traced, by number.
     threads: HashMap<i32, Thread>,
@@ -58,6 +58,8 @@ pub(super) struct Observer {
     stopped: Option<Pid>,
     /// What the program has lost so far.
     cost: Duration,
+    /// Processes that get rights which a traced one would not get.
+    left_alone: HashSet<i32>,
     /// Whether any program was started.
     is_started: bool,
 }
@@ -125,7 +127,8 @@ impl Stop {
 
 impl Observer {
     /// Attaches to a process, which goes on.
-    pub(super) fn attach(program: Pid, at_most: Duration) -> Result<Self> {
+    pub(super) fn attach(program: Pid, plan: &Observe) -> Result<Self> {
+        let at_most = plan.at_most;
         let files = Files::new().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
         // Calls can be told apart only from Linux 5.3 on. Of a process that is not traced, the error is another.
         if call_of(program) == Err(Errno::IO) {
@@ -139,12 +142,14 @@ impl Observer {
         let mut observer = Self {
             began: Instant::now(),
             at_most,
+            thorough: plan.thorough,
             files,
             threads: HashMap::new(),
             processes: HashMap::new(),
             alarm: Some(alarm),
             stopped: None,
             cost: Duration::ZERO,
+            left_alone: HashSet::new(),
             is_started: false,
         };
         let attached = seize(program).and_then(|()| interrupt(program));
@@ -158,23 +163,38 @@ impl Observer {
 
     /// Observes until nothing is left, or until it must let everything go. Nothing is traced any more when this returns.
     pub(super) fn run(&mut self) -> ObservationEnd {
-        let end = self.observe();
-        let known = self.processes.keys().copied().collect();
-        // Before anybody goes on, so that nothing is missed.
-        let watch = match end {
-            ObservationEnd::Cost => Some(Watch::new(real(self.files.used_directories()))),
-            _ => None,
-        };
-        if end != ObservationEnd::Ended {
+        let mut passive: Option<Passive> = None;
+        let end = loop {
+            let end = self.observe();
+            let known: Vec<_> = self.processes.keys().copied().collect();
+            if end != ObservationEnd::Cost {
+                if end != ObservationEnd::Ended {
+                    self.looks_at_all();
+                    self.let_all_go();
+                }
+                break end;
+            }
+            let (began, at_most) = (self.began, self.at_most);
+            let passive = passive.get_or_insert_with(|| Passive::new(began, at_most));
+            // Before anybody goes on, so that nothing is missed.
+            passive.prepare(&self.files, &known);
             self.let_all_go();
-        }
+            let cost = self.cost;
+            let over = || cost + SLICE <= allowed(began.elapsed());
+            match passive.look(&mut self.files, known, &self.left_alone, over) {
+                Some(processes) => self.attach_again(&processes),
+                None => break end,
+            }
+        };
         self.end_alarm();
-        if let Some(mut watch) = watch {
-            self.look_without_stops(known, &mut watch);
-            watch.look(self.began.elapsed());
-            watch.finish(&mut self.files);
+        let Some(passive) = passive else {
+            return end;
+        };
+        passive.finish(&mut self.files);
+        match end {
+            ObservationEnd::Ended => ObservationEnd::Cost,
+            end => end,
         }
-        end
     }
 
     fn observe(&mut self) -> ObservationEnd {
@@ -194,11 +214,26 @@ impl Observer {
                 return end;
             }
             self.cost += own_time().saturating_sub(before) + TURN;
-            if self.cost > FREE && self.cost - FREE > self.began.elapsed() / SHARE {
+            if !self.thorough && self.cost > allowed(self.began.elapsed()) {
                 return ObservationEnd::Cost;
             }
         }
         ObservationEnd::Ended
+    }
+
+    /// Attaches to those threads of a process that are not traced yet. False if there was none.
+    fn attach_threads(&mut self, process: i32) -> bool {
+        let mut is_any = false;
+        for thread in threads_of(process) {
+            let number = thread.as_raw_nonzero().get();
+            if !self.threads.contains_key(&number)
+                && seize(thread).and_then(|()| interrupt(thread)).is_ok()
+            {
+                self.knows(number);
+                is_any = true;
+            }
+        }
+        is_any
     }
 
     /// Notes what a stop means, and lets the thread go on. Otherwise it stays stopped.
@@ -214,6 +249,8 @@ impl Observer {
             Stop::Call => match self.at_call(pid, at) {
                 Meaning::Traces => return Some(ObservationEnd::Tracer),
                 Meaning::LetGo => {
+                    let process = self.threads.get(&thread).map(|thread| thread.process);
+                    self.left_alone.extend(process);
                     let_go(pid, 0).ok();
                     self.forgets(thread);
                     return None;
@@ -329,31 +366,55 @@ impl Observer {
         }
     }
 
-    /// Stops all threads, each for a moment, and lets them go on without a tracer. The one whose stop ends the observation
-    /// goes last: if it wants to trace another, that must be free by then.
-    fn let_all_go(&mut self) {
-        self.end_alarm();
-        let last = self.stopped.map(|stopped| stopped.as_raw_nonzero().get());
+    /// Looks at all page tables, for the last time.
+    fn looks_at_all(&mut self) {
         for process in self.processes.values_mut() {
             if !std::mem::replace(&mut process.is_over, true) {
                 process.look_at_all(&mut self.files);
             }
         }
+    }
+
+    /// Stops all threads, each for a moment, and lets them go on without a tracer. The one whose stop ends the observation
+    /// goes last: if it wants to trace another, that must be free by then.
+    fn let_all_go(&mut self) {
+        let before = own_time();
+        let last = self.stopped.map(|stopped| stopped.as_raw_nonzero().get());
+        let count = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
         let others = self.threads.keys().filter(|&&thread| Some(thread) != last);
-        for thread in others.filter_map(|&thread| Pid::from_raw(thread)) {
-            interrupt(thread).ok();
+        let others: Vec<_> = others.filter_map(|&thread| Pid::from_raw(thread)).collect();
+        for thread in others {
+            if interrupt(thread).is_err() {
+                // It has ended. Its end may be known already: it may even come before the news of its start.
+                waitpid(Some(thread), WaitOptions::NOHANG).ok();
+                self.forgets(thread.as_raw_nonzero().get());
+            }
         }
         // A thread that has stopped meanwhile may be about to get a signal, so each is waited for.
         while self.threads.keys().any(|&thread| Some(thread) != last) {
             match wait(WaitOptions::empty()) {
+                Ok(Some((pid, _))) if Some(pid) == self.alarm => self.alarm = None,
                 Ok(Some((pid, status))) => self.lets_go(pid, Stop::of(status.as_raw())),
                 Ok(None) | Err(Errno::INTR) => {}
                 Err(_) => break,
             }
         }
-        if let Some(stopped) = self.stopped {
+        if let Some(stopped) = self.stopped.take() {
             let_go(stopped, 0).ok();
         }
+        self.threads.clear();
+        self.processes.clear();
+        self.cost += own_time().saturating_sub(before) + TURN * count;
+    }
+
+    /// Attaches again to these processes, if the system lets it.
+    fn attach_again(&mut self, processes: &[i32]) {
+        let before = own_time();
+        for &process in processes {
+            // A thread that is traced is followed to those that it starts. Others may start some meanwhile.
+            while self.attach_threads(process) {}
+        }
+        self.cost += own_time().saturating_sub(before);
     }
 
     /// Lets a thread go on without a tracer.
@@ -364,42 +425,16 @@ impl Observer {
                 self.knows_started_by(pid);
                 0
             }
+            Stop::Ends => {
+                self.looks_at_process_of(pid.as_raw_nonzero().get());
+                0
+            }
             _ => 0,
         };
         if stop != Stop::Gone {
             let_go(pid, signal).ok();
         }
         self.forgets(pid.as_raw_nonzero().get());
-    }
-
-    /// Looks again and again at the page tables of these processes and of what they start, and at directories, until all are
-    /// gone or the time is over.
-    fn look_without_stops(&mut self, mut processes: Vec<i32>, watch: &mut Watch) {
-        let mut pause = FIRST_LOOK;
-        while !processes.is_empty() {
-            let until = (self.began.elapsed() + pause).min(self.at_most);
-            while self.began.elapsed() < until {
-                thread::sleep(WATCH.min(until.saturating_sub(self.began.elapsed())));
-                watch.look(self.began.elapsed());
-            }
-            if self.began.elapsed() >= self.at_most {
-                return;
-            }
-            pause = (pause * 3 / 2).min(LAST_LOOK);
-            let mut at = 0;
-            while let Some(&process) = processes.get(at) {
-                for child in children_of(process) {
-                    if !processes.contains(&child) {
-                        processes.push(child);
-                    }
-                }
-                at += 1;
-            }
-            processes.retain(|&process| {
-                let seen = Process::new(process, self.began.elapsed());
-                seen.look_at_all(&mut self.files)
-            });
-        }
     }
 
     fn end_alarm(&mut self) {
@@ -419,6 +454,11 @@ impl Observer {
         let profile = recorded.ok()?.profile;
         Some(Observed { profile, end })
     }
+}
+
+/// What a program may have lost when it has run for so long.
+fn allowed(elapsed: Duration) -> Duration {
+    FREE + elapsed.min(START) / SHARE + elapsed.saturating_sub(START) / LATER_SHARE
 }
 
 /// The processor time of this thread. What others take from it is no cost of observing.
@@ -441,22 +481,12 @@ fn next_stop() -> Result<Option<(Pid, WaitStatus)>> {
     wait(WaitOptions::empty())
 }
 
-/// The processes that the threads of a process have started.
-fn children_of(process: i32) -> Vec<i32> {
-    let threads = fs::read_dir(format!("/proc/{process}/task"));
-    let lists = threads
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|thread| {
-            // The kernel may be built without it.
-            fs::read_to_string(thread.path().join("children")).ok()
-        });
-    let numbers = |list: String| -> Vec<i32> {
-        let words = list.split_ascii_whitespace();
-        words.filter_map(|word| word.parse().ok()).collect()
-    };
-    lists.flat_map(numbers).collect()
+/// The threads of a process.
+fn threads_of(process: i32) -> Vec<Pid> {
+    let entries = fs::read_dir(format!("/proc/{process}/task"));
+    let names = entries.into_iter().flatten().flatten();
+    let numbers = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(Pid::from_raw).collect()
 }
 
 /// The process that a thread belongs to.

@@ -10,16 +10,22 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use super::files::Files;
 
-/// The most directories that are watched. Each keeps an inode in memory.
-const MOST: usize = 512;
+/// The most directories that are watched. Each keeps an inode in memory, and a user may watch 8,192 on small machines.
+const MOST: usize = 2048;
 
-/// Longer files are often read in parts: archives, databases.
+/// How many directories are watched below one that is used: first its own, then theirs. A program goes on to these before
+/// anybody could react.
+const MOST_BELOW: usize = 256;
+
+/// Longer files are often read in parts: archives, databases. If it is known how much was read, that is the bound.
 const WHOLE: u64 = 1 << 20;
 
 /// The most bytes that are taken to be read.
@@ -56,16 +62,27 @@ struct Seen {
 }
 
 impl Watch {
-    /// Watches these directories from now on.
-    pub(super) fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
-        let mut watch = Self {
+    /// Watches nothing yet.
+    pub(super) fn new() -> Self {
+        Self {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok(),
             ..Self::default()
-        };
-        for path in directories {
-            watch.add(path);
         }
-        watch
+    }
+
+    /// Watches these directories from now on.
+    pub(super) fn add_all(&mut self, directories: impl IntoIterator<Item = PathBuf>) {
+        directories.into_iter().for_each(|path| self.add(path));
+    }
+
+    /// Watches the directories below this one, which is used.
+    fn add_below(&mut self, path: &Path) {
+        let mut below: Vec<_> = directories_in(path).take(MOST_BELOW).collect();
+        let own = below.len();
+        let theirs = below.iter().flat_map(|path| directories_in(path));
+        let theirs: Vec<_> = theirs.take(MOST_BELOW - own).collect();
+        below.extend(theirs);
+        below.into_iter().for_each(|path| self.add(path));
     }
 
     fn add(&mut self, path: PathBuf) {
@@ -87,12 +104,24 @@ impl Watch {
         }
     }
 
+    /// Waits until something happens, but not longer than this.
+    pub(super) fn wait(&self, at_most: Duration) {
+        let Some(inotify) = &self.inotify else {
+            thread::sleep(at_most);
+            return;
+        };
+        let mut events = [PollFd::new(inotify, PollFlags::IN)];
+        let at_most = Timespec::try_from(at_most).ok();
+        // If it is interrupted, there is a next time.
+        poll(&mut events, at_most.as_ref()).ok();
+    }
+
     /// Notes what has happened since the last time.
     pub(super) fn look(&mut self, at: Duration) {
         let Some(inotify) = self.inotify.take() else {
             return;
         };
-        let mut used = Vec::new();
+        let (mut used, mut listed) = (Vec::new(), Vec::new());
         let mut buffer = [MaybeUninit::uninit(); AT_ONCE];
         let mut events = Reader::new(&inotify, &mut buffer);
         for _ in 0..MOST_EVENTS {
@@ -108,11 +137,11 @@ impl Watch {
             let path = directory.path.join(OsStr::from_bytes(name.to_bytes()));
             if event.events().contains(ReadFlags::ISDIR) {
                 // Somebody lists it.
-                used.push(path);
+                listed.push(path);
                 continue;
             }
             if !std::mem::replace(&mut directory.is_used, true) {
-                used.extend(directories_in(&directory.path));
+                used.push(directory.path.clone());
             }
             let is_read = event.events().contains(ReadFlags::ACCESS);
             if self.seen.len() < MOST_FILES || self.seen.contains_key(&path) {
@@ -121,20 +150,22 @@ impl Watch {
             }
         }
         self.inotify = Some(inotify);
+        listed.into_iter().for_each(|path| self.add(path));
         for path in used {
-            self.add(path);
+            self.add_below(&path);
         }
     }
 
-    /// Tells `files` what was seen.
-    pub(super) fn finish(self, files: &mut Files) {
+    /// Tells `files` what was seen. `read` is how much was read meanwhile at most, if that is known: then no more is taken to
+    /// be read, the shortest files first.
+    pub(super) fn finish(self, files: &mut Files, read: Option<u64>) {
         let mut seen: Vec<_> = self.seen.into_iter().collect();
         seen.sort_by(
             |(a, Seen { at: first, .. }), (b, Seen { at: second, .. })| {
                 (first, a).cmp(&(second, b))
             },
         );
-        let mut left = MOST_BYTES;
+        let mut whole = Vec::new();
         for (path, Seen { at, is_read }) in seen {
             files.looked_up(&path, true, at);
             // Of what is mapped, the page tables have told more.
@@ -142,7 +173,14 @@ impl Watch {
                 continue;
             }
             let len = fs::symlink_metadata(&path).map_or(u64::MAX, |found| found.len());
-            if len <= WHOLE.min(left)
+            if read.is_some() || len <= WHOLE {
+                whole.push((len, path, at));
+            }
+        }
+        whole.sort_unstable();
+        let mut left = read.unwrap_or(MOST_BYTES).min(MOST_BYTES);
+        for (len, path, at) in whole {
+            if len <= left
                 && let Some(file) = files.file(&path)
             {
                 left -= len;
@@ -156,7 +194,7 @@ impl Watch {
 fn directories_in(path: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    directories.map(|entry| entry.path()).take(MOST)
+    directories.map(|entry| entry.path())
 }
 
 /// Directories that are no other's by a symbolic link.
@@ -189,7 +227,8 @@ mod tests {
         let mut files = Files::new().expect("a mount table");
         let mapped = home.join("mapped");
         files.has_mapped(&mapped);
-        let mut watch = Watch::new([home.clone()]);
+        let mut watch = Watch::new();
+        watch.add_all([home.clone()]);
         // Each is seen if its directory is watched by then.
         for (name, second) in [
             ("package/second", 1),
@@ -203,7 +242,7 @@ mod tests {
         }
         fs::File::open(home.join("opened")).expect("there");
         watch.look(Duration::from_secs(6));
-        watch.finish(&mut files);
+        watch.finish(&mut files, None);
         let profile = files
             .finish(Vec::new(), Ready::new("test", 0))
             .expect("a profile")
