@@ -80,6 +80,9 @@ pub struct App {
     pub train: Vec<Words>,
     /// Variables of the environment besides `PATH`, `HOME` and `LC_ALL`.
     pub env: BTreeMap<String, String>,
+    /// The working directory, below the tree's place. None is that of the lab.
+    #[serde(default)]
+    pub directory: Option<PathBuf>,
     /// `SRC:DST` or `SRC:DST:ro`.
     pub binds: Vec<String>,
     /// When a launch is ready, in the form that [`ready`] reads.
@@ -112,6 +115,7 @@ struct Spec {
     train: Vec<Vec<String>>,
     #[serde(default)]
     env: BTreeMap<String, String>,
+    directory: Option<PathBuf>,
     #[serde(default)]
     binds: Vec<String>,
     ready: Option<String>,
@@ -159,6 +163,7 @@ impl App {
         let app = Self {
             name: spec.name,
             env: spec.env,
+            directory: spec.directory,
             binds: spec.binds,
             ready: spec.ready.unwrap_or_else(|| "exit".to_owned()),
             prints: spec.prints,
@@ -193,6 +198,7 @@ impl App {
             command,
             train: Vec::new(),
             env: BTreeMap::new(),
+            directory: None,
             binds: Vec::new(),
             ready: "exit".to_owned(),
             prints: None,
@@ -219,6 +225,18 @@ impl App {
     fn check(&self) -> Result<()> {
         ready(&self.ready).with_context(|| format!("field ready: found {}", self.ready))?;
         self.binds()?;
+        if let Some(directory) = &self.directory {
+            ensure!(
+                !self.is_root(),
+                "field directory: found {}, allowed is none, because the tree is a root directory",
+                directory.display()
+            );
+            ensure!(
+                self.tree.join(directory).is_dir(),
+                "field directory: found {}, allowed is a directory in the tree",
+                directory.display()
+            );
+        }
         let commands = [("command", &self.command)]
             .into_iter()
             .chain(self.train.iter().map(|command| ("train", command)));

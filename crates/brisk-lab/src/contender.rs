@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::format::{Format, Squashfuse};
+use super::format::{Format, Learned, Squashfuse};
 use super::training::Training;
 
 /// How to start a contender.
@@ -10,6 +10,8 @@ use super::training::Training;
 pub enum Start {
     /// From the tree itself.
     Directory,
+    /// From the tree itself, by `brisk run --auto`, which keeps what it learns below this directory.
+    Auto { learned: Learned, cache: PathBuf },
     /// From an image that the kernel mounts, as a file system of this type.
     Kernel {
         image: PathBuf,
@@ -79,7 +81,13 @@ impl Contender {
             | Format::DirectoryWrong
             | Format::ReplayedBut(_)
             | Format::FilledBut(_)
+            | Format::Auto(_)
             | Format::KernelReplayed(_) => false,
         }
+    }
+
+    /// Whether a process of brisk may go on after the end of its launch.
+    pub fn leaves_brisk(&self) -> bool {
+        self.replay.is_some() || matches!(self.start, Start::Auto { .. })
     }
 }

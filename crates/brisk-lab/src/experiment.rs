@@ -20,7 +20,7 @@ use super::app::{App, Home, Words};
 use super::cold::Chill;
 use super::contender::{Contender, Replay, Start};
 use super::file_sizes::up_to;
-use super::format::Format;
+use super::format::{Format, Learned};
 use super::machine::Machine;
 use super::probe::reason_against;
 use super::program;
@@ -49,6 +49,9 @@ const WARM_SHARE: u64 = 50;
 
 /// How many launches may follow a cold one until one of them reads next to nothing from the disk.
 const UNTIL_WARM: u32 = 5;
+
+/// How many starts `brisk run --auto` may take to learn a program.
+const MOST_LEARNING: u32 = 10;
 
 /// How long a server may take to write the log of its fill.
 const LOGGING: Duration = Duration::from_secs(30);
@@ -240,6 +243,7 @@ impl Experiment {
         };
         let mut stage = Stage::new(work, ground, ReadAhead::new(self.read_ahead_kib), self.user)?;
         let formats = self.probe(&mut stage, undo, &mut results)?;
+        let formats = self.without_auto(formats, &mut results);
         results.stopped = reclaim::stop(undo)?;
         for app in &self.apps {
             let mut app = app.clone();
@@ -284,6 +288,20 @@ impl Experiment {
             }
         }
         Ok(results)
+    }
+
+    /// The formats without `--auto` if a tree is a root directory: a program that is started by chroot is not where it lies.
+    fn without_auto(&self, mut formats: Vec<Format>, results: &mut Results) -> Vec<Format> {
+        let Some(app) = self.apps.iter().find(|app| app.is_root()) else {
+            return formats;
+        };
+        for format in formats.extract_if(.., |format| matches!(format, Format::Auto(_))) {
+            results.cannot.push(Cannot {
+                name: format.to_string(),
+                reason: format!("the tree of {} is a root directory", app.name),
+            });
+        }
+        formats
     }
 
     /// Finds out which formats can run here, and records why others cannot.
@@ -550,8 +568,13 @@ impl Measuring<'_> {
                     self.make(image, command, |pack, undo| rival.make(pack, undo))?,
                 );
             }
+            if let Format::Auto(learned) = format {
+                contenders.push(self.learned(format, *learned)?);
+                continue;
+            }
             let image = match format {
-                Format::Directory
+                Format::Auto(_)
+                | Format::Directory
                 | Format::DirectoryReplayed
                 | Format::DirectoryWrong
                 | Format::ReplayedBut(_) => None,
@@ -637,6 +660,42 @@ impl Measuring<'_> {
             }
         }
         Ok(contenders)
+    }
+
+    /// A start by `brisk run --auto`, which has learned what it is to know.
+    fn learned(&mut self, format: &Format, learned: Learned) -> Result<Contender> {
+        let cache = self.stage.make_cache(&format!("learned-{format}"))?;
+        let mut contender = Contender {
+            format: format.clone(),
+            training: None,
+            start: Start::Auto {
+                learned,
+                cache: cache.clone(),
+            },
+            replay: None,
+            bytes: self.tree.bytes,
+            build_seconds: 0.0,
+            built_by: Vec::new(),
+        };
+        for _ in 0..MOST_LEARNING {
+            if learned == Learned::Nothing || self.stage.has_learned(&cache)? {
+                break;
+            }
+            self.stage.prepare_home(self.app.home)?;
+            self.stage.set_up(self.app, &contender.start, self.undo)?;
+            let command = self.launch_of(&contender);
+            contender.built_by.push(shown(&command));
+            let took = program::time(command, self.app, Instant::now(), self.undo);
+            contender.build_seconds += took.context("learning")?.as_secs_f64();
+            self.stage.await_brisk(&contender)?;
+            self.stage.tear_down(self.undo)?;
+        }
+        self.say(&format!(
+            "{}: {format}: learned from {} starts",
+            self.app.name,
+            contender.built_by.len()
+        ));
+        Ok(contender)
     }
 
     /// The contender, or one for each profile if its format replays one.
@@ -789,6 +848,7 @@ impl Measuring<'_> {
         let start = &contender.start;
         self.chill(contender)?;
         self.stage.prepare_home(self.app.home)?;
+        self.stage.prepare_cache(start)?;
         self.stage.read_chroot(self.app, start)?;
         self.stage.read_asker(start)?;
         let before = self.stage.reads_before()?;
@@ -797,7 +857,7 @@ impl Measuring<'_> {
         let clock = Instant::now();
         self.stage.set_up(self.app, start, self.undo)?;
         let cold = program::time(command, self.app, clock, self.undo).context("cold")?;
-        self.stage.await_replay(contender)?;
+        self.stage.await_brisk(contender)?;
         let cached = page_cache()?.saturating_sub(cached);
         let mut reads = self.stage.reads(self.app, start)?;
         for limit in &self.experiment.limits {
@@ -819,10 +879,11 @@ impl Measuring<'_> {
         let mut read = 0;
         for attempt in 1..=UNTIL_WARM {
             self.stage.prepare_home(self.app.home)?;
+            self.stage.prepare_cache(start)?;
             let command = self.launch_of(contender);
             let warm = program::time(command, self.app, Instant::now(), self.undo);
             let warm = warm.context("warm")?;
-            self.stage.await_replay(contender)?;
+            self.stage.await_brisk(contender)?;
             let after = self.stage.reads(self.app, start)?;
             read = after.since(&reads);
             reads = after;
@@ -866,7 +927,7 @@ impl Measuring<'_> {
         let (clock, started) = (Instant::now(), clock_gettime(ClockId::Monotonic));
         self.stage.set_up(self.app, &watched.start, self.undo)?;
         let time = program::time(command, self.app, clock, self.undo)?;
-        self.stage.await_replay(&watched)?;
+        self.stage.await_brisk(&watched)?;
         self.end(&watched.start)?;
         // A server writes its log when it ends, which is after the mount of the session is gone. A replay
         // writes its log when it has read everything, which may be after the launch.
@@ -919,7 +980,7 @@ impl Measuring<'_> {
         self.chill(contender)?;
         let clock = Instant::now();
         let root = match start {
-            Start::Directory => self.app.tree.clone(),
+            Start::Directory | Start::Auto { .. } => self.app.tree.clone(),
             _ => self.stage.mount_image(start, self.undo)?,
         };
         let walked = walk(&root);
@@ -948,7 +1009,7 @@ impl Measuring<'_> {
     fn chill(&self, contender: &Contender) -> Result<()> {
         let files = self.stage.files_of(contender);
         let tree = match contender.start {
-            Start::Directory => &*self.tree.files,
+            Start::Directory | Start::Auto { .. } => &*self.tree.files,
             _ => &[],
         };
         let tree = tree.iter().map(|file| &*file.path);

@@ -43,6 +43,17 @@ pub enum Format {
     Beside(&'static str),
     /// An image that exists already, filled from a hot pack beside it.
     BesideImage(PathBuf),
+    /// The tree itself, started by `brisk run --auto`.
+    Auto(Learned),
+}
+
+/// What `brisk run --auto` knows of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Learned {
+    /// Nothing: each start is the first one, and is observed.
+    Nothing,
+    /// All that it learns from starts like this one.
+    Everything,
 }
 
 /// A command that mounts SquashFS through FUSE.
@@ -68,7 +79,7 @@ impl Squashfuse {
 const REPLAY: &str = "-replay";
 
 /// Every name of a single format, except those with [`REPLAY`].
-const NAMES: [(&str, Format); 24] = [
+const NAMES: [(&str, Format); 26] = [
     ("directory", Format::Directory),
     ("directory-replay", Format::DirectoryReplayed),
     ("directory-replay-wrong", Format::DirectoryWrong),
@@ -96,6 +107,8 @@ const NAMES: [(&str, Format); 24] = [
     ("beside-xz", Format::Beside("xz")),
     ("beside-gzip", Format::Beside("gzip")),
     ("beside-zstd", Format::Beside("zstd")),
+    ("auto", Format::Auto(Learned::Everything)),
+    ("auto-first", Format::Auto(Learned::Nothing)),
 ];
 
 /// The formats that show what each part of a replay and of a fill gains.
@@ -177,6 +190,7 @@ impl Format {
             | Self::Kernel(_)
             | Self::KernelReplayed(_)
             | Self::Squashfuse(_)
+            | Self::Auto(_)
             | Self::Brisk => None,
             Self::Filled(prefer) => Some(prefer),
             Self::Wrong | Self::FilledBut(_) | Self::Beside(_) | Self::BesideImage(_) => {

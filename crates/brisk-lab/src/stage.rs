@@ -20,7 +20,7 @@ use rustix::mount::{
 use super::app::{App, Home, Words};
 use super::contender::{Contender, Replay, Start};
 use super::disk_reads::DiskReads;
-use super::format::Squashfuse;
+use super::format::{Learned, Squashfuse};
 use super::read_ahead::{ReadAhead, device_of};
 use super::undo::Undo;
 use brisk::{PROGRAMS, TOOLS, beside};
@@ -186,6 +186,11 @@ impl Stage {
     pub fn files_of(&self, contender: &Contender) -> Vec<PathBuf> {
         let mut files = match &contender.start {
             Start::Directory => Vec::new(),
+            Start::Auto { cache, .. } => {
+                let mut files = vec![self.brisk.clone()];
+                files.extend(learned_files(cache));
+                files
+            }
             Start::Kernel { image, .. } => vec![image.clone()],
             Start::Squashfuse { image, by } => {
                 let mut files = vec![image.clone()];
@@ -227,7 +232,7 @@ impl Stage {
         let root = match start {
             Start::Session { .. } => return Ok(()),
             Start::Directory if app.is_root() => app.tree.clone(),
-            Start::Directory => {
+            Start::Directory | Start::Auto { .. } => {
                 if app.at != app.tree {
                     self.bind(&app.tree, &app.at, false)?;
                 }
@@ -297,7 +302,7 @@ impl Stage {
 
     fn mount_image_at(&mut self, start: &Start, at: &Path, undo: &mut Undo) -> Result<()> {
         match start {
-            Start::Directory => bail!("a directory is not an image"),
+            Start::Directory | Start::Auto { .. } => bail!("a directory is not an image"),
             Start::Kernel { image, filesystem } => {
                 mount_by_kernel(image, filesystem, at)?;
                 self.note(at, true);
@@ -504,6 +509,17 @@ impl Stage {
             self.as_user(&mut command);
             return command;
         }
+        if let Start::Auto { cache, .. } = start {
+            let mut command = self.command(self.brisk.as_os_str(), app);
+            command
+                .args(["run", "--auto", "--"])
+                .arg(self.program(app, program))
+                .args(arguments)
+                .env("XDG_CACHE_HOME", cache);
+            self.go_to_directory(app, &mut command);
+            self.as_user(&mut command);
+            return command;
+        }
         if app.is_root() {
             let mut command = self.command(OsStr::new(CHROOT), app);
             // Only root may change the root directory.
@@ -518,12 +534,64 @@ impl Stage {
         }
         let mut command = self.command(&self.program(app, program), app);
         command.args(arguments);
-        // By its name, which now leads into the mount.
-        if let Ok(directory) = std::env::current_dir() {
-            command.current_dir(directory);
-        }
+        self.go_to_directory(app, &mut command);
         self.as_user(&mut command);
         command
+    }
+
+    /// Lets a command begin in the working directory of `app`.
+    fn go_to_directory(&self, app: &App, command: &mut Command) {
+        let directory = match &app.directory {
+            Some(directory) => Ok(app.at.join(directory)),
+            // By its name, which may lead into a mount by now.
+            None => std::env::current_dir(),
+        };
+        if let Ok(directory) = directory {
+            command.current_dir(directory);
+        }
+    }
+
+    /// A directory for what `brisk run --auto` learns, which belongs to whoever starts programs.
+    pub fn make_cache(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        // Of the app before.
+        if path.exists() {
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        let made = fs::create_dir(&path).and_then(|()| chown(&path, self.user, self.user));
+        made.with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Removes what programs have left in their cache directory, and what brisk has learned if it is to know nothing.
+    pub fn prepare_cache(&self, start: &Start) -> Result<()> {
+        let Start::Auto { learned, cache } = start else {
+            return Ok(());
+        };
+        let clear = || {
+            for entry in fs::read_dir(cache)? {
+                let entry = entry?;
+                let is_kept = *learned == Learned::Everything && entry.file_name() == BRISK_CACHE;
+                match entry.file_type()?.is_dir() {
+                    true if is_kept => {}
+                    true => fs::remove_dir_all(entry.path())?,
+                    false => fs::remove_file(entry.path())?,
+                }
+            }
+            Ok::<_, std::io::Error>(())
+        };
+        clear().with_context(|| format!("cannot empty {}", cache.display()))
+    }
+
+    /// Whether brisk has nothing more to learn of the only program whose launches it has learned below `cache`.
+    pub fn has_learned(&self, cache: &Path) -> Result<bool> {
+        let mut list = self.brisk_of_session(&["auto", "list", "--json"]);
+        list.env("XDG_CACHE_HOME", cache);
+        let output = list.output().context("cannot start brisk auto list")?;
+        let known: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)
+            .context("the output of brisk auto list --json has another form")?;
+        Ok(matches!(&*known, [one] if one["state"] != "learning"))
     }
 
     /// The command that records a profile of a launch of `words`.
@@ -573,14 +641,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until no replay runs any more for this contender. What a replay reads after the end of its
+    /// Waits until no replay runs any more for this contender, and no observer. What a replay reads after the end of its
     /// launch would be in memory for the next one, or would keep a mount busy.
-    pub fn await_replay(&self, contender: &Contender) -> Result<()> {
+    pub fn await_brisk(&self, contender: &Contender) -> Result<()> {
         let deadline = Instant::now() + REPLAYING;
-        while contender.replay.is_some() && self.is_replaying()? {
+        while contender.leaves_brisk() && self.is_busy()? {
             ensure!(
                 Instant::now() < deadline,
-                "a replay does not end {} s after its launch",
+                "brisk does not end {} s after its launch",
                 REPLAYING.as_secs()
             );
             thread::sleep(Duration::from_millis(2));
@@ -588,8 +656,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether a process of the lab's brisk is replaying.
-    fn is_replaying(&self) -> Result<bool> {
+    /// Whether a process of the lab's brisk is replaying or observing.
+    fn is_busy(&self) -> Result<bool> {
         let processes = fs::read_dir("/proc").context("cannot list processes")?;
         // Only sessions also have processes of this program, and no session runs now.
         let is_one = |entry: fs::DirEntry| {
@@ -613,7 +681,7 @@ impl Stage {
         let mut reads = DiskReads::default();
         reads.add_own()?;
         match start {
-            Start::Directory => {}
+            Start::Directory | Start::Auto { .. } => {}
             Start::Kernel { .. } => {
                 let device = device_of(self.place_of(app))?;
                 reads.add_device(&device.context("a mounted image has no device")?)?;
@@ -651,6 +719,17 @@ impl Stage {
         );
         Ok(servers)
     }
+}
+
+/// Where brisk keeps what it has learned, in the user's directory for caches.
+const BRISK_CACHE: &str = "brisk";
+
+/// The files that brisk has learned.
+fn learned_files(cache: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(cache.join(BRISK_CACHE).join("hot"));
+    let files = files.into_iter().flatten().flatten();
+    let is_file = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_file());
+    files.filter(is_file).map(|entry| entry.path()).collect()
 }
 
 /// A command of the system.

@@ -102,6 +102,8 @@ Formats:\n  \
   brisk-wrong             the same, filled with pages that the launch never asks for\n  \
   beside-CODEC            mksquashfs (xz, gzip, zstd), filled from a hot pack beside it\n  \
   beside:IMAGE            an image that exists already, filled from a hot pack beside it\n  \
+  auto                    the tree, started by brisk run --auto when that has learned the program\n  \
+  auto-first              the same, each time for the first time: brisk observes the start\n  \
   all                     all of these but the last\n\n\
 --ablation adds:\n  \
   directory-replay-pages, brisk-speed-pages    without looking up names ahead\n  \
