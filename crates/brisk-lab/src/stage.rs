@@ -656,13 +656,13 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether a process of the lab's brisk is replaying or observing.
+    /// Whether a process of the lab's brisk is replaying or observing, which `brisk-tools` does.
     fn is_busy(&self) -> Result<bool> {
         let processes = fs::read_dir("/proc").context("cannot list processes")?;
         // Only sessions also have processes of this program, and no session runs now.
         let is_one = |entry: fs::DirEntry| {
             let program = fs::read_link(entry.path().join("exe"));
-            program.is_ok_and(|program| program == self.brisk)
+            program.is_ok_and(|program| program.parent() == self.brisk.parent())
         };
         Ok(processes.flatten().any(is_one))
     }

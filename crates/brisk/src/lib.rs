@@ -27,6 +27,7 @@ shares with the command: how options are read ([`parse_size`], [`Rate`]), how me
 mod age;
 mod answer;
 mod args;
+mod desktop_entries;
 mod disk_rate;
 mod hot_pack_args;
 mod image_args;

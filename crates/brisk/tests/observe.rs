@@ -313,12 +313,20 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
         let change = |verb: &str, name: &str| {
             let mut command = stage.brisk(&["auto", verb, name]);
             command.env("XDG_DATA_HOME", &data);
+            command.env("XDG_DATA_DIRS", stage.path("system"));
             let output = command.output().unwrap();
             let text = String::from_utf8(output.stderr).unwrap();
             (output.status.code(), text)
         };
+        let menus = stage.path("system/applications");
+        fs::create_dir_all(&menus).unwrap();
+        fs::write(menus.join("cat.desktop"), "[Desktop Entry]\nExec=cat %f\n").unwrap();
         let (code, said) = change("on", "cat");
         assert_eq!(code, Some(0), "{said}");
+        let entry = data.join("applications/cat.desktop");
+        let text = fs::read_to_string(&entry).unwrap();
+        let exec = format!("Exec=\"{}\" %f\n", data.join("brisk/bin/cat").display());
+        assert!(text.ends_with(&exec), "{text}");
         let link = data.join("brisk/bin/cat");
         assert!(
             said.contains(&format!(
@@ -340,7 +348,8 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
                 .args(["--clear-groups", "cat", "big"])
                 .current_dir(stage.path("."))
                 .env("PATH", path)
-                .env("XDG_CACHE_HOME", stage.path("home"));
+                .env("XDG_CACHE_HOME", stage.path("home"))
+                .env("BRISK_THOROUGH", "1");
             let output = command.output().unwrap();
             assert!(output.status.success(), "{output:?}");
             assert_eq!(output.stdout.len(), 3 << 20);
@@ -353,6 +362,7 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
         assert!(said.contains("there is no such program in PATH"), "{said}");
         assert_eq!(change("off", "cat").0, Some(0));
         assert!(link.symlink_metadata().is_err());
+        assert!(!entry.exists());
         assert_eq!(change("off", "cat").0, Some(1));
         let mut forget = stage.brisk(&["auto", "forget", "cat"]);
         forget.env("XDG_CACHE_HOME", stage.path("home"));

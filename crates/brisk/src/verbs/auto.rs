@@ -15,6 +15,7 @@ use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
+use crate::desktop_entries::{self, Entry, data_of_user};
 use crate::json;
 use crate::launcher::{beside, next_in_path};
 use crate::messages::{count, say};
@@ -28,7 +29,8 @@ directory and a program, or to a program alone. brisk keeps both in $XDG_CACHE_H
 ~/.cache/brisk/hot.\n\n\
 brisk auto on makes a link to brisk with the name of a program, in $XDG_DATA_HOME/brisk/bin, or else in \
 ~/.local/share/brisk/bin. With that directory first in PATH, each start of the program is one by brisk run --auto. The \
-link starts the next program of its name in PATH.\n\n\
+link starts the next program of its name in PATH. It also copies entries of the desktop's menus that start the program to \
+$XDG_DATA_HOME/applications, with the link in place of the program. brisk auto off removes both.\n\n\
 Examples:\n  \
   brisk auto on libreoffice gcc git\n  \
   brisk auto list\n  \
@@ -90,20 +92,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
 }
 
-/// Where the links are: `$XDG_DATA_HOME/brisk/bin`, else `~/.local/share/brisk/bin`.
-fn links() -> anyhow::Result<PathBuf> {
-    let absolute = |path: &PathBuf| path.is_absolute();
-    let of = |variable| env::var_os(variable).map(PathBuf::from).filter(absolute);
-    let data = of("XDG_DATA_HOME").or_else(|| Some(of("HOME")?.join(".local/share")));
-    let data = data.context(
-        "neither XDG_DATA_HOME nor HOME is the absolute path of a directory; set one of them",
-    )?;
-    Ok(data.join("brisk/bin"))
-}
+/// Where the links are, in the user's directory of data.
+const LINKS: &str = "brisk/bin";
 
-/// Makes links of these names to brisk.
+/// Makes links of these names to brisk, and entries of menus that start them.
 fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
-    let links = links()?;
+    let data = data_of_user()?;
+    let links = data.join(LINKS);
     let brisk = beside("brisk").context("cannot find brisk's own file")?;
     fs::create_dir_all(&links).with_context(|| format!("cannot make {}", shown(&links)))?;
     for program in programs {
@@ -125,6 +120,15 @@ fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
             shown(&link),
             shown(&real)
         ));
+        for entry in desktop_entries::make(name, &real, &link, &data)? {
+            match entry {
+                Entry::Made(file) => say(&format!("{} starts it from menus", shown(&file))),
+                Entry::IsOfUser(file) => say(&format!(
+                    "{}: is an entry of your own, and is left as it is",
+                    shown(&file)
+                )),
+            }
+        }
     }
     let search = env::var_os("PATH").unwrap_or_default();
     if env::split_paths(&search).next().as_ref() != Some(&links) {
@@ -136,12 +140,15 @@ fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Removes links of these names.
+/// Removes links of these names, and entries of menus that start them.
 fn off(programs: &[OsString]) -> anyhow::Result<Answer> {
-    let links = links()?;
+    let data = data_of_user()?;
+    let links = data.join(LINKS);
     let mut answer = Answer::Yes;
     for program in programs {
-        let link = links.join(name_of(program)?);
+        let name = name_of(program)?;
+        desktop_entries::remove(name, &data)?;
+        let link = links.join(name);
         if is_link_to_brisk(&link) {
             fs::remove_file(&link).with_context(|| format!("cannot remove {}", shown(&link)))?;
         } else {

@@ -182,20 +182,8 @@ pub struct Args {
     thorough: bool,
 }
 
-/// Why a launch is traced.
-pub enum Traced<'a> {
-    /// To compare what it asks for with a hot pack.
-    Audit(&'a LocatedImage),
-    /// To learn what it asks for.
-    Learn {
-        launch: &'a PlainLaunch,
-        learning: Learning,
-        learned: Learned,
-    },
-}
-
 /// What is learned of a launch without an image.
-pub struct Learned {
+struct Learned {
     key: String,
     of: LearnedOf,
     /// The directory or the program, for people.
@@ -204,16 +192,11 @@ pub struct Learned {
 
 /// Does not return if the program starts, unless the program is traced.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    start(args, |args, traced| match traced {
-        Traced::Audit(located) => match audit(args, located.at(args), &located.image)? {
+    start(args, |args, located| {
+        match audit(args, located.at(args), &located.image)? {
             Ok(answer) => Ok(answer),
             Err(error) => Err(located.explain(error)),
-        },
-        Traced::Learn {
-            launch,
-            learning,
-            learned,
-        } => observe(args, launch, learning, learned),
+        }
     })
 }
 
@@ -248,17 +231,17 @@ impl LocatedImage {
     }
 }
 
-/// Starts the program. The program takes the place of brisk, so this does not return then. If the program is
-/// to be traced, `trace` starts it instead: the code that traces is large, and few runs need it.
+/// Starts the program. The program takes the place of brisk, so this does not return then. If the launch is to be compared
+/// with a hot pack, `audit` starts it instead: the code that traces through a mount is large, and few runs need it.
 pub fn start(
     args: &Args,
-    trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
+    audit: fn(&Args, &LocatedImage) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<Answer> {
     let Some(image) = &args.image else {
-        return run_where_it_is(args, trace);
+        return run_where_it_is(args);
     };
     if image.is_dir() {
-        return run_directory(args, image, trace);
+        return run_directory(args, image);
     }
     if let (Some(_), false) = (&args.profile, args.kernel) {
         bail!(
@@ -281,7 +264,7 @@ pub fn start(
     }
     let located = LocatedImage::of(args)?;
     if args.audit {
-        return trace(args, Traced::Audit(&located));
+        return audit(args, &located);
     }
     let (at, image) = (located.at(args), &located.image);
     let result = if args.kernel {
@@ -323,11 +306,7 @@ pub fn start(
 }
 
 /// Starts the program from a directory, in place.
-fn run_directory(
-    args: &Args,
-    directory: &Path,
-    trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
-) -> anyhow::Result<Answer> {
+fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
     let named = directory.display();
     if let Some((option, instead)) = args.of_images() {
         bail!("{option} is only for images, and {named} is a directory; {instead}");
@@ -353,14 +332,11 @@ fn run_directory(
     let program = args.command.first().map_or(OsStr::new(""), |word| word);
     let key = LearnedPacks::key_of_directory(&canonical, program);
     let (of, name) = (LearnedOf::Directory, canonical);
-    learn_or_replay(args, &launch, Learned { key, of, name }, trace)
+    learn_or_replay(args, &launch, Learned { key, of, name })
 }
 
 /// Starts the program where it is.
-fn run_where_it_is(
-    args: &Args,
-    trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
-) -> anyhow::Result<Answer> {
+fn run_where_it_is(args: &Args) -> anyhow::Result<Answer> {
     if let Some((option, instead)) = args.of_images() {
         bail!("{option} is only for images, and none is named; {instead}");
     }
@@ -378,16 +354,11 @@ fn run_where_it_is(
     let arguments = args.command.get(1..).unwrap_or_default();
     let key = LearnedPacks::key_of_launch(&launch_name::parts(&program, arguments));
     let (of, name) = (LearnedOf::Program, program);
-    learn_or_replay(args, &launch, Learned { key, of, name }, trace)
+    learn_or_replay(args, &launch, Learned { key, of, name })
 }
 
 /// Replays what was learned, or has the launch observed. The program starts whatever fails of that.
-fn learn_or_replay(
-    args: &Args,
-    launch: &PlainLaunch,
-    learned: Learned,
-    trace: fn(&Args, Traced<'_>) -> anyhow::Result<Answer>,
-) -> anyhow::Result<Answer> {
+fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyhow::Result<Answer> {
     let Some(learning) = learning(args) else {
         match launch.exec()? {}
     };
@@ -404,16 +375,7 @@ fn learn_or_replay(
         }
         // It may be observed with the program that has started it.
         _ if is_traced() => match launch.exec()? {},
-        _ => {
-            return trace(
-                args,
-                Traced::Learn {
-                    launch,
-                    learning,
-                    learned,
-                },
-            );
-        }
+        _ => return observe(args, launch, learning, learned),
     };
     let used = profile.metadata().context("cannot examine a profile")?;
     let mut background = BackgroundReplay::of(path, profile);
