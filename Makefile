@@ -87,6 +87,8 @@ bench: deps all
 FIGURES = $(patsubst %,docs/runs/2026-11-23-launches-%.json,chromium python libreoffice javac java zenity \
 	chromium-2000iops python-2000iops)
 figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another,squashfs-zstd,erofs-lz4hc-replay
+# Starts of installed programs by `brisk run --auto`.
+figures: export STARTS = $(patsubst %,docs/runs/2026-11-25-launches-auto-%.json,venv eslint gcc git tsc-soffice)
 # The newest raw run of `brisk lab cache` fills its section.
 figures: export CACHES = $(lastword $(sort $(wildcard docs/runs/*-caches.json)))
 figures: deps all
@@ -96,6 +98,7 @@ figures: deps all
 # on a machine that does nothing else. Raw runs go to OUT, and none is overwritten: `make launches RUNS=10 OUT=docs/runs`.
 OUT ?= target/launches
 launches: deps all
+	lab/deps --auto
 	lab/launches $(BRISK) $(TREES) $(OUT) $(RUNS)
 
 # Measures brisk proxy against nginx and a distant package index, its memory, and a 304: 10 to 15 minutes on a machine that
