@@ -536,7 +536,7 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
                       (sleep 1; echo late > home/late) &\nexit 7\n";
         fs::write(stage.path("app/bin/app"), script).unwrap();
         let run = || {
-            let arguments = ["run", "app", "--auto", "-v", "--", "bin/app"];
+            let arguments = ["run", "app", "--auto", "--thorough", "-v", "--", "bin/app"];
             let output = auto(&stage, &arguments).output().unwrap();
             refused(output, 7)
         };
@@ -580,7 +580,16 @@ fn a_launch_that_reads_much_else_is_added_to_what_was_learned() {
         fs::write(&other, vec![7; 16 << 20]).unwrap();
         let run = |file: &str| {
             evict_and_prove(&File::open(&other).unwrap()).unwrap();
-            let arguments = ["run", "app", "--auto", "-v", "--", "bin/app", file];
+            let arguments = [
+                "run",
+                "app",
+                "--auto",
+                "--thorough",
+                "-v",
+                "--",
+                "bin/app",
+                file,
+            ];
             good(auto(&stage, &arguments).output().unwrap()).1
         };
         let said = run("");
@@ -607,7 +616,7 @@ fn a_damaged_profile_that_was_learned_is_recorded_again() {
     watched(|| {
         let stage = stage(0);
         let run = || {
-            let arguments = ["run", "app", "--auto", "-v", "--", "bin/app"];
+            let arguments = ["run", "app", "--auto", "--thorough", "-v", "--", "bin/app"];
             good(auto(&stage, &arguments).output().unwrap())
         };
         run();
