@@ -87,8 +87,9 @@ bench: deps all
 FIGURES = $(patsubst %,docs/runs/2026-11-23-launches-%.json,chromium python libreoffice javac java zenity \
 	chromium-2000iops python-2000iops)
 figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another,squashfs-zstd,erofs-lz4hc-replay
-# Starts of installed programs by `brisk run --auto`.
-figures: export STARTS = $(patsubst %,docs/runs/2026-11-25-launches-auto-%.json,venv eslint gcc git tsc-soffice)
+# Starts of installed programs by `brisk run --auto`. Three were measured before, too.
+figures: export STARTS = $(patsubst %,docs/runs/2026-11-25-launches-auto-%.json,venv-2 eslint-2 gcc-2 git tsc-soffice)
+figures: export EARLIER_STARTS = $(patsubst %,docs/runs/2026-11-25-launches-auto-%.json,venv eslint gcc)
 # The newest raw run of `brisk lab cache` fills its section.
 figures: export CACHES = $(lastword $(sort $(wildcard docs/runs/*-caches.json)))
 figures: deps all

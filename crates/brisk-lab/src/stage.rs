@@ -214,17 +214,7 @@ impl Stage {
         if home == Home::Kept {
             return Ok(());
         }
-        let clear = || {
-            for entry in fs::read_dir(&self.home)? {
-                let entry = entry?;
-                match entry.file_type()?.is_dir() {
-                    true => fs::remove_dir_all(entry.path())?,
-                    false => fs::remove_file(entry.path())?,
-                }
-            }
-            Ok::<_, std::io::Error>(())
-        };
-        clear().with_context(|| format!("cannot empty {}", self.home.display()))
+        empty(&self.home, |_| false)
     }
 
     /// Mounts what launches of `app` need. A session mounts its image itself.
@@ -569,19 +559,9 @@ impl Stage {
         let Start::Auto { learned, cache } = start else {
             return Ok(());
         };
-        let clear = || {
-            for entry in fs::read_dir(cache)? {
-                let entry = entry?;
-                let is_kept = *learned == Learned::Everything && entry.file_name() == BRISK_CACHE;
-                match entry.file_type()?.is_dir() {
-                    true if is_kept => {}
-                    true => fs::remove_dir_all(entry.path())?,
-                    false => fs::remove_file(entry.path())?,
-                }
-            }
-            Ok::<_, std::io::Error>(())
-        };
-        clear().with_context(|| format!("cannot empty {}", cache.display()))
+        empty(cache, |name| {
+            *learned == Learned::Everything && name == BRISK_CACHE
+        })
     }
 
     /// Whether brisk has nothing more to learn of the only program whose launches it has learned below `cache`.
@@ -719,6 +699,22 @@ impl Stage {
         );
         Ok(servers)
     }
+}
+
+/// Removes what is in a directory, but not entries with these names.
+fn empty(directory: &Path, is_kept: impl Fn(&OsStr) -> bool) -> Result<()> {
+    let removed = || {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                _ if is_kept(&entry.file_name()) => {}
+                true => fs::remove_dir_all(entry.path())?,
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    removed().with_context(|| format!("cannot empty {}", directory.display()))
 }
 
 /// Where brisk keeps what it has learned, in the user's directory for caches.

@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{env, fs};
 
 use anyhow::{Context, Result};
 
@@ -75,18 +75,15 @@ pub fn make(name: &OsStr, program: &Path, link: &Path, data: &Path) -> Result<Ve
     Ok(entries)
 }
 
-/// Removes the entries that [`make`] has made for this program, and returns them.
-pub fn remove(name: &OsStr, data: &Path) -> Result<Vec<PathBuf>> {
+/// Removes the entries that [`make`] has made for this program.
+pub fn remove(name: &OsStr, data: &Path) -> Result<()> {
     let name = shown(name).to_string();
-    let files = files_in(&data.join("applications"));
-    let made = files
-        .into_iter()
-        .filter(|file| made_for(file) == Some(name.clone()));
-    let made: Vec<_> = made.collect();
-    for file in &made {
-        fs::remove_file(file).with_context(|| format!("cannot remove {}", shown(file)))?;
+    for file in files_in(&data.join("applications")) {
+        if made_for(&file).as_ref() == Some(&name) {
+            fs::remove_file(&file).with_context(|| format!("cannot remove {}", shown(&file)))?;
+        }
     }
-    Ok(made)
+    Ok(())
 }
 
 /// The program that brisk has made this entry for. None if brisk has not made it.
@@ -131,7 +128,7 @@ fn changed(text: &str, is_it: impl Fn(&str) -> bool, link: &Path) -> Option<Stri
         let changed = match line.split_once('=') {
             Some((key, value)) if key.trim_end() == "Exec" => {
                 let (word, rest) = first_word(value.trim_start());
-                is_it(&word).then(|| format!("Exec={link}{rest}"))
+                is_it(word).then(|| format!("Exec={link}{rest}"))
             }
             // Then the desktop would ask for the program by D-Bus, and not start the link.
             Some((key, value)) if key.trim_end() == "DBusActivatable" && value.trim() == "true" => {
@@ -146,23 +143,13 @@ fn changed(text: &str, is_it: impl Fn(&str) -> bool, link: &Path) -> Option<Stri
     is_changed.then(|| lines.join("\n") + "\n")
 }
 
-/// The first word of a command without its quotes, and what follows it.
-fn first_word(command: &str) -> (String, &str) {
-    let Some(inside) = command.strip_prefix('"') else {
-        let end = command.find(' ').unwrap_or(command.len());
-        let (word, rest) = command.split_at(end);
-        return (word.to_owned(), rest);
-    };
-    let mut word = String::new();
-    let mut letters = inside.char_indices();
-    while let Some((at, letter)) = letters.next() {
-        match letter {
-            '"' => return (word, inside.get(at + 1..).unwrap_or_default()),
-            '\\' => word.extend(letters.next().map(|(_, letter)| letter)),
-            _ => word.push(letter),
-        }
-    }
-    (word, "")
+/// The first word of a command without its quotes, and what follows it. One with escapes is not read: it names no program
+/// that anybody has.
+fn first_word(command: &str) -> (&str, &str) {
+    let quoted = command
+        .strip_prefix('"')
+        .and_then(|inside| inside.split_once('"'));
+    quoted.unwrap_or_else(|| command.split_at(command.find(' ').unwrap_or(command.len())))
 }
 
 /// A path as a word of a command. None if it has characters that no entry can have.
@@ -188,10 +175,9 @@ pub fn data_of_user() -> Result<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let of = |variable| env::var_os(variable).map(PathBuf::from).filter(absolute);
     let data = of("XDG_DATA_HOME").or_else(|| Some(of("HOME")?.join(".local/share")));
-    data.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-        .context(
-            "neither XDG_DATA_HOME nor HOME is the absolute path of a directory; set one of them",
-        )
+    data.context(
+        "neither XDG_DATA_HOME nor HOME is the absolute path of a directory; set one of them",
+    )
 }
 
 #[cfg(test)]
@@ -237,10 +223,7 @@ mod tests {
         assert_eq!(quoted("/a b/100%").unwrap(), "\"/a b/100%%\"");
         assert_eq!(quoted("/a$b").unwrap(), r#""/a\\$b""#);
         assert_eq!(quoted("/a\nb"), None);
-        assert_eq!(
-            first_word(r#""/a \"b\"" c"#),
-            (r#"/a "b""#.to_owned(), " c")
-        );
-        assert_eq!(first_word("\"open"), ("open".to_owned(), ""));
+        assert_eq!(first_word("\"/a b\" c"), ("/a b", " c"));
+        assert_eq!(first_word("\"open"), ("\"open", ""));
     }
 }

@@ -59,9 +59,8 @@ at this place. A later launch that asks for much that the pack lacks adds to it.
 From a directory, brisk mounts nothing and becomes the program at once. Another process replays the profile \
 beside it, as brisk replay does. brisk trace --tree DIR makes a profile, and so does --auto.\n\n\
 With --auto and without an image, brisk starts any program where it is, and learns what it reads, wherever that lies. \
-It observes the first start for 15 s at most, in turns, so that it takes some eighth longer, and replays the profile at \
-the next ones. What it did not see, it learns from later starts. The program stays the same process, and writes where it \
-always does. If more than a tenth of the files \
+It observes the first start for 15 s at most, in turns, so that it takes only some fifth longer, and replays the profile at \
+the next ones. The program stays the same process, and writes where it always does. If more than a tenth of the files \
 change, brisk forgets the profile and observes the next start. If a program reads much that the profile lacks, brisk \
 observes the next start too and adds it. A program that reads less than 2 MiB is left alone. One with the rights of \
 others (setuid) is not observed. Launches are told apart by the path of the program, for interpreters also by the \
@@ -176,7 +175,7 @@ pub struct Args {
     )]
     auto_limit: u64,
 
-    /// With --auto and without an image: observes all that a start does, however slow that makes it. BRISK_THOROUGH=1 in
+    /// With --auto and without an image: observes each system call of a start, however slow that makes it. BRISK_THOROUGH=1 in
     /// the environment does the same, for links of brisk auto on.
     #[arg(long, help_heading = LEARNING, requires = "auto")]
     thorough: bool,
