@@ -685,6 +685,8 @@ fn sessions_that_learn_the_same_at_once_are_no_problem() {
             assert!(run.wait().unwrap().success());
         }
         stage.assert_no_process(SOON);
+        // Who learns leaves the mount before the pack is made.
+        learned(stage);
         assert_eq!(pack(stage).pages(), 37);
         assert_eq!(list(stage).len(), 1);
     });
