@@ -12,7 +12,7 @@ use crate::flight::Flight;
 use crate::flight::Turn;
 use crate::format::record::Record;
 use crate::hit::Hit;
-use crate::insertion::New;
+use crate::insertion::{Instead, New};
 use crate::lookup::{Long, Patience};
 use crate::options::CacheOptions;
 use crate::pending::Pending;
@@ -138,12 +138,50 @@ impl Cache {
     /// [`CacheOptions::write_wait`]. Otherwise those of the system. Then the value is either stored or not, and the
     /// cache is whole.
     pub fn insert(&self, key: &[u8], value: &[u8], about: About) -> io::Result<()> {
-        self.store.insert(New {
-            key,
-            value,
-            fingerprint: about.fingerprint,
-            bucket: about.bucket,
-        })
+        self.store.insert(new(key, value, about))
+    }
+
+    /// Stores a value under a key if its entry is the one that was found `before`, or if there is still none. Returns
+    /// whether it did. Who changes an entry that others change, too, looks for it again if it did not:
+    ///
+    /// ```
+    /// # use brisk_cache::{About, Cache, CacheOptions};
+    /// # fn add(cache: &Cache, key: &[u8], line: &[u8]) -> std::io::Result<()> {
+    /// loop {
+    ///     let before = cache.get(key)?;
+    ///     let mut lines = match &before {
+    ///         Some(hit) => hit.bytes()?.to_vec(),
+    ///         None => Vec::new(),
+    ///     };
+    ///     lines.extend_from_slice(line);
+    ///     if cache.insert_if_unchanged(key, before.as_ref(), &lines, About::default())? {
+    ///         return Ok(());
+    ///     }
+    /// }
+    /// # }
+    /// # let home = tempfile::tempdir()?;
+    /// # let cache = Cache::open(home.path(), CacheOptions::new())?;
+    /// # add(&cache, b"key", b"a")?;
+    /// # add(&cache, b"key", b"b")?;
+    /// # assert_eq!(cache.get(b"key")?.expect("an entry").bytes()?, b"ab");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// An entry may count as changed though its value is the same: if it was copied forward before its file went, or if it
+    /// is damaged, which [`Cache::get`] misses. So who gives up after some tries calls [`Cache::insert`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::insert`].
+    pub fn insert_if_unchanged(
+        &self,
+        key: &[u8],
+        before: Option<&Hit>,
+        value: &[u8],
+        about: About,
+    ) -> io::Result<bool> {
+        self.store
+            .insert_instead(new(key, value, about), Instead::Of(before))
     }
 
     /// Begins a value that is stored piece by piece, as it arrives. The key is only needed at the end.
@@ -337,6 +375,15 @@ impl Cache {
 }
 
 /// A hit of a value that was fetched and could not be stored.
+fn new<'a>(key: &'a [u8], value: &'a [u8], about: About) -> New<'a> {
+    New {
+        key,
+        value,
+        fingerprint: about.fingerprint,
+        bucket: about.bucket,
+    }
+}
+
 fn unstored(value: Vec<u8>, about: About) -> Hit {
     let record = Record::unstored(about.fingerprint, value.len());
     Hit::unstored(value, record, (now(), about.bucket))

@@ -10,6 +10,7 @@ use brisk_io::ReadAt;
 use crate::clock::{Minute, time_of};
 use crate::format::UNIT;
 use crate::format::record::Record;
+use crate::format::slot::Slot;
 use crate::segment::Segment;
 use crate::value_parts::ValueParts;
 
@@ -154,6 +155,15 @@ impl Hit {
             written,
             bucket,
         }
+    }
+
+    /// Whether a slot names the record of this, or one of the same segment with the same bytes.
+    pub(crate) fn is_named_by(&self, slot: &Slot) -> bool {
+        let head = match &self.held {
+            Held::Unread(unread) => &unread.head,
+            _ => self.record_bytes(),
+        };
+        self.record.is_named_by(slot, head)
     }
 
     #[inline]

@@ -11,6 +11,7 @@ use crate::format::record::{HEADER, Layout, MOST_KEY, MOST_VALUE, encode_head};
 use crate::format::segment_header::{self, SegmentHeader};
 use crate::format::slot::{BUCKETS, Kind, Slot};
 use crate::format::{PAGE, UNIT};
+use crate::hit::Hit;
 use crate::index::{Place, is_full};
 use crate::random;
 use crate::store::Store;
@@ -43,10 +44,20 @@ pub(crate) struct Put {
     pub(crate) record: u64,
 }
 
+/// Which entry of its key a value takes the place of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Instead<'a> {
+    OfAny,
+    /// Of this one, or where there is none.
+    Of(Option<&'a Hit>),
+}
+
 /// What came of an insertion.
 enum Outcome {
     /// It is done. `crowded`: the next segment needs room that is not there yet.
     Done { crowded: bool },
+    /// There is another entry than that whose place the value was to take.
+    Changed,
     /// There is no room for so many bytes.
     NoRoom(u64),
     /// This index is too narrow, and large.
@@ -63,12 +74,24 @@ pub(crate) struct Prepared {
 
 impl Store {
     pub(crate) fn insert(self: &Arc<Self>, new: New<'_>) -> io::Result<()> {
+        self.insert_instead(new, Instead::OfAny).map(|_always| ())
+    }
+
+    /// Returns whether the value was inserted. It is not if there is another entry than that whose place it was to take.
+    pub(crate) fn insert_instead(
+        self: &Arc<Self>,
+        new: New<'_>,
+        instead: Instead<'_>,
+    ) -> io::Result<bool> {
         check_names(new.key, new.bucket)?;
         let value_len = new.value.len() as u64;
         self.check_len(value_len, "")?;
         match self.layout_among_others(new.key, value_len) {
-            Some(layout) => self.insert_shared(new, layout),
-            None => self.insert_alone(new),
+            Some(layout) => self.insert_shared(new, layout, instead),
+            None => {
+                let prepared = self.prepare(&new)?;
+                self.publish_alone(prepared, (new.key, new.bucket), instead)
+            }
         }
     }
 
@@ -89,12 +112,20 @@ impl Store {
         Layout::of(Kind::Shared, key.len(), value_len).filter(is_small)
     }
 
-    fn insert_shared(self: &Arc<Self>, new: New<'_>, layout: Layout) -> io::Result<()> {
+    fn insert_shared(
+        self: &Arc<Self>,
+        new: New<'_>,
+        layout: Layout,
+        instead: Instead<'_>,
+    ) -> io::Result<bool> {
         self.try_insert(|locked, waits| {
             let minute = now();
             let Some(at) = locked.place_for(new.key, waits)? else {
                 return Ok(Outcome::Narrow(locked.index.id));
             };
+            if locked.is_changed(&at, instead, minute) {
+                return Ok(Outcome::Changed);
+            }
             let Some(put) = locked.append(&new, &layout, &at)? else {
                 return Ok(Outcome::NoRoom(locked.store.segment_len));
             };
@@ -105,18 +136,13 @@ impl Store {
         })
     }
 
-    fn insert_alone(self: &Arc<Self>, new: New<'_>) -> io::Result<()> {
-        let prepared = self.prepare(&new)?;
-        self.publish_alone(prepared, new.key, new.bucket)
-    }
-
-    /// Makes a value findable that has a file of its own.
+    /// Makes a value findable that has a file of its own. Returns as [`insert_instead`](Self::insert_instead).
     pub(crate) fn publish_alone(
         self: &Arc<Self>,
         mut prepared: Prepared,
-        key: &[u8],
-        bucket: u16,
-    ) -> io::Result<()> {
+        (key, bucket): (&[u8], u16),
+        instead: Instead<'_>,
+    ) -> io::Result<bool> {
         self.try_insert(|locked, waits| {
             let minute = now();
             let spare = locked.spare()?;
@@ -126,6 +152,9 @@ impl Store {
             let Some(at) = locked.place_for(key, waits)? else {
                 return Ok(Outcome::Narrow(locked.index.id));
             };
+            if locked.is_changed(&at, instead, minute) {
+                return Ok(Outcome::Changed);
+            }
             let name = value_name(prepared.put.segment);
             // It goes as if it had been written now.
             prepared.sequence = prepared.sequence.max(locked.state.sequence);
@@ -146,16 +175,22 @@ impl Store {
         })
     }
 
-    /// Runs `work` until it is done. Its second argument says whether it may wait for a large index to be doubled.
+    /// Runs `work` until it is done, or the entry has changed. Returns whether it is done. The second argument of `work`
+    /// says whether it may wait for a large index to be doubled.
     fn try_insert(
         self: &Arc<Self>,
         mut work: impl FnMut(&mut Locked<'_>, bool) -> io::Result<Outcome>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let mut waits = true;
         for _ in 0..TRIES {
             match self.locked(Wait::Bounded, |locked| work(locked, waits))? {
-                Outcome::Done { crowded: false } => return Ok(()),
-                Outcome::Done { crowded: true } => return self.make_room(self.segment_len),
+                Outcome::Done { crowded } => {
+                    if crowded {
+                        self.make_room(self.segment_len)?;
+                    }
+                    return Ok(true);
+                }
+                Outcome::Changed => return Ok(false),
                 Outcome::NoRoom(needed) => self.make_room(needed)?,
                 Outcome::Narrow(index) => waits = self.double_index(index)?,
             }
@@ -234,6 +269,19 @@ impl Locked<'_> {
             if !self.grow()? {
                 return Ok(Some(place));
             }
+        }
+    }
+
+    /// Whether the entry at a place is another one than that whose place a value takes. One that is too old is none.
+    fn is_changed(&self, at: &Place, instead: Instead<'_>, minute: Minute) -> bool {
+        let there = match at {
+            Place::Same(_, slot) => Some(slot).filter(|slot| !self.store.is_expired(slot, minute)),
+            Place::Free(_) | Place::Full(..) => None,
+        };
+        match instead {
+            Instead::OfAny => false,
+            Instead::Of(None) => there.is_some(),
+            Instead::Of(Some(before)) => !there.is_some_and(|slot| before.is_named_by(slot)),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::About;
 use crate::format::record::{ChunkChecks, Layout, WHOLE, encode_chunked_head};
 use crate::format::slot::Kind;
 use crate::format::{PAGE, UNIT};
-use crate::insertion::{New, check_names, file_len};
+use crate::insertion::{Instead, New, check_names, file_len};
 use crate::random;
 use crate::store::Store;
 use crate::unfinished::Unfinished;
@@ -281,7 +281,9 @@ impl Pending {
         let prepared = self
             .store
             .seal(unfinished, number, &layout, &head, record)?;
-        self.store.publish_alone(prepared, key, about.bucket)
+        self.store
+            .publish_alone(prepared, (key, about.bucket), Instead::OfAny)
+            .map(|_always| ())
     }
 
     /// All of a value that has other values beside it, which are at most 1 MiB long.

@@ -34,6 +34,15 @@ use crate::variants::Variants;
 /// The most bytes of a URL whose responses are stored.
 const MOST_KEY_BYTES: usize = 8 * 1024;
 
+/// How often the variants of a URL are changed anew because another one changed them, before they are just written.
+const TRIES: usize = 8;
+
+/// The variants of a URL before and after a change.
+struct Changed<V> {
+    before: Option<V>,
+    now: Vec<u8>,
+}
+
 /// A whole cache, but for the network and the clock.
 ///
 /// [`begin`](Self::begin) looks a request up. If the origin must be asked, the caller sends what the [`Exchange`] says and
@@ -707,20 +716,44 @@ impl<S: Storage> Engine<S> {
         let Some(key) = &exchange.key else {
             return Ok(false);
         };
-        let Some(found) = self.storage.policies(key)? else {
-            return Ok(false);
-        };
-        let current = readable(&found)?.and_then(Variants::view);
-        let place = current.and_then(|current| {
+        let changed = self.change_variants(key, |current| {
+            let current = current?;
             let same = |place: &usize| current.bytes(*place) == held.bytes(at);
-            Some((current, (0..current.len()).find(same)?))
-        });
-        let Some((current, place)) = place else {
-            return Ok(false);
-        };
-        self.storage
-            .put_policies(key, &current.replaced(place, new))?;
-        Ok(true)
+            let place = (0..current.len()).find(same)?;
+            Some(current.replaced(place, new))
+        })?;
+        Ok(changed.is_some())
+    }
+
+    /// Stores what `change` makes of the variants of a URL. It is asked again if another one has stored others meanwhile.
+    /// None if `change` wants nothing to be stored.
+    fn change_variants(
+        &self,
+        key: &str,
+        mut change: impl FnMut(Option<&Variants<'_>>) -> Option<Vec<u8>>,
+    ) -> io::Result<Option<Changed<S::Value>>> {
+        for tries_left in (0..TRIES).rev() {
+            let found = self.storage.policies(key)?;
+            let current = match &found {
+                Some(found) => readable(found)?.and_then(Variants::view),
+                None => None,
+            };
+            let Some(bytes) = change(current.as_ref()) else {
+                return Ok(None);
+            };
+            let is_stored = match tries_left {
+                // What cannot be read may be there for ever.
+                0 => self.storage.put_policies(key, &bytes).map(|()| true),
+                _ => self.storage.replace_policies(key, found.as_ref(), &bytes),
+            };
+            if is_stored? {
+                return Ok(Some(Changed {
+                    before: found,
+                    now: bytes,
+                }));
+            }
+        }
+        Ok(None)
     }
 
     /// A 200 to HEAD came: it updates the stored response, or shows that it no longer holds (RFC 9111, section 4.3.5).
@@ -1023,15 +1056,18 @@ impl<S: Storage> Engine<S> {
                 put(&name)?;
             }
         }
-        let found = self.storage.policies(key)?;
-        let old = match &found {
-            Some(found) => readable(found)?.and_then(Variants::view),
+        let secret = options.secret.as_ref();
+        let with =
+            |old: Option<&Variants<'_>>| Some(Variants::with(old, policy, request_headers, secret));
+        let changed = self.change_variants(key, with)?;
+        let before = changed.as_ref().and_then(|changed| changed.before.as_ref());
+        let old = match before {
+            Some(before) => readable(before)?.and_then(Variants::view),
             None => None,
         };
-        let secret = options.secret.as_ref();
-        let bytes = Variants::with(old.as_ref(), policy, request_headers, secret);
-        self.storage.put_policies(key, &bytes)?;
-        let new = Variants::view(&bytes);
+        let new = changed
+            .as_ref()
+            .and_then(|changed| Variants::view(&changed.now));
         let is_named = |name: &BodyName| {
             new.is_some_and(|new| new.iter().any(|(_, policy)| policy.body() == *name))
         };

@@ -31,6 +31,19 @@ pub trait Storage {
     /// Those of the system.
     fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()>;
 
+    /// Like [`put_policies`](Self::put_policies), if those of the URL are still what was found `before`, or if it still has
+    /// none. Returns whether they were. Between a look and this, nothing that another one stored is lost.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn replace_policies(
+        &self,
+        key: &str,
+        before: Option<&Self::Value>,
+        variants: &[u8],
+    ) -> io::Result<bool>;
+
     /// Removes the [`Variants`] of a URL. When this returns, no process finds them any more.
     ///
     /// # Errors
@@ -149,6 +162,24 @@ impl Storage for MemoryStorage {
         Ok(())
     }
 
+    fn replace_policies(
+        &self,
+        key: &str,
+        before: Option<&Arc<[u8]>>,
+        variants: &[u8],
+    ) -> io::Result<bool> {
+        let key = policies_key(key);
+        let mut values = self.values();
+        let is_same = match (values.get(&*key), before) {
+            (Some(there), Some(before)) => Arc::ptr_eq(there, before),
+            (there, before) => there.is_none() && before.is_none(),
+        };
+        if is_same {
+            values.insert(key.into_vec(), variants.into());
+        }
+        Ok(is_same)
+    }
+
     fn remove_policies(&self, key: &str) -> io::Result<()> {
         self.values().remove(&*policies_key(key));
         Ok(())
@@ -185,6 +216,19 @@ impl Storage for Cache {
         self.insert_stored::<Variants<'static>>(&policies_key(key), variants, 0)
     }
 
+    fn replace_policies(
+        &self,
+        key: &str,
+        before: Option<&Hit>,
+        variants: &[u8],
+    ) -> io::Result<bool> {
+        let about = About {
+            fingerprint: Variants::FINGERPRINT,
+            bucket: 0,
+        };
+        self.insert_if_unchanged(&policies_key(key), before, variants, about)
+    }
+
     fn remove_policies(&self, key: &str) -> io::Result<()> {
         self.remove(&policies_key(key)).map(|_was_there| ())
     }
@@ -216,6 +260,15 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
 
     fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()> {
         (**self).put_policies(key, variants)
+    }
+
+    fn replace_policies(
+        &self,
+        key: &str,
+        before: Option<&S::Value>,
+        variants: &[u8],
+    ) -> io::Result<bool> {
+        (**self).replace_policies(key, before, variants)
     }
 
     fn remove_policies(&self, key: &str) -> io::Result<()> {

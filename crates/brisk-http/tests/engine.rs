@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
-    BodyName, Engine, Exchange, Kept, MemoryStorage, Options, Outcome, Overrides, Refusal, Request,
-    Response, Step, Storage, StoredBytes, Times, Timestamp,
+    BodyName, Engine, Exchange, Kept, MOST_VARIANTS, MemoryStorage, Options, Outcome, Overrides,
+    Refusal, Request, Response, Step, Storage, StoredBytes, Times, Timestamp,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
@@ -53,6 +53,16 @@ impl Storage for Counting {
     fn put_policies(&self, key: &str, variants: &[u8]) -> io::Result<()> {
         self.note("policies".to_owned());
         self.inner.put_policies(key, variants)
+    }
+
+    fn replace_policies(
+        &self,
+        key: &str,
+        before: Option<&Arc<[u8]>>,
+        variants: &[u8],
+    ) -> io::Result<bool> {
+        self.note("policies".to_owned());
+        self.inner.replace_policies(key, before, variants)
     }
 
     fn remove_policies(&self, key: &str) -> io::Result<()> {
@@ -608,6 +618,54 @@ fn variants_live_side_by_side() {
         .collect();
     for line in &last {
         assert_eq!(send(&engine, &[line], 3, &nobody).text(), (200, "json"));
+    }
+}
+
+fn variants_stored_at_once_are_all_kept<S: Storage + Sync>(storage: &Arc<S>)
+where
+    Arc<S>: Send,
+{
+    let vary = headers(&["Cache-Control: max-age=60", "Vary: Accept"]);
+    let origin = |sent: &HeaderMap| {
+        let body: &[u8] = match sent.get("accept").map(HeaderValue::as_bytes) {
+            Some(b"x/0") => b"zero",
+            _ => b"another",
+        };
+        Some((200, vary.clone(), body))
+    };
+    let line = |number: usize| format!("Accept: x/{number}");
+    let engine = || {
+        let (options, rules) = (Options::private(), Overrides::default());
+        Engine::new(Arc::clone(storage), options, rules, "brisk")
+    };
+    std::thread::scope(|scope| {
+        for number in 0..MOST_VARIANTS {
+            let (engine, origin) = (engine(), &origin);
+            scope.spawn(move || send(&engine, &[&line(number)], 0, origin));
+        }
+    });
+    for number in 0..MOST_VARIANTS {
+        let body = if number == 0 { "zero" } else { "another" };
+        assert_eq!(
+            send(&engine(), &[&line(number)], 1, &nobody).text(),
+            (200, body)
+        );
+    }
+}
+
+#[test]
+fn variants_stored_at_once_are_all_kept_in_memory() {
+    for _ in 0..20 {
+        variants_stored_at_once_are_all_kept(&Arc::<MemoryStorage>::default());
+    }
+}
+
+#[test]
+fn variants_stored_at_once_are_all_kept_in_a_directory() {
+    for _ in 0..20 {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let cache = Cache::open(home.path(), CacheOptions::new()).unwrap();
+        variants_stored_at_once_are_all_kept(&Arc::new(cache));
     }
 }
 

@@ -3,7 +3,7 @@ use std::ops::Range;
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::slot::Kind;
+use super::slot::{Kind, Slot};
 use super::{PAGE, UNIT, check};
 
 /// The longest key.
@@ -240,6 +240,13 @@ impl Record {
             segment: 0,
             layout,
         }
+    }
+
+    /// Whether a slot names this record, or one of the same segment with the same bytes. `head` is the record before the
+    /// value, or more of it.
+    pub(crate) fn is_named_by(&self, slot: &Slot, head: &[u8]) -> bool {
+        let check = head.first_chunk().copied().map(u64::from_le_bytes);
+        (slot.segment, Some(slot.record)) == (self.segment, check)
     }
 
     pub(crate) fn key<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {

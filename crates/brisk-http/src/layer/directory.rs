@@ -154,6 +154,21 @@ impl Storage for Directory {
         Ok(())
     }
 
+    fn replace_policies(
+        &self,
+        key: &str,
+        before: Option<&Hit>,
+        variants: &[u8],
+    ) -> io::Result<bool> {
+        match self.cache.replace_policies(key, before, variants) {
+            Err(e) => {
+                self.troubles.note(&e);
+                Ok(true)
+            }
+            replaced => replaced,
+        }
+    }
+
     fn remove_policies(&self, key: &str) -> io::Result<()> {
         self.noted(self.cache.remove_policies(key));
         Ok(())
