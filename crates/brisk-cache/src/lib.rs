@@ -90,7 +90,6 @@ mod disk;
 mod entry;
 mod eviction;
 mod fences;
-mod filesystem;
 mod first_look;
 mod flat_table;
 mod flight;

@@ -2,7 +2,6 @@ use std::collections::HashMap;
 use std::io;
 
 use crate::directory::Name;
-use crate::filesystem::Filesystem;
 use crate::format::slot::{BUCKETS, WAYS};
 use crate::store::Store;
 use crate::writer::{Total, Wait};
@@ -101,10 +100,7 @@ impl Store {
         let mut stat = CacheStat {
             limit: self.options.limit,
             mapped: self.reading()?.is_mapped(),
-            filesystem: match self.filesystem()? {
-                Filesystem::Local => None,
-                Filesystem::Other(number) => Some(number),
-            },
+            filesystem: self.filesystem()?.unsure(),
             counts: self.counts(),
             ..CacheStat::default()
         };

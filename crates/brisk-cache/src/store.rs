@@ -6,12 +6,11 @@ use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
-use brisk_io::PerProcess;
+use brisk_io::{Filesystem, PerProcess};
 
 use crate::counters::Counters;
 use crate::directory::{Directory, FileId, INDEX};
 use crate::disk::Disk;
-use crate::filesystem::Filesystem;
 use crate::first_look::FirstLook;
 use crate::format::PAGE;
 use crate::format::index_header::{BLOCK, SLOTS_AT};
@@ -177,10 +176,10 @@ impl Store {
     }
 
     pub(crate) fn reading(&self) -> io::Result<Reading> {
-        Ok(match (self.filesystem()?, self.promise) {
-            (Filesystem::Other(_), _) => Reading::Read,
-            (Filesystem::Local, Some(promise)) => Reading::Borrowed(promise),
-            (Filesystem::Local, None) => Reading::Copied,
+        Ok(match (self.filesystem()?.unsure(), self.promise) {
+            (Some(_), _) => Reading::Read,
+            (None, Some(promise)) => Reading::Borrowed(promise),
+            (None, None) => Reading::Copied,
         })
     }
 

@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use crate::clock::{Minute, now};
 use crate::directory::{FileId, INDEX, LEDGER};
-use crate::filesystem::Filesystem;
 use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
 use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::record::HEADER;
@@ -277,7 +276,7 @@ impl Writer {
     fn open(store: &Store) -> io::Result<Self> {
         let directory = &store.directory;
         let (file, stat) = directory.open_or_create(LEDGER)?;
-        if let Filesystem::Other(kind) = store.filesystem()? {
+        if let Some(kind) = store.filesystem()?.unsure() {
             let (second, _) = directory.open_or_create(LEDGER)?;
             prove_locks(&file, &second, kind).map_err(|e| directory.told(LEDGER, e))?;
         }

@@ -1,0 +1,31 @@
+/*!
+The derive macros of `brisk-objects`, which re-exports and documents them.
+*/
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod attributes;
+mod names;
+mod record;
+mod value;
+
+use proc_macro::TokenStream;
+use syn::{DeriveInput, parse_macro_input};
+
+/// Makes a struct a record: see `brisk_objects::Record`.
+#[proc_macro_derive(Record, attributes(record, key, index, unique))]
+pub fn derive_record(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    tokens(record::derive(&input))
+}
+
+/// Makes a struct a value that records can have as a field: see `brisk_objects::Value`.
+#[proc_macro_derive(Value)]
+pub fn derive_value(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    tokens(value::derive(&input))
+}
+
+fn tokens(made: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
+    made.unwrap_or_else(syn::Error::into_compile_error).into()
+}

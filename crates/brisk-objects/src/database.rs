@@ -1,0 +1,431 @@
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brisk_io::{Filesystem, PerProcess};
+use heed::types::Bytes;
+use heed::{Env, MdbError, RoTxn, RwTxn, WithoutTls};
+
+use crate::environment;
+use crate::error::Error;
+use crate::key_bytes::KeyBytes;
+use crate::options::Options;
+use crate::query::Query;
+use crate::record::{Record, ViewOf};
+use crate::schema::Schema;
+use crate::snapshot::Snapshot;
+use crate::stored_record;
+use crate::transaction::Transaction;
+
+/// A table of the file: keys and values, in the order of the keys.
+pub(crate) type Table = heed::Database<Bytes, Bytes>;
+
+/// The longest key of LMDB.
+pub(crate) const MOST_KEY: usize = 511;
+
+/// The name of the table that says what the others are.
+const ABOUT: &str = "brisk-objects";
+/// The version of all that is stored.
+const VERSION: &[u8] = b"1";
+
+/// Records of several collections in one file, and the indexes by which they are found.
+///
+/// A clone is another handle of the same. Any number of threads and processes read at once. Each reads a [`Snapshot`], which
+/// nobody changes. One at a time writes, in a [`Transaction`].
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all handles of a database share.
+pub(crate) struct Inner {
+    pub(crate) env: Env<WithoutTls>,
+    pub(crate) path: PathBuf,
+    pub(crate) about: Table,
+    pub(crate) collections: Vec<Collection>,
+    limit: u64,
+    /// Has a value in the process that has opened the file.
+    opener: PerProcess<()>,
+}
+
+/// A collection of an open database.
+pub(crate) struct Collection {
+    pub(crate) schema: Schema,
+    fingerprint: u64,
+    pub(crate) records: Table,
+    /// In the order of the schema.
+    pub(crate) indexes: Vec<Table>,
+}
+
+/// What a program knows of a collection before it is opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Definition {
+    schema: Schema,
+    fingerprint: u64,
+    fill_index: FillIndex,
+}
+
+/// Writes the entries of an index of all records of a collection.
+type FillIndex = fn(&mut RwTxn<'_>, &Inner, &Collection, usize) -> Result<(), Error>;
+
+impl Definition {
+    pub(crate) fn of<R: Record>() -> Self {
+        Self {
+            schema: R::SCHEMA,
+            fingerprint: R::FINGERPRINT,
+            fill_index: fill_index::<R>,
+        }
+    }
+
+    fn collection(&self) -> &'static str {
+        self.schema.collection
+    }
+
+    /// How many tables it has.
+    pub(crate) fn tables(&self) -> u32 {
+        u32::try_from(self.schema.indexes.len())
+            .map_or(u32::MAX, |indexes| indexes.saturating_add(1))
+    }
+
+    /// The key in [`ABOUT`] under which the layout of the records is.
+    fn layout_key(&self) -> String {
+        format!("layout {}", self.collection())
+    }
+
+    /// The key in [`ABOUT`] under which an index is.
+    fn index_key(&self, index: &str) -> String {
+        format!("index {}", index_table(self.collection(), index))
+    }
+}
+
+/// The name of the table of an index.
+fn index_table(collection: &str, index: &str) -> String {
+    format!("{collection}/{index}")
+}
+
+/// The key in [`ABOUT`] under which the next automatic key is.
+pub(crate) fn next_key(collection: &str) -> String {
+    format!("next {collection}")
+}
+
+impl Database {
+    /// # Safety
+    ///
+    /// That of [`Options::open`].
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub(crate) unsafe fn open(path: &Path, options: Options) -> Result<Self, Error> {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        if let Filesystem::Network(filesystem) = Filesystem::of(std::fs::File::open(directory)?)? {
+            let path = path.to_owned();
+            return Err(Error::Network { path, filesystem });
+        }
+        // SAFETY: the caller promises it.
+        let env = unsafe { environment::open(path, &options) }?;
+        let mut inner = Inner {
+            path: path.to_owned(),
+            about: environment::table(&env, ABOUT)?,
+            collections: Vec::new(),
+            limit: options.limit,
+            opener: PerProcess::new(),
+            env,
+        };
+        inner.opener.get_or_try_make(|| Ok::<_, Error>(()))?;
+        // Those of processes that were killed.
+        inner.env.clear_stale_readers()?;
+        inner.begin(&options.definitions)?;
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The records as they are now, whatever is written meanwhile.
+    ///
+    /// While it lives, no page that it can see is used again, so the file grows. Do not keep one longer than you read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyReaders`] and [`Error::Forked`].
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        Snapshot::begin(self)
+    }
+
+    /// The record of a key, as a copy that borrows nothing. A [`Snapshot`] borrows it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Snapshot::get`].
+    pub fn get<R: Record>(&self, key: impl crate::AsKey<R::Key>) -> Result<Option<R>, Error> {
+        let snapshot = self.snapshot()?;
+        let view = snapshot.get::<R>(key)?;
+        Ok(view.map(R::owned))
+    }
+
+    /// A query of a snapshot of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::snapshot`].
+    pub fn query<R: Record>(&self) -> Result<Query<'static, R>, Error> {
+        self.snapshot().map(Query::of_own)
+    }
+
+    /// Begins to write. Waits until no other one writes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system, and [`Error::Forked`].
+    pub fn begin(&self) -> Result<Transaction<'_>, Error> {
+        Transaction::begin(&self.inner)
+    }
+
+    /// Writes what `work` does, as a whole. If it returns an error, nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work` and of [`Transaction::commit`].
+    pub fn write<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut transaction = self.begin()?;
+        let done = work(&mut transaction)?;
+        transaction.commit()?;
+        Ok(done)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("path", &self.inner.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Opens the collections, and brings their indexes up to date.
+    fn begin(&mut self, definitions: &[Definition]) -> Result<(), Error> {
+        let mut txn = self.env.write_txn()?;
+        match self.about.get(&txn, b"version")? {
+            Some(VERSION) => {}
+            Some(other) => {
+                let found = format!("its version is {}", String::from_utf8_lossy(other));
+                let path = self.path.clone();
+                return Err(Error::Foreign { path, found });
+            }
+            None => self.about.put(&mut txn, b"version", VERSION)?,
+        }
+        for definition in definitions {
+            self.check_layout(&mut txn, definition)?;
+            let records = self.table(&mut txn, definition.collection())?;
+            let indexes = definition.schema.indexes.iter();
+            let indexes = indexes.map(|index| {
+                self.table(&mut txn, &index_table(definition.collection(), index.name))
+            });
+            let collection = Collection {
+                schema: definition.schema,
+                fingerprint: definition.fingerprint,
+                records,
+                indexes: indexes.collect::<Result<_, _>>()?,
+            };
+            self.update_indexes(&mut txn, definition, &collection)?;
+            self.collections.push(collection);
+        }
+        txn.commit().map_err(|e| self.told(e))
+    }
+
+    fn table(&self, txn: &mut RwTxn<'_>, name: &str) -> Result<Table, Error> {
+        let made = self.env.create_database(txn, Some(name));
+        made.map_err(|e| self.told(e))
+    }
+
+    fn check_layout(&self, txn: &mut RwTxn<'_>, definition: &Definition) -> Result<(), Error> {
+        let key = definition.layout_key();
+        let wanted = definition.schema.layout_text();
+        let number = definition.fingerprint.to_le_bytes();
+        let stored = self.about.get(txn, key.as_bytes())?;
+        match stored.and_then(<[u8]>::split_first_chunk) {
+            Some((stored, _)) if *stored == number => Ok(()),
+            Some((_, text)) => Err(Error::Layout {
+                collection: definition.collection(),
+                stored: String::from_utf8_lossy(text).into_owned(),
+                wanted,
+            }),
+            None => {
+                let about = [number.as_slice(), wanted.as_bytes()].concat();
+                self.about
+                    .put(txn, key.as_bytes(), &about)
+                    .map_err(|e| self.told(e))
+            }
+        }
+    }
+
+    /// Fills the indexes that are new, or were others, and empties those that no type has any more.
+    fn update_indexes(
+        &self,
+        txn: &mut RwTxn<'_>,
+        definition: &Definition,
+        collection: &Collection,
+    ) -> Result<(), Error> {
+        let prefix = definition.index_key("");
+        let mut obsolete = Vec::new();
+        for entry in self.about.prefix_iter(txn, prefix.as_bytes())? {
+            let name = String::from_utf8_lossy(entry?.0).into_owned();
+            let indexes = &mut definition.schema.indexes.iter();
+            if !indexes.any(|index| definition.index_key(index.name) == name) {
+                obsolete.push(name);
+            }
+        }
+        for name in obsolete {
+            let table = name.trim_start_matches("index ");
+            self.table(txn, table)?.clear(txn)?;
+            self.about.delete(txn, name.as_bytes())?;
+        }
+        for (number, index) in definition.schema.indexes.iter().enumerate() {
+            let key = definition.index_key(index.name);
+            let print = index.fingerprint(definition.fingerprint).to_le_bytes();
+            let stored = self.about.get(txn, key.as_bytes())?;
+            if stored.is_some_and(|stored| stored.starts_with(&print)) {
+                continue;
+            }
+            if let Some(table) = collection.indexes.get(number) {
+                table.clear(txn)?;
+            }
+            (definition.fill_index)(txn, self, collection, number)?;
+            let about = [print.as_slice(), index.to_string().as_bytes()].concat();
+            let put = self.about.put(txn, key.as_bytes(), &about);
+            put.map_err(|e| self.told(e))?;
+        }
+        Ok(())
+    }
+
+    /// The collection of a type.
+    #[inline]
+    pub(crate) fn collection<R: Record>(&self) -> Result<&Collection, Error> {
+        let collection = R::SCHEMA.collection;
+        let is_it = |known: &&Collection| {
+            known.fingerprint == R::FINGERPRINT && known.schema.collection == collection
+        };
+        let known = self.collections.iter().find(is_it);
+        known.ok_or(Error::Unknown { collection })
+    }
+
+    /// An error in a child of the process that has opened the file.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        match self.opener.get() {
+            Some(()) => Ok(()),
+            None => Err(Error::Forked),
+        }
+    }
+
+    /// An error of LMDB, with what this database knows.
+    #[cold]
+    pub(crate) fn told(&self, e: heed::Error) -> Error {
+        match e {
+            heed::Error::Mdb(MdbError::MapFull) => Error::Full { limit: self.limit },
+            heed::Error::Mdb(MdbError::ReadersFull) => Error::TooManyReaders {
+                most: self.env.max_readers(),
+            },
+            heed::Error::Io(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                let path = self.path.clone();
+                Error::SameProcessNumber { path }
+            }
+            e => e.into(),
+        }
+    }
+
+    /// Begins to read.
+    pub(crate) fn read(&self) -> Result<RoTxn<'static, WithoutTls>, Error> {
+        self.check_process()?;
+        let read = || self.env.clone().static_read_txn();
+        match read() {
+            // Processes that were killed may still have their places.
+            Err(heed::Error::Mdb(MdbError::ReadersFull)) => {
+                self.env.clear_stale_readers()?;
+                read()
+            }
+            done => done,
+        }
+        .map_err(|e| self.told(e))
+    }
+}
+
+/// Writes the entries of an index of all records.
+fn fill_index<R: Record>(
+    txn: &mut RwTxn<'_>,
+    inner: &Inner,
+    collection: &Collection,
+    number: usize,
+) -> Result<(), Error> {
+    let (Some(table), Some(index)) = (
+        collection.indexes.get(number),
+        collection.schema.indexes.get(number),
+    ) else {
+        return Ok(());
+    };
+    // Sorted entries are written without a search, and pages are full.
+    let mut entries = Vec::new();
+    for record in collection.records.iter(txn)? {
+        let (key, bytes) = record?;
+        let view = stored_record::view::<R>(key, bytes);
+        let view: ViewOf<'_, R> = view.ok_or_else(|| damaged::<R>(key))?;
+        let mut entry = KeyBytes::new();
+        let is_whole = R::encode_index_key(&view, number, &mut entry);
+        let value_len = entry.len();
+        R::encode_key_of(&view, &mut entry);
+        check_key_len::<R>("an entry of an index", entry.len())?;
+        entries.push((entry, value_len, is_whole));
+    }
+    entries.sort_unstable_by(|one, two| one.0.cmp(&two.0));
+    if index.is_unique {
+        for pair in entries.windows(2) {
+            if let [(one, one_len, true), (two, two_len, true)] = pair
+                && one.get(..*one_len) == two.get(..*two_len)
+            {
+                return Err(not_unique::<R>(number, one));
+            }
+        }
+    }
+    for (entry, ..) in &entries {
+        let put = table.put_with_flags(txn, heed::PutFlags::APPEND, entry, &[]);
+        put.map_err(|e| inner.told(e))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn not_unique<R: Record>(number: usize, entry: &[u8]) -> Error {
+    let index = R::SCHEMA.indexes.get(number);
+    Error::NotUnique {
+        collection: R::SCHEMA.collection,
+        index: index.map_or("", |index| index.name),
+        value: R::describe_index_key(number, entry),
+    }
+}
+
+pub(crate) fn damaged<R: Record>(key: &[u8]) -> Error {
+    Error::Damaged {
+        collection: R::SCHEMA.collection,
+        key: crate::key::describe_key::<R::Key>(key),
+    }
+}
+
+pub(crate) fn check_key_len<R: Record>(what: &'static str, len: usize) -> Result<(), Error> {
+    match len <= MOST_KEY {
+        true => Ok(()),
+        false => Err(Error::TooLong {
+            what,
+            of: R::SCHEMA.collection,
+            len: len as u64,
+            most: MOST_KEY as u64,
+        }),
+    }
+}

@@ -1,0 +1,80 @@
+//! The file, as LMDB opens it. The only unsafe code of this crate.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::path::Path;
+
+use heed::{Env, EnvFlags, EnvOpenOptions, WithoutTls};
+
+use crate::database::Table;
+use crate::error::Error;
+use crate::options::{Durability, Options};
+
+/// Pages of all machines divide this.
+const PAGE: u64 = 1 << 16;
+
+/// # Safety
+///
+/// While the environment is open, nothing but LMDB writes to the file.
+pub(crate) unsafe fn open(path: &Path, options: &Options) -> Result<Env<WithoutTls>, Error> {
+    let whole = options.limit.max(PAGE).checked_next_multiple_of(PAGE);
+    let limit = whole.and_then(|bytes| usize::try_from(bytes).ok());
+    let limit = limit.ok_or_else(|| {
+        let message = format!(
+            "a limit of {} bytes, which no address can have",
+            options.limit
+        );
+        io::Error::new(io::ErrorKind::InvalidInput, message)
+    })?;
+    let tables = options
+        .definitions
+        .iter()
+        .map(|definition| definition.tables());
+    let mut open = EnvOpenOptions::new().read_txn_without_tls();
+    open.map_size(limit)
+        .max_readers(options.readers)
+        // One for the tables' own, and a few that are only emptied.
+        .max_dbs(1 + 64 + tables.sum::<u32>());
+    let mut flags = EnvFlags::NO_SUB_DIR;
+    if options.durability == Durability::Last {
+        flags |= EnvFlags::NO_META_SYNC;
+    }
+    // SAFETY: neither flag breaks what LMDB promises for its memory: the first is about names, and the second about what
+    // a loss of power leaves, which is a whole older state (LMDB, `MDB_NOMETASYNC`).
+    unsafe { open.flags(flags) };
+    // SAFETY: the caller promises that nothing else writes to the file.
+    let opened = unsafe { open.open(path) };
+    opened.map_err(|e| told(path, e))
+}
+
+fn told(path: &Path, e: heed::Error) -> Error {
+    let path = path.to_owned();
+    match e {
+        heed::Error::EnvAlreadyOpened => Error::OpenAlready { path },
+        heed::Error::Mdb(
+            kind @ (heed::MdbError::Invalid
+            | heed::MdbError::VersionMismatch
+            | heed::MdbError::Corrupted),
+        ) => Error::Foreign {
+            path,
+            found: kind.to_string(),
+        },
+        heed::Error::Io(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            Error::SameProcessNumber { path }
+        }
+        heed::Error::Io(e) => Error::Io(io::Error::new(
+            e.kind(),
+            format!("cannot open {}: {e}", path.display()),
+        )),
+        e => e.into(),
+    }
+}
+
+/// Opens a table, or makes it.
+pub(crate) fn table(env: &Env<WithoutTls>, name: &str) -> Result<Table, Error> {
+    let mut txn = env.write_txn()?;
+    let table = env.create_database(&mut txn, Some(name))?;
+    txn.commit()?;
+    Ok(table)
+}

@@ -1,0 +1,217 @@
+use std::path::PathBuf;
+use std::{fmt, io};
+
+/// What went wrong.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is a record of this key already.
+    Exists {
+        /// The collection.
+        collection: &'static str,
+        /// The key, in words.
+        key: String,
+    },
+    /// There is no record of this key.
+    Missing {
+        /// The collection.
+        collection: &'static str,
+        /// The key, in words.
+        key: String,
+    },
+    /// Another record has the same values in a unique index.
+    NotUnique {
+        /// The collection.
+        collection: &'static str,
+        /// The index.
+        index: &'static str,
+        /// The values, in words.
+        value: String,
+    },
+    /// The file has records of another layout.
+    Layout {
+        /// The collection.
+        collection: &'static str,
+        /// The layout in the file.
+        stored: String,
+        /// The layout of the program's type.
+        wanted: String,
+    },
+    /// The database was opened without this collection.
+    Unknown {
+        /// The collection.
+        collection: &'static str,
+    },
+    /// A key or a record is longer than allowed.
+    TooLong {
+        /// `a key`, `an entry of an index`, or `a record`.
+        what: &'static str,
+        /// The collection.
+        of: &'static str,
+        /// Its bytes.
+        len: u64,
+        /// The most bytes that are allowed.
+        most: u64,
+    },
+    /// The bytes of a record, or of an index, are not what was stored.
+    Damaged {
+        /// The collection.
+        collection: &'static str,
+        /// The key, in words.
+        key: String,
+    },
+    /// A cursor does not belong to a query.
+    Cursor,
+    /// The file would be larger than the limit.
+    Full {
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// As many snapshots are open as the file has places for.
+    TooManyReaders {
+        /// The number of places.
+        most: u32,
+    },
+    /// The database was opened by the process of which this is a fork.
+    Forked,
+    /// The transaction failed before, and can only be given up.
+    Failed,
+    /// This process has the file open already.
+    OpenAlready {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is on a network, where a mapping may be stale and locks may not work.
+    Network {
+        /// The file.
+        path: PathBuf,
+        /// The number of the filesystem in `linux/magic.h`.
+        filesystem: u64,
+    },
+    /// Another process with the same number has the file open, as in two containers that share it.
+    SameProcessNumber {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is no database of this kind.
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        found: String,
+    },
+    /// The system failed.
+    Io(io::Error),
+    /// LMDB failed.
+    Store(heed::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists { collection, key } => {
+                write!(
+                    f,
+                    "{collection} has a record with the key {key} already; update it, or upsert"
+                )
+            }
+            Self::Missing { collection, key } => {
+                write!(
+                    f,
+                    "{collection} has no record with the key {key}; insert it, or upsert"
+                )
+            }
+            Self::NotUnique {
+                collection,
+                index,
+                value,
+            } => write!(
+                f,
+                "another record of {collection} has {value} in the unique index {index}"
+            ),
+            Self::Layout {
+                collection,
+                stored,
+                wanted,
+            } => write!(
+                f,
+                "the records of {collection} have the layout {stored}, but this program's have {wanted}; give a migration, \
+                 or open the file with the program that wrote it"
+            ),
+            Self::Unknown { collection } => write!(
+                f,
+                "the database was opened without {collection}; name it in the options"
+            ),
+            Self::TooLong {
+                what,
+                of,
+                len,
+                most,
+            } => {
+                write!(f, "{what} of {of} has {len} bytes, allowed are {most}")
+            }
+            Self::Damaged { collection, key } => write!(
+                f,
+                "the record of {collection} with the key {key} is damaged; restore the file from a copy"
+            ),
+            Self::Cursor => {
+                f.write_str("the cursor is not of this query; begin with the first page")
+            }
+            Self::Full { limit } => write!(
+                f,
+                "the database has reached its limit of {limit} bytes; open it with a higher one"
+            ),
+            Self::TooManyReaders { most } => write!(
+                f,
+                "{most} snapshots are open, as many as the file has places for; end some, or open the file with more \
+                 readers while no other process has it open"
+            ),
+            Self::Forked => {
+                f.write_str("the database was opened before a fork; open it again in the child")
+            }
+            Self::Failed => f.write_str("the transaction failed before; begin another one"),
+            Self::OpenAlready { path } => write!(
+                f,
+                "this process has {} open already; clone its handle",
+                path.display()
+            ),
+            Self::Network { path, filesystem } => write!(
+                f,
+                "{} is on a network filesystem ({filesystem:#x}), where a database can be destroyed; move it to a local disk",
+                path.display()
+            ),
+            Self::SameProcessNumber { path } => write!(
+                f,
+                "another process with the same number has {} open, as in two containers that share it; share the container's \
+                 process numbers, too (--pid)",
+                path.display()
+            ),
+            Self::Foreign { path, found } => {
+                write!(
+                    f,
+                    "{} is no database of brisk-objects: {found}",
+                    path.display()
+                )
+            }
+            Self::Io(e) => write!(f, "{e}"),
+            Self::Store(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(e: io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+impl From<heed::Error> for Error {
+    fn from(e: heed::Error) -> Self {
+        match e {
+            heed::Error::Io(e) => Self::Io(e),
+            e => Self::Store(e),
+        }
+    }
+}

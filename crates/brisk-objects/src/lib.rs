@@ -1,0 +1,137 @@
+/*!
+Typed records in one file, found by key, by index or by a condition, without a parse.
+
+The central type is [`Database`]. A struct becomes a [`Record`] by a derive macro, and each of its indexes a constant. A
+[`Transaction`] changes records of any collections and their indexes together. A [`Snapshot`] reads: what it finds is a
+view, whose methods look at the bytes in the file. A [`Query`] is lazy.
+
+# Example
+
+```
+use brisk_objects::{Options, Record};
+
+#[derive(Record, Debug, Clone, PartialEq)]
+struct Invoice {
+    #[key(auto)]
+    id: u64,
+    #[index]
+    customer: String,
+    #[unique]
+    number: String,
+    cents: i64,
+}
+
+# fn main() -> Result<(), brisk_objects::Error> {
+# let home = tempfile::tempdir()?;
+# let path = home.path().join("ledger.db");
+// SAFETY: nothing but this crate writes to the file.
+let db = unsafe { Options::new().collection::<Invoice>().open(&path) }?;
+let id = db.write(|tx| {
+    let invoice = |customer: &str, number: &str, cents| Invoice {
+        id: 0,
+        customer: customer.to_owned(),
+        number: number.to_owned(),
+        cents,
+    };
+    tx.insert(&invoice("bob", "2026-1", 500))?;
+    tx.insert(&invoice("ann", "2026-2", 1200))
+})?;
+
+let snapshot = db.snapshot()?;
+let invoice = snapshot.get::<Invoice>(id)?.expect("it was inserted");
+assert_eq!((invoice.customer(), invoice.cents()), ("ann", 1200));
+
+let query = snapshot
+    .query::<Invoice>()
+    .by(Invoice::CUSTOMER)
+    .range("a".."c")
+    .filter(|invoice| invoice.cents() > 100)
+    .take(10);
+assert_eq!(
+    query.explain(),
+    "index customer(customer) of invoice, from \"a\", until \"c\"; look up each record; filter; take 10"
+);
+let numbers: Vec<String> = query.iter()?.map(|invoice| Ok(invoice?.number().to_owned())).collect::<Result<_, brisk_objects::Error>>()?;
+assert_eq!(numbers, ["2026-2", "2026-1"]);
+# Ok(())
+# }
+```
+
+# Promises
+
+1. Records and their indexes change together or not at all, over all collections, whenever a process is killed. With
+   [`Durability::Full`], a loss of power loses nothing that was committed.
+2. A snapshot sees the records of one moment. Reading takes no lock, and waits for nobody.
+3. A look-up allocates nothing and copies nothing, unless a key has more than 64 bytes.
+4. A record is checked whenever it is looked at: damage is an error, never a wrong value. The pages of LMDB have no check of
+   their own: a damaged one can hide records, or make LMDB fail.
+5. A type whose fields are others than those in the file is refused, with both layouts.
+
+# Trust
+
+Whoever can write to the file decides what this program reads, so opening it takes a promise: it is `unsafe`. If somebody
+cuts the file, or its disk fails, touching a lost page ends the process.
+
+# What LMDB asks of a program
+
+The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
+
+* A snapshot keeps the pages that it sees. End it soon, or the file grows.
+* The file has places for [so many](Options::readers) snapshots over all processes. Those of killed processes are taken
+  back when a database is opened, and when there is none left.
+* A process opens a file once, and clones the handle. A forked child opens it anew: all else is an error there.
+* Two containers that share a file share process numbers, too, or the second one is refused.
+* A file on a network is refused.
+* The file grows up to a [limit](Options::limit), and never shrinks.
+
+# What this crate does not do
+
+* Evict: what must be bounded belongs into `brisk-cache`.
+* Join: a program looks up what a record names.
+* Run on anything but Linux.
+*/
+#![deny(unsafe_code)]
+#![deny(missing_docs)]
+
+// The derive macros name this crate as others do.
+extern crate self as brisk_objects;
+
+mod check;
+mod cursor;
+mod database;
+mod environment;
+mod error;
+mod index;
+mod key;
+mod key_bytes;
+mod kind;
+mod list;
+mod options;
+mod query;
+mod reading;
+mod record;
+mod schema;
+mod snapshot;
+mod stored_record;
+mod transaction;
+mod value;
+
+pub use brisk_cache::Stored;
+pub use brisk_objects_derive::{Record, Value};
+pub use cursor::Cursor;
+pub use database::Database;
+pub use error::Error;
+pub use index::Index;
+#[doc(hidden)]
+pub use key::describe_key;
+pub use key::{AsKey, AsKeyPrefix, Key};
+pub use key_bytes::KeyBytes;
+pub use kind::{Field, Type};
+pub use list::List;
+pub use options::{Durability, Options};
+pub use query::{Keys, Query, Records};
+pub use record::{Record, ViewOf};
+pub use schema::{IndexSchema, Schema};
+pub use snapshot::Snapshot;
+pub use transaction::Transaction;
+pub use value::{Place, Value, ValueWriter};

@@ -1,0 +1,87 @@
+use std::path::Path;
+
+use crate::database::{Database, Definition};
+use crate::error::Error;
+use crate::record::Record;
+
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// All of it is on the disk. A loss of power loses nothing that was committed.
+    #[default]
+    Full,
+    /// The records are on the disk, but perhaps not yet the page that says so. A loss of power may undo the last
+    /// transaction, and never leaves half of one. A commit takes one wait for the disk instead of two.
+    Last,
+}
+
+/// How a database is opened, and which collections of it.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub(crate) limit: u64,
+    pub(crate) readers: u32,
+    pub(crate) durability: Durability,
+    pub(crate) definitions: Vec<Definition>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// A limit of 1 TiB, 1024 readers, full durability, and no collection yet.
+    pub fn new() -> Self {
+        Self {
+            limit: 1 << 40,
+            readers: 1024,
+            durability: Durability::Full,
+            definitions: Vec::new(),
+        }
+    }
+
+    /// Adds the collection of a record type.
+    pub fn collection<R: Record>(mut self) -> Self {
+        self.definitions.push(Definition::of::<R>());
+        self
+    }
+
+    /// The most bytes that the file may have. This reserves as many addresses, and no memory. It is rounded up to whole
+    /// pages of 64 KiB.
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// The most snapshots at one time, over all processes. The first process that opens the file decides for all.
+    pub fn readers(mut self, most: u32) -> Self {
+        self.readers = most;
+        self
+    }
+
+    /// What a commit waits for.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Opens a database, or makes one if there is no file. Another file beside it, whose name ends with `-lock`, has the
+    /// readers. Indexes that the file does not have yet are built, and those that no type has any more are removed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`] if the file has records of another layout. [`Error::Network`], [`Error::OpenAlready`] and
+    /// [`Error::SameProcessNumber`] where LMDB would destroy the file or not work. [`Error::NotUnique`] if a unique index
+    /// is new, and records have equal values. Otherwise those of the system.
+    ///
+    /// # Safety
+    ///
+    /// While the database is open, nothing but LMDB writes to the file: it is mapped, and what is read borrows from the
+    /// mapping.
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub unsafe fn open(self, path: &Path) -> Result<Database, Error> {
+        // SAFETY: the caller promises it.
+        unsafe { Database::open(path, self) }
+    }
+}

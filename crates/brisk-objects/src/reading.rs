@@ -1,0 +1,53 @@
+//! What a snapshot and a transaction have in common.
+
+use heed::RoTxn;
+
+use crate::database::{Inner, damaged};
+use crate::error::Error;
+use crate::key::AsKey;
+use crate::key_bytes::KeyBytes;
+use crate::record::{Record, ViewOf};
+use crate::stored_record;
+
+/// The records that a snapshot or a transaction sees.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'t> {
+    pub(crate) txn: &'t RoTxn<'t>,
+    pub(crate) inner: &'t Inner,
+}
+
+impl<'t> Reading<'t> {
+    #[inline]
+    pub(crate) fn get<R: Record>(
+        self,
+        key: &impl AsKey<R::Key>,
+    ) -> Result<Option<ViewOf<'t, R>>, Error> {
+        let mut bytes = KeyBytes::new();
+        key.encode_key(&mut bytes);
+        bytes.pad();
+        self.get_encoded::<R>(&bytes)
+    }
+
+    /// The record of a key that is padded.
+    #[inline]
+    pub(crate) fn get_encoded<R: Record>(self, key: &[u8]) -> Result<Option<ViewOf<'t, R>>, Error> {
+        let collection = self.inner.collection::<R>()?;
+        if key.len() > crate::database::MOST_KEY {
+            return Ok(None);
+        }
+        let found = collection.records.get(self.txn, key);
+        match found.map_err(|e| self.inner.told(e))? {
+            Some(bytes) => {
+                let view = stored_record::view::<R>(key, bytes);
+                view.map(Some).ok_or_else(|| damaged::<R>(key))
+            }
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn count<R: Record>(self) -> Result<u64, Error> {
+        let collection = self.inner.collection::<R>()?;
+        let len = collection.records.len(self.txn);
+        len.map_err(|e| self.inner.told(e))
+    }
+}

@@ -1,0 +1,80 @@
+use heed::{RoTxn, WithoutTls};
+
+use crate::check;
+use crate::database::{Database, Inner};
+use crate::error::Error;
+use crate::key::AsKey;
+use crate::query::Query;
+use crate::reading::Reading;
+use crate::record::{Record, ViewOf};
+
+/// All records of a database, as they were at one moment. It can be used by another thread.
+pub struct Snapshot {
+    /// Some, until this is dropped.
+    txn: Option<RoTxn<'static, WithoutTls>>,
+    database: Database,
+}
+
+impl Snapshot {
+    pub(crate) fn begin(database: &Database) -> Result<Self, Error> {
+        let txn = Some(database.inner.read()?);
+        let database = database.clone();
+        Ok(Self { txn, database })
+    }
+
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        let inner: &Inner = &self.database.inner;
+        let txn = self.txn.as_ref().expect("only drop takes it");
+        Reading { txn, inner }
+    }
+
+    /// The record of a key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] if its bytes are not what was stored. [`Error::Unknown`] if the database was opened without the
+    /// collection. Otherwise those of the system.
+    #[inline]
+    pub fn get<R: Record>(&self, key: impl AsKey<R::Key>) -> Result<Option<ViewOf<'_, R>>, Error> {
+        self.reading().get::<R>(&key)
+    }
+
+    /// The number of records of a collection.
+    ///
+    /// # Errors
+    ///
+    /// As [`Snapshot::get`].
+    pub fn count<R: Record>(&self) -> Result<u64, Error> {
+        self.reading().count::<R>()
+    }
+
+    /// Looks at every record of a collection and at every entry of its indexes. Returns the number of records.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] names the first record whose bytes are not what was stored, that an index does not have, or that
+    /// only an index has. Otherwise as [`Snapshot::get`].
+    pub fn check<R: Record>(&self) -> Result<u64, Error> {
+        check::check::<R>(self.reading())
+    }
+
+    /// A query of these records.
+    pub fn query<R: Record>(&self) -> Query<'_, R> {
+        Query::of(self.reading())
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        if self.database.inner.check_process().is_err() {
+            // Its place among the readers is the parent's.
+            std::mem::forget(self.txn.take());
+        }
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Snapshot").field(&self.database).finish()
+    }
+}

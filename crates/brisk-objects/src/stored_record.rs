@@ -1,0 +1,64 @@
+//! A record as the file has it: its check, its value, and zeros up to a multiple of 8 bytes.
+
+use twox_hash::XxHash3_64;
+
+use crate::error::Error;
+use crate::record::{Record, ViewOf};
+use crate::value::{Place, ValueWriter};
+
+/// Bytes of the check.
+const CHECK: usize = 8;
+
+/// The check of a value under a key.
+#[inline]
+fn check_of<R: Record>(key: &[u8], value: &[u8]) -> u64 {
+    let seed = XxHash3_64::oneshot_with_seed(R::FINGERPRINT, key);
+    XxHash3_64::oneshot_with_seed(seed, value)
+}
+
+/// Writes a record, but for its check.
+pub(crate) fn encode<R: Record>(record: &R, out: &mut Vec<u8>) -> Result<(), Error> {
+    out.clear();
+    out.extend_from_slice(&[0; CHECK]);
+    ValueWriter::write(record, out).ok_or(Error::TooLong {
+        what: "a record",
+        of: R::SCHEMA.collection,
+        len: u64::from(u32::MAX),
+        most: u64::from(u32::MAX),
+    })?;
+    out.resize(out.len().next_multiple_of(8), 0);
+    Ok(())
+}
+
+/// Sets the key that the database has chosen.
+pub(crate) fn set_auto_key<R: Record>(bytes: &mut [u8], key: u64) {
+    let place = R::AUTO_KEY_AT.and_then(|at| bytes.get_mut(CHECK + at..)?.first_chunk_mut());
+    if let Some(place) = place {
+        *place = key.to_le_bytes();
+    }
+}
+
+/// Writes the check, once all else is there.
+pub(crate) fn seal<R: Record>(bytes: &mut [u8], key: &[u8]) {
+    if let Some((check, value)) = bytes.split_first_chunk_mut::<CHECK>() {
+        *check = check_of::<R>(key, value).to_le_bytes();
+    }
+}
+
+/// The view of a record whose check nobody has looked at.
+#[inline]
+pub(crate) fn unchecked<R: Record>(bytes: &[u8]) -> Option<ViewOf<'_, R>> {
+    let value = bytes.get(CHECK..)?;
+    Place::of_value::<R>(value).map(R::view_at)
+}
+
+/// The view of a record under a key, if it is what was stored there.
+#[inline]
+pub(crate) fn view<'a, R: Record>(key: &[u8], bytes: &'a [u8]) -> Option<ViewOf<'a, R>> {
+    debug_assert!(bytes.as_ptr().addr().is_multiple_of(8));
+    let (check, value) = bytes.split_first_chunk::<CHECK>()?;
+    let is_right = u64::from_le_bytes(*check) == check_of::<R>(key, value);
+    Place::of_value::<R>(value)
+        .filter(|_| is_right)
+        .map(R::view_at)
+}

@@ -1,0 +1,424 @@
+use std::fmt;
+use std::mem;
+
+use heed::{MdbError, PutFlags, RwTxn};
+
+use crate::database::{Collection, Inner, Table, check_key_len, damaged, next_key, not_unique};
+use crate::error::Error;
+use crate::key::{AsKey, Key, describe_key};
+use crate::key_bytes::KeyBytes;
+use crate::query::Query;
+use crate::reading::Reading;
+use crate::record::{Record, ViewOf};
+use crate::stored_record;
+
+/// Changes of records of any collections, which are made together or not at all.
+///
+/// It reads what it has written. Dropped without a [`commit`](Self::commit), it changes nothing.
+pub struct Transaction<'d> {
+    /// Some, until the transaction ends.
+    txn: Option<RwTxn<'d>>,
+    inner: &'d Inner,
+    /// The next automatic keys of collections, by the places of those.
+    next: Vec<(usize, u64)>,
+    /// Whether a change was left half done. Then it cannot be committed.
+    has_failed: bool,
+    /// The record that is being written.
+    bytes: Vec<u8>,
+    /// The record that it replaces.
+    before: Vec<u8>,
+}
+
+/// What is to happen if there is a record of the key, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Insert,
+    Update,
+    Upsert,
+}
+
+/// An entry of an index that goes, and one that comes.
+struct Change {
+    number: usize,
+    before: Option<KeyBytes>,
+    after: Option<KeyBytes>,
+}
+
+impl<'d> Transaction<'d> {
+    pub(crate) fn begin(inner: &'d Inner) -> Result<Self, Error> {
+        inner.check_process()?;
+        let txn = inner.env.write_txn().map_err(|e| inner.told(e))?;
+        Ok(Self {
+            txn: Some(txn),
+            inner,
+            next: Vec::new(),
+            has_failed: false,
+            bytes: Vec::new(),
+            before: Vec::new(),
+        })
+    }
+
+    fn reading(&self) -> Result<Reading<'_>, Error> {
+        let txn = self.txn.as_ref().ok_or(Error::Failed)?;
+        Ok(Reading {
+            txn,
+            inner: self.inner,
+        })
+    }
+
+    /// The record of a key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Snapshot::get`](crate::Snapshot::get).
+    pub fn get<R: Record>(&self, key: impl AsKey<R::Key>) -> Result<Option<ViewOf<'_, R>>, Error> {
+        self.reading()?.get::<R>(&key)
+    }
+
+    /// The number of records of a collection.
+    ///
+    /// # Errors
+    ///
+    /// As [`Snapshot::get`](crate::Snapshot::get).
+    pub fn count<R: Record>(&self) -> Result<u64, Error> {
+        self.reading()?.count::<R>()
+    }
+
+    /// A query of the records as this has changed them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] after an error that left a change half done.
+    pub fn query<R: Record>(&self) -> Result<Query<'_, R>, Error> {
+        self.reading().map(Query::of)
+    }
+
+    /// Stores a new record, and returns its key. If the database chooses the keys, that of the record is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`] if there is one of this key. [`Error::NotUnique`] if another one has the same values in a unique
+    /// index. [`Error::TooLong`] if the key or an entry of an index has more than 511 bytes. After these, the transaction
+    /// goes on. [`Error::Full`] and those of the system: then it can only be given up.
+    pub fn insert<R: Record>(&mut self, record: &R) -> Result<R::Key, Error> {
+        let key = self.put(record, Mode::Insert)?;
+        R::Key::decode(&mut &*key).ok_or_else(|| damaged::<R>(&key))
+    }
+
+    /// Stores a record in place of the one that has its key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Missing`] if there is none. Otherwise as [`Transaction::insert`].
+    pub fn update<R: Record>(&mut self, record: &R) -> Result<(), Error> {
+        self.put(record, Mode::Update).map(|_key| ())
+    }
+
+    /// Stores a record, in place of the one that has its key, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::insert`].
+    pub fn upsert<R: Record>(&mut self, record: &R) -> Result<(), Error> {
+        self.put(record, Mode::Upsert).map(|_key| ())
+    }
+
+    /// Removes the record of a key. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] if its bytes are not what was stored. Otherwise as [`Transaction::insert`].
+    pub fn delete<R: Record>(&mut self, key: impl AsKey<R::Key>) -> Result<bool, Error> {
+        let mut bytes = KeyBytes::new();
+        key.encode_key(&mut bytes);
+        bytes.pad();
+        let inner = self.inner;
+        let collection = inner.collection::<R>()?;
+        let mut before = mem::take(&mut self.before);
+        let found = self.copy::<R>(collection, &bytes, &mut before);
+        let done = found.and_then(|found| {
+            if found {
+                let view = stored_record::unchecked::<R>(&before);
+                let view = view.ok_or_else(|| damaged::<R>(&bytes))?;
+                let changes = changes::<R>(Some(&view), None)?;
+                self.apply(|txn| {
+                    collection.records.delete(txn, &bytes)?;
+                    write_entries(txn, collection, &changes)
+                })?;
+            }
+            Ok(found)
+        });
+        self.before = before;
+        done
+    }
+
+    /// Makes all changes findable, for everybody and at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if a change was left half done. Otherwise those of the system. Then nothing has changed.
+    pub fn commit(mut self) -> Result<(), Error> {
+        let next = mem::take(&mut self.next);
+        let (inner, about) = (self.inner, self.inner.about);
+        self.apply(|txn| {
+            for (place, key) in next {
+                if let Some(collection) = inner.collections.get(place) {
+                    let name = next_key(collection.schema.collection);
+                    about.put(txn, name.as_bytes(), &key.to_le_bytes())?;
+                }
+            }
+            Ok(())
+        })?;
+        self.inner.check_process()?;
+        match self.txn.take() {
+            Some(txn) => txn.commit().map_err(|e| self.inner.told(e)),
+            None => Err(Error::Failed),
+        }
+    }
+
+    /// Runs what changes the file. An error leaves it half done.
+    fn apply(
+        &mut self,
+        work: impl FnOnce(&mut RwTxn<'_>) -> heed::Result<()>,
+    ) -> Result<(), Error> {
+        let txn = self.txn.as_mut().filter(|_| !self.has_failed);
+        let done = work(txn.ok_or(Error::Failed)?);
+        done.map_err(|e| {
+            self.has_failed = true;
+            self.inner.told(e)
+        })
+    }
+
+    /// Copies the record of a key. Returns whether there is one.
+    fn copy<R: Record>(
+        &self,
+        collection: &Collection,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let reading = self.reading()?;
+        into.clear();
+        let found = collection.records.get(reading.txn, key);
+        let Some(bytes) = found.map_err(|e| self.inner.told(e))? else {
+            return Ok(false);
+        };
+        if stored_record::view::<R>(key, bytes).is_none() {
+            return Err(damaged::<R>(key));
+        }
+        into.extend_from_slice(bytes);
+        Ok(true)
+    }
+
+    /// Returns the key, padded.
+    fn put<R: Record>(&mut self, record: &R, mode: Mode) -> Result<KeyBytes, Error> {
+        let (mut bytes, mut before) = (mem::take(&mut self.bytes), mem::take(&mut self.before));
+        let done = self.put_by(record, mode, &mut bytes, &mut before);
+        (self.bytes, self.before) = (bytes, before);
+        done
+    }
+
+    fn put_by<R: Record>(
+        &mut self,
+        record: &R,
+        mode: Mode,
+        bytes: &mut Vec<u8>,
+        before: &mut Vec<u8>,
+    ) -> Result<KeyBytes, Error> {
+        let collection = self.inner.collection::<R>()?;
+        stored_record::encode(record, bytes)?;
+        let chooses = mode == Mode::Insert && R::AUTO_KEY_AT.is_some();
+        if chooses {
+            let next = self.next_key::<R>()?;
+            stored_record::set_auto_key::<R>(bytes, next);
+        }
+        let (key, changes) = self.plan::<R>(collection, mode, bytes, before)?;
+        stored_record::seal::<R>(bytes, &key);
+        let mut exists = false;
+        self.apply(|txn| {
+            let flags = match mode {
+                Mode::Insert => PutFlags::NO_OVERWRITE,
+                Mode::Update | Mode::Upsert => PutFlags::empty(),
+            };
+            match collection.records.put_with_flags(txn, flags, &key, bytes) {
+                Err(heed::Error::Mdb(MdbError::KeyExist)) => {
+                    exists = true;
+                    Ok(())
+                }
+                Err(e) => Err(e),
+                Ok(()) => write_entries(txn, collection, &changes),
+            }
+        })?;
+        match exists {
+            true => Err(Error::Exists {
+                collection: R::SCHEMA.collection,
+                key: describe_key::<R::Key>(&key),
+            }),
+            false => Ok(key),
+        }
+    }
+
+    /// The key of a record, padded, and what changes in the indexes. `before` is where that goes which it replaces.
+    fn plan<R: Record>(
+        &self,
+        collection: &Collection,
+        mode: Mode,
+        bytes: &[u8],
+        before: &mut Vec<u8>,
+    ) -> Result<(KeyBytes, Vec<Change>), Error> {
+        let after = stored_record::unchecked::<R>(bytes).ok_or(Error::Failed)?;
+        let mut key = KeyBytes::new();
+        R::encode_key_of(&after, &mut key);
+        key.pad();
+        check_key_len::<R>("a key", key.len())?;
+        // An insertion finds out when it writes.
+        let is_there = mode != Mode::Insert && self.copy::<R>(collection, &key, before)?;
+        if mode == Mode::Update && !is_there {
+            return Err(Error::Missing {
+                collection: R::SCHEMA.collection,
+                key: describe_key::<R::Key>(&key),
+            });
+        }
+        let old = match is_there {
+            true => stored_record::unchecked::<R>(before),
+            false => None,
+        };
+        let changes = changes::<R>(old.as_ref(), Some(&after))?;
+        self.check_unique::<R>(collection, &changes, &after)?;
+        Ok((key, changes))
+    }
+
+    /// The next automatic key. Keys are not used again, whatever is deleted.
+    fn next_key<R: Record>(&mut self) -> Result<u64, Error> {
+        let inner = self.inner;
+        let collection = inner.collection::<R>()?;
+        let is_it = |known: &Collection| std::ptr::eq(known, collection);
+        let place = inner
+            .collections
+            .iter()
+            .position(is_it)
+            .unwrap_or(usize::MAX);
+        if let Some((_, next)) = self.next.iter_mut().find(|(at, _)| *at == place) {
+            let key = *next;
+            *next = next.checked_add(1).ok_or(Error::Full { limit: u64::MAX })?;
+            return Ok(key);
+        }
+        let reading = self.reading()?;
+        let name = next_key(R::SCHEMA.collection);
+        let stored = inner.about.get(reading.txn, name.as_bytes());
+        let stored = stored.map_err(|e| inner.told(e))?;
+        let mut key = stored
+            .and_then(|bytes| bytes.try_into().ok())
+            .map_or(1, u64::from_le_bytes);
+        // Some may have been upserted under keys of their own.
+        let last = collection
+            .records
+            .last(reading.txn)
+            .map_err(|e| inner.told(e))?;
+        let last = last.and_then(|(last, _)| u64::decode(&mut &*last));
+        if let Some(last) = last {
+            key = key.max(last.checked_add(1).ok_or(Error::Full { limit: u64::MAX })?);
+        }
+        self.next.push((place, key.saturating_add(1)));
+        Ok(key)
+    }
+
+    /// Refuses values that another record has in a unique index.
+    fn check_unique<R: Record>(
+        &self,
+        collection: &Collection,
+        changes: &[Change],
+        after: &ViewOf<'_, R>,
+    ) -> Result<(), Error> {
+        for change in changes {
+            let schema = collection.schema.indexes.get(change.number);
+            let table = collection.indexes.get(change.number);
+            let (Some(schema), Some(table), Some(entry)) = (schema, table, &change.after) else {
+                continue;
+            };
+            let mut value = KeyBytes::new();
+            let is_whole = R::encode_index_key(after, change.number, &mut value);
+            if !schema.is_unique || !is_whole {
+                continue;
+            }
+            let txn = self.reading()?.txn;
+            let found = table.get_greater_than_or_equal_to(txn, &value);
+            let found = found.map_err(|e| self.inner.told(e))?;
+            // Not its own, which goes or is there already.
+            let is_own =
+                |found: &[u8]| change.before.as_deref() == Some(found) || **entry == *found;
+            if let Some((found, _)) = found
+                && found.starts_with(&value)
+                && !is_own(found)
+            {
+                return Err(not_unique::<R>(change.number, entry));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What changes in the indexes when a record takes the place of another.
+fn changes<R: Record>(
+    before: Option<&ViewOf<'_, R>>,
+    after: Option<&ViewOf<'_, R>>,
+) -> Result<Vec<Change>, Error> {
+    let entry = |view: &ViewOf<'_, R>, number| {
+        let mut entry = KeyBytes::new();
+        R::encode_index_key(view, number, &mut entry);
+        R::encode_key_of(view, &mut entry);
+        entry
+    };
+    let mut changes = Vec::new();
+    for number in 0..R::SCHEMA.indexes.len() {
+        let before = before.map(|view| entry(view, number));
+        let after = after.map(|view| entry(view, number));
+        if let Some(after) = &after {
+            check_key_len::<R>("an entry of an index", after.len())?;
+        }
+        if before != after {
+            changes.push(Change {
+                number,
+                before,
+                after,
+            });
+        }
+    }
+    Ok(changes)
+}
+
+fn write_entries(
+    txn: &mut RwTxn<'_>,
+    collection: &Collection,
+    changes: &[Change],
+) -> heed::Result<()> {
+    for change in changes {
+        let Some(table): Option<&Table> = collection.indexes.get(change.number) else {
+            continue;
+        };
+        if let Some(before) = &change.before {
+            table.delete(txn, before)?;
+        }
+        if let Some(after) = &change.after {
+            table.put(txn, after, &[])?;
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if self.inner.check_process().is_err() {
+            // It belongs to the parent, with its lock.
+            mem::forget(self.txn.take());
+        }
+    }
+}
+
+impl fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction")
+            .field("path", &self.inner.path)
+            .field("has_failed", &self.has_failed)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,179 @@
+//! Several processes, some of which are killed.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use brisk_objects::Error;
+
+use crate::ledger::{audit, book, open, open_with, options};
+
+const WHAT: &str = "BRISK_OBJECTS_TEST";
+
+/// This program, as another process that does what the first argument says. Behind `before`, if there is any.
+fn another_process(before: &[&str], what: &str, place: &Path) -> Command {
+    let own = std::env::current_exe().unwrap();
+    let own = own.to_str().unwrap();
+    let test = "another_process::as_another_process";
+    let line: Vec<&str> = before
+        .iter()
+        .copied()
+        .chain([own, "--exact", test, "--nocapture"])
+        .collect();
+    let mut command = Command::new(line[0]);
+    command
+        .args(&line[1..])
+        .env(WHAT, format!("{what}:{}", place.display()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// No test by itself: it is what the other processes run.
+#[test]
+fn as_another_process() {
+    let Ok(asked) = std::env::var(WHAT) else {
+        return;
+    };
+    let (what, place) = asked.split_once(':').unwrap();
+    let place = Path::new(place);
+    match what {
+        "book" => {
+            let db = open(place);
+            let own = std::process::id();
+            for number in 0.. {
+                book(
+                    &db,
+                    number % 7,
+                    format!("{own}-{number}"),
+                    100 + i64::from(number),
+                )
+                .unwrap();
+                println!("booked {number}");
+            }
+        }
+        "some" => {
+            let db = open(place);
+            let own = std::process::id();
+            for number in 0..200 {
+                book(&db, number % 7, format!("{own}-{number}"), 1).unwrap();
+            }
+        }
+        "open" => match open_with(options(), place) {
+            Ok(db) => {
+                // As long as the other one does.
+                db.snapshot()
+                    .map(|snapshot| {
+                        println!("reads");
+                        std::io::stdin()
+                            .lock()
+                            .read_line(&mut String::new())
+                            .unwrap();
+                        drop(snapshot);
+                    })
+                    .unwrap_or_else(|e| println!("refused: {e}"));
+            }
+            Err(e) => println!("refused: {e}"),
+        },
+        "readers" => {
+            let db = open(place);
+            let held: Vec<_> = (0..100).map(|_| db.snapshot().unwrap()).collect();
+            println!("reads {}", held.len());
+            std::io::stdin()
+                .lock()
+                .read_line(&mut String::new())
+                .unwrap();
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn writers_that_are_killed_again_and_again_leave_whole_transactions() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = home.path().join("ledger.db");
+    let mut before = 0;
+    for round in 0..20 {
+        let mut writers: Vec<_> = (0..2)
+            .map(|_| another_process(&[], "book", &path).spawn().unwrap())
+            .collect();
+        let mut told = 0;
+        for writer in &mut writers {
+            let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+            let booked = lines
+                .map(Result::unwrap)
+                .filter(|line| line.starts_with("booked"));
+            told += booked.take(round % 6).count() as u64;
+            writer.kill().unwrap();
+        }
+        for writer in &mut writers {
+            assert_eq!(writer.wait().unwrap().signal(), Some(9));
+        }
+        let after = audit(&open(&path));
+        assert!(after >= before + told, "{before} {told} {after}");
+        before = after;
+    }
+    assert!(before > 50);
+}
+
+#[test]
+fn processes_write_in_turns() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = open(&path);
+    let start = || another_process(&[], "some", &path).spawn().unwrap();
+    let writers: Vec<_> = (0..3).map(|_| start()).collect();
+    for number in 0..200u32 {
+        book(&db, number % 7, format!("own-{number}"), 1).unwrap();
+    }
+    for writer in writers {
+        let output = writer.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert_eq!(audit(&db), 800);
+}
+
+#[test]
+fn places_of_killed_readers_are_taken_back() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = open_with(options().readers(120), &path).unwrap();
+    let mut reader = another_process(&[], "readers", &path);
+    let mut reader = reader.stdin(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("reads 100")));
+    let most: Vec<_> = (0..20).map(|_| db.snapshot().unwrap()).collect();
+    let Err(e) = db.snapshot() else {
+        panic!("there is no place");
+    };
+    assert!(matches!(e, Error::TooManyReaders { most: 120 }), "{e}");
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    drop(db.snapshot().unwrap());
+    drop(most);
+}
+
+/// As in two containers that share a file: both processes have the number 1.
+#[test]
+fn a_process_with_the_same_number_is_refused() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let container = ["unshare", "--pid", "--fork", "--kill-child"];
+    let mut first = another_process(&container, "open", &path);
+    let mut first = first.stdin(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(first.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("reads")));
+    let second = another_process(&container, "open", &path)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let told = String::from_utf8(second.stdout).unwrap();
+    let expected = format!(
+        "refused: another process with the same number has {} open, as in two containers that share it",
+        path.display()
+    );
+    assert!(told.contains(&expected), "{told}");
+    drop(first.stdin.take());
+    assert!(first.wait().unwrap().success());
+}

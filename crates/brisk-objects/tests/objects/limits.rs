@@ -1,0 +1,164 @@
+//! What a file, a key and a disk have room for.
+
+use std::path::Path;
+use std::process::Command;
+
+use brisk_objects::{Error, Options, Record};
+
+use crate::ledger::{audit, book, invoice, open_with, options};
+
+#[test]
+fn a_full_file_refuses_a_transaction_and_goes_on() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = open_with(options().limit(1 << 20), &path).unwrap();
+    let e = fill(&db);
+    assert_eq!(
+        e.to_string(),
+        "the database has reached its limit of 1048576 bytes; open it with a higher one"
+    );
+    let booked = audit(&db);
+    drop(db);
+    let db = open_with(options().limit(4 << 20), &path).unwrap();
+    book(&db, 3, "more".to_owned(), 1).unwrap();
+    assert_eq!(audit(&db), booked + 1);
+}
+
+/// Books until that fails.
+fn fill(db: &brisk_objects::Database) -> Error {
+    for number in 0.. {
+        let text = format!("{number:0200}");
+        if let Err(e) = book(db, number % 5, text, 1) {
+            return e;
+        }
+    }
+    unreachable!()
+}
+
+/// Mounts a small filesystem until it is dropped.
+struct Small<'p>(&'p Path);
+
+impl<'p> Small<'p> {
+    fn mount(place: &'p Path) -> Self {
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .arg(place);
+        assert!(mount.status().unwrap().success());
+        Self(place)
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg("--lazy").arg(self.0).status();
+        assert!(done.unwrap().success());
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_a_transaction_and_loses_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let small = Small::mount(home.path());
+    let path = home.path().join("ledger.db");
+    let db = open_with(options(), &path).unwrap();
+    let e = fill(&db);
+    let Error::Io(e) = &e else {
+        panic!("{e}");
+    };
+    assert_eq!(e.kind(), std::io::ErrorKind::StorageFull);
+    let booked = audit(&db);
+    assert!(booked > 100);
+    drop(db);
+    let db = open_with(options(), &path).unwrap();
+    assert_eq!(audit(&db), booked);
+    drop(db);
+    drop(small);
+}
+
+#[derive(Record, Debug, Clone, PartialEq)]
+struct Named {
+    #[key]
+    name: String,
+    #[index]
+    group: String,
+}
+
+#[test]
+fn long_keys_are_refused_and_the_transaction_goes_on() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("named.db");
+    let db = open_with(Options::new().collection::<Named>(), &path).unwrap();
+    let named = |name: usize, group: usize| Named {
+        name: "n".repeat(name),
+        group: "g".repeat(group),
+    };
+    db.write(|tx| {
+        let e = tx.insert(&named(600, 1)).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "a key of named has 608 bytes, allowed are 511"
+        );
+        let e = tx.insert(&named(300, 300)).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "an entry of an index of named has 604 bytes, allowed are 511"
+        );
+        tx.insert(&named(500, 1)).map(|_key| ())
+    })
+    .unwrap();
+    let snapshot = db.snapshot().unwrap();
+    assert_eq!(snapshot.check::<Named>().unwrap(), 1);
+    // Longer ones than there can be are asked for all the same.
+    let query = || snapshot.query::<Named>();
+    let (long, key) = ("n".repeat(2000), "n".repeat(500));
+    assert!(snapshot.get::<Named>(long.as_str()).unwrap().is_none());
+    for (range, expected) in [
+        (query().range(long.as_str()..), 0),
+        (query().range(..long.as_str()), 1),
+        (query().range(..=long.as_str()), 1),
+        (query().range(key.as_str()..long.as_str()), 1),
+        (query().is(long.as_str()), 0),
+        (query().starts_with(&long), 0),
+        (query().starts_with(&key), 1),
+        (query().starts_with(""), 1),
+    ] {
+        assert_eq!(range.count().unwrap(), expected, "{range:?}");
+        assert_eq!(range.rev().count().unwrap(), expected);
+    }
+}
+
+#[test]
+fn automatic_keys_are_not_used_again() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let mut db = open_with(options(), &path).unwrap();
+    let mut ids = Vec::new();
+    for number in 0..6 {
+        let id = db.write(|tx| {
+            let id = tx.insert(&invoice(1, number.to_string(), 1))?;
+            tx.delete::<crate::ledger::Invoice>(id)?;
+            Ok::<_, Error>(id)
+        });
+        ids.push(id.unwrap());
+        // What was given up has used none.
+        let mut tx = db.begin().unwrap();
+        tx.insert(&invoice(1, "given up", 1)).unwrap();
+        drop(tx);
+        if number == 3 {
+            drop(db);
+            db = open_with(options(), &path).unwrap();
+        }
+    }
+    assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
+    // One that was stored under a key of its own is not overwritten.
+    let own = crate::ledger::Invoice {
+        id: 100,
+        ..invoice(1, "own", 1)
+    };
+    let id = db.write(|tx| {
+        tx.upsert(&own)?;
+        tx.insert(&invoice(1, "next", 1))
+    });
+    assert_eq!(id.unwrap(), 101);
+}

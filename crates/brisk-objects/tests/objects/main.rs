@@ -1,0 +1,10 @@
+//! A database, from outside.
+
+mod another_process;
+mod damage;
+mod fork;
+mod ledger;
+mod limits;
+mod model;
+mod schema;
+mod values;

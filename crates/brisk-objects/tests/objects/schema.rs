@@ -1,0 +1,149 @@
+//! Types that change between two programs.
+
+use std::path::Path;
+
+use brisk_objects::{Error, Options, Record};
+
+use crate::ledger::open_with;
+
+mod first {
+    #[derive(brisk_objects::Record, Debug, PartialEq)]
+    pub struct Book {
+        #[key]
+        pub id: u32,
+        #[index]
+        pub title: String,
+        pub pages: u32,
+    }
+}
+
+mod indexed {
+    #[derive(brisk_objects::Record, Debug, PartialEq)]
+    pub struct Book {
+        #[key]
+        pub id: u32,
+        #[unique]
+        pub title: String,
+        #[index]
+        pub pages: u32,
+    }
+}
+
+mod longer {
+    #[derive(brisk_objects::Record, Debug, PartialEq)]
+    pub struct Book {
+        #[key]
+        pub id: u32,
+        pub title: String,
+        pub pages: Option<u32>,
+    }
+}
+
+fn with<R: Record>(path: &Path) -> Result<brisk_objects::Database, Error> {
+    open_with(Options::new().collection::<R>(), path)
+}
+
+fn fill(path: &Path, titles: &[&str]) {
+    let db = with::<first::Book>(path).unwrap();
+    db.write(|tx| {
+        for (id, title) in (1..).zip(titles) {
+            let title = (*title).to_owned();
+            let pages = 1000 - id;
+            tx.insert(&first::Book { id, title, pages })?;
+        }
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn another_layout_is_refused_with_both() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("books.db");
+    fill(&path, &["a"]);
+    let e = with::<longer::Book>(&path).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "the records of book have the layout {id: u32, title: text, pages: u32} key id, but this program's have \
+         {id: u32, title: text, pages: option<u32>} key id; give a migration, or open the file with the program that \
+         wrote it"
+    );
+    // Nothing has changed.
+    let db = with::<first::Book>(&path).unwrap();
+    assert_eq!(db.get::<first::Book>(1).unwrap().unwrap().pages, 999);
+}
+
+#[test]
+fn indexes_come_and_go_with_the_types() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("books.db");
+    fill(&path, &["b", "a", "c"]);
+    for _ in 0..2 {
+        let db = with::<indexed::Book>(&path).unwrap();
+        let snapshot = db.snapshot().unwrap();
+        assert_eq!(snapshot.check::<indexed::Book>().unwrap(), 3);
+        let by_pages = snapshot.query().by(indexed::Book::PAGES);
+        let ids: Vec<(u32, u32)> = by_pages.keys().unwrap().map(Result::unwrap).collect();
+        assert_eq!(ids, [(997, 3), (998, 2), (999, 1)]);
+        let by_title = snapshot.query().by(indexed::Book::TITLE).is("a");
+        assert_eq!(by_title.first().unwrap().unwrap().id, 2);
+        drop((by_pages, by_title));
+        drop(snapshot);
+        drop(db);
+        // It does not know the index of pages, so it must not leave it to go stale.
+        let db = with::<first::Book>(&path).unwrap();
+        db.write(|tx| {
+            tx.delete::<first::Book>(3)?;
+            tx.insert(&first::Book {
+                id: 3,
+                title: "c".to_owned(),
+                pages: 997,
+            })
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_new_unique_index_is_refused_where_records_are_equal() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("books.db");
+    fill(&path, &["b", "a", "b"]);
+    let e = with::<indexed::Book>(&path).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "another record of book has \"b\" in the unique index title"
+    );
+    let db = with::<first::Book>(&path).unwrap();
+    assert_eq!(db.snapshot().unwrap().check::<first::Book>().unwrap(), 3);
+}
+
+#[test]
+fn a_process_opens_a_file_once_and_names_its_collections() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("books.db");
+    let db = with::<first::Book>(&path).unwrap();
+    let e = with::<first::Book>(&path).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        format!(
+            "this process has {} open already; clone its handle",
+            path.display()
+        )
+    );
+    let e = db.get::<crate::ledger::Account>(1).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "the database was opened without account; name it in the options"
+    );
+    // A type of the same name and another layout is another one.
+    assert!(matches!(
+        db.get::<longer::Book>(1),
+        Err(Error::Unknown { .. })
+    ));
+    drop(db);
+    let stranger = home.path().join("stranger.db");
+    std::fs::write(&stranger, [7; 8192]).unwrap();
+    let e = with::<first::Book>(&stranger).unwrap_err();
+    assert!(matches!(e, Error::Foreign { .. }), "{e}");
+}
