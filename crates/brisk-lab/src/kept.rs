@@ -8,18 +8,20 @@ use super::cache::{self, CacheResults};
 use super::index::{self, IndexResults};
 use super::load::{LoadResults, page as load_page};
 use super::machine::Machine;
+use super::objects::{self, ObjectsResults};
 use super::raw::{self, Raw};
 use super::reads::{self, ReadsResults};
 use brisk::page::Page;
 use brisk::warn;
 
 /// The files that experiments write in their directory.
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 6] = [
     "raw.json",
     "load.json",
     "reads.json",
     "cache.json",
     "index.json",
+    "objects.json",
 ];
 
 /// Results of an experiment that starts no program.
@@ -35,6 +37,7 @@ enum What {
     Reads(ReadsResults),
     Cache(CacheResults),
     Index(IndexResults),
+    Objects(ObjectsResults),
 }
 
 /// Results of any experiment.
@@ -58,6 +61,8 @@ impl Kept {
                 What::Cache(cache::parse(&text)?)
             } else if index::is_of_index(&value) {
                 What::Index(index::parse(&text)?)
+            } else if objects::is_of_objects(&value) {
+                What::Objects(objects::parse(&text)?)
             } else {
                 return Ok(Self::Launch(Raw::parse(name, text)?));
             };
@@ -78,6 +83,7 @@ impl Part {
             What::Reads(_) => "Small reads of a file",
             What::Cache(_) => "Caches on disk",
             What::Index(_) => "Package indexes",
+            What::Objects(_) => "Typed records",
         }
     }
 
@@ -87,6 +93,7 @@ impl Part {
             What::Load(_) | What::Reads(_) => None,
             What::Cache(results) => Some(cache::markdown(results)),
             What::Index(results) => Some(index::markdown(results)),
+            What::Objects(results) => Some(objects::markdown(results)),
         }
     }
 
@@ -107,6 +114,10 @@ impl Part {
             }
             What::Index(results) => {
                 index::draw(page, results);
+                &results.machine
+            }
+            What::Objects(results) => {
+                objects::draw(page, results);
                 &results.machine
             }
         };
@@ -170,6 +181,10 @@ mod tests {
             (
                 "{\"brisk_lab_index\": 1}",
                 "this is not an index.json of brisk lab index",
+            ),
+            (
+                "{\"brisk_lab_objects\": 1}",
+                "this is not an objects.json of brisk lab objects",
             ),
             ("{}", "this is not a raw.json of brisk lab launch"),
         ];

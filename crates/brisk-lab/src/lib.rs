@@ -10,6 +10,7 @@ The program `brisk-lab`, which measures how fast programs start and how fast fil
 | `reads` | What do many small reads cost? |
 | `cache` | What does a cache on disk cost? |
 | `index` | What does reading a package index from a cache cost? |
+| `objects` | What do reading and writing typed records cost? |
 | `codecs` | Which codec suits this tree? |
 | `report` | Writes a page from kept results. |
 
@@ -49,6 +50,7 @@ mod jobs;
 mod kept;
 mod load;
 mod machine;
+mod objects;
 mod probe;
 mod program;
 mod proof;
@@ -87,6 +89,7 @@ pub use index::{
     Question as IndexQuestion, Way as IndexWay, WayKind as IndexWayKind,
 };
 pub use machine::Machine;
+pub use objects::{Object, ObjectKind, ObjectStore, OpenObjects, Safety, Sums};
 pub use statistics::{Ratio, Spread};
 
 /// What `brisk-lab` does: measures, as its arguments say.
@@ -112,4 +115,10 @@ pub fn serve_cache(rivals: &[CacheKind], allocations: Option<fn() -> usize>) -> 
 pub fn serve_index(ways: &[IndexWayKind], allocations: Option<fn() -> usize>) -> ExitCode {
     let job = std::env::args().nth(1).unwrap_or_default();
     brisk::end(index::serve(ways, &job, allocations).map(|()| Answer::Yes))
+}
+
+/// What a program of `brisk lab objects --program` does: a job, its argument, with one of these stores.
+pub fn serve_objects(kinds: &[ObjectKind]) -> ExitCode {
+    let job = std::env::args().nth(1).unwrap_or_default();
+    brisk::end(objects::serve(kinds, &job).map(|()| Answer::Yes))
 }

@@ -14,10 +14,7 @@ pub(crate) fn check<R: Record>(reading: Reading<'_>) -> Result<u64, Error> {
     for record in collection.records.iter(txn).map_err(|e| inner.told(e))? {
         let (key, bytes) = record.map_err(|e| inner.told(e))?;
         let view = stored_record::view::<R>(key, bytes).ok_or_else(|| damaged::<R>(key))?;
-        let mut own_key = KeyBytes::new();
-        R::encode_key_of(&view, &mut own_key);
-        own_key.pad();
-        if &*own_key != key {
+        if *stored_record::key_of::<R>(&view) != *key {
             return Err(damaged::<R>(key));
         }
         for (number, index) in collection.indexes.iter().enumerate() {

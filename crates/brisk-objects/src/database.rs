@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use brisk_io::{Filesystem, PerProcess};
 use heed::types::Bytes;
-use heed::{Env, MdbError, RoTxn, RwTxn, WithoutTls};
+use heed::{CompactionOption, Env, MdbError, RoTxn, RwTxn, WithoutTls};
 
 use crate::environment;
 use crate::error::Error;
 use crate::key_bytes::KeyBytes;
+use crate::migration::{Migrated, Migration};
 use crate::options::Options;
 use crate::query::Query;
 use crate::record::{Record, ViewOf};
@@ -25,6 +26,8 @@ pub(crate) const MOST_KEY: usize = 511;
 
 /// The name of the table that says what the others are.
 const ABOUT: &str = "brisk-objects";
+/// The name of the table where migrated records are until all are.
+const SPARE: &str = "brisk-objects migration";
 /// The version of all that is stored.
 const VERSION: &[u8] = b"1";
 
@@ -113,32 +116,20 @@ impl Database {
     ///
     /// That of [`Options::open`].
     #[expect(unsafe_code, reason = "the caller's promise is handed on")]
-    pub(crate) unsafe fn open(path: &Path, options: Options) -> Result<Self, Error> {
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        if let Filesystem::Network(filesystem) = Filesystem::of(std::fs::File::open(directory)?)? {
-            let path = path.to_owned();
-            return Err(Error::Network { path, filesystem });
-        }
+    pub(crate) unsafe fn open(path: &Path, options: &Options) -> Result<Self, Error> {
         // SAFETY: the caller promises it.
-        let env = unsafe { environment::open(path, &options) }?;
-        let mut inner = Inner {
-            path: path.to_owned(),
-            about: environment::table(&env, ABOUT)?,
-            collections: Vec::new(),
-            limit: options.limit,
-            opener: PerProcess::new(),
-            env,
-        };
-        inner.opener.get_or_try_make(|| Ok::<_, Error>(()))?;
-        // Those of processes that were killed.
-        inner.env.clear_stale_readers()?;
-        inner.begin(&options.definitions)?;
-        Ok(Self {
-            inner: Arc::new(inner),
-        })
+        let (inner, _) = unsafe { Inner::open(path, options, Ending::Commit) }?;
+        let inner = Arc::new(inner);
+        Ok(Self { inner })
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Options::open`].
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub(crate) unsafe fn dry_run(path: &Path, options: &Options) -> Result<Vec<Migrated>, Error> {
+        // SAFETY: the caller promises it.
+        unsafe { Inner::open(path, options, Ending::GiveUp) }.map(|(_, migrated)| migrated)
     }
 
     /// The records as they are now, whatever is written meanwhile.
@@ -196,6 +187,22 @@ impl Database {
         Ok(done)
     }
 
+    /// Copies all records, as they are now, to a new file that has no unused pages, while others read and write. The file
+    /// appears when it is complete and on the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`std::io::ErrorKind::AlreadyExists`] in [`Error::Io`] if there is a file of this name. Otherwise those of the system.
+    pub fn copy_to(&self, path: &Path) -> Result<(), Error> {
+        self.inner.check_process()?;
+        let mut part = path.as_os_str().to_owned();
+        part.push(format!(".{}.part", std::process::id()));
+        let part = PathBuf::from(part);
+        let copied = self.inner.copy_to(&part, path);
+        let removed = std::fs::remove_file(&part);
+        copied.and(removed.map_err(Error::Io))
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.inner.path
@@ -210,9 +217,65 @@ impl fmt::Debug for Database {
     }
 }
 
+/// What becomes of the transaction that opens the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Commit,
+    GiveUp,
+}
+
+/// What came of opening the collections.
+enum Begun {
+    Done(Vec<Migrated>),
+    /// So many tables more must be opened.
+    NeedsTables(u32),
+}
+
 impl Inner {
-    /// Opens the collections, and brings their indexes up to date.
-    fn begin(&mut self, definitions: &[Definition]) -> Result<(), Error> {
+    /// # Safety
+    ///
+    /// That of [`Options::open`].
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    unsafe fn open(
+        path: &Path,
+        options: &Options,
+        ending: Ending,
+    ) -> Result<(Self, Vec<Migrated>), Error> {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        if let Filesystem::Network(filesystem) = Filesystem::of(std::fs::File::open(directory)?)? {
+            let path = path.to_owned();
+            return Err(Error::Network { path, filesystem });
+        }
+        // Each table that could be open makes each snapshot longer to begin, so there is room for no more than needed.
+        let mut more = 0;
+        loop {
+            // SAFETY: the caller promises it.
+            let env = unsafe { environment::open(path, options, more) }?;
+            let mut inner = Self {
+                path: path.to_owned(),
+                about: environment::table(&env, ABOUT)?,
+                collections: Vec::new(),
+                limit: options.limit,
+                opener: PerProcess::new(),
+                env,
+            };
+            inner.opener.get_or_try_make(|| Ok::<_, Error>(()))?;
+            // Those of processes that were killed.
+            inner.env.clear_stale_readers()?;
+            match inner.begin(options, more, ending)? {
+                Begun::Done(migrated) => return Ok((inner, migrated)),
+                Begun::NeedsTables(tables) => more = tables,
+            }
+        }
+    }
+
+    /// Opens the collections, migrates their records, and brings their indexes up to date. If that needs more tables than
+    /// there is `room` for, it does nothing.
+    fn begin(&mut self, options: &Options, room: u32, ending: Ending) -> Result<Begun, Error> {
+        let definitions = &options.definitions;
         let mut txn = self.env.write_txn()?;
         match self.about.get(&txn, b"version")? {
             Some(VERSION) => {}
@@ -223,9 +286,30 @@ impl Inner {
             }
             None => self.about.put(&mut txn, b"version", VERSION)?,
         }
+        let (mut obsolete, mut old) = (Vec::new(), false);
         for definition in definitions {
-            self.check_layout(&mut txn, definition)?;
+            obsolete.extend(self.obsolete(&txn, definition)?);
+            let layout = self.layout(&txn, definition)?;
+            old |= layout.is_some_and(|(layout, _)| layout != definition.fingerprint);
+        }
+        let needed = obsolete.len() + usize::from(old);
+        if let Some(tables) = u32::try_from(needed).ok().filter(|tables| *tables > room) {
+            return Ok(Begun::NeedsTables(tables));
+        }
+        for name in obsolete {
+            let table = name.trim_start_matches("index ");
+            self.table(&mut txn, table)?.clear(&mut txn)?;
+            self.about.delete(&mut txn, name.as_bytes())?;
+        }
+        let mut migrated = Vec::new();
+        for definition in definitions {
             let records = self.table(&mut txn, definition.collection())?;
+            self.migrate(
+                &mut txn,
+                definition,
+                (&records, &options.migrations),
+                &mut migrated,
+            )?;
             let indexes = definition.schema.indexes.iter();
             let indexes = indexes.map(|index| {
                 self.table(&mut txn, &index_table(definition.collection(), index.name))
@@ -239,44 +323,85 @@ impl Inner {
             self.update_indexes(&mut txn, definition, &collection)?;
             self.collections.push(collection);
         }
-        txn.commit().map_err(|e| self.told(e))
-    }
-
-    fn table(&self, txn: &mut RwTxn<'_>, name: &str) -> Result<Table, Error> {
-        let made = self.env.create_database(txn, Some(name));
-        made.map_err(|e| self.told(e))
-    }
-
-    fn check_layout(&self, txn: &mut RwTxn<'_>, definition: &Definition) -> Result<(), Error> {
-        let key = definition.layout_key();
-        let wanted = definition.schema.layout_text();
-        let number = definition.fingerprint.to_le_bytes();
-        let stored = self.about.get(txn, key.as_bytes())?;
-        match stored.and_then(<[u8]>::split_first_chunk) {
-            Some((stored, _)) if *stored == number => Ok(()),
-            Some((_, text)) => Err(Error::Layout {
-                collection: definition.collection(),
-                stored: String::from_utf8_lossy(text).into_owned(),
-                wanted,
-            }),
-            None => {
-                let about = [number.as_slice(), wanted.as_bytes()].concat();
-                self.about
-                    .put(txn, key.as_bytes(), &about)
-                    .map_err(|e| self.told(e))
-            }
+        if ending == Ending::Commit {
+            txn.commit().map_err(|e| self.told(e))?;
         }
+        Ok(Begun::Done(migrated))
     }
 
-    /// Fills the indexes that are new, or were others, and empties those that no type has any more.
-    fn update_indexes(
+    /// The fingerprint and the text of the layout that the file has of a collection.
+    fn layout(
+        &self,
+        txn: &RoTxn<'_>,
+        definition: &Definition,
+    ) -> Result<Option<(u64, String)>, Error> {
+        let stored = self.about.get(txn, definition.layout_key().as_bytes())?;
+        let parts = stored.and_then(<[u8]>::split_first_chunk);
+        Ok(parts.map(|(number, text)| {
+            let text = String::from_utf8_lossy(text).into_owned();
+            (u64::from_le_bytes(*number), text)
+        }))
+    }
+
+    /// Brings the records of a collection to the layout of its type, step by step.
+    fn migrate(
         &self,
         txn: &mut RwTxn<'_>,
         definition: &Definition,
-        collection: &Collection,
+        (records, migrations): (&Table, &[Migration]),
+        migrated: &mut Vec<Migrated>,
     ) -> Result<(), Error> {
-        let prefix = definition.index_key("");
+        let collection = definition.collection();
+        let wanted = definition.schema.layout_text();
+        loop {
+            let (fingerprint, text) = match self.layout(txn, definition)? {
+                Some((stored, _)) if stored == definition.fingerprint => return Ok(()),
+                None => (definition.fingerprint, wanted.clone()),
+                Some((stored, text)) => {
+                    let is_next = |migration: &&Migration| {
+                        (migration.collection, migration.from) == (collection, stored)
+                    };
+                    let Some(migration) = migrations.iter().find(is_next) else {
+                        return Err(Error::Layout {
+                            collection,
+                            stored: text,
+                            wanted,
+                        });
+                    };
+                    let spare = self.table(txn, SPARE)?;
+                    let count = migration.run(txn, self, records, &spare)?;
+                    let to = migration.to_schema.layout_text();
+                    migrated.push(Migrated {
+                        collection,
+                        from: text,
+                        to: to.clone(),
+                        records: count,
+                    });
+                    (migration.to, to)
+                }
+            };
+            let about = [fingerprint.to_le_bytes().as_slice(), text.as_bytes()].concat();
+            let put = self
+                .about
+                .put(txn, definition.layout_key().as_bytes(), &about);
+            put.map_err(|e| self.told(e))?;
+        }
+    }
+
+    /// Copies the file to `part`, and gives that a second name.
+    fn copy_to(&self, part: &Path, path: &Path) -> Result<(), Error> {
+        let mut file = std::fs::File::create(part)?;
+        let copied = self.env.copy_to_file(&mut file, CompactionOption::Enabled);
+        copied.map_err(|e| self.told(e))?;
+        file.sync_all()?;
+        // Unlike a renaming, this replaces no file.
+        Ok(std::fs::hard_link(part, path)?)
+    }
+
+    /// The names in [`ABOUT`] of the indexes that no type has any more.
+    fn obsolete(&self, txn: &RoTxn<'_>, definition: &Definition) -> Result<Vec<String>, Error> {
         let mut obsolete = Vec::new();
+        let prefix = definition.index_key("");
         for entry in self.about.prefix_iter(txn, prefix.as_bytes())? {
             let name = String::from_utf8_lossy(entry?.0).into_owned();
             let indexes = &mut definition.schema.indexes.iter();
@@ -284,11 +409,21 @@ impl Inner {
                 obsolete.push(name);
             }
         }
-        for name in obsolete {
-            let table = name.trim_start_matches("index ");
-            self.table(txn, table)?.clear(txn)?;
-            self.about.delete(txn, name.as_bytes())?;
-        }
+        Ok(obsolete)
+    }
+
+    fn table(&self, txn: &mut RwTxn<'_>, name: &str) -> Result<Table, Error> {
+        let made = self.env.create_database(txn, Some(name));
+        made.map_err(|e| self.told(e))
+    }
+
+    /// Fills the indexes that are new, or were others.
+    fn update_indexes(
+        &self,
+        txn: &mut RwTxn<'_>,
+        definition: &Definition,
+        collection: &Collection,
+    ) -> Result<(), Error> {
         for (number, index) in definition.schema.indexes.iter().enumerate() {
             let key = definition.index_key(index.name);
             let print = index.fingerprint(definition.fingerprint).to_le_bytes();

@@ -14,10 +14,16 @@ use crate::options::{Durability, Options};
 /// Pages of all machines divide this.
 const PAGE: u64 = 1 << 16;
 
+/// Opens the file, with room for the tables of all definitions and for some more.
+///
 /// # Safety
 ///
 /// While the environment is open, nothing but LMDB writes to the file.
-pub(crate) unsafe fn open(path: &Path, options: &Options) -> Result<Env<WithoutTls>, Error> {
+pub(crate) unsafe fn open(
+    path: &Path,
+    options: &Options,
+    more_tables: u32,
+) -> Result<Env<WithoutTls>, Error> {
     let whole = options.limit.max(PAGE).checked_next_multiple_of(PAGE);
     let limit = whole.and_then(|bytes| usize::try_from(bytes).ok());
     let limit = limit.ok_or_else(|| {
@@ -34,8 +40,8 @@ pub(crate) unsafe fn open(path: &Path, options: &Options) -> Result<Env<WithoutT
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(limit)
         .max_readers(options.readers)
-        // One for the tables' own, and a few that are only emptied.
-        .max_dbs(1 + 64 + tables.sum::<u32>());
+        // One says what the others are.
+        .max_dbs(1 + more_tables + tables.sum::<u32>());
     let mut flags = EnvFlags::NO_SUB_DIR;
     if options.durability == Durability::Last {
         flags |= EnvFlags::NO_META_SYNC;

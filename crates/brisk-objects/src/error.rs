@@ -37,6 +37,15 @@ pub enum Error {
         /// The layout of the program's type.
         wanted: String,
     },
+    /// A migration refuses a record.
+    Migration {
+        /// The collection.
+        collection: &'static str,
+        /// The key of the old record, in words.
+        key: String,
+        /// What the migration said.
+        why: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The database was opened without this collection.
     Unknown {
         /// The collection.
@@ -137,6 +146,14 @@ impl fmt::Display for Error {
                 f,
                 "the records of {collection} have the layout {stored}, but this program's have {wanted}; give a migration, \
                  or open the file with the program that wrote it"
+            ),
+            Self::Migration {
+                collection,
+                key,
+                why,
+            } => write!(
+                f,
+                "the record of {collection} with the key {key} cannot be migrated: {why}; nothing has changed"
             ),
             Self::Unknown { collection } => write!(
                 f,

@@ -82,7 +82,12 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 * A process opens a file once, and clones the handle. A forked child opens it anew: all else is an error there.
 * Two containers that share a file share process numbers, too, or the second one is refused.
 * A file on a network is refused.
-* The file grows up to a [limit](Options::limit), and never shrinks.
+* The file grows up to a [limit](Options::limit), and never shrinks. A [copy](Database::copy_to) has no unused pages.
+
+# Features
+
+* `tokio`: [`AsyncDatabase`] reads on the task that asks while the file is in memory, and moves to another thread what may
+  wait. It is not on by default.
 
 # What this crate does not do
 
@@ -96,6 +101,8 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 // The derive macros name this crate as others do.
 extern crate self as brisk_objects;
 
+#[cfg(feature = "tokio")]
+mod async_database;
 mod check;
 mod cursor;
 mod database;
@@ -106,6 +113,7 @@ mod key;
 mod key_bytes;
 mod kind;
 mod list;
+mod migration;
 mod options;
 mod query;
 mod reading;
@@ -116,6 +124,8 @@ mod stored_record;
 mod transaction;
 mod value;
 
+#[cfg(feature = "tokio")]
+pub use async_database::{AsyncDatabase, ReadCounts};
 pub use brisk_cache::Stored;
 pub use brisk_objects_derive::{Record, Value};
 pub use cursor::Cursor;
@@ -128,6 +138,7 @@ pub use key::{AsKey, AsKeyPrefix, Key};
 pub use key_bytes::KeyBytes;
 pub use kind::{Field, Type};
 pub use list::List;
+pub use migration::Migrated;
 pub use options::{Durability, Options};
 pub use query::{Keys, Query, Records};
 pub use record::{Record, ViewOf};

@@ -2,7 +2,8 @@ use std::path::Path;
 
 use crate::database::{Database, Definition};
 use crate::error::Error;
-use crate::record::Record;
+use crate::migration::{Migrated, Migration};
+use crate::record::{Record, ViewOf};
 
 /// What a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,6 +23,7 @@ pub struct Options {
     pub(crate) readers: u32,
     pub(crate) durability: Durability,
     pub(crate) definitions: Vec<Definition>,
+    pub(crate) migrations: Vec<Migration>,
 }
 
 impl Default for Options {
@@ -38,12 +40,59 @@ impl Options {
             readers: 1024,
             durability: Durability::Full,
             definitions: Vec::new(),
+            migrations: Vec::new(),
         }
     }
 
     /// Adds the collection of a record type.
     pub fn collection<R: Record>(mut self) -> Self {
         self.definitions.push(Definition::of::<R>());
+        self
+    }
+
+    /// Adds a way from records of an older layout to those of the type that now has the collection, or to those that another
+    /// migration begins with.
+    ///
+    /// When a file with the older layout is opened, each record becomes a new one. That happens in the transaction that
+    /// opens the file: all of them or none, whenever the process is killed, and never again. Indexes are built anew.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use brisk_objects::{Options, Record};
+    /// mod before {
+    ///     #[derive(brisk_objects::Record)]
+    ///     #[record(name = "books")]
+    ///     pub struct Book {
+    ///         #[key]
+    ///         pub id: u32,
+    ///         pub title: String,
+    ///     }
+    /// }
+    ///
+    /// #[derive(Record)]
+    /// #[record(name = "books")]
+    /// struct Book {
+    ///     #[key]
+    ///     id: u32,
+    ///     title: String,
+    ///     pages: Option<u32>,
+    /// }
+    ///
+    /// let options = Options::new().collection::<Book>().migration::<before::Book, Book, _>(|old| {
+    ///     Ok::<_, brisk_objects::Error>(Book { id: old.id(), title: old.title().to_owned(), pages: None })
+    /// });
+    /// # let _ = options;
+    /// ```
+    pub fn migration<Old: Record, New: Record, E>(
+        mut self,
+        migrate: impl Fn(&ViewOf<'_, Old>) -> Result<New, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let migration = Migration::of::<Old, New>(move |old| migrate(old).map_err(Into::into));
+        self.migrations.push(migration);
         self
     }
 
@@ -66,6 +115,21 @@ impl Options {
         self
     }
 
+    /// What [`open`](Self::open) would migrate. It does all of that, and then gives it up.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    ///
+    /// # Safety
+    ///
+    /// As for [`open`](Self::open).
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub unsafe fn dry_run(self, path: &Path) -> Result<Vec<Migrated>, Error> {
+        // SAFETY: the caller promises it.
+        unsafe { Database::dry_run(path, &self) }
+    }
+
     /// Opens a database, or makes one if there is no file. Another file beside it, whose name ends with `-lock`, has the
     /// readers. Indexes that the file does not have yet are built, and those that no type has any more are removed.
     ///
@@ -82,6 +146,6 @@ impl Options {
     #[expect(unsafe_code, reason = "the caller's promise is handed on")]
     pub unsafe fn open(self, path: &Path) -> Result<Database, Error> {
         // SAFETY: the caller promises it.
-        unsafe { Database::open(path, self) }
+        unsafe { Database::open(path, &self) }
     }
 }

@@ -3,6 +3,7 @@
 use twox_hash::XxHash3_64;
 
 use crate::error::Error;
+use crate::key_bytes::KeyBytes;
 use crate::record::{Record, ViewOf};
 use crate::value::{Place, ValueWriter};
 
@@ -38,6 +39,15 @@ pub(crate) fn set_auto_key<R: Record>(bytes: &mut [u8], key: u64) {
     }
 }
 
+/// The key of a record, padded as tables have it.
+#[inline]
+pub(crate) fn key_of<R: Record>(view: &ViewOf<'_, R>) -> KeyBytes {
+    let mut key = KeyBytes::new();
+    R::encode_key_of(view, &mut key);
+    key.pad();
+    key
+}
+
 /// Writes the check, once all else is there.
 pub(crate) fn seal<R: Record>(bytes: &mut [u8], key: &[u8]) {
     if let Some((check, value)) = bytes.split_first_chunk_mut::<CHECK>() {
@@ -56,6 +66,12 @@ pub(crate) fn unchecked<R: Record>(bytes: &[u8]) -> Option<ViewOf<'_, R>> {
 #[inline]
 pub(crate) fn view<'a, R: Record>(key: &[u8], bytes: &'a [u8]) -> Option<ViewOf<'a, R>> {
     debug_assert!(bytes.as_ptr().addr().is_multiple_of(8));
+    view_of_copy::<R>(key, bytes)
+}
+
+/// The same of bytes that may lie anywhere.
+#[inline]
+pub(crate) fn view_of_copy<'a, R: Record>(key: &[u8], bytes: &'a [u8]) -> Option<ViewOf<'a, R>> {
     let (check, value) = bytes.split_first_chunk::<CHECK>()?;
     let is_right = u64::from_le_bytes(*check) == check_of::<R>(key, value);
     Place::of_value::<R>(value)

@@ -266,9 +266,7 @@ impl<'d> Transaction<'d> {
         before: &mut Vec<u8>,
     ) -> Result<(KeyBytes, Vec<Change>), Error> {
         let after = stored_record::unchecked::<R>(bytes).ok_or(Error::Failed)?;
-        let mut key = KeyBytes::new();
-        R::encode_key_of(&after, &mut key);
-        key.pad();
+        let key = stored_record::key_of::<R>(&after);
         check_key_len::<R>("a key", key.len())?;
         // An insertion finds out when it writes.
         let is_there = mode != Mode::Insert && self.copy::<R>(collection, &key, before)?;

@@ -3,6 +3,7 @@
 mod cache;
 mod index;
 mod load;
+mod objects;
 mod reads;
 mod repeated;
 
@@ -57,6 +58,8 @@ enum Action {
     Cache(cache::Args),
     /// Measures ways of reading a package index from a cache: warm, stale, and with nothing stored.
     Index(index::Args),
+    /// Measures stores of typed records: gets, scans of an index, and insertions.
+    Objects(objects::Args),
     /// Makes the page with pictures again from kept results, or tables and a picture for other pages.
     Report(ReportArgs),
     /// Restores what an experiment changed, once it is over. The lab starts this itself.
@@ -309,8 +312,8 @@ Examples:\n  \
   brisk lab report fast/raw.json slow/raw.json -o report.html\n  \
   brisk lab report raw.json --formats directory,brisk-speed --markdown --svg launches.svg")]
 struct ReportArgs {
-    /// Files that brisk lab launch (raw.json), load (load.json), reads (reads.json), cache (cache.json) or
-    /// index (index.json) wrote.
+    /// Files that brisk lab launch (raw.json), load (load.json), reads (reads.json), cache (cache.json),
+    /// index (index.json) or objects (objects.json) wrote.
     #[arg(required = true, value_name = "RAW.json")]
     raw: Vec<PathBuf>,
 
@@ -319,7 +322,7 @@ struct ReportArgs {
     #[arg(short, long, value_name = "PAGE")]
     output: Option<PathBuf>,
 
-    /// Prints tables of launches, of sizes, of caches on disk and of package indexes in Markdown.
+    /// Prints tables of launches, of sizes, of caches on disk, of package indexes and of typed records in Markdown.
     #[arg(long)]
     markdown: bool,
 
@@ -357,6 +360,7 @@ pub fn run() -> anyhow::Result<Answer> {
         Action::Reads(args) => reads::run(args),
         Action::Cache(args) => cache::run(args),
         Action::Index(args) => index::run(args),
+        Action::Objects(args) => objects::run(args),
         Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,

@@ -162,3 +162,31 @@ fn automatic_keys_are_not_used_again() {
     });
     assert_eq!(id.unwrap(), 101);
 }
+
+#[test]
+fn a_copy_has_all_records_and_no_unused_pages() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, copy) = (home.path().join("ledger.db"), home.path().join("copy.db"));
+    let db = open_with(options(), &path).unwrap();
+    for number in 0..3_000u32 {
+        book(&db, number % 7, number.to_string(), 1).unwrap();
+    }
+    db.copy_to(&copy).unwrap();
+    let len = |path: &Path| std::fs::metadata(path).unwrap().len();
+    assert!(len(&copy) < len(&path));
+    // What is written later is not in it, and no file is replaced.
+    book(&db, 1, "later".to_owned(), 1).unwrap();
+    let e = db.copy_to(&copy).unwrap_err();
+    assert!(
+        matches!(&e, Error::Io(e) if e.kind() == std::io::ErrorKind::AlreadyExists),
+        "{e}"
+    );
+    assert_eq!(audit(&open_with(options(), &copy).unwrap()), 3_000);
+    let entries = std::fs::read_dir(home.path()).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["copy.db", "copy.db-lock", "ledger.db", "ledger.db-lock"]
+    );
+}

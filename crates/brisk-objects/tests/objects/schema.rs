@@ -147,3 +147,110 @@ fn a_process_opens_a_file_once_and_names_its_collections() {
     let e = with::<first::Book>(&stranger).unwrap_err();
     assert!(matches!(e, Error::Foreign { .. }), "{e}");
 }
+
+mod oldest {
+    #[derive(brisk_objects::Record, Debug, PartialEq)]
+    pub struct Book {
+        #[key]
+        pub title: String,
+    }
+}
+
+/// By way of the first layout.
+fn migrating() -> Options {
+    Options::new()
+        .collection::<longer::Book>()
+        .migration::<first::Book, longer::Book, _>(|old| match old.pages() {
+            0 => Err("it has no pages"),
+            pages => Ok(longer::Book {
+                id: old.id(),
+                title: old.title().to_owned(),
+                pages: Some(pages),
+            }),
+        })
+        .migration::<oldest::Book, first::Book, _>(|old| {
+            let title = old.title().to_owned();
+            // Another key, in another order.
+            let id = title.parse()?;
+            Ok::<_, std::num::ParseIntError>(first::Book {
+                id,
+                title,
+                pages: 7,
+            })
+        })
+}
+
+#[test]
+fn records_are_migrated_step_by_step_and_once() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("books.db");
+    let titles: Vec<String> = (1..=300).map(|number: u32| number.to_string()).collect();
+    let db = with::<oldest::Book>(&path).unwrap();
+    db.write(|tx| {
+        titles.iter().try_for_each(|title| {
+            let title = title.clone();
+            tx.insert(&oldest::Book { title }).map(|_key| ())
+        })
+    })
+    .unwrap();
+    drop(db);
+    // SAFETY: nothing else writes to the file.
+    let would = unsafe { migrating().dry_run(&path) }.unwrap();
+    let told: Vec<(&str, u64)> = would.iter().map(|step| (&*step.to, step.records)).collect();
+    assert_eq!(
+        told,
+        [
+            ("{id: u32, title: text, pages: u32} key id", 300),
+            ("{id: u32, title: text, pages: option<u32>} key id", 300)
+        ]
+    );
+    // Nothing has changed.
+    assert_eq!(
+        with::<oldest::Book>(&path)
+            .unwrap()
+            .snapshot()
+            .unwrap()
+            .check::<oldest::Book>()
+            .unwrap(),
+        300
+    );
+    for _ in 0..2 {
+        let db = open_with(migrating(), &path).unwrap();
+        let snapshot = db.snapshot().unwrap();
+        assert_eq!(snapshot.check::<longer::Book>().unwrap(), 300);
+        for id in 1..=300 {
+            let book = snapshot.get::<longer::Book>(id).unwrap().unwrap();
+            assert_eq!((book.title(), book.pages()), (&*id.to_string(), Some(7)));
+        }
+    }
+    // The program that wrote it has no way back.
+    assert!(matches!(
+        with::<oldest::Book>(&path),
+        Err(Error::Layout { .. })
+    ));
+    // SAFETY: nothing else writes to the file.
+    assert_eq!(unsafe { migrating().dry_run(&path) }.unwrap(), []);
+}
+
+#[test]
+fn a_migration_that_refuses_a_record_changes_nothing() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("books.db");
+    let db = with::<first::Book>(&path).unwrap();
+    db.write(|tx| {
+        for (id, pages) in [(1, 100), (2, 0), (3, 200)] {
+            let title = id.to_string();
+            tx.insert(&first::Book { id, title, pages })?;
+        }
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    drop(db);
+    let e = open_with(migrating(), &path).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "the record of book with the key 2 cannot be migrated: it has no pages; nothing has changed"
+    );
+    let db = with::<first::Book>(&path).unwrap();
+    assert_eq!(db.snapshot().unwrap().check::<first::Book>().unwrap(), 3);
+}

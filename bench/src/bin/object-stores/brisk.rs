@@ -1,0 +1,91 @@
+//! brisk-objects.
+
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use brisk_lab::{Object, ObjectStore, Safety, Sums};
+use brisk_objects::{Database, Durability, Options, Record};
+
+#[derive(Record, Debug)]
+struct Entry {
+    #[key]
+    id: u64,
+    #[index]
+    account: u32,
+    #[index]
+    at: i64,
+    cents: i64,
+    text: String,
+}
+
+struct Brisk(Database);
+
+pub fn open(directory: &Path, safety: Safety) -> Result<Box<dyn ObjectStore>> {
+    let options = Options::new()
+        .collection::<Entry>()
+        .durability(match safety {
+            Safety::Full => Durability::Full,
+            Safety::Normal => Durability::Last,
+        });
+    // SAFETY: nothing else writes to the file.
+    #[allow(unsafe_code)] // The promise of a mapped database.
+    let database = unsafe { options.open(&directory.join("objects.db")) }?;
+    Ok(Box::new(Brisk(database)))
+}
+
+impl ObjectStore for Brisk {
+    fn insert(&mut self, objects: &[Object]) -> Result<()> {
+        self.0.write(|tx| {
+            for object in objects {
+                tx.insert(&Entry {
+                    id: object.id,
+                    account: object.account,
+                    at: object.at,
+                    cents: object.cents,
+                    text: object.text.clone(),
+                })?;
+            }
+            Ok(())
+        })
+    }
+
+    fn get(&self, ids: &[u64]) -> Result<Option<Sums>> {
+        let snapshot = self.0.snapshot()?;
+        let mut sums = Sums::default();
+        for &id in ids {
+            let entry = snapshot.get::<Entry>(id)?.context("a record is missing")?;
+            sums.add(entry.id(), entry.cents(), entry.text());
+        }
+        Ok(Some(sums))
+    }
+
+    fn get_one_by_one(&self, ids: &[u64]) -> Result<Option<Sums>> {
+        let mut sums = Sums::default();
+        for &id in ids {
+            let snapshot = self.0.snapshot()?;
+            let entry = snapshot.get::<Entry>(id)?.context("a record is missing")?;
+            sums.add(entry.id(), entry.cents(), entry.text());
+        }
+        Ok(Some(sums))
+    }
+
+    fn scan_keys(&self, accounts: Range<u32>) -> Result<Option<Sums>> {
+        let query = self.0.query::<Entry>()?.by(Entry::ACCOUNT).range(accounts);
+        let mut sums = Sums::default();
+        for key in query.keys()? {
+            sums.add_key(key?.1);
+        }
+        Ok(Some(sums))
+    }
+
+    fn scan_records(&self, accounts: Range<u32>) -> Result<Option<Sums>> {
+        let query = self.0.query::<Entry>()?.by(Entry::ACCOUNT).range(accounts);
+        let mut sums = Sums::default();
+        for entry in query.iter()? {
+            let entry = entry?;
+            sums.add(entry.id(), entry.cents(), entry.text());
+        }
+        Ok(Some(sums))
+    }
+}

@@ -1,0 +1,224 @@
+//! Results as tables, in plain text and in Markdown, and as pictures.
+
+use super::super::answers::too_few;
+use super::super::load::answers::interval;
+use super::super::reclaim;
+use super::super::statistics::{Ratio, Spread};
+use super::super::table::escaped_text;
+use super::super::titled_table::{Table, at_most, number};
+use super::results::{Figure, ObjectsResults};
+use brisk::page::Page;
+use brisk::page::chart::{self, Whose};
+
+const HEAD: [&str; 6] = [
+    "",
+    "median (from-to)",
+    "/sqlite (95 %)",
+    "/lmdb (95 %)",
+    "processor",
+    "again",
+];
+const STORED: [&str; 2] = ["", "bytes of each record"];
+const GOALS: [&str; 4] = ["", "goal", "reached (95 %)", ""];
+
+const OURS: &str = "brisk";
+const SQLITE: &str = "sqlite";
+/// LMDB by heed, with records that are copied bytes, and indexes by hand.
+const LMDB: &str = "lmdb";
+/// A file of records of equal length, each read by one `pread`.
+const FLAT: &str = "pread";
+
+/// The most of another store's time.
+const GOALS_OF: [(Figure, &str, f64); 7] = [
+    (Figure::Get, LMDB, 1.2),
+    (Figure::ScanKeys, SQLITE, 0.3),
+    (Figure::ScanRecords, SQLITE, 0.6),
+    (Figure::InsertFull, SQLITE, 1.0),
+    (Figure::InsertNormal, SQLITE, 1.0),
+    (Figure::OneByOne, FLAT, 0.5),
+    (Figure::OneByOneNear, FLAT, 0.5),
+];
+
+fn reached(results: &ObjectsResults) -> Table<4> {
+    let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
+    let mut rows = Vec::new();
+    for (figure, peer, goal) in GOALS_OF {
+        let mut row = |name: &str, what: String| {
+            let values = |store| results.values(figure, store, name);
+            if let Some(ratio) = Ratio::of_medians(&values(OURS), &values(peer), rng) {
+                rows.push(at_most(what, ratio, goal));
+            }
+        };
+        row("ns", format!("{}, to {peer}", title(figure)));
+        row("again_ns", format!("the same, again, to {peer}"));
+    }
+    Table {
+        title: "What brisk is to reach".to_owned(),
+        head: GOALS,
+        rows,
+    }
+}
+
+fn title(figure: Figure) -> &'static str {
+    match figure {
+        Figure::Get => "Get by key, at random, in one transaction",
+        Figure::OneByOne => "Get 5,000 records by key, at random, one by one",
+        Figure::OneByOneNear => "Get 5,000 neighbouring records by key, one by one",
+        Figure::ScanKeys => "Scan an index of 10,000 entries, without the records",
+        Figure::ScanRecords => "Scan an index of 10,000 entries, with the records",
+        Figure::InsertFull => {
+            "Insert with two indexes, 1,000 for each commit, which waits for the disk"
+        }
+        Figure::InsertNormal => {
+            "Insert with two indexes, 1,000 for each commit, of which a loss of power may undo the last"
+        }
+    }
+}
+
+/// Nanoseconds of each store. Stores without a run are left out.
+fn times(results: &ObjectsResults, figure: Figure, stores: &[&str]) -> Vec<(String, Vec<f64>)> {
+    let rows = stores
+        .iter()
+        .map(|&store| (store.to_owned(), results.values(figure, store, "ns")));
+    rows.filter(|(_, values)| !values.is_empty()).collect()
+}
+
+fn table(
+    results: &ObjectsResults,
+    figure: Figure,
+    stores: &[&str],
+    rng: &mut fastrand::Rng,
+) -> Table<6> {
+    let rows = times(results, figure, stores)
+        .into_iter()
+        .map(|(store, values)| {
+            let spread =
+                Spread::of(&values).map_or(String::new(), |Spread { median, min, max }| {
+                    format!("{} ({}-{}) ns", number(median), number(min), number(max))
+                });
+            let mut to = |peer| {
+                let peer = results.values(figure, peer, "ns");
+                Ratio::of_medians(&values, &peer, rng).map_or("-".to_owned(), interval)
+            };
+            let (sqlite, lmdb) = (to(SQLITE), to(LMDB));
+            let runs = |name| results.values(figure, &store, name);
+            let both = runs("user_ns").into_iter().zip(runs("system_ns"));
+            let both: Vec<f64> = both.map(|(user, system)| user + system).collect();
+            let processor = Spread::of(&both).map_or("-".to_owned(), |spread| {
+                format!("{} ns", number(spread.median))
+            });
+            let again = Spread::of(&runs("again_ns")).map_or("-".to_owned(), |spread| {
+                format!("{} ns", number(spread.median))
+            });
+            [store, spread, sqlite, lmdb, processor, again]
+        });
+    Table {
+        title: format!("{}, for each record", title(figure)),
+        head: HEAD,
+        rows: rows.collect(),
+    }
+}
+
+fn stored(results: &ObjectsResults) -> Table<2> {
+    let records = results.settings.records.max(1) as f64;
+    let rows = results.stored.iter();
+    let rows = rows.map(|row| [row.store.clone(), number(row.bytes as f64 / records)]);
+    Table {
+        title: "On the disk, with two indexes".to_owned(),
+        head: STORED,
+        rows: rows.collect(),
+    }
+}
+
+/// What a reader must know about all tables.
+fn conditions(results: &ObjectsResults) -> String {
+    let last = results.runs.iter().map(|run| run.repetition).max();
+    let made = last.map_or(0, |last| last.saturating_add(1));
+    let mut text = format!(
+        "{made} runs of each, in turns, on {}. Each run is a fresh process, which read the same records as the others, of {} \
+         records of about 100 bytes, and whose sums were right.{}{} The store is open when the clock starts, and the process has not read anything of it. In \
+         the last column, and where it says so, it reads the same again. Before and after \
+         a run that reads, all files of the store are in memory.",
+        results.machine.filesystem,
+        results.settings.records,
+        too_few(made as usize),
+        reclaim::sentence(&results.stopped),
+    );
+    if results.lost > 0 {
+        text += &format!(
+            " {} runs were lost, because pages of a store left memory each time.",
+            results.lost
+        );
+    }
+    text
+}
+
+/// Tables for people.
+pub fn of(results: &ObjectsResults) -> String {
+    let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
+    let mut text = conditions(results) + "\n";
+    for (figure, stores) in results.groups() {
+        text += &table(results, figure, &stores, rng).plain();
+    }
+    text += &stored(results).plain();
+    text += &reached(results).plain();
+    text + "\n"
+}
+
+/// Tables in Markdown, the goals first. The best median is in bold.
+pub fn markdown(results: &ObjectsResults) -> String {
+    let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
+    let mut text = reached(results).markdown();
+    for (figure, stores) in results.groups() {
+        let medians = times(results, figure, &stores).into_iter();
+        let medians = medians
+            .map(|(_, values)| Spread::of(&values).map_or(f64::INFINITY, |spread| spread.median));
+        let mut table = table(results, figure, &stores, rng);
+        table.embolden_least(medians);
+        text += &table.markdown();
+    }
+    text += &stored(results).markdown();
+    text += &format!("{}\n", escaped_text(&conditions(results)));
+    text
+}
+
+/// Draws all results.
+pub fn draw(page: &mut Page, results: &ObjectsResults) {
+    let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
+    page.anchor(2, "objects", "Typed records");
+    page.note(&conditions(results));
+    reached(results).draw(page);
+    for (figure, stores) in results.groups() {
+        let title = title(figure);
+        let lines = times(results, figure, &stores)
+            .into_iter()
+            .map(|(store, values)| chart::Row {
+                figure: Spread::of(&values).map_or(String::new(), |spread| {
+                    format!("{} ns", number(spread.median))
+                }),
+                whose: match &*store {
+                    OURS => Whose::Brisk,
+                    _ => Whose::Rival,
+                },
+                name: store,
+                values,
+            });
+        let lines: Vec<_> = lines.collect();
+        let caption = match chart::is_log(&lines) {
+            true => "The axis is logarithmic: equal steps are equal ratios.",
+            false => "Each dot is one run.",
+        };
+        page.heading(3, title);
+        page.figure(&chart::box_plots(title, &lines, None, "ns"), caption);
+        let table = table(results, figure, &stores, rng);
+        page.table(HEAD, &table.rows, false);
+    }
+    stored(results).draw(page);
+}
+
+impl ObjectsResults {
+    /// Tables of all results.
+    pub fn text(&self) -> String {
+        of(self)
+    }
+}

@@ -1,0 +1,74 @@
+//! `brisk lab objects`: measures stores of typed records.
+
+use std::path::PathBuf;
+
+use brisk::Answer;
+
+use super::repeated::Repeated;
+use crate::objects::{Figure, ObjectsLab};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A record has about 100 bytes, an automatic key and two indexes. The lab has different stores keep the same records, and starts \
+processes that read some of them, or fill an empty store. Stores take turns, in random order.\n\n\
+  brisk    brisk-objects\n  \
+  lmdb     LMDB by heed: records are bytes of fixed form, and indexes are made by hand\n  \
+  heed     heed's own types: records by serde and bincode\n  \
+  sqlite   SQLite by rusqlite, with prepared statements and a write-ahead log\n  \
+  redb     redb, records by postcard\n  \
+  pread    a file of records of equal length, each read by one system call: keys are places\n\n\
+The program of --program is object-stores of bench/. Sums of what was read that are wrong end the experiment. Before and after \
+a run that reads, all files of the store are in memory, or the run is repeated. OUT/objects.json has every run, and \
+OUT/report.html has pictures, together with those of other experiments in OUT.\n\n\
+Examples:\n  \
+  brisk lab objects --program bench/target/release/object-stores --quick\n  \
+  brisk lab objects --program bench/target/release/object-stores --figures get,scan-keys")]
+pub struct Args {
+    /// The program that has the stores: object-stores of bench/.
+    #[arg(long, value_name = "PROGRAM")]
+    program: PathBuf,
+
+    /// The figures to measure, separated by commas. [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    figures: Vec<Figure>,
+
+    /// The stores to measure, separated by commas. [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// How many records a store has.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    records: u64,
+
+    /// The directory for the stores, which chooses the disk. [default: OUT]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    repeated: Repeated,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    let repeated = &args.repeated;
+    let mut figures = match &*args.figures {
+        [] => Figure::ALL.to_vec(),
+        figures => figures.to_vec(),
+    };
+    figures.sort();
+    figures.dedup();
+    let lab = ObjectsLab {
+        figures,
+        records: args.records,
+        runs: repeated.runs(),
+        program: args.program.clone(),
+        only: args.only.clone(),
+        out: repeated.out.clone(),
+        dir: repeated.directory(args.dir.as_ref()),
+        seed: repeated.seed(),
+        quiet: repeated.quiet,
+    };
+    let results = lab.run()?;
+    repeated.show(&results, &results.text())?;
+    Ok(Answer::Yes)
+}
