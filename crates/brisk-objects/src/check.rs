@@ -28,11 +28,14 @@ pub(crate) fn check<R: Record>(reading: Reading<'_>) -> Result<u64, Error> {
         records += 1;
     }
     // Each record has one entry in each index, so others would be too many.
-    for index in &collection.indexes {
-        if entries(inner, reading, index)? != records {
-            return Err(Error::Damaged {
+    for (index, schema) in collection.indexes.iter().zip(collection.schema.indexes) {
+        let entries = entries(inner, reading, index)?;
+        if entries != records {
+            return Err(Error::Index {
                 collection: R::SCHEMA.collection,
-                key: format!("of an entry of an index, beside the {records} of records"),
+                index: schema.name,
+                entries,
+                records,
             });
         }
     }

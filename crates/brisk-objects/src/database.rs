@@ -1,6 +1,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
 use brisk_io::{Filesystem, PerProcess};
 use heed::types::Bytes;
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     limit: u64,
     /// Has a value in the process that has opened the file.
     opener: PerProcess<()>,
+    /// The thread that has a transaction.
+    writer: Mutex<Option<ThreadId>>,
 }
 
 /// A collection of an open database.
@@ -167,7 +170,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// Those of the system, and [`Error::Forked`].
+    /// [`Error::Nested`] if this thread has a transaction already. Otherwise those of the system, and [`Error::Forked`].
     pub fn begin(&self) -> Result<Transaction<'_>, Error> {
         Transaction::begin(&self.inner)
     }
@@ -254,17 +257,27 @@ impl Inner {
         loop {
             // SAFETY: the caller promises it.
             let env = unsafe { environment::open(path, options, more) }?;
+            let opener = PerProcess::new();
+            opener.get_or_try_make(|| Ok::<_, Error>(()))?;
+            // Those of processes that were killed.
+            env.clear_stale_readers()?;
+            let (about, opened) = match opened_as_it_is(&env, &options.definitions)? {
+                Some((about, collections)) => (about, Some(collections)),
+                None => (environment::table(&env, ABOUT)?, None),
+            };
+            let is_up_to_date = opened.is_some();
             let mut inner = Self {
                 path: path.to_owned(),
-                about: environment::table(&env, ABOUT)?,
-                collections: Vec::new(),
+                about,
+                collections: opened.unwrap_or_default(),
                 limit: options.limit,
-                opener: PerProcess::new(),
+                opener,
+                writer: Mutex::new(None),
                 env,
             };
-            inner.opener.get_or_try_make(|| Ok::<_, Error>(()))?;
-            // Those of processes that were killed.
-            inner.env.clear_stale_readers()?;
+            if is_up_to_date {
+                return Ok((inner, Vec::new()));
+            }
             match inner.begin(options, more, ending)? {
                 Begun::Done(migrated) => return Ok((inner, migrated)),
                 Begun::NeedsTables(tables) => more = tables,
@@ -288,7 +301,7 @@ impl Inner {
         }
         let (mut obsolete, mut old) = (Vec::new(), false);
         for definition in definitions {
-            obsolete.extend(self.obsolete(&txn, definition)?);
+            obsolete.extend(self::obsolete(&self.about, &txn, definition)?);
             let layout = self.layout(&txn, definition)?;
             old |= layout.is_some_and(|(layout, _)| layout != definition.fingerprint);
         }
@@ -398,20 +411,6 @@ impl Inner {
         Ok(std::fs::hard_link(part, path)?)
     }
 
-    /// The names in [`ABOUT`] of the indexes that no type has any more.
-    fn obsolete(&self, txn: &RoTxn<'_>, definition: &Definition) -> Result<Vec<String>, Error> {
-        let mut obsolete = Vec::new();
-        let prefix = definition.index_key("");
-        for entry in self.about.prefix_iter(txn, prefix.as_bytes())? {
-            let name = String::from_utf8_lossy(entry?.0).into_owned();
-            let indexes = &mut definition.schema.indexes.iter();
-            if !indexes.any(|index| definition.index_key(index.name) == name) {
-                obsolete.push(name);
-            }
-        }
-        Ok(obsolete)
-    }
-
     fn table(&self, txn: &mut RwTxn<'_>, name: &str) -> Result<Table, Error> {
         let made = self.env.create_database(txn, Some(name));
         made.map_err(|e| self.told(e))
@@ -440,6 +439,12 @@ impl Inner {
             put.map_err(|e| self.told(e))?;
         }
         Ok(())
+    }
+
+    /// The thread that has a transaction.
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        // It is replaced as a whole.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The collection of a type.
@@ -492,6 +497,74 @@ impl Inner {
         }
         .map_err(|e| self.told(e))
     }
+}
+
+/// The tables of all definitions, if the file has them as these are. Then opening it waits for no writer.
+fn opened_as_it_is(
+    env: &Env<WithoutTls>,
+    definitions: &[Definition],
+) -> Result<Option<(Table, Vec<Collection>)>, Error> {
+    let txn = match env.read_txn() {
+        // What writes needs no place among them.
+        Err(heed::Error::Mdb(MdbError::ReadersFull)) => return Ok(None),
+        begun => begun.map_err(|e| environment::told(env.path(), e))?,
+    };
+    let Some(about) = env.open_database::<Bytes, Bytes>(&txn, Some(ABOUT))? else {
+        return Ok(None);
+    };
+    if about.get(&txn, b"version")? != Some(VERSION) {
+        return Ok(None);
+    }
+    let has = |key: String, number: u64| -> Result<bool, Error> {
+        let stored = about.get(&txn, key.as_bytes())?;
+        Ok(stored.is_some_and(|stored| stored.starts_with(&number.to_le_bytes())))
+    };
+    let mut collections = Vec::new();
+    for definition in definitions {
+        let (schema, layout) = (definition.schema, definition.fingerprint);
+        if !has(definition.layout_key(), layout)? || !obsolete(&about, &txn, definition)?.is_empty()
+        {
+            return Ok(None);
+        }
+        let mut tables = Vec::new();
+        for index in schema.indexes {
+            if !has(definition.index_key(index.name), index.fingerprint(layout))? {
+                return Ok(None);
+            }
+            tables.push(index_table(schema.collection, index.name));
+        }
+        let open = |name: &str| env.open_database::<Bytes, Bytes>(&txn, Some(name));
+        let Some(records) = open(schema.collection)? else {
+            return Ok(None);
+        };
+        let indexes = tables.iter().map(|name| open(name));
+        let Some(indexes) = indexes.collect::<Result<Option<Vec<Table>>, _>>()? else {
+            return Ok(None);
+        };
+        collections.push(Collection {
+            schema,
+            fingerprint: layout,
+            records,
+            indexes,
+        });
+    }
+    // The handles of tables stay only if the transaction ends so.
+    txn.commit()?;
+    Ok(Some((about, collections)))
+}
+
+/// The names in [`ABOUT`] of the indexes that no type has any more.
+fn obsolete(about: &Table, txn: &RoTxn<'_>, definition: &Definition) -> Result<Vec<String>, Error> {
+    let mut obsolete = Vec::new();
+    let prefix = definition.index_key("");
+    for entry in about.prefix_iter(txn, prefix.as_bytes())? {
+        let name = String::from_utf8_lossy(entry?.0).into_owned();
+        let indexes = &mut definition.schema.indexes.iter();
+        if !indexes.any(|index| definition.index_key(index.name) == name) {
+            obsolete.push(name);
+        }
+    }
+    Ok(obsolete)
 }
 
 /// Writes the entries of an index of all records.

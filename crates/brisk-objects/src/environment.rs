@@ -54,7 +54,8 @@ pub(crate) unsafe fn open(
     opened.map_err(|e| told(path, e))
 }
 
-fn told(path: &Path, e: heed::Error) -> Error {
+/// An error of LMDB while a file is opened.
+pub(crate) fn told(path: &Path, e: heed::Error) -> Error {
     let path = path.to_owned();
     match e {
         heed::Error::EnvAlreadyOpened => Error::OpenAlready { path },

@@ -69,6 +69,19 @@ pub enum Error {
         /// The key, in words.
         key: String,
     },
+    /// An index has other entries than its collection has records.
+    Index {
+        /// The collection.
+        collection: &'static str,
+        /// The index.
+        index: &'static str,
+        /// How many entries it has.
+        entries: u64,
+        /// How many records there are, each of which has an entry.
+        records: u64,
+    },
+    /// This thread has a transaction already, for which another one would wait for ever.
+    Nested,
     /// A cursor does not belong to a query.
     Cursor,
     /// The file would be larger than the limit.
@@ -170,6 +183,18 @@ impl fmt::Display for Error {
             Self::Damaged { collection, key } => write!(
                 f,
                 "the record of {collection} with the key {key} is damaged; restore the file from a copy"
+            ),
+            Self::Index {
+                collection,
+                index,
+                entries,
+                records,
+            } => write!(
+                f,
+                "the index {index} of {collection} has {entries} entries for {records} records; restore the file from a copy"
+            ),
+            Self::Nested => f.write_str(
+                "this thread has a transaction already, for which another one would wait for ever; use that, or end it",
             ),
             Self::Cursor => {
                 f.write_str("the cursor is not of this query; begin with the first page")

@@ -52,8 +52,8 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] names the first record whose bytes are not what was stored, that an index does not have, or that
-    /// only an index has. Otherwise as [`Snapshot::get`].
+    /// [`Error::Damaged`] names the first record whose bytes are not what was stored, or that an index does not have.
+    /// [`Error::Index`] names the first index that has more. Otherwise as [`Snapshot::get`].
     pub fn check<R: Record>(&self) -> Result<u64, Error> {
         check::check::<R>(self.reading())
     }

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::mem;
+use std::thread;
 
 use heed::{MdbError, PutFlags, RwTxn};
 
@@ -47,7 +48,12 @@ struct Change {
 impl<'d> Transaction<'d> {
     pub(crate) fn begin(inner: &'d Inner) -> Result<Self, Error> {
         inner.check_process()?;
+        let own = Some(thread::current().id());
+        if *inner.writer() == own {
+            return Err(Error::Nested);
+        }
         let txn = inner.env.write_txn().map_err(|e| inner.told(e))?;
+        *inner.writer() = own;
         Ok(Self {
             txn: Some(txn),
             inner,
@@ -171,7 +177,11 @@ impl<'d> Transaction<'d> {
         })?;
         self.inner.check_process()?;
         match self.txn.take() {
-            Some(txn) => txn.commit().map_err(|e| self.inner.told(e)),
+            Some(txn) => {
+                // Before the next one can begin.
+                *self.inner.writer() = None;
+                txn.commit().map_err(|e| self.inner.told(e))
+            }
             None => Err(Error::Failed),
         }
     }
@@ -408,6 +418,11 @@ impl Drop for Transaction<'_> {
         if self.inner.check_process().is_err() {
             // It belongs to the parent, with its lock.
             mem::forget(self.txn.take());
+            return;
+        }
+        // Before the next one can begin.
+        if self.txn.is_some() {
+            *self.inner.writer() = None;
         }
     }
 }

@@ -76,6 +76,16 @@ fn as_another_process() {
             }
             Err(e) => println!("refused: {e}"),
         },
+        "count" => {
+            let db = open(place);
+            println!(
+                "invoices {}",
+                db.snapshot()
+                    .unwrap()
+                    .count::<crate::ledger::Invoice>()
+                    .unwrap()
+            );
+        }
         "readers" => {
             let db = open(place);
             let held: Vec<_> = (0..100).map(|_| db.snapshot().unwrap()).collect();
@@ -87,6 +97,14 @@ fn as_another_process() {
         }
         other => panic!("{other}"),
     }
+}
+
+/// How many invoices another process sees.
+pub fn count_invoices(path: &Path) -> u64 {
+    let output = another_process(&[], "count", path).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let count = told.lines().find_map(|line| line.strip_prefix("invoices "));
+    count.unwrap_or_else(|| panic!("{told}")).parse().unwrap()
 }
 
 #[test]

@@ -254,3 +254,29 @@ fn a_migration_that_refuses_a_record_changes_nothing() {
     let db = with::<first::Book>(&path).unwrap();
     assert_eq!(db.snapshot().unwrap().check::<first::Book>().unwrap(), 3);
 }
+
+#[test]
+fn opening_waits_for_no_writer_and_a_nested_transaction_is_refused() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = crate::ledger::open(&path);
+    let mut writes = db.begin().unwrap();
+    writes
+        .insert(&crate::ledger::invoice(1, "first", 1))
+        .unwrap();
+    let e = db.begin().unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "this thread has a transaction already, for which another one would wait for ever; use that, or end it"
+    );
+    // Another process opens the file, and sees none of it.
+    assert_eq!(crate::another_process::count_invoices(&path), 0);
+    writes.commit().unwrap();
+    assert_eq!(crate::another_process::count_invoices(&path), 1);
+    // Each way in which a transaction ends lets the next one begin.
+    drop(db.begin().unwrap());
+    db.write(|tx| tx.delete::<crate::ledger::Invoice>(1))
+        .unwrap();
+    assert!(db.write(|_| Err::<(), _>(Error::Failed)).is_err());
+    drop(db.begin().unwrap());
+}
