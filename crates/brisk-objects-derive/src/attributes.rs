@@ -1,5 +1,6 @@
 //! What the attributes of a record say.
 
+use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parse;
 use syn::{Attribute, DeriveInput, Field, Ident, LitStr, Token, parenthesized};
@@ -62,7 +63,7 @@ impl Attributes {
         } else if path.is_ident("index") || path.is_ident("unique") {
             attribute.meta.require_path_only()?;
             self.indexes.push(Index {
-                name: name.to_string(),
+                name: name.unraw().to_string(),
                 fields: vec![name.clone()],
                 is_unique: path.is_ident("unique"),
             });
@@ -79,7 +80,11 @@ impl Attributes {
             parenthesized!(content in meta.input);
             let fields = content.parse_terminated(Ident::parse, Token![,])?;
             let fields: Vec<Ident> = fields.into_iter().collect();
-            let names: Vec<String> = fields.iter().map(Ident::to_string).collect();
+            let names = fields.iter().map(|field| field.unraw().to_string());
+            let names: Vec<String> = names.collect();
+            if names.is_empty() {
+                return Err(meta.error("an index has fields"));
+            }
             self.indexes.push(Index {
                 name: names.join("_"),
                 fields,
@@ -113,6 +118,20 @@ impl Attributes {
             if let Some(missing) = index.fields.iter().find(|field| !has(field)) {
                 return Err(syn::Error::new(missing.span(), "there is no such field"));
             }
+        }
+        for (number, index) in self.indexes.iter().enumerate() {
+            let before = self.indexes.get(..number).unwrap_or_default();
+            if let (true, Some(field)) = (
+                before.iter().any(|other| other.name == index.name),
+                index.fields.first(),
+            ) {
+                let message = format!("there are two indexes of the name {}", index.name);
+                return Err(syn::Error::new(field.span(), message));
+            }
+        }
+        if self.collection.starts_with("brisk-objects") {
+            let message = "names that begin with brisk-objects are not for collections";
+            return Err(syn::Error::new(input.ident.span(), message));
         }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if self.collection.is_empty() || !self.collection.chars().all(is_plain) {

@@ -2,6 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
+use syn::ext::IdentExt;
 use syn::{DeriveInput, Field, Ident, Type};
 
 use crate::attributes::Attributes;
@@ -14,7 +15,7 @@ pub(crate) fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
     let (owner, visibility) = (&input.ident, &input.vis);
     let (collection, key) = (&attributes.collection, &attributes.key);
     let key_type = tuple_type(key, &fields);
-    let key_texts = key.iter().map(Ident::to_string);
+    let key_texts = key.iter().map(|name| name.unraw().to_string());
     let key_types = types(key, &fields);
     let is_auto = attributes.is_auto;
     let auto_key_at = match (is_auto, key.first()) {
@@ -38,7 +39,7 @@ pub(crate) fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
     for (number, index) in attributes.indexes.iter().enumerate() {
         let (name, is_unique, parts) = (&index.name, index.is_unique, &index.fields);
         let part_types = types(parts, &fields);
-        let part_texts = parts.iter().map(Ident::to_string);
+        let part_texts = parts.iter().map(|name| name.unraw().to_string());
         let all = tuple_type(parts, &fields);
         schemas.push(quote!(::brisk_objects::IndexSchema {
             name: #name,

@@ -2,6 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::ext::IdentExt;
 use syn::{DeriveInput, Field};
 
 use crate::names;
@@ -19,7 +20,13 @@ pub(crate) fn stored_form(input: &DeriveInput, fields: &[&Field]) -> syn::Result
         .iter()
         .map(|field| names::name(field))
         .collect::<syn::Result<Vec<_>>>()?;
-    let texts: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+    let texts: Vec<String> = names.iter().map(|name| name.unraw().to_string()).collect();
+    if let Some(name) = names.iter().find(|name| **name == "to_owned") {
+        return Err(syn::Error::new(
+            name.span(),
+            "a view has another method of this name",
+        ));
+    }
     let types: Vec<_> = fields.iter().map(|field| &field.ty).collect();
     let visibilities = fields.iter().map(|field| &field.vis);
     let docs: Vec<String> = texts

@@ -9,6 +9,7 @@ use crate::stored_record;
 
 pub(crate) fn check<R: Record>(reading: Reading<'_>) -> Result<u64, Error> {
     let Reading { txn, inner } = reading;
+    inner.check_process()?;
     let collection = inner.collection::<R>()?;
     let mut records = 0;
     for record in collection.records.iter(txn).map_err(|e| inner.told(e))? {

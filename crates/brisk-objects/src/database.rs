@@ -1,5 +1,7 @@
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -10,7 +12,7 @@ use heed::{CompactionOption, Env, MdbError, RoTxn, RwTxn, WithoutTls};
 use crate::environment;
 use crate::error::Error;
 use crate::key_bytes::KeyBytes;
-use crate::migration::{Migrated, Migration};
+use crate::migration::{self, Migrated, Migration};
 use crate::options::Options;
 use crate::query::Query;
 use crate::record::{Record, ViewOf};
@@ -52,12 +54,17 @@ pub(crate) struct Inner {
     opener: PerProcess<()>,
     /// The thread that has a transaction.
     writer: Mutex<Option<ThreadId>>,
+    /// The last transaction of the file in which its layouts and indexes were those of this program.
+    seen: AtomicUsize,
 }
 
 /// A collection of an open database.
 pub(crate) struct Collection {
     pub(crate) schema: Schema,
+    /// Of the layout.
     fingerprint: u64,
+    /// Of the layout and the indexes.
+    whole_fingerprint: u64,
     pub(crate) records: Table,
     /// In the order of the schema.
     pub(crate) indexes: Vec<Table>,
@@ -92,16 +99,16 @@ impl Definition {
         u32::try_from(self.schema.indexes.len())
             .map_or(u32::MAX, |indexes| indexes.saturating_add(1))
     }
+}
 
-    /// The key in [`ABOUT`] under which the layout of the records is.
-    fn layout_key(&self) -> String {
-        format!("layout {}", self.collection())
-    }
+/// The key in [`ABOUT`] under which the layout of the records of a collection is.
+fn layout_key(schema: &Schema) -> String {
+    format!("layout {}", schema.collection)
+}
 
-    /// The key in [`ABOUT`] under which an index is.
-    fn index_key(&self, index: &str) -> String {
-        format!("index {}", index_table(self.collection(), index))
-    }
+/// The key in [`ABOUT`] under which an index is.
+fn index_key(schema: &Schema, index: &str) -> String {
+    format!("index {}", index_table(schema.collection, index))
 }
 
 /// The name of the table of an index.
@@ -131,6 +138,9 @@ impl Database {
     /// That of [`Options::open`].
     #[expect(unsafe_code, reason = "the caller's promise is handed on")]
     pub(crate) unsafe fn dry_run(path: &Path, options: &Options) -> Result<Vec<Migrated>, Error> {
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
         // SAFETY: the caller promises it.
         unsafe { Inner::open(path, options, Ending::GiveUp) }.map(|(_, migrated)| migrated)
     }
@@ -198,12 +208,23 @@ impl Database {
     /// [`std::io::ErrorKind::AlreadyExists`] in [`Error::Io`] if there is a file of this name. Otherwise those of the system.
     pub fn copy_to(&self, path: &Path) -> Result<(), Error> {
         self.inner.check_process()?;
+        static COPIES: AtomicUsize = AtomicUsize::new(0);
         let mut part = path.as_os_str().to_owned();
-        part.push(format!(".{}.part", std::process::id()));
+        let copy = COPIES.fetch_add(1, Ordering::Relaxed);
+        part.push(format!(".{}-{copy}.part", std::process::id()));
         let part = PathBuf::from(part);
+        // One that a killed process of the same number has left may be a second name of a whole copy.
+        match std::fs::remove_file(&part) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
+            _ => {}
+        }
         let copied = self.inner.copy_to(&part, path);
         let removed = std::fs::remove_file(&part);
-        copied.and(removed.map_err(Error::Io))
+        copied?;
+        removed?;
+        let path = std::path::absolute(path)?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        Ok(File::open(directory)?.sync_all()?)
     }
 
     /// The file.
@@ -244,13 +265,18 @@ impl Inner {
         options: &Options,
         ending: Ending,
     ) -> Result<(Self, Vec<Migrated>), Error> {
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        if let Filesystem::Network(filesystem) = Filesystem::of(std::fs::File::open(directory)?)? {
+        let path = &resolved(path)?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        if let Filesystem::Network(filesystem) = Filesystem::of(File::open(directory)?)? {
             let path = path.to_owned();
             return Err(Error::Network { path, filesystem });
+        }
+        for (number, definition) in options.definitions.iter().enumerate() {
+            let collection = definition.collection();
+            let before = options.definitions.get(..number).unwrap_or_default();
+            if before.iter().any(|other| other.collection() == collection) {
+                return Err(Error::TwoTypes { collection });
+            }
         }
         // Each table that could be open makes each snapshot longer to begin, so there is room for no more than needed.
         let mut more = 0;
@@ -263,6 +289,12 @@ impl Inner {
             env.clear_stale_readers()?;
             let (about, opened) = match opened_as_it_is(&env, &options.definitions)? {
                 Some((about, collections)) => (about, Some(collections)),
+                None if is_foreign(&env)? => {
+                    return Err(Error::Foreign {
+                        path: path.to_owned(),
+                        found: "it has tables of another program".to_owned(),
+                    });
+                }
                 None => (environment::table(&env, ABOUT)?, None),
             };
             let is_up_to_date = opened.is_some();
@@ -273,6 +305,7 @@ impl Inner {
                 limit: options.limit,
                 opener,
                 writer: Mutex::new(None),
+                seen: AtomicUsize::new(0),
                 env,
             };
             if is_up_to_date {
@@ -301,7 +334,7 @@ impl Inner {
         }
         let (mut obsolete, mut old) = (Vec::new(), false);
         for definition in definitions {
-            obsolete.extend(self::obsolete(&self.about, &txn, definition)?);
+            obsolete.extend(self::obsolete(&self.about, &txn, &definition.schema)?);
             let layout = self.layout(&txn, definition)?;
             old |= layout.is_some_and(|(layout, _)| layout != definition.fingerprint);
         }
@@ -330,6 +363,7 @@ impl Inner {
             let collection = Collection {
                 schema: definition.schema,
                 fingerprint: definition.fingerprint,
+                whole_fingerprint: definition.schema.whole_fingerprint(),
                 records,
                 indexes: indexes.collect::<Result<_, _>>()?,
             };
@@ -348,7 +382,9 @@ impl Inner {
         txn: &RoTxn<'_>,
         definition: &Definition,
     ) -> Result<Option<(u64, String)>, Error> {
-        let stored = self.about.get(txn, definition.layout_key().as_bytes())?;
+        let stored = self
+            .about
+            .get(txn, layout_key(&definition.schema).as_bytes())?;
         let parts = stored.and_then(<[u8]>::split_first_chunk);
         Ok(parts.map(|(number, text)| {
             let text = String::from_utf8_lossy(text).into_owned();
@@ -366,44 +402,41 @@ impl Inner {
     ) -> Result<(), Error> {
         let collection = definition.collection();
         let wanted = definition.schema.layout_text();
-        loop {
-            let (fingerprint, text) = match self.layout(txn, definition)? {
-                Some((stored, _)) if stored == definition.fingerprint => return Ok(()),
-                None => (definition.fingerprint, wanted.clone()),
-                Some((stored, text)) => {
-                    let is_next = |migration: &&Migration| {
-                        (migration.collection, migration.from) == (collection, stored)
-                    };
-                    let Some(migration) = migrations.iter().find(is_next) else {
-                        return Err(Error::Layout {
-                            collection,
-                            stored: text,
-                            wanted,
-                        });
-                    };
-                    let spare = self.table(txn, SPARE)?;
-                    let count = migration.run(txn, self, records, &spare)?;
-                    let to = migration.to_schema.layout_text();
-                    migrated.push(Migrated {
-                        collection,
-                        from: text,
-                        to: to.clone(),
-                        records: count,
-                    });
-                    (migration.to, to)
-                }
-            };
-            let about = [fingerprint.to_le_bytes().as_slice(), text.as_bytes()].concat();
-            let put = self
-                .about
-                .put(txn, definition.layout_key().as_bytes(), &about);
-            put.map_err(|e| self.told(e))?;
+        let key = layout_key(&definition.schema);
+        let note = |txn: &mut RwTxn<'_>, number: u64, text: &str| {
+            let about = [number.to_le_bytes().as_slice(), text.as_bytes()].concat();
+            let put = self.about.put(txn, key.as_bytes(), &about);
+            put.map_err(|e| self.told(e))
+        };
+        let Some((stored, mut text)) = self.layout(txn, definition)? else {
+            return note(txn, definition.fingerprint, &wanted);
+        };
+        let steps = migration::steps(migrations, collection, (stored, definition.fingerprint));
+        let Some(steps) = steps else {
+            return Err(Error::Layout {
+                collection,
+                stored: text,
+                wanted,
+            });
+        };
+        for migration in steps {
+            let spare = self.table(txn, SPARE)?;
+            let count = migration.run(txn, self, records, &spare)?;
+            let to = migration.to_schema.layout_text();
+            note(txn, migration.to, &to)?;
+            migrated.push(Migrated {
+                collection,
+                from: std::mem::replace(&mut text, to.clone()),
+                to,
+                records: count,
+            });
         }
+        Ok(())
     }
 
     /// Copies the file to `part`, and gives that a second name.
     fn copy_to(&self, part: &Path, path: &Path) -> Result<(), Error> {
-        let mut file = std::fs::File::create(part)?;
+        let mut file = File::create_new(part)?;
         let copied = self.env.copy_to_file(&mut file, CompactionOption::Enabled);
         copied.map_err(|e| self.told(e))?;
         file.sync_all()?;
@@ -424,7 +457,7 @@ impl Inner {
         collection: &Collection,
     ) -> Result<(), Error> {
         for (number, index) in definition.schema.indexes.iter().enumerate() {
-            let key = definition.index_key(index.name);
+            let key = index_key(&definition.schema, index.name);
             let print = index.fingerprint(definition.fingerprint).to_le_bytes();
             let stored = self.about.get(txn, key.as_bytes())?;
             if stored.is_some_and(|stored| stored.starts_with(&print)) {
@@ -441,6 +474,22 @@ impl Inner {
         Ok(())
     }
 
+    /// Refuses to go on if another program has changed layouts or indexes since this one opened the file. `last` is the
+    /// number of the last transaction that this one sees.
+    pub(crate) fn check_schemas(&self, txn: &RoTxn<'_>, last: usize) -> Result<(), Error> {
+        if self.seen.load(Ordering::Relaxed) == last {
+            return Ok(());
+        }
+        for collection in &self.collections {
+            if !fits(&self.about, txn, &collection.schema, collection.fingerprint)? {
+                let path = self.path.clone();
+                return Err(Error::Changed { path });
+            }
+        }
+        self.seen.store(last, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// The thread that has a transaction.
     pub(crate) fn writer(&self) -> MutexGuard<'_, Option<ThreadId>> {
         // It is replaced as a whole.
@@ -452,7 +501,8 @@ impl Inner {
     pub(crate) fn collection<R: Record>(&self) -> Result<&Collection, Error> {
         let collection = R::SCHEMA.collection;
         let is_it = |known: &&Collection| {
-            known.fingerprint == R::FINGERPRINT && known.schema.collection == collection
+            let whole = const { R::SCHEMA.whole_fingerprint() };
+            known.whole_fingerprint == whole && known.schema.collection == collection
         };
         let known = self.collections.iter().find(is_it);
         known.ok_or(Error::Unknown { collection })
@@ -472,6 +522,9 @@ impl Inner {
     pub(crate) fn told(&self, e: heed::Error) -> Error {
         match e {
             heed::Error::Mdb(MdbError::MapFull) => Error::Full { limit: self.limit },
+            heed::Error::Mdb(MdbError::MapResized) => Error::HigherLimit {
+                path: self.path.clone(),
+            },
             heed::Error::Mdb(MdbError::ReadersFull) => Error::TooManyReaders {
                 most: self.env.max_readers(),
             },
@@ -496,6 +549,10 @@ impl Inner {
             done => done,
         }
         .map_err(|e| self.told(e))
+        .and_then(|txn| {
+            self.check_schemas(&txn, txn.id())?;
+            Ok(txn)
+        })
     }
 }
 
@@ -515,35 +572,28 @@ fn opened_as_it_is(
     if about.get(&txn, b"version")? != Some(VERSION) {
         return Ok(None);
     }
-    let has = |key: String, number: u64| -> Result<bool, Error> {
-        let stored = about.get(&txn, key.as_bytes())?;
-        Ok(stored.is_some_and(|stored| stored.starts_with(&number.to_le_bytes())))
-    };
     let mut collections = Vec::new();
     for definition in definitions {
         let (schema, layout) = (definition.schema, definition.fingerprint);
-        if !has(definition.layout_key(), layout)? || !obsolete(&about, &txn, definition)?.is_empty()
-        {
+        if !fits(&about, &txn, &schema, layout)? {
             return Ok(None);
-        }
-        let mut tables = Vec::new();
-        for index in schema.indexes {
-            if !has(definition.index_key(index.name), index.fingerprint(layout))? {
-                return Ok(None);
-            }
-            tables.push(index_table(schema.collection, index.name));
         }
         let open = |name: &str| env.open_database::<Bytes, Bytes>(&txn, Some(name));
         let Some(records) = open(schema.collection)? else {
             return Ok(None);
         };
-        let indexes = tables.iter().map(|name| open(name));
+        let names = schema
+            .indexes
+            .iter()
+            .map(|index| index_table(schema.collection, index.name));
+        let indexes = names.map(|name| open(&name));
         let Some(indexes) = indexes.collect::<Result<Option<Vec<Table>>, _>>()? else {
             return Ok(None);
         };
         collections.push(Collection {
             schema,
             fingerprint: layout,
+            whole_fingerprint: schema.whole_fingerprint(),
             records,
             indexes,
         });
@@ -553,14 +603,57 @@ fn opened_as_it_is(
     Ok(Some((about, collections)))
 }
 
+/// Whether a collection has this layout and these indexes in the file, and no others.
+fn fits(about: &Table, txn: &RoTxn<'_>, schema: &Schema, layout: u64) -> Result<bool, Error> {
+    let has = |key: String, number: u64| -> Result<bool, Error> {
+        let stored = about.get(txn, key.as_bytes())?;
+        Ok(stored.is_some_and(|stored| stored.starts_with(&number.to_le_bytes())))
+    };
+    for index in schema.indexes {
+        if !has(index_key(schema, index.name), index.fingerprint(layout))? {
+            return Ok(false);
+        }
+    }
+    Ok(has(layout_key(schema), layout)? && obsolete(about, txn, schema)?.is_empty())
+}
+
+/// Whether a file has tables, but not that of this crate.
+fn is_foreign(env: &Env<WithoutTls>) -> Result<bool, Error> {
+    let txn = env.write_txn()?;
+    let has = |name| Ok::<_, Error>(env.open_database::<Bytes, Bytes>(&txn, name)?);
+    let is_empty = match has(None)? {
+        Some(root) => root.is_empty(&txn)?,
+        None => true,
+    };
+    Ok(!is_empty && has(Some(ABOUT))?.is_none())
+}
+
+/// A path from the root, through links to the file that they name, so that all processes lock the same one.
+fn resolved(path: &Path) -> Result<PathBuf, Error> {
+    let path = std::path::absolute(path)?;
+    match path.canonicalize() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            if path.is_symlink() {
+                let told = format!("{} is a link to a file that does not exist", path.display());
+                return Err(std::io::Error::new(e.kind(), told).into());
+            }
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(e.into());
+            };
+            Ok(parent.canonicalize()?.join(name))
+        }
+        found => Ok(found?),
+    }
+}
+
 /// The names in [`ABOUT`] of the indexes that no type has any more.
-fn obsolete(about: &Table, txn: &RoTxn<'_>, definition: &Definition) -> Result<Vec<String>, Error> {
+fn obsolete(about: &Table, txn: &RoTxn<'_>, schema: &Schema) -> Result<Vec<String>, Error> {
     let mut obsolete = Vec::new();
-    let prefix = definition.index_key("");
+    let prefix = index_key(schema, "");
     for entry in about.prefix_iter(txn, prefix.as_bytes())? {
         let name = String::from_utf8_lossy(entry?.0).into_owned();
-        let indexes = &mut definition.schema.indexes.iter();
-        if !indexes.any(|index| definition.index_key(index.name) == name) {
+        let indexes = &mut schema.indexes.iter();
+        if !indexes.any(|index| index_key(schema, index.name) == name) {
             obsolete.push(name);
         }
     }
@@ -627,7 +720,7 @@ pub(crate) fn damaged<R: Record>(key: &[u8]) -> Error {
 }
 
 pub(crate) fn check_key_len<R: Record>(what: &'static str, len: usize) -> Result<(), Error> {
-    match len <= MOST_KEY {
+    match (1..=MOST_KEY).contains(&len) {
         true => Ok(()),
         false => Err(Error::TooLong {
             what,

@@ -51,7 +51,27 @@ pub enum Error {
         /// The collection.
         collection: &'static str,
     },
-    /// A key or a record is longer than allowed.
+    /// Two types of the options are named for one collection.
+    TwoTypes {
+        /// The collection.
+        collection: &'static str,
+    },
+    /// Another program has changed layouts or indexes of the file since this one opened it.
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process has opened the file with a higher limit, and written more than this one can see.
+    HigherLimit {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The largest key is in use, so there is no next one.
+    KeysUsedUp {
+        /// The collection.
+        collection: &'static str,
+    },
+    /// A key or a record is longer than allowed, or has no bytes.
     TooLong {
         /// `a key`, `an entry of an index`, or `a record`.
         what: &'static str,
@@ -178,8 +198,26 @@ impl fmt::Display for Error {
                 len,
                 most,
             } => {
-                write!(f, "{what} of {of} has {len} bytes, allowed are {most}")
+                write!(f, "{what} of {of} has {len} bytes, allowed are 1 to {most}")
             }
+            Self::TwoTypes { collection } => write!(
+                f,
+                "two types are named for the collection {collection}; name the present one, and give a migration from the older"
+            ),
+            Self::Changed { path } => write!(
+                f,
+                "another program has changed layouts or indexes of {} meanwhile; open it anew",
+                path.display()
+            ),
+            Self::HigherLimit { path } => write!(
+                f,
+                "another process has a higher limit for {}; open it anew with that",
+                path.display()
+            ),
+            Self::KeysUsedUp { collection } => write!(
+                f,
+                "{collection} has a record with the largest key, so there is no next one; choose the keys yourself"
+            ),
             Self::Damaged { collection, key } => write!(
                 f,
                 "the record of {collection} with the key {key} is damaged; restore the file from a copy"
@@ -209,7 +247,7 @@ impl fmt::Display for Error {
                  readers while no other process has it open"
             ),
             Self::Forked => {
-                f.write_str("the database was opened before a fork; open it again in the child")
+                f.write_str("the database was opened before a fork; fork before you open it, or let the child execute a program")
             }
             Self::Failed => f.write_str("the transaction failed before; begin another one"),
             Self::OpenAlready { path } => write!(

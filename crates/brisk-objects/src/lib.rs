@@ -61,11 +61,12 @@ assert_eq!(numbers, ["2026-2", "2026-1"]);
 
 1. Records and their indexes change together or not at all, over all collections, whenever a process is killed. With
    [`Durability::Full`], a loss of power loses nothing that was committed.
-2. A snapshot sees the records of one moment. Reading takes no lock, and waits for nobody.
+2. A snapshot sees the records of one moment. Reading waits for no writer.
 3. A look-up allocates nothing and copies nothing, unless a key has more than 64 bytes.
 4. A record is checked whenever it is looked at: damage is an error, never a wrong value. The pages of LMDB have no check of
    their own: a damaged one can hide records, or make LMDB fail.
-5. A type whose fields are others than those in the file is refused, with both layouts.
+5. A type whose fields are others than those in the file is refused, with both layouts. If another program changes layouts or
+   indexes later, snapshots and transactions are refused until the file is opened anew.
 
 # Trust
 
@@ -79,7 +80,8 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 * A snapshot keeps the pages that it sees. End it soon, or the file grows.
 * The file has places for [so many](Options::readers) snapshots over all processes. Those of killed processes are taken
   back when a database is opened, and when there is none left.
-* A process opens a file once, and clones the handle. A forked child opens it anew: all else is an error there.
+* A process opens a file once, and clones the handle. In a forked child all is an error, and it cannot open the file anew: fork
+  before you open it, or let the child execute a program.
 * Two containers that share a file share process numbers, too, or the second one is refused.
 * A file on a network is refused.
 * The file grows up to a [limit](Options::limit), and never shrinks. A [copy](Database::copy_to) has no unused pages.

@@ -25,6 +25,31 @@ pub(crate) struct Migration {
     run: Arc<Run>,
 }
 
+/// The shortest way from one layout of a collection to another. None if there is none.
+pub(crate) fn steps<'m>(
+    migrations: &'m [Migration],
+    collection: &str,
+    (from, to): (u64, u64),
+) -> Option<Vec<&'m Migration>> {
+    let mut ways = vec![(from, Vec::new())];
+    // Each layout is reached once.
+    let mut at = 0;
+    while let Some((layout, steps)) = ways.get(at).cloned() {
+        if layout == to {
+            return Some(steps);
+        }
+        for migration in migrations {
+            let is_next = (migration.collection, migration.from) == (collection, layout);
+            if is_next && ways.iter().all(|(reached, _)| *reached != migration.to) {
+                let way = [steps.as_slice(), &[migration]].concat();
+                ways.push((migration.to, way));
+            }
+        }
+        at += 1;
+    }
+    None
+}
+
 /// Reads the records of the first table and writes the new ones to the second. Returns their number.
 type Run = dyn Fn(&mut RwTxn<'_>, &Inner, &Table, &Table) -> Result<u64, Error> + Send + Sync;
 

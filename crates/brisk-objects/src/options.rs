@@ -142,7 +142,7 @@ impl Options {
     /// # Safety
     ///
     /// While the database is open, nothing but LMDB writes to the file: it is mapped, and what is read borrows from the
-    /// mapping.
+    /// mapping. All processes use one name of it: of two hard links, each would have a lock of its own.
     #[expect(unsafe_code, reason = "the caller's promise is handed on")]
     pub unsafe fn open(self, path: &Path) -> Result<Database, Error> {
         // SAFETY: the caller promises it.

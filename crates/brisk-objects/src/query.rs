@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::index::Index;
 use crate::key::{AsKey, AsKeyPrefix, Key, behind, describe_key, encode_open};
 use crate::key_bytes::KeyBytes;
+use crate::kind::Fingerprint;
 use crate::reading::Reading;
 use crate::record::{Record, ViewOf};
 use crate::snapshot::Snapshot;
@@ -299,10 +300,12 @@ impl<R: Record> Plan<'_, R> {
     /// A number of what it goes through.
     fn number(&self) -> u64 {
         let index = self.index.and_then(|number| R::SCHEMA.indexes.get(number));
-        index.map_or(R::FINGERPRINT, |index| index.fingerprint(R::FINGERPRINT))
+        let of = index.map_or(R::FINGERPRINT, |index| index.fingerprint(R::FINGERPRINT));
+        Fingerprint::new().number(of).text(R::SCHEMA.collection).0
     }
 
     fn entries<'q>(&self, reading: Reading<'q>) -> Result<Entries<'q>, Error> {
+        reading.inner.check_process()?;
         let collection = reading.inner.collection::<R>()?;
         let table = match self.index {
             None => Some(&collection.records),
@@ -568,7 +571,9 @@ impl<'q, R: Record, K: Key> Keys<'q, '_, R, K> {
         }
         while records.to_skip > 0 {
             records.to_skip -= 1;
-            records.next_entry()?;
+            if records.next_entry()?.is_none() {
+                return Ok(None);
+            }
         }
         if let Some((entry, _)) = records.next_entry()? {
             records.last = Some(entry);

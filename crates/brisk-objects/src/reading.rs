@@ -31,8 +31,9 @@ impl<'t> Reading<'t> {
     /// The record of a key that is padded.
     #[inline]
     pub(crate) fn get_encoded<R: Record>(self, key: &[u8]) -> Result<Option<ViewOf<'t, R>>, Error> {
+        self.inner.check_process()?;
         let collection = self.inner.collection::<R>()?;
-        if key.len() > crate::database::MOST_KEY {
+        if key.is_empty() || key.len() > crate::database::MOST_KEY {
             return Ok(None);
         }
         let found = collection.records.get(self.txn, key);
@@ -46,6 +47,7 @@ impl<'t> Reading<'t> {
     }
 
     pub(crate) fn count<R: Record>(self) -> Result<u64, Error> {
+        self.inner.check_process()?;
         let collection = self.inner.collection::<R>()?;
         let len = collection.records.len(self.txn);
         len.map_err(|e| self.inner.told(e))

@@ -44,6 +44,24 @@ impl Schema {
         print.0
     }
 
+    /// A number that changes with the layout, and with what the indexes are.
+    pub(crate) const fn whole_fingerprint(&self) -> u64 {
+        let layout = self.layout_fingerprint();
+        let mut print = Fingerprint::new().number(layout).byte(self.is_auto as u8);
+        let mut at = 0;
+        while at < self.indexes.len() {
+            let index = &self.indexes[at];
+            print = print.text(index.name).byte(index.is_unique as u8);
+            let mut field = 0;
+            while field < index.fields.len() {
+                print = print.text(index.fields[field]);
+                field += 1;
+            }
+            at += 1;
+        }
+        print.0
+    }
+
     /// The layout and the key in words.
     pub(crate) fn layout_text(&self) -> String {
         let auto = if self.is_auto { " auto" } else { "" };

@@ -21,14 +21,19 @@ fn check_of<R: Record>(key: &[u8], value: &[u8]) -> u64 {
 pub(crate) fn encode<R: Record>(record: &R, out: &mut Vec<u8>) -> Result<(), Error> {
     out.clear();
     out.extend_from_slice(&[0; CHECK]);
-    ValueWriter::write(record, out).ok_or(Error::TooLong {
-        what: "a record",
-        of: R::SCHEMA.collection,
-        len: u64::from(u32::MAX),
-        most: u64::from(u32::MAX),
-    })?;
+    let written = ValueWriter::write(record, out);
     out.resize(out.len().next_multiple_of(8), 0);
-    Ok(())
+    let most = u64::from(u32::MAX);
+    let len = out.len() as u64;
+    match written.filter(|()| len <= most) {
+        Some(()) => Ok(()),
+        None => Err(Error::TooLong {
+            what: "a record",
+            of: R::SCHEMA.collection,
+            len,
+            most,
+        }),
+    }
 }
 
 /// Sets the key that the database has chosen.

@@ -53,6 +53,7 @@ impl<'d> Transaction<'d> {
             return Err(Error::Nested);
         }
         let txn = inner.env.write_txn().map_err(|e| inner.told(e))?;
+        inner.check_schemas(&txn, txn.id().saturating_sub(1))?;
         *inner.writer() = own;
         Ok(Self {
             txn: Some(txn),
@@ -65,7 +66,8 @@ impl<'d> Transaction<'d> {
     }
 
     fn reading(&self) -> Result<Reading<'_>, Error> {
-        let txn = self.txn.as_ref().ok_or(Error::Failed)?;
+        let txn = self.txn.as_ref().filter(|_| !self.has_failed);
+        let txn = txn.ok_or(Error::Failed)?;
         Ok(Reading {
             txn,
             inner: self.inner,
@@ -191,6 +193,7 @@ impl<'d> Transaction<'d> {
         &mut self,
         work: impl FnOnce(&mut RwTxn<'_>) -> heed::Result<()>,
     ) -> Result<(), Error> {
+        self.inner.check_process()?;
         let txn = self.txn.as_mut().filter(|_| !self.has_failed);
         let done = work(txn.ok_or(Error::Failed)?);
         done.map_err(|e| {
@@ -263,7 +266,14 @@ impl<'d> Transaction<'d> {
                 collection: R::SCHEMA.collection,
                 key: describe_key::<R::Key>(&key),
             }),
-            false => Ok(key),
+            false => {
+                if R::AUTO_KEY_AT.is_some() && !chooses {
+                    let own = u64::decode(&mut &*key).unwrap_or(0);
+                    let next = self.next_place::<R>()?;
+                    *next = own.saturating_add(1).max(*next);
+                }
+                Ok(key)
+            }
         }
     }
 
@@ -297,6 +307,17 @@ impl<'d> Transaction<'d> {
 
     /// The next automatic key. Keys are not used again, whatever is deleted.
     fn next_key<R: Record>(&mut self) -> Result<u64, Error> {
+        let next = self.next_place::<R>()?;
+        let key = *next;
+        // There is none behind the largest, so it is not given away.
+        *next = key.checked_add(1).ok_or(Error::KeysUsedUp {
+            collection: R::SCHEMA.collection,
+        })?;
+        Ok(key)
+    }
+
+    /// Where the next automatic key of a collection is noted until the transaction ends.
+    fn next_place<R: Record>(&mut self) -> Result<&mut u64, Error> {
         let inner = self.inner;
         let collection = inner.collection::<R>()?;
         let is_it = |known: &Collection| std::ptr::eq(known, collection);
@@ -305,29 +326,30 @@ impl<'d> Transaction<'d> {
             .iter()
             .position(is_it)
             .unwrap_or(usize::MAX);
-        if let Some((_, next)) = self.next.iter_mut().find(|(at, _)| *at == place) {
-            let key = *next;
-            *next = next.checked_add(1).ok_or(Error::Full { limit: u64::MAX })?;
-            return Ok(key);
+        if let Some(at) = self.next.iter().position(|(known, _)| *known == place) {
+            return self
+                .next
+                .get_mut(at)
+                .map(|(_, next)| next)
+                .ok_or(Error::Failed);
         }
         let reading = self.reading()?;
         let name = next_key(R::SCHEMA.collection);
         let stored = inner.about.get(reading.txn, name.as_bytes());
         let stored = stored.map_err(|e| inner.told(e))?;
-        let mut key = stored
-            .and_then(|bytes| bytes.try_into().ok())
-            .map_or(1, u64::from_le_bytes);
-        // Some may have been upserted under keys of their own.
+        let next = stored.and_then(|bytes| bytes.try_into().ok());
+        let mut next = next.map_or(1, u64::from_le_bytes);
+        // Some may have been stored under keys of their own, before keys were chosen.
         let last = collection
             .records
             .last(reading.txn)
             .map_err(|e| inner.told(e))?;
-        let last = last.and_then(|(last, _)| u64::decode(&mut &*last));
-        if let Some(last) = last {
-            key = key.max(last.checked_add(1).ok_or(Error::Full { limit: u64::MAX })?);
+        if let Some(last) = last.and_then(|(last, _)| u64::decode(&mut &*last)) {
+            next = next.max(last.saturating_add(1));
         }
-        self.next.push((place, key.saturating_add(1)));
-        Ok(key)
+        self.next.push((place, next));
+        let added = self.next.last_mut().map(|(_, next)| next);
+        added.ok_or(Error::Failed)
     }
 
     /// Refuses values that another record has in a unique index.
@@ -349,7 +371,10 @@ impl<'d> Transaction<'d> {
                 continue;
             }
             let txn = self.reading()?.txn;
-            let found = table.get_greater_than_or_equal_to(txn, &value);
+            let found = match value.is_empty() {
+                true => table.first(txn),
+                false => table.get_greater_than_or_equal_to(txn, &value),
+            };
             let found = found.map_err(|e| self.inner.told(e))?;
             // Not its own, which goes or is there already.
             let is_own =

@@ -76,6 +76,23 @@ fn as_another_process() {
             }
             Err(e) => println!("refused: {e}"),
         },
+        "without indexes" => {
+            #[derive(brisk_objects::Record)]
+            #[record(name = "invoices")]
+            struct Invoice {
+                #[key(auto)]
+                id: u64,
+                account: u32,
+                number: String,
+                cents: i64,
+            }
+            let options = brisk_objects::Options::new().collection::<Invoice>();
+            let db = open_with(options, place).unwrap();
+            println!(
+                "invoices {}",
+                db.snapshot().unwrap().count::<Invoice>().unwrap()
+            );
+        }
         "count" => {
             let db = open(place);
             println!(
@@ -101,7 +118,16 @@ fn as_another_process() {
 
 /// How many invoices another process sees.
 pub fn count_invoices(path: &Path) -> u64 {
-    let output = another_process(&[], "count", path).output().unwrap();
+    counted(path, "count")
+}
+
+/// Another program opens the file, whose invoices have no index.
+pub fn open_without_indexes(path: &Path) {
+    assert_eq!(counted(path, "without indexes"), 1);
+}
+
+fn counted(path: &Path, what: &str) -> u64 {
+    let output = another_process(&[], what, path).output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
     let count = told.lines().find_map(|line| line.strip_prefix("invoices "));
     count.unwrap_or_else(|| panic!("{told}")).parse().unwrap()

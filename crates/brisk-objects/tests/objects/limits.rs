@@ -97,12 +97,12 @@ fn long_keys_are_refused_and_the_transaction_goes_on() {
         let e = tx.insert(&named(600, 1)).unwrap_err();
         assert_eq!(
             e.to_string(),
-            "a key of named has 608 bytes, allowed are 511"
+            "a key of named has 608 bytes, allowed are 1 to 511"
         );
         let e = tx.insert(&named(300, 300)).unwrap_err();
         assert_eq!(
             e.to_string(),
-            "an entry of an index of named has 604 bytes, allowed are 511"
+            "an entry of an index of named has 604 bytes, allowed are 1 to 511"
         );
         tx.insert(&named(500, 1)).map(|_key| ())
     })
@@ -161,6 +161,31 @@ fn automatic_keys_are_not_used_again() {
         tx.insert(&invoice(1, "next", 1))
     });
     assert_eq!(id.unwrap(), 101);
+    // In one transaction, too, and though it is deleted.
+    let ids = db.write(|tx| {
+        let first = tx.insert(&invoice(1, "a", 1))?;
+        let own = |id, number: &str| crate::ledger::Invoice {
+            id,
+            ..invoice(1, number, 1)
+        };
+        tx.upsert(&own(first + 1, "b"))?;
+        tx.upsert(&own(200, "c"))?;
+        tx.delete::<crate::ledger::Invoice>(200)?;
+        Ok::<_, Error>((first, tx.insert(&invoice(1, "d", 1))?))
+    });
+    assert_eq!(ids.unwrap(), (102, 201));
+    let last = crate::ledger::Invoice {
+        id: u64::MAX,
+        ..invoice(1, "last", 1)
+    };
+    let e = db.write(|tx| {
+        tx.upsert(&last)?;
+        tx.insert(&invoice(1, "behind", 1))
+    });
+    assert_eq!(
+        e.unwrap_err().to_string(),
+        "invoices has a record with the largest key, so there is no next one; choose the keys yourself"
+    );
 }
 
 #[test]

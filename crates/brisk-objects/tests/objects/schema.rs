@@ -136,7 +136,11 @@ fn a_process_opens_a_file_once_and_names_its_collections() {
         e.to_string(),
         "the database was opened without account; name it in the options"
     );
-    // A type of the same name and another layout is another one.
+    // A type of the same name with another layout, or with other indexes, is another one.
+    assert!(matches!(
+        db.get::<indexed::Book>(1),
+        Err(Error::Unknown { .. })
+    ));
     assert!(matches!(
         db.get::<longer::Book>(1),
         Err(Error::Unknown { .. })
@@ -279,4 +283,79 @@ fn opening_waits_for_no_writer_and_a_nested_transaction_is_refused() {
         .unwrap();
     assert!(db.write(|_| Err::<(), _>(Error::Failed)).is_err());
     drop(db.begin().unwrap());
+}
+
+#[test]
+fn a_program_whose_file_another_one_has_changed_is_refused() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = crate::ledger::open(&path);
+    crate::ledger::book(&db, 1, "first".to_owned(), 1).unwrap();
+    let before = db.snapshot().unwrap();
+    crate::another_process::open_without_indexes(&path);
+    // What it sees has not changed.
+    assert_eq!(before.check::<crate::ledger::Invoice>().unwrap(), 1);
+    for e in [db.snapshot().err().unwrap(), db.begin().err().unwrap()] {
+        let told = format!(
+            "another program has changed layouts or indexes of {} meanwhile; open it anew",
+            path.display()
+        );
+        assert_eq!(e.to_string(), told);
+    }
+    drop((before, db));
+    let db = crate::ledger::open(&path);
+    crate::ledger::book(&db, 1, "second".to_owned(), 1).unwrap();
+    assert_eq!(crate::ledger::audit(&db), 2);
+}
+
+#[test]
+fn options_and_files_that_would_go_wrong_are_refused() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("books.db");
+    let two = Options::new()
+        .collection::<first::Book>()
+        .collection::<indexed::Book>();
+    let e = open_with(two, &path).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "two types are named for the collection book; name the present one, and give a migration from the older"
+    );
+    // SAFETY: nothing else writes to the file.
+    let would = unsafe { migrating().dry_run(&path) };
+    assert_eq!(would.unwrap(), []);
+    assert!(!path.exists());
+    let link = home.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let e = with::<first::Book>(&link).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        format!("{} is a link to a file that does not exist", link.display())
+    );
+    fill(&path, &["a"]);
+    // By a link it is the same file, with the same lock.
+    let db = with::<first::Book>(&path).unwrap();
+    assert!(matches!(
+        with::<first::Book>(&link),
+        Err(Error::OpenAlready { .. })
+    ));
+    drop(db);
+    // Migrations that lead in a circle, and nowhere.
+    let circle = Options::new()
+        .collection::<longer::Book>()
+        .migration::<first::Book, oldest::Book, _>(|old| {
+            Ok::<_, Error>(oldest::Book {
+                title: old.title().to_owned(),
+            })
+        })
+        .migration::<oldest::Book, first::Book, _>(|old| {
+            Ok::<_, Error>(first::Book {
+                id: 1,
+                title: old.title().to_owned(),
+                pages: 1,
+            })
+        });
+    assert!(matches!(
+        open_with(circle, &path),
+        Err(Error::Layout { .. })
+    ));
 }
