@@ -89,8 +89,8 @@ fn every_figure_is_measured_with_each_store() {
         let tables = String::from_utf8(output.stdout).unwrap();
         for expected in [
             "| What brisk is to reach | goal | reached (95 %) |  |\n| --- | ---: | ---: | ---: |\n",
-            "\n| brisk | **100 (100-100) ns** | 0.25",
-            "\n| sqlite | 102.4 |\n",
+            "\n| brisk | **100.00 (100.00-100.00) ns** | 0.25",
+            "\n| sqlite | 102.40 |\n",
         ] {
             assert!(tables.contains(expected), "{expected}: {tables}");
         }
