@@ -374,7 +374,6 @@ impl Cache {
     }
 }
 
-/// A hit of a value that was fetched and could not be stored.
 fn new<'a>(key: &'a [u8], value: &'a [u8], about: About) -> New<'a> {
     New {
         key,
@@ -384,6 +383,7 @@ fn new<'a>(key: &'a [u8], value: &'a [u8], about: About) -> New<'a> {
     }
 }
 
+/// A hit of a value that was fetched and could not be stored.
 fn unstored(value: Vec<u8>, about: About) -> Hit {
     let record = Record::unstored(about.fingerprint, value.len());
     Hit::unstored(value, record, (now(), about.bucket))

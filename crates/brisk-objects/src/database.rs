@@ -5,20 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use brisk_io::{Filesystem, PerProcess};
+use brisk_io::PerProcess;
 use heed::types::Bytes;
-use heed::{CompactionOption, Env, MdbError, RoTxn, RwTxn, WithoutTls};
+use heed::{CompactionOption, Env, MdbError, RoTxn, WithoutTls};
 
-use crate::environment;
 use crate::error::Error;
-use crate::key_bytes::KeyBytes;
-use crate::migration::{self, Migrated, Migration};
+use crate::migration::Migrated;
+use crate::opening::{Ending, fits};
 use crate::options::Options;
 use crate::query::Query;
-use crate::record::{Record, ViewOf};
+use crate::record::Record;
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
-use crate::stored_record;
 use crate::transaction::Transaction;
 
 /// A table of the file: keys and values, in the order of the keys.
@@ -26,13 +24,6 @@ pub(crate) type Table = heed::Database<Bytes, Bytes>;
 
 /// The longest key of LMDB.
 pub(crate) const MOST_KEY: usize = 511;
-
-/// The name of the table that says what the others are.
-const ABOUT: &str = "brisk-objects";
-/// The name of the table where migrated records are until all are.
-const SPARE: &str = "brisk-objects migration";
-/// The version of all that is stored.
-const VERSION: &[u8] = b"1";
 
 /// Records of several collections in one file, and the indexes by which they are found.
 ///
@@ -49,71 +40,25 @@ pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     pub(crate) about: Table,
     pub(crate) collections: Vec<Collection>,
-    limit: u64,
+    pub(crate) limit: u64,
     /// Has a value in the process that has opened the file.
-    opener: PerProcess<()>,
+    pub(crate) opener: PerProcess<()>,
     /// The thread that has a transaction.
-    writer: Mutex<Option<ThreadId>>,
+    pub(crate) writer: Mutex<Option<ThreadId>>,
     /// The last transaction of the file in which its layouts and indexes were those of this program.
-    seen: AtomicUsize,
+    pub(crate) seen: AtomicUsize,
 }
 
 /// A collection of an open database.
 pub(crate) struct Collection {
     pub(crate) schema: Schema,
     /// Of the layout.
-    fingerprint: u64,
+    pub(crate) fingerprint: u64,
     /// Of the layout and the indexes.
-    whole_fingerprint: u64,
+    pub(crate) whole_fingerprint: u64,
     pub(crate) records: Table,
     /// In the order of the schema.
     pub(crate) indexes: Vec<Table>,
-}
-
-/// What a program knows of a collection before it is opened.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Definition {
-    schema: Schema,
-    fingerprint: u64,
-    fill_index: FillIndex,
-}
-
-/// Writes the entries of an index of all records of a collection.
-type FillIndex = fn(&mut RwTxn<'_>, &Inner, &Collection, usize) -> Result<(), Error>;
-
-impl Definition {
-    pub(crate) fn of<R: Record>() -> Self {
-        Self {
-            schema: R::SCHEMA,
-            fingerprint: R::FINGERPRINT,
-            fill_index: fill_index::<R>,
-        }
-    }
-
-    fn collection(&self) -> &'static str {
-        self.schema.collection
-    }
-
-    /// How many tables it has.
-    pub(crate) fn tables(&self) -> u32 {
-        u32::try_from(self.schema.indexes.len())
-            .map_or(u32::MAX, |indexes| indexes.saturating_add(1))
-    }
-}
-
-/// The key in [`ABOUT`] under which the layout of the records of a collection is.
-fn layout_key(schema: &Schema) -> String {
-    format!("layout {}", schema.collection)
-}
-
-/// The key in [`ABOUT`] under which an index is.
-fn index_key(schema: &Schema, index: &str) -> String {
-    format!("index {}", index_table(schema.collection, index))
-}
-
-/// The name of the table of an index.
-fn index_table(collection: &str, index: &str) -> String {
-    format!("{collection}/{index}")
 }
 
 /// The key in [`ABOUT`] under which the next automatic key is.
@@ -151,7 +96,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// [`Error::TooManyReaders`] and [`Error::Forked`].
+    /// [`Error::TooManyReaders`], [`Error::HigherLimit`], [`Error::Forked`], and [`Error::Changed`] if another program has
+    /// changed layouts or indexes.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         Snapshot::begin(self)
     }
@@ -180,7 +126,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// [`Error::Nested`] if this thread has a transaction already. Otherwise those of the system, and [`Error::Forked`].
+    /// [`Error::Nested`] if this thread has a transaction already. [`Error::Forked`] and [`Error::Changed`] as for
+    /// [`snapshot`](Self::snapshot). Otherwise those of the system.
     pub fn begin(&self) -> Result<Transaction<'_>, Error> {
         Transaction::begin(&self.inner)
     }
@@ -241,199 +188,7 @@ impl fmt::Debug for Database {
     }
 }
 
-/// What becomes of the transaction that opens the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    Commit,
-    GiveUp,
-}
-
-/// What came of opening the collections.
-enum Begun {
-    Done(Vec<Migrated>),
-    /// So many tables more must be opened.
-    NeedsTables(u32),
-}
-
 impl Inner {
-    /// # Safety
-    ///
-    /// That of [`Options::open`].
-    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
-    unsafe fn open(
-        path: &Path,
-        options: &Options,
-        ending: Ending,
-    ) -> Result<(Self, Vec<Migrated>), Error> {
-        let path = &resolved(path)?;
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        if let Filesystem::Network(filesystem) = Filesystem::of(File::open(directory)?)? {
-            let path = path.to_owned();
-            return Err(Error::Network { path, filesystem });
-        }
-        for (number, definition) in options.definitions.iter().enumerate() {
-            let collection = definition.collection();
-            let before = options.definitions.get(..number).unwrap_or_default();
-            if before.iter().any(|other| other.collection() == collection) {
-                return Err(Error::TwoTypes { collection });
-            }
-        }
-        // Each table that could be open makes each snapshot longer to begin, so there is room for no more than needed.
-        let mut more = 0;
-        loop {
-            // SAFETY: the caller promises it.
-            let env = unsafe { environment::open(path, options, more) }?;
-            let opener = PerProcess::new();
-            opener.get_or_try_make(|| Ok::<_, Error>(()))?;
-            // Those of processes that were killed.
-            env.clear_stale_readers()?;
-            let (about, opened) = match opened_as_it_is(&env, &options.definitions)? {
-                Some((about, collections)) => (about, Some(collections)),
-                None if is_foreign(&env)? => {
-                    return Err(Error::Foreign {
-                        path: path.to_owned(),
-                        found: "it has tables of another program".to_owned(),
-                    });
-                }
-                None => (environment::table(&env, ABOUT)?, None),
-            };
-            let is_up_to_date = opened.is_some();
-            let mut inner = Self {
-                path: path.to_owned(),
-                about,
-                collections: opened.unwrap_or_default(),
-                limit: options.limit,
-                opener,
-                writer: Mutex::new(None),
-                seen: AtomicUsize::new(0),
-                env,
-            };
-            if is_up_to_date {
-                return Ok((inner, Vec::new()));
-            }
-            match inner.begin(options, more, ending)? {
-                Begun::Done(migrated) => return Ok((inner, migrated)),
-                Begun::NeedsTables(tables) => more = tables,
-            }
-        }
-    }
-
-    /// Opens the collections, migrates their records, and brings their indexes up to date. If that needs more tables than
-    /// there is `room` for, it does nothing.
-    fn begin(&mut self, options: &Options, room: u32, ending: Ending) -> Result<Begun, Error> {
-        let definitions = &options.definitions;
-        let mut txn = self.env.write_txn()?;
-        match self.about.get(&txn, b"version")? {
-            Some(VERSION) => {}
-            Some(other) => {
-                let found = format!("its version is {}", String::from_utf8_lossy(other));
-                let path = self.path.clone();
-                return Err(Error::Foreign { path, found });
-            }
-            None => self.about.put(&mut txn, b"version", VERSION)?,
-        }
-        let (mut obsolete, mut old) = (Vec::new(), false);
-        for definition in definitions {
-            obsolete.extend(self::obsolete(&self.about, &txn, &definition.schema)?);
-            let layout = self.layout(&txn, definition)?;
-            old |= layout.is_some_and(|(layout, _)| layout != definition.fingerprint);
-        }
-        let needed = obsolete.len() + usize::from(old);
-        if let Some(tables) = u32::try_from(needed).ok().filter(|tables| *tables > room) {
-            return Ok(Begun::NeedsTables(tables));
-        }
-        for name in obsolete {
-            let table = name.trim_start_matches("index ");
-            self.table(&mut txn, table)?.clear(&mut txn)?;
-            self.about.delete(&mut txn, name.as_bytes())?;
-        }
-        let mut migrated = Vec::new();
-        for definition in definitions {
-            let records = self.table(&mut txn, definition.collection())?;
-            self.migrate(
-                &mut txn,
-                definition,
-                (&records, &options.migrations),
-                &mut migrated,
-            )?;
-            let indexes = definition.schema.indexes.iter();
-            let indexes = indexes.map(|index| {
-                self.table(&mut txn, &index_table(definition.collection(), index.name))
-            });
-            let collection = Collection {
-                schema: definition.schema,
-                fingerprint: definition.fingerprint,
-                whole_fingerprint: definition.schema.whole_fingerprint(),
-                records,
-                indexes: indexes.collect::<Result<_, _>>()?,
-            };
-            self.update_indexes(&mut txn, definition, &collection)?;
-            self.collections.push(collection);
-        }
-        if ending == Ending::Commit {
-            txn.commit().map_err(|e| self.told(e))?;
-        }
-        Ok(Begun::Done(migrated))
-    }
-
-    /// The fingerprint and the text of the layout that the file has of a collection.
-    fn layout(
-        &self,
-        txn: &RoTxn<'_>,
-        definition: &Definition,
-    ) -> Result<Option<(u64, String)>, Error> {
-        let stored = self
-            .about
-            .get(txn, layout_key(&definition.schema).as_bytes())?;
-        let parts = stored.and_then(<[u8]>::split_first_chunk);
-        Ok(parts.map(|(number, text)| {
-            let text = String::from_utf8_lossy(text).into_owned();
-            (u64::from_le_bytes(*number), text)
-        }))
-    }
-
-    /// Brings the records of a collection to the layout of its type, step by step.
-    fn migrate(
-        &self,
-        txn: &mut RwTxn<'_>,
-        definition: &Definition,
-        (records, migrations): (&Table, &[Migration]),
-        migrated: &mut Vec<Migrated>,
-    ) -> Result<(), Error> {
-        let collection = definition.collection();
-        let wanted = definition.schema.layout_text();
-        let key = layout_key(&definition.schema);
-        let note = |txn: &mut RwTxn<'_>, number: u64, text: &str| {
-            let about = [number.to_le_bytes().as_slice(), text.as_bytes()].concat();
-            let put = self.about.put(txn, key.as_bytes(), &about);
-            put.map_err(|e| self.told(e))
-        };
-        let Some((stored, mut text)) = self.layout(txn, definition)? else {
-            return note(txn, definition.fingerprint, &wanted);
-        };
-        let steps = migration::steps(migrations, collection, (stored, definition.fingerprint));
-        let Some(steps) = steps else {
-            return Err(Error::Layout {
-                collection,
-                stored: text,
-                wanted,
-            });
-        };
-        for migration in steps {
-            let spare = self.table(txn, SPARE)?;
-            let count = migration.run(txn, self, records, &spare)?;
-            let to = migration.to_schema.layout_text();
-            note(txn, migration.to, &to)?;
-            migrated.push(Migrated {
-                collection,
-                from: std::mem::replace(&mut text, to.clone()),
-                to,
-                records: count,
-            });
-        }
-        Ok(())
-    }
-
     /// Copies the file to `part`, and gives that a second name.
     fn copy_to(&self, part: &Path, path: &Path) -> Result<(), Error> {
         let mut file = File::create_new(part)?;
@@ -442,36 +197,6 @@ impl Inner {
         file.sync_all()?;
         // Unlike a renaming, this replaces no file.
         Ok(std::fs::hard_link(part, path)?)
-    }
-
-    fn table(&self, txn: &mut RwTxn<'_>, name: &str) -> Result<Table, Error> {
-        let made = self.env.create_database(txn, Some(name));
-        made.map_err(|e| self.told(e))
-    }
-
-    /// Fills the indexes that are new, or were others.
-    fn update_indexes(
-        &self,
-        txn: &mut RwTxn<'_>,
-        definition: &Definition,
-        collection: &Collection,
-    ) -> Result<(), Error> {
-        for (number, index) in definition.schema.indexes.iter().enumerate() {
-            let key = index_key(&definition.schema, index.name);
-            let print = index.fingerprint(definition.fingerprint).to_le_bytes();
-            let stored = self.about.get(txn, key.as_bytes())?;
-            if stored.is_some_and(|stored| stored.starts_with(&print)) {
-                continue;
-            }
-            if let Some(table) = collection.indexes.get(number) {
-                table.clear(txn)?;
-            }
-            (definition.fill_index)(txn, self, collection, number)?;
-            let about = [print.as_slice(), index.to_string().as_bytes()].concat();
-            let put = self.about.put(txn, key.as_bytes(), &about);
-            put.map_err(|e| self.told(e))?;
-        }
-        Ok(())
     }
 
     /// Refuses to go on if another program has changed layouts or indexes since this one opened the file. `last` is the
@@ -554,153 +279,6 @@ impl Inner {
             Ok(txn)
         })
     }
-}
-
-/// The tables of all definitions, if the file has them as these are. Then opening it waits for no writer.
-fn opened_as_it_is(
-    env: &Env<WithoutTls>,
-    definitions: &[Definition],
-) -> Result<Option<(Table, Vec<Collection>)>, Error> {
-    let txn = match env.read_txn() {
-        // What writes needs no place among them.
-        Err(heed::Error::Mdb(MdbError::ReadersFull)) => return Ok(None),
-        begun => begun.map_err(|e| environment::told(env.path(), e))?,
-    };
-    let Some(about) = env.open_database::<Bytes, Bytes>(&txn, Some(ABOUT))? else {
-        return Ok(None);
-    };
-    if about.get(&txn, b"version")? != Some(VERSION) {
-        return Ok(None);
-    }
-    let mut collections = Vec::new();
-    for definition in definitions {
-        let (schema, layout) = (definition.schema, definition.fingerprint);
-        if !fits(&about, &txn, &schema, layout)? {
-            return Ok(None);
-        }
-        let open = |name: &str| env.open_database::<Bytes, Bytes>(&txn, Some(name));
-        let Some(records) = open(schema.collection)? else {
-            return Ok(None);
-        };
-        let names = schema
-            .indexes
-            .iter()
-            .map(|index| index_table(schema.collection, index.name));
-        let indexes = names.map(|name| open(&name));
-        let Some(indexes) = indexes.collect::<Result<Option<Vec<Table>>, _>>()? else {
-            return Ok(None);
-        };
-        collections.push(Collection {
-            schema,
-            fingerprint: layout,
-            whole_fingerprint: schema.whole_fingerprint(),
-            records,
-            indexes,
-        });
-    }
-    // The handles of tables stay only if the transaction ends so.
-    txn.commit()?;
-    Ok(Some((about, collections)))
-}
-
-/// Whether a collection has this layout and these indexes in the file, and no others.
-fn fits(about: &Table, txn: &RoTxn<'_>, schema: &Schema, layout: u64) -> Result<bool, Error> {
-    let has = |key: String, number: u64| -> Result<bool, Error> {
-        let stored = about.get(txn, key.as_bytes())?;
-        Ok(stored.is_some_and(|stored| stored.starts_with(&number.to_le_bytes())))
-    };
-    for index in schema.indexes {
-        if !has(index_key(schema, index.name), index.fingerprint(layout))? {
-            return Ok(false);
-        }
-    }
-    Ok(has(layout_key(schema), layout)? && obsolete(about, txn, schema)?.is_empty())
-}
-
-/// Whether a file has tables, but not that of this crate.
-fn is_foreign(env: &Env<WithoutTls>) -> Result<bool, Error> {
-    let txn = env.write_txn()?;
-    let has = |name| Ok::<_, Error>(env.open_database::<Bytes, Bytes>(&txn, name)?);
-    let is_empty = match has(None)? {
-        Some(root) => root.is_empty(&txn)?,
-        None => true,
-    };
-    Ok(!is_empty && has(Some(ABOUT))?.is_none())
-}
-
-/// A path from the root, through links to the file that they name, so that all processes lock the same one.
-fn resolved(path: &Path) -> Result<PathBuf, Error> {
-    let path = std::path::absolute(path)?;
-    match path.canonicalize() {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            if path.is_symlink() {
-                let told = format!("{} is a link to a file that does not exist", path.display());
-                return Err(std::io::Error::new(e.kind(), told).into());
-            }
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(e.into());
-            };
-            Ok(parent.canonicalize()?.join(name))
-        }
-        found => Ok(found?),
-    }
-}
-
-/// The names in [`ABOUT`] of the indexes that no type has any more.
-fn obsolete(about: &Table, txn: &RoTxn<'_>, schema: &Schema) -> Result<Vec<String>, Error> {
-    let mut obsolete = Vec::new();
-    let prefix = index_key(schema, "");
-    for entry in about.prefix_iter(txn, prefix.as_bytes())? {
-        let name = String::from_utf8_lossy(entry?.0).into_owned();
-        let indexes = &mut schema.indexes.iter();
-        if !indexes.any(|index| index_key(schema, index.name) == name) {
-            obsolete.push(name);
-        }
-    }
-    Ok(obsolete)
-}
-
-/// Writes the entries of an index of all records.
-fn fill_index<R: Record>(
-    txn: &mut RwTxn<'_>,
-    inner: &Inner,
-    collection: &Collection,
-    number: usize,
-) -> Result<(), Error> {
-    let (Some(table), Some(index)) = (
-        collection.indexes.get(number),
-        collection.schema.indexes.get(number),
-    ) else {
-        return Ok(());
-    };
-    // Sorted entries are written without a search, and pages are full.
-    let mut entries = Vec::new();
-    for record in collection.records.iter(txn)? {
-        let (key, bytes) = record?;
-        let view = stored_record::view::<R>(key, bytes);
-        let view: ViewOf<'_, R> = view.ok_or_else(|| damaged::<R>(key))?;
-        let mut entry = KeyBytes::new();
-        let is_whole = R::encode_index_key(&view, number, &mut entry);
-        let value_len = entry.len();
-        R::encode_key_of(&view, &mut entry);
-        check_key_len::<R>("an entry of an index", entry.len())?;
-        entries.push((entry, value_len, is_whole));
-    }
-    entries.sort_unstable_by(|one, two| one.0.cmp(&two.0));
-    if index.is_unique {
-        for pair in entries.windows(2) {
-            if let [(one, one_len, true), (two, two_len, true)] = pair
-                && one.get(..*one_len) == two.get(..*two_len)
-            {
-                return Err(not_unique::<R>(number, one));
-            }
-        }
-    }
-    for (entry, ..) in &entries {
-        let put = table.put_with_flags(txn, heed::PutFlags::APPEND, entry, &[]);
-        put.map_err(|e| inner.told(e))?;
-    }
-    Ok(())
 }
 
 pub(crate) fn not_unique<R: Record>(number: usize, entry: &[u8]) -> Error {

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use heed::{Env, EnvFlags, EnvOpenOptions, WithoutTls};
 
-use crate::database::Table;
 use crate::error::Error;
 use crate::options::{Durability, Options};
 
@@ -76,12 +75,4 @@ pub(crate) fn told(path: &Path, e: heed::Error) -> Error {
         )),
         e => e.into(),
     }
-}
-
-/// Opens a table, or makes it.
-pub(crate) fn table(env: &Env<WithoutTls>, name: &str) -> Result<Table, Error> {
-    let mut txn = env.write_txn()?;
-    let table = env.create_database(&mut txn, Some(name))?;
-    txn.commit()?;
-    Ok(table)
 }

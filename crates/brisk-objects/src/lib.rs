@@ -116,6 +116,7 @@ mod key_bytes;
 mod kind;
 mod list;
 mod migration;
+mod opening;
 mod options;
 mod query;
 mod reading;

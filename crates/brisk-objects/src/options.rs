@@ -1,8 +1,9 @@
 use std::path::Path;
 
-use crate::database::{Database, Definition};
+use crate::database::Database;
 use crate::error::Error;
 use crate::migration::{Migrated, Migration};
+use crate::opening::Definition;
 use crate::record::{Record, ViewOf};
 
 /// What a commit waits for.

@@ -136,17 +136,24 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
     }
 
     /// Only what has these first parts of a key of several parts, as in `.prefix(("ann",))`.
-    pub fn prefix(mut self, parts: impl AsKeyPrefix<K> + fmt::Debug) -> Self {
-        self.plan.parts = Some(format!("{parts:?}"));
+    pub fn prefix(self, parts: impl AsKeyPrefix<K> + fmt::Debug) -> Self {
         let mut bytes = KeyBytes::new();
         parts.encode_prefix(&mut bytes);
-        self.prefixed(&bytes)
+        self.prefixed_by_parts(&bytes, format!("{parts:?}"))
     }
 
     fn prefixed(mut self, bytes: &[u8]) -> Self {
         self.plan.begin_at(Some(bytes.to_vec()));
         self.plan.end_before(behind(bytes.to_vec()));
         self
+    }
+
+    /// The same, of a prefix that is no whole key. Only these words can tell it.
+    fn prefixed_by_parts(self, bytes: &[u8], words: String) -> Self {
+        let is_all = self.plan.from.is_none() && self.plan.until.is_none();
+        let mut this = self.prefixed(bytes);
+        this.plan.parts = Some(words).filter(|_| is_all);
+        this
     }
 
     /// In descending order, or in ascending order again.
@@ -282,6 +289,7 @@ impl<R: Record> Plan<'_, R> {
         match from {
             Some(from) if self.from.as_ref().is_none_or(|now| *now < from) => {
                 self.from = Some(from);
+                self.parts = None;
             }
             Some(_) => {}
             // Behind the last one of all.
@@ -294,6 +302,7 @@ impl<R: Record> Plan<'_, R> {
             && self.until.as_ref().is_none_or(|now| until < *now)
         {
             self.until = Some(until);
+            self.parts = None;
         }
     }
 
@@ -615,11 +624,10 @@ impl<R: Record, K: Key> Iterator for Keys<'_, '_, R, K> {
 
 impl<R: Record> Query<'_, R, String> {
     /// Only what has a text that begins with this.
-    pub fn starts_with(mut self, text: &str) -> Self {
-        self.plan.parts = Some(format!("{text:?}…"));
+    pub fn starts_with(self, text: &str) -> Self {
         let mut bytes = KeyBytes::new();
         encode_open(text.as_bytes(), &mut bytes);
-        self.prefixed(&bytes)
+        self.prefixed_by_parts(&bytes, format!("{text:?}…"))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use heed::RoTxn;
 
-use crate::database::{Inner, damaged};
+use crate::database::{Inner, MOST_KEY, damaged};
 use crate::error::Error;
 use crate::key::AsKey;
 use crate::key_bytes::KeyBytes;
@@ -15,6 +15,9 @@ pub(crate) struct Reading<'t> {
     pub(crate) txn: &'t RoTxn<'t>,
     pub(crate) inner: &'t Inner,
 }
+
+/// The bytes of a record, and the view of them.
+type Stored<'t, R> = (&'t [u8], ViewOf<'t, R>);
 
 impl<'t> Reading<'t> {
     #[inline]
@@ -31,16 +34,24 @@ impl<'t> Reading<'t> {
     /// The record of a key that is padded.
     #[inline]
     pub(crate) fn get_encoded<R: Record>(self, key: &[u8]) -> Result<Option<ViewOf<'t, R>>, Error> {
+        let found = self.get_stored::<R>(key)?;
+        Ok(found.map(|(_bytes, view)| view))
+    }
+
+    /// The same, with its bytes in the file.
+    #[inline]
+    pub(crate) fn get_stored<R: Record>(self, key: &[u8]) -> Result<Option<Stored<'t, R>>, Error> {
         self.inner.check_process()?;
         let collection = self.inner.collection::<R>()?;
-        if key.is_empty() || key.len() > crate::database::MOST_KEY {
+        if key.is_empty() || key.len() > MOST_KEY {
             return Ok(None);
         }
         let found = collection.records.get(self.txn, key);
         match found.map_err(|e| self.inner.told(e))? {
             Some(bytes) => {
                 let view = stored_record::view::<R>(key, bytes);
-                view.map(Some).ok_or_else(|| damaged::<R>(key))
+                let view = view.ok_or_else(|| damaged::<R>(key))?;
+                Ok(Some((bytes, view)))
             }
             None => Ok(None),
         }

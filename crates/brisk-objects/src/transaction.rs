@@ -143,7 +143,7 @@ impl<'d> Transaction<'d> {
         let inner = self.inner;
         let collection = inner.collection::<R>()?;
         let mut before = mem::take(&mut self.before);
-        let found = self.copy::<R>(collection, &bytes, &mut before);
+        let found = self.copy::<R>(&bytes, &mut before);
         let done = found.and_then(|found| {
             if found {
                 let view = stored_record::unchecked::<R>(&before);
@@ -203,23 +203,13 @@ impl<'d> Transaction<'d> {
     }
 
     /// Copies the record of a key. Returns whether there is one.
-    fn copy<R: Record>(
-        &self,
-        collection: &Collection,
-        key: &[u8],
-        into: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
-        let reading = self.reading()?;
+    fn copy<R: Record>(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool, Error> {
         into.clear();
-        let found = collection.records.get(reading.txn, key);
-        let Some(bytes) = found.map_err(|e| self.inner.told(e))? else {
-            return Ok(false);
-        };
-        if stored_record::view::<R>(key, bytes).is_none() {
-            return Err(damaged::<R>(key));
+        let found = self.reading()?.get_stored::<R>(key)?;
+        if let Some((bytes, _view)) = &found {
+            into.extend_from_slice(bytes);
         }
-        into.extend_from_slice(bytes);
-        Ok(true)
+        Ok(found.is_some())
     }
 
     /// Returns the key, padded.
@@ -245,6 +235,11 @@ impl<'d> Transaction<'d> {
             stored_record::set_auto_key::<R>(bytes, next);
         }
         let (key, changes) = self.plan::<R>(collection, mode, bytes, before)?;
+        if R::AUTO_KEY_AT.is_some() && !chooses {
+            let own = u64::decode(&mut &*key).unwrap_or(0);
+            let next = self.next_place::<R>()?;
+            *next = own.saturating_add(1).max(*next);
+        }
         stored_record::seal::<R>(bytes, &key);
         let mut exists = false;
         self.apply(|txn| {
@@ -266,14 +261,7 @@ impl<'d> Transaction<'d> {
                 collection: R::SCHEMA.collection,
                 key: describe_key::<R::Key>(&key),
             }),
-            false => {
-                if R::AUTO_KEY_AT.is_some() && !chooses {
-                    let own = u64::decode(&mut &*key).unwrap_or(0);
-                    let next = self.next_place::<R>()?;
-                    *next = own.saturating_add(1).max(*next);
-                }
-                Ok(key)
-            }
+            false => Ok(key),
         }
     }
 
@@ -289,7 +277,7 @@ impl<'d> Transaction<'d> {
         let key = stored_record::key_of::<R>(&after);
         check_key_len::<R>("a key", key.len())?;
         // An insertion finds out when it writes.
-        let is_there = mode != Mode::Insert && self.copy::<R>(collection, &key, before)?;
+        let is_there = mode != Mode::Insert && self.copy::<R>(&key, before)?;
         if mode == Mode::Update && !is_there {
             return Err(Error::Missing {
                 collection: R::SCHEMA.collection,

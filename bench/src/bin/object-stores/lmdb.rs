@@ -1,24 +1,36 @@
 //! LMDB by heed, as one would use it by hand: records are bytes of fixed form, and each index is a table.
 
+use std::marker::PhantomData;
 use std::ops::{Bound, Range};
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use brisk_lab::{Object, ObjectStore, Safety, Sums};
 use heed::types::Bytes;
-use heed::{Env, EnvFlags, EnvOpenOptions, RoTxn, WithoutTls};
+use heed::{Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 
 pub type Table = heed::Database<Bytes, Bytes>;
 
-struct Lmdb {
+/// The form of a record.
+pub trait Form {
+    fn put(records: &Table, txn: &mut RwTxn<'_>, object: &Object) -> Result<()>;
+
+    fn read(records: &Table, txn: &RoTxn<'_>, id: u64, sums: &mut Sums) -> Result<()>;
+}
+
+struct Lmdb<F> {
     env: Env<WithoutTls>,
     records: Table,
     by_account: Table,
     by_time: Table,
+    form: PhantomData<F>,
 }
 
+/// Bytes of fixed places.
+struct ByHand;
+
 /// An environment as brisk-objects opens it.
-pub fn environment(directory: &Path, safety: Safety) -> Result<Env<WithoutTls>> {
+fn environment(directory: &Path, safety: Safety) -> Result<Env<WithoutTls>> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(1 << 40).max_readers(1024).max_dbs(4);
     let mut flags = EnvFlags::NO_SUB_DIR;
@@ -37,6 +49,14 @@ pub fn environment(directory: &Path, safety: Safety) -> Result<Env<WithoutTls>> 
 }
 
 pub fn open(directory: &Path, safety: Safety) -> Result<Box<dyn ObjectStore>> {
+    open_with::<ByHand>(directory, safety)
+}
+
+/// The same store, with records of another form.
+pub fn open_with<F: Form + 'static>(
+    directory: &Path,
+    safety: Safety,
+) -> Result<Box<dyn ObjectStore>> {
     let env = environment(directory, safety)?;
     let mut txn = env.write_txn()?;
     let records = env.create_database(&mut txn, Some("records"))?;
@@ -48,18 +68,19 @@ pub fn open(directory: &Path, safety: Safety) -> Result<Box<dyn ObjectStore>> {
         records,
         by_account,
         by_time,
+        form: PhantomData::<F>,
     }))
 }
 
 /// An entry of an index of accounts: the account, and the key.
-pub fn account_entry(account: u32, id: u64) -> [u8; 12] {
+fn account_entry(account: u32, id: u64) -> [u8; 12] {
     let mut entry = [0; 12];
     entry[..4].copy_from_slice(&account.to_be_bytes());
     entry[4..].copy_from_slice(&id.to_be_bytes());
     entry
 }
 
-pub fn time_entry(at: i64, id: u64) -> [u8; 16] {
+fn time_entry(at: i64, id: u64) -> [u8; 16] {
     let mut entry = [0; 16];
     entry[..8].copy_from_slice(&at.to_be_bytes());
     entry[8..].copy_from_slice(&id.to_be_bytes());
@@ -67,7 +88,7 @@ pub fn time_entry(at: i64, id: u64) -> [u8; 16] {
 }
 
 /// The entries of a range of accounts, and the keys that they have.
-pub fn ids<'t>(
+fn ids<'t>(
     table: &Table,
     txn: &'t RoTxn<'t>,
     accounts: Range<u32>,
@@ -92,26 +113,29 @@ fn add(sums: &mut Sums, record: &[u8]) -> Result<()> {
     Ok(())
 }
 
-impl Lmdb {
-    fn read(&self, txn: &RoTxn<'_>, id: u64, sums: &mut Sums) -> Result<()> {
-        let record = self.records.get(txn, &id.to_be_bytes())?;
+impl Form for ByHand {
+    fn put(records: &Table, txn: &mut RwTxn<'_>, object: &Object) -> Result<()> {
+        let mut record = Vec::with_capacity(28 + object.text.len());
+        record.extend_from_slice(&object.id.to_le_bytes());
+        record.extend_from_slice(&object.account.to_le_bytes());
+        record.extend_from_slice(&object.at.to_le_bytes());
+        record.extend_from_slice(&object.cents.to_le_bytes());
+        record.extend_from_slice(object.text.as_bytes());
+        Ok(records.put(txn, &object.id.to_be_bytes(), &record)?)
+    }
+
+    fn read(records: &Table, txn: &RoTxn<'_>, id: u64, sums: &mut Sums) -> Result<()> {
+        let record = records.get(txn, &id.to_be_bytes())?;
         add(sums, record.context("a record is missing")?)
     }
 }
 
-impl ObjectStore for Lmdb {
+impl<F: Form> ObjectStore for Lmdb<F> {
     fn insert(&mut self, objects: &[Object]) -> Result<()> {
         let mut txn = self.env.write_txn()?;
-        let mut record = Vec::new();
         for object in objects {
-            record.clear();
-            record.extend_from_slice(&object.id.to_le_bytes());
-            record.extend_from_slice(&object.account.to_le_bytes());
-            record.extend_from_slice(&object.at.to_le_bytes());
-            record.extend_from_slice(&object.cents.to_le_bytes());
-            record.extend_from_slice(object.text.as_bytes());
             let id = object.id;
-            self.records.put(&mut txn, &id.to_be_bytes(), &record)?;
+            F::put(&self.records, &mut txn, object)?;
             let entry = account_entry(object.account, id);
             self.by_account.put(&mut txn, &entry, &[])?;
             self.by_time
@@ -124,7 +148,7 @@ impl ObjectStore for Lmdb {
         let txn = self.env.read_txn()?;
         let mut sums = Sums::default();
         ids.iter()
-            .try_for_each(|&id| self.read(&txn, id, &mut sums))?;
+            .try_for_each(|&id| F::read(&self.records, &txn, id, &mut sums))?;
         Ok(Some(sums))
     }
 
@@ -132,7 +156,7 @@ impl ObjectStore for Lmdb {
         let mut sums = Sums::default();
         for &id in ids {
             let txn = self.env.read_txn()?;
-            self.read(&txn, id, &mut sums)?;
+            F::read(&self.records, &txn, id, &mut sums)?;
         }
         Ok(Some(sums))
     }
@@ -150,7 +174,7 @@ impl ObjectStore for Lmdb {
         let txn = self.env.read_txn()?;
         let mut sums = Sums::default();
         for id in ids(&self.by_account, &txn, accounts)? {
-            self.read(&txn, id?, &mut sums)?;
+            F::read(&self.records, &txn, id?, &mut sums)?;
         }
         Ok(Some(sums))
     }

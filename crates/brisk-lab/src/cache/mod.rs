@@ -19,7 +19,6 @@ mod text;
 mod worker;
 
 use std::fs::{self, OpenOptions};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -90,14 +89,8 @@ pub struct CacheLab {
 /// Runs a worker with these kinds of stores besides the lab's own. The argument is a job, or `list`.
 pub fn serve(rivals: &[StoreKind], job: &str, allocations: Option<fn() -> usize>) -> Result<()> {
     let kinds: Vec<StoreKind> = store::OWN.iter().chain(rivals).copied().collect();
-    if job == "list" {
-        let names: Vec<_> = kinds.iter().map(|kind| kind.name).collect();
-        serde_json::to_writer(io::stdout(), &names)?;
-        return Ok(());
-    }
-    let values = worker::work(job, &kinds, allocations)?;
-    serde_json::to_writer(io::stdout(), &values)?;
-    Ok(())
+    let names = kinds.iter().map(|kind| kind.name);
+    jobs::answer(job, names, || worker::work(job, &kinds, allocations))
 }
 
 /// The directories of one kind of store.

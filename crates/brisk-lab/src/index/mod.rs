@@ -17,7 +17,6 @@ mod text;
 mod worker;
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -61,14 +60,8 @@ pub struct IndexLab {
 
 /// Does a job by one of these ways. The argument is a job, or `list`.
 pub fn serve(ways: &[WayKind], job: &str, allocations: Option<fn() -> usize>) -> Result<()> {
-    if job == "list" {
-        let names: Vec<_> = ways.iter().map(|way| way.name).collect();
-        serde_json::to_writer(io::stdout(), &names)?;
-        return Ok(());
-    }
-    let values = worker::work(job, ways, allocations)?;
-    serde_json::to_writer(io::stdout(), &values)?;
-    Ok(())
+    let names = ways.iter().map(|kind| kind.name);
+    jobs::answer(job, names, || worker::work(job, ways, allocations))
 }
 
 impl IndexLab {
@@ -81,15 +74,7 @@ impl IndexLab {
         fs::create_dir_all(&self.out)
             .with_context(|| format!("cannot make {}", self.out.display()))?;
         let program = Program::at(&self.program, "--ways")?;
-        let mut names = program.list()?;
-        for wanted in &self.only {
-            ensure!(
-                names.contains(wanted),
-                "--only: found {wanted}, allowed are {}",
-                names.join(", ")
-            );
-        }
-        names.retain(|name| self.only.is_empty() || self.only.contains(name));
+        let names = program.chosen(&self.only)?;
         let path = self.pages.canonicalize().unwrap_or(self.pages.clone());
         let pages = Pages::open(&path)?;
         let work = directory_on_disk(&self.dir, "index-")?;

@@ -9,6 +9,6 @@ mod undoing;
 
 pub use counting::{system_calls, written_below};
 pub use files::{all_are_warm, bytes_on_disk, make_cold, make_warm};
-pub use program::{Program, READY};
+pub use program::{Program, READY, answer};
 pub use spent::{Spent, Values, monotonic};
 pub use undoing::undoing;

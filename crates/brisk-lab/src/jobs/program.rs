@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
@@ -73,6 +73,20 @@ impl Program {
             .with_context(|| format!("the program of {} lists no names", self.option))
     }
 
+    /// The names of what is to be measured: those of `only`, or all if it has none.
+    pub fn chosen(&self, only: &[String]) -> Result<Vec<String>> {
+        let mut names = self.list()?;
+        for wanted in only {
+            ensure!(
+                names.contains(wanted),
+                "--only: found {wanted}, allowed are {}",
+                names.join(", ")
+            );
+        }
+        names.retain(|name| only.is_empty() || only.contains(name));
+        Ok(names)
+    }
+
     /// Reads the program into memory, so that no run waits for its code.
     pub fn warm(&self) -> Result<()> {
         fs::read(&self.words[0])?;
@@ -81,7 +95,7 @@ impl Program {
 
     pub fn run(&self, job: &impl Serialize) -> Result<Values> {
         let mut command = self.command(&serde_json::to_string(job)?);
-        answer(&command.output().context("cannot start a worker")?)
+        values_of(&command.output().context("cannot start a worker")?)
     }
 
     /// The allocations of one operation of a job. None if no program counts them.
@@ -91,7 +105,7 @@ impl Program {
         };
         let mut command = Command::new(counting);
         command.arg(serde_json::to_string(job)?);
-        let values = answer(&command.output().context("cannot start a worker")?)?;
+        let values = values_of(&command.output().context("cannot start a worker")?)?;
         Ok(values.get("allocations").copied())
     }
 
@@ -181,8 +195,21 @@ impl Serving {
         let mut stdout = Vec::new();
         self.says.read_to_end(&mut stdout)?;
         let rest = self.process.wait_with_output()?;
-        answer(&Output { stdout, ..rest })
+        values_of(&Output { stdout, ..rest })
     }
+}
+
+/// What such a program prints: the names of all that it can do if it is asked for a `list`, or else what a job took.
+pub fn answer<'n>(
+    job: &str,
+    names: impl Iterator<Item = &'n str>,
+    work: impl FnOnce() -> Result<Values>,
+) -> Result<()> {
+    match job {
+        "list" => serde_json::to_writer(io::stdout(), &names.collect::<Vec<_>>())?,
+        _ => serde_json::to_writer(io::stdout(), &work()?)?,
+    }
+    Ok(())
 }
 
 fn told(stderr: &[u8]) -> String {
@@ -190,7 +217,7 @@ fn told(stderr: &[u8]) -> String {
 }
 
 /// What a worker printed.
-fn answer(output: &Output) -> Result<Values> {
+fn values_of(output: &Output) -> Result<Values> {
     ensure!(output.status.success(), "{}", told(&output.stderr));
     serde_json::from_slice(&output.stdout).context("a worker printed no values")
 }

@@ -14,10 +14,9 @@ mod text;
 mod worker;
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 pub use results::{Figure, ObjectsResults, is_of_objects, parse};
 pub use text::{draw, markdown};
@@ -57,14 +56,8 @@ pub struct ObjectsLab {
 
 /// Does a job with one of these stores. The argument is a job, or `list`.
 pub fn serve(kinds: &[ObjectKind], job: &str) -> Result<()> {
-    if job == "list" {
-        let names: Vec<_> = kinds.iter().map(|kind| kind.name).collect();
-        serde_json::to_writer(io::stdout(), &names)?;
-        return Ok(());
-    }
-    let values = worker::work(job, kinds, None)?;
-    serde_json::to_writer(io::stdout(), &values)?;
-    Ok(())
+    let names = kinds.iter().map(|kind| kind.name);
+    jobs::answer(job, names, || worker::work(job, kinds, None))
 }
 
 impl ObjectsLab {
@@ -77,15 +70,7 @@ impl ObjectsLab {
         fs::create_dir_all(&self.out)
             .with_context(|| format!("cannot make {}", self.out.display()))?;
         let program = Program::at(&self.program, "--program")?;
-        let mut names = program.list()?;
-        for wanted in &self.only {
-            ensure!(
-                names.contains(wanted),
-                "--only: found {wanted}, allowed are {}",
-                names.join(", ")
-            );
-        }
-        names.retain(|name| self.only.is_empty() || self.only.contains(name));
+        let names = program.chosen(&self.only)?;
         let work = directory_on_disk(&self.dir, "objects-")?;
         undo.remove(&work)?;
         let stores = names.len() as u64 + 1;

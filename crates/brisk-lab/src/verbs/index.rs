@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use brisk::Answer;
 
-use super::repeated::Repeated;
+use super::repeated::{Repeated, chosen};
 use crate::index::{Figure, IndexLab};
 
 #[derive(Debug, clap::Args)]
@@ -59,17 +59,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let repeated = &args.repeated;
-    let mut figures = match &*args.figures {
-        [] => Figure::ALL.to_vec(),
-        figures => figures.to_vec(),
-    };
-    figures.sort();
-    figures.dedup();
     let mut packages = args.packages.clone();
     packages.sort_unstable();
     packages.dedup();
     let lab = IndexLab {
-        figures,
+        figures: chosen(&args.figures, &Figure::ALL),
         packages,
         runs: repeated.runs(),
         program: args.ways.clone(),

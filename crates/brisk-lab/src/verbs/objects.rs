@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use brisk::Answer;
 
-use super::repeated::Repeated;
+use super::repeated::{Repeated, chosen};
 use crate::objects::{Figure, ObjectsLab};
 
 #[derive(Debug, clap::Args)]
@@ -51,14 +51,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let repeated = &args.repeated;
-    let mut figures = match &*args.figures {
-        [] => Figure::ALL.to_vec(),
-        figures => figures.to_vec(),
-    };
-    figures.sort();
-    figures.dedup();
     let lab = ObjectsLab {
-        figures,
+        figures: chosen(&args.figures, &Figure::ALL),
         records: args.records,
         runs: repeated.runs(),
         program: args.program.clone(),

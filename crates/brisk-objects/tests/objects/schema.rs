@@ -324,6 +324,40 @@ fn options_and_files_that_would_go_wrong_are_refused() {
     let would = unsafe { migrating().dry_run(&path) };
     assert_eq!(would.unwrap(), []);
     assert!(!path.exists());
+    // A dry run leaves an empty file as it is, and a file of another program is left alone.
+    let (empty, stranger) = (
+        home.path().join("empty.db"),
+        home.path().join("stranger.db"),
+    );
+    let tables = |path: &Path| {
+        let mut options = heed::EnvOpenOptions::new();
+        options.max_dbs(1).map_size(1 << 20);
+        // SAFETY: nothing else has the file open. The flag is about names.
+        unsafe { options.flags(heed::EnvFlags::NO_SUB_DIR) };
+        // SAFETY: nothing else writes to the file.
+        let env = unsafe { options.open(path) }.unwrap();
+        let mut txn = env.write_txn().unwrap();
+        let root: heed::Database<heed::types::Bytes, heed::types::Bytes> =
+            env.create_database(&mut txn, None).unwrap();
+        if path == stranger {
+            root.put(&mut txn, b"key", b"value").unwrap();
+        }
+        let count = root.len(&txn).unwrap();
+        txn.commit().unwrap();
+        count
+    };
+    assert_eq!((tables(&empty), tables(&stranger)), (0, 1));
+    // SAFETY: nothing else writes to the file.
+    assert_eq!(unsafe { migrating().dry_run(&empty) }.unwrap(), []);
+    let e = with::<first::Book>(&stranger).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        format!(
+            "{} is no database of brisk-objects: it has tables of another program",
+            stranger.display()
+        )
+    );
+    assert_eq!((tables(&empty), tables(&stranger)), (0, 1));
     let link = home.path().join("link.db");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let e = with::<first::Book>(&link).unwrap_err();
