@@ -119,6 +119,25 @@ fn a_launch_without_an_image_is_learned_wherever_its_files_lie() {
 }
 
 #[test]
+fn a_launch_that_has_just_ended_is_forgotten_with_the_rest() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        for round in 0..5 {
+            let output = auto(&stage, &["sh", "-c", "cat big > /dev/null"]).output();
+            assert!(output.unwrap().status.success());
+            // The observer may only now write what it has seen.
+            let mut forget = stage.brisk(&["auto", "forget", "sh"]);
+            let output = forget
+                .env("XDG_CACHE_HOME", stage.path("home"))
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "round {round}: {output:?}");
+            assert_eq!(list(&stage), Vec::<Value>::new(), "round {round}");
+        }
+    });
+}
+
+#[test]
 fn a_program_that_is_observed_is_the_process_that_was_started() {
     each_user(|given| {
         let stage = stage(given.user());

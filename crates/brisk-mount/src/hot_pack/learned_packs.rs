@@ -20,14 +20,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use brisk_image::Limits;
 use brisk_image::hot_pack::HotPack;
 use brisk_image::profile::{PAGE, Profile, RootKind};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens,
-    openat, renameat, statat, symlinkat, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW,
+    UTIME_OMIT, flock, futimens, openat, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
@@ -286,6 +287,49 @@ impl LearnedPacks {
             Ok(())
         };
         record().map_err(|e| self.failed("write to", e))
+    }
+
+    /// What a process keeps open while it observes a launch, so that [`LearnedPacks::wait_for_observers`] waits for it.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the directory cannot be opened or locked.
+    pub fn observing(&self) -> Result<OwnedFd> {
+        self.locked(FlockOperation::NonBlockingLockShared)
+            .map_err(|e| self.failed("lock", e))
+    }
+
+    /// Says that what was observed is kept: nobody waits any more for who has this lock.
+    pub fn has_observed(observing: &OwnedFd) {
+        // If this fails, others wait a little longer.
+        flock(observing, FlockOperation::Unlock).ok();
+    }
+
+    /// Waits until no launch is observed any more, but not for longer than `at_most`. Returns whether there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the directory cannot be opened or locked.
+    pub fn wait_for_observers(&self, at_most: Duration) -> Result<bool> {
+        let since = Instant::now();
+        loop {
+            match self.locked(FlockOperation::NonBlockingLockExclusive) {
+                Ok(_) => return Ok(true),
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
+                    return Err(self.failed("lock", e));
+                }
+                Err(_) if since.elapsed() >= at_most => return Ok(false),
+                Err(_) => thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// The directory, opened anew: a lock belongs to what was opened at once.
+    fn locked(&self, operation: FlockOperation) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(&self.fd, ".", flags, Mode::empty())?;
+        flock(&directory, operation)?;
+        Ok(directory)
     }
 
     /// Records that a launch of this key is being recorded. Whatever happens to this recording, later

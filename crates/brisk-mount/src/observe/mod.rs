@@ -34,9 +34,10 @@ mod watch;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brisk_image::profile::Profile;
@@ -51,7 +52,7 @@ use crate::open::open_null;
 use crate::syscalls::start_detached;
 
 /// A launch to observe without root, wherever its files lie.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Observe {
     /// The program and its arguments, for the profile.
@@ -60,6 +61,8 @@ pub struct Observe {
     pub at_most: Duration,
     /// Whether to see every system call, however slow that makes the program.
     pub thorough: bool,
+    /// A descriptor that is open until all is observed and told, for example one with a lock.
+    pub held: Option<Arc<OwnedFd>>,
 }
 
 /// What was observed.
@@ -108,6 +111,7 @@ impl Observe {
             command,
             at_most: Duration::from_secs(15),
             thorough: false,
+            held: None,
         }
     }
 
@@ -128,7 +132,11 @@ impl Observe {
         let ((answers, answer), (waits, go)) = (pipe()?, pipe()?);
         let null = open_null()?;
         let program = getpid();
-        let kept = [answer.as_raw_fd(), waits.as_raw_fd()];
+        let held = self.held.iter().map(AsRawFd::as_raw_fd);
+        let kept: Vec<_> = [answer.as_raw_fd(), waits.as_raw_fd()]
+            .into_iter()
+            .chain(held)
+            .collect();
         let main = move || {
             // The name is only for people, so a failure does not matter.
             rustix::thread::set_name(c"brisk-observe").ok();

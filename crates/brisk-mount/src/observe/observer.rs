@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use brisk_image::profile::Ready;
 use rustix::io::{Errno, Result};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, wait, waitid,
+    waitpid,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::{Call, Meaning};
@@ -336,11 +339,15 @@ impl Observer {
             .or_insert_with(|| Process::new(process, at));
     }
 
-    /// Knows what a thread has just started. Its first stop may come later, and it must not be missed until then.
+    /// Knows what a thread has just started. Its first stop may come later, and it must not be missed until then. It may
+    /// also have told all, its end included, before its start is told: then nobody waits for it.
     fn knows_started_by(&mut self, pid: Pid) {
         let started = event_message(pid).ok();
-        if let Some(started) = started.and_then(|number| i32::try_from(number).ok()) {
-            self.knows(started);
+        let started = started.and_then(|number| i32::try_from(number).ok());
+        if let Some(started) = started.and_then(Pid::from_raw)
+            && is_traced(started)
+        {
+            self.knows(started.as_raw_nonzero().get());
         }
     }
 
@@ -479,6 +486,15 @@ fn next_stop() -> Result<Option<(Pid, WaitStatus)>> {
         std::hint::spin_loop();
     }
     wait(WaitOptions::empty())
+}
+
+/// Whether this process traces a thread, or has not heard of its end yet.
+fn is_traced(thread: Pid) -> bool {
+    let look = WaitIdOptions::EXITED
+        | WaitIdOptions::STOPPED
+        | WaitIdOptions::NOHANG
+        | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::Pid(thread), look), Err(Errno::CHILD))
 }
 
 /// The threads of a process.

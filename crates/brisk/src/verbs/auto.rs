@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{self, Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 use std::{env, fs};
 
 use anyhow::{Context, ensure};
@@ -20,6 +20,10 @@ use crate::json;
 use crate::launcher::{beside, next_in_path};
 use crate::messages::{count, say};
 use crate::names::shown;
+
+/// How long to wait for observers without a word, and how long then. A launch is observed for 15 s at most.
+const AT_ONCE: Duration = Duration::from_millis(500);
+const OBSERVERS: Duration = Duration::from_secs(20);
 
 /// What to do with learned hot packs.
 #[derive(Debug, clap::Args)]
@@ -280,6 +284,13 @@ fn to_json(pack: &LearnedPack) -> Value {
 
 /// Removes the packs of `image`, which is found by its name, or all packs.
 fn forget(packs: &LearnedPacks, image: Option<&Path>) -> anyhow::Result<Answer> {
+    // What a launch that has just ended was observed to read is written in a moment, and is to be forgotten, too.
+    if !packs.wait_for_observers(AT_ONCE)? {
+        say("waiting for a launch that is still observed");
+        if !packs.wait_for_observers(OBSERVERS)? {
+            say("a launch is still observed, and what is learned from it will be kept");
+        }
+    }
     let mut found = packs.list()?;
     if let Some(image) = image {
         let absolute = path::absolute(image).context("cannot resolve the name")?;

@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -401,13 +402,20 @@ fn observe(
     learning: Learning,
     learned: Learned,
 ) -> anyhow::Result<Answer> {
-    let begun =
-        LearnedPacks::open(&learning.packs).and_then(|packs| packs.begin_recording(&learned.key));
-    if let Err(error) = begun {
-        warn(&format!("{}; nothing is learned", with_reasons(&error)));
-        match launch.exec()? {}
-    }
+    let begun = LearnedPacks::open(&learning.packs).and_then(|packs| {
+        packs.begin_recording(&learned.key)?;
+        // Where nothing can be locked, whoever forgets does not wait for this launch.
+        Ok(packs.observing().ok())
+    });
+    let held = match begun {
+        Ok(held) => held.map(Arc::new),
+        Err(error) => {
+            warn(&format!("{}; nothing is learned", with_reasons(&error)));
+            match launch.exec()? {}
+        }
+    };
     let charge = args.reading.charge();
+    let observing = held.clone();
     // In the other process, which can tell nobody. If something cannot be written, the next launch is observed again.
     let keep = move |observed: Observed| {
         let Learned { key, of, name } = learned;
@@ -415,12 +423,16 @@ fn observe(
         LearnedPacks::open(&learning.packs)
             .and_then(|packs| packs.keep_profile(&key, of, &name, &profile, learning.limit))
             .ok();
+        if let Some(held) = held {
+            LearnedPacks::has_observed(&held);
+        }
         // Measures the disk now, because the next run has no time for it. If it cannot be measured, brisk takes
         // what is usual for a disk of its kind.
         let replay = Replay::new(profile, &[], charge);
         replay.and_then(|replay| replay.measure(false)).ok();
     };
     let mut plan = Observe::new(launch.command.clone());
+    plan.held = observing;
     plan.thorough =
         args.thorough || std::env::var_os("BRISK_THOROUGH").is_some_and(|value| !value.is_empty());
     match plan.start(keep) {
