@@ -75,15 +75,28 @@ impl Name {
 }
 
 pub(crate) fn segment_name(number: u64) -> String {
-    format!("{number:016x}{SEGMENT}")
+    numbered("", number, SEGMENT)
 }
 
 pub(crate) fn value_name(number: u64) -> String {
-    format!("{number:016x}{VALUE}")
+    numbered("", number, VALUE)
 }
 
 pub(crate) fn unfinished_name(number: u64) -> String {
-    format!("{UNFINISHED}{number:016x}")
+    numbered(UNFINISHED, number, "")
+}
+
+/// A name with the 16 hexadecimal digits of a number. A first look pays for each page of code that it is the first to run,
+/// and formatting has several.
+fn numbered(before: &str, number: u64, behind: &str) -> String {
+    let digits = number
+        .to_be_bytes()
+        .map(|byte| [byte >> 4, byte & 15].map(|half| b"0123456789abcdef"[usize::from(half & 15)]));
+    let mut name = String::with_capacity(before.len() + 2 * digits.len() + behind.len());
+    name.push_str(before);
+    name.extend(digits.as_flattened().iter().map(|&digit| char::from(digit)));
+    name.push_str(behind);
+    name
 }
 
 /// Where a file without a name can be found by the process that has it open.

@@ -15,6 +15,9 @@ pub(crate) struct Trust {
 /// The user that a file seems to belong to if the namespace does not map its owner, unless somebody chose another.
 const NOBODY: u32 = 65534;
 
+/// The bits of a mode that let others than the owner write.
+const OTHERS_WRITE: u32 = 0o022;
+
 impl Trust {
     pub(crate) fn new(group: Option<u32>) -> Self {
         Self {
@@ -35,10 +38,24 @@ impl Trust {
     }
 
     /// Refuses a file or a directory that somebody else can write.
+    ///
+    /// Each opening asks this three times. What is usual is decided where it is asked, so that no page with other code has to
+    /// be mapped for it.
+    #[inline]
     pub(crate) fn check(self, stat: &Stat) -> io::Result<()> {
+        if self.is_own(stat.st_uid) && stat.st_mode & OTHERS_WRITE == 0 {
+            return Ok(());
+        }
         self.check_numbers(stat.st_uid, stat.st_gid, stat.st_mode, unmapped_user)
     }
 
+    /// A user of this process's own number is itself, unless it may stand for all that are not mapped.
+    #[inline]
+    fn is_own(self, owner: u32) -> bool {
+        owner == 0 || (owner == self.user && owner != NOBODY)
+    }
+
+    #[cold]
     fn check_numbers(
         self,
         owner: u32,
@@ -56,9 +73,7 @@ impl Trust {
             ))
         };
         let shared = self.group == Some(gid);
-        // A user of this process's own number is itself, unless it may stand for all that are not mapped.
-        let certain = owner == 0 || (owner == self.user && owner != NOBODY);
-        let mapped = certain || unmapped() != Some(owner);
+        let mapped = self.is_own(owner) || unmapped() != Some(owner);
         if !shared && !(mapped && (owner == self.user || owner == 0)) {
             let found = match mapped {
                 true => format!("user {owner}"),
@@ -69,7 +84,8 @@ impl Trust {
             return refuse("its owner", found, format!("user {} or root", self.user));
         }
         // The group may write if it is the one that shares the cache.
-        let (mode, forbidden) = (mode & 0o7777, if shared { 0o002 } else { 0o022 });
+        let forbidden = if shared { 0o002 } else { OTHERS_WRITE };
+        let mode = mode & 0o7777;
         if mode & forbidden != 0 {
             return refuse(
                 "its mode",
