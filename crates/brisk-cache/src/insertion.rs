@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use crate::ahead::cache_ahead;
 use crate::clock::{Minute, now};
 use crate::directory::{FileId, segment_name, value_name};
 use crate::format::digest::Digest;
@@ -21,7 +22,7 @@ use crate::writer::{Locked, Wait};
 /// Up to this many bytes, a record is copied together and written by one call.
 const GATHERED: usize = 64 << 10;
 /// The first length of a segment. It doubles.
-const FIRST_LEN: u64 = 1 << 20;
+pub(crate) const FIRST_LEN: u64 = 1 << 20;
 /// How often room is made for one value before it is given up: others may take the room meanwhile.
 const TRIES: usize = 8;
 
@@ -342,6 +343,7 @@ impl Locked<'_> {
                 let end = start.saturating_add(bytes);
                 let until = self.end_of_lease(bytes, end)?;
                 self.reserve(until)?;
+                self.cache_ahead(start..until)?;
                 // Once this is saved, the range is this writer's, whatever happens.
                 self.state.tail = until;
                 lease = Some((end, until));
@@ -448,6 +450,9 @@ impl Locked<'_> {
         let file = store.disk.create(&store.directory, &name)?;
         let begin = || {
             store.disk.reserve(file.as_fd(), 0, len)?;
+            if self.process.reading.is_mapped() {
+                cache_ahead(&file, &(0..1), len);
+            }
             store.disk.write(file.as_fd(), 0, &header.encode())?;
             if self.state.durable {
                 // Others will write records to it that must last.

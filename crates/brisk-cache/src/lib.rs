@@ -75,6 +75,7 @@ None is on by default.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
+mod ahead;
 #[cfg(feature = "rkyv")]
 mod archives;
 #[cfg(feature = "tokio")]

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, MutexGuard};
 use std::thread;
@@ -11,6 +12,7 @@ use brisk_io::{Mapping, ReadAt, UnsharedFile};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
+use crate::ahead::cache_ahead;
 use crate::clock::{Minute, now};
 use crate::directory::{FileId, INDEX, LEDGER};
 use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
@@ -586,6 +588,17 @@ impl Locked<'_> {
         }
         let active = self.writer.active.as_mut();
         Ok(active.map(|active| (active.file.as_fd(), &mut active.len)))
+    }
+
+    /// Has readers of the active segment map a range, of which nothing was written yet, with few faults.
+    pub(crate) fn cache_ahead(&mut self, range: Range<u64>) -> io::Result<()> {
+        if self.process.reading.is_mapped() {
+            self.active()?;
+            if let Some(active) = &self.writer.active {
+                cache_ahead(&active.file, &range, active.len);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn set_active(&mut self, number: u64, file: File, len: u64) {

@@ -7,7 +7,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::racing_copy::racing_copy;
 use crate::sigbus::Watch;
-use crate::{ReadAt, page_size};
+use crate::{LARGE_PAGE, ReadAt, page_size};
 
 /// Pages that `mmap` put into memory, of a file or anonymous, with some wanted bytes in them.
 ///
@@ -26,9 +26,6 @@ pub(crate) struct Region {
     writable: bool,
     watch: Option<Watch>,
 }
-
-/// From this size on, ask for large pages. On most machines they have 2 MiB.
-const LARGE: usize = 2 << 20;
 
 impl Region {
     /// Maps `bytes` of `file`, which must have them.
@@ -111,7 +108,7 @@ impl Region {
             unsafe { mmap_anonymous(ptr::null_mut(), mapped, protection, MapFlags::PRIVATE)? };
         this.base = NonNull::new(raw.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         this.mapped = mapped;
-        if mapped >= LARGE {
+        if mapped as u64 >= LARGE_PAGE {
             // A kernel without large pages refuses this, which does no harm.
             this.advise_large().ok();
         }

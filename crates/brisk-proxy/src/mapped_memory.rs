@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use brisk_cache::Cache;
 
-/// After so many answers, memory is looked at. Each answer maps 64 KiB, or a few times that: 16 MiB and more.
-const EVERY: u32 = 256;
+/// After so many answers, memory is looked at. Each answer maps 2 MiB at most, or a few times that if it is long.
+const EVERY: u32 = 8;
 
 /// The pages that are mapped from files may have so many bytes. The program's own code is in it, with some 5 MiB.
 const MOST: u64 = 40 << 20;
