@@ -2,6 +2,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::interpreter::Interpreter;
+
 /// Why a mount, an unmount or a launch failed.
 ///
 /// [`Error::kind`] says what a caller can do about it. The text says what was tried, why it failed and what
@@ -314,9 +316,15 @@ pub(crate) enum Cause {
     },
     NoCommand,
     CommandMissing,
+    /// Neither the directory that was named nor the working directory has it.
+    CommandInNeither,
     CommandNotInPath,
     CommandNotExecutable {
         why: &'static str,
+    },
+    /// The program that should run it does not exist.
+    NoInterpreter {
+        missing: Interpreter,
     },
 }
 
@@ -390,8 +398,12 @@ impl Cause {
             }
             Self::TracerLost | Self::GuardianFailed { .. } => ErrorKind::Io,
             Self::Told { kind, .. } | Self::NoWindow { kind, .. } => *kind,
-            Self::CommandMissing | Self::CommandNotInPath => ErrorKind::CommandNotFound,
-            Self::CommandNotExecutable { .. } => ErrorKind::CommandNotExecutable,
+            Self::CommandMissing | Self::CommandInNeither | Self::CommandNotInPath => {
+                ErrorKind::CommandNotFound
+            }
+            Self::CommandNotExecutable { .. } | Self::NoInterpreter { .. } => {
+                ErrorKind::CommandNotExecutable
+            }
         }
     }
 }
@@ -642,17 +654,21 @@ impl fmt::Display for Cause {
             Self::Told { text, .. } | Self::NoWindow { text, .. } => write!(f, "{}", Text(text)),
             Self::NoCommand => f.write_str("there is no command to run; name one after --"),
             Self::CommandMissing => f.write_str("no such file"),
+            Self::CommandInNeither => f.write_str(
+                "no such file, neither in the directory that was named nor from the working directory",
+            ),
             Self::CommandNotInPath => f.write_str(
                 "not found in PATH; to name a program of the image, use its path in the image, \
                  with a slash",
             ),
             Self::CommandNotExecutable { why } => f.write_str(why),
+            Self::NoInterpreter { missing } => missing.fmt(f),
         }
     }
 }
 
 /// A path as a message shows it. Characters that a terminal would obey are escaped.
-struct Shown<'a>(&'a Path);
+pub(crate) struct Shown<'a>(pub(crate) &'a Path);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -74,6 +74,7 @@ mod error;
 mod fuse;
 mod fusermount;
 mod hot_pack;
+mod interpreter;
 mod kernel_mount;
 mod kernel_support;
 mod key;

@@ -10,6 +10,7 @@ use std::{env, fs};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::error::{Action, Cause, Error, Result};
+use crate::interpreter::missing_interpreter;
 use crate::kernel_mount::{KernelMount, MountOptions};
 use crate::mount_table::mounted_on;
 use crate::namespace::enter_private;
@@ -96,7 +97,10 @@ impl Launch {
                 .map_err(|source| mount_failed(Cause::WorkingDirectory { cwd, source }))?;
         }
         prepare(mount.target());
-        Err(become_program(&self.command, Some(mount.target())))
+        Err(become_program(
+            &self.command,
+            ProgramPlace::Image(mount.target()),
+        ))
     }
 }
 
@@ -104,8 +108,8 @@ impl Launch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlainLaunch {
-    /// The directory that a program name with a slash is relative to. `BRISK_TREE` also names it. None for
-    /// the working directory, and without that variable.
+    /// The directory that a program name with a slash is relative to, if it has such a file, and else the working directory.
+    /// `BRISK_TREE` also names it. None for the working directory alone, and without that variable.
     pub tree: Option<PathBuf>,
     /// The program and its arguments.
     pub command: Vec<OsString>,
@@ -129,11 +133,16 @@ impl PlainLaunch {
         let Some(program) = self.command.first() else {
             return Err(Error::new(Action::Run, Cause::NoCommand));
         };
-        let tree = self.tree.as_deref().unwrap_or(Path::new(""));
-        let found = find_program(program, tree).and_then(|path| {
+        let found = find_program(program, self.program_place()).and_then(|path| {
             std::path::absolute(path).map_err(|e| Cause::io("resolve its name", e))
         });
         found.map_err(|cause| Error::new(Action::Run, cause).with_path(program))
+    }
+
+    fn program_place(&self) -> ProgramPlace<'_> {
+        self.tree
+            .as_deref()
+            .map_or(ProgramPlace::WorkingDirectory, ProgramPlace::Directory)
     }
 
     /// Becomes the program.
@@ -142,18 +151,37 @@ impl PlainLaunch {
     ///
     /// `Place` if the tree does not exist, `CommandNotFound` and `CommandNotExecutable`.
     pub fn exec(&self) -> Result<Infallible> {
-        Err(become_program(&self.command, self.tree.as_deref()))
+        Err(become_program(&self.command, self.program_place()))
     }
 }
 
-/// Executes `command` from the image with the root `tree`, or from the working directory. Returns why that
-/// failed.
-pub(crate) fn become_program(command: &[OsString], tree: Option<&Path>) -> Error {
+/// Where a program is whose name has a slash and is not absolute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProgramPlace<'a> {
+    /// In the image that is mounted here, and nowhere else: what is outside may be another program of that name.
+    Image(&'a Path),
+    /// In this directory, or else in the working directory.
+    Directory(&'a Path),
+    WorkingDirectory,
+}
+
+impl<'a> ProgramPlace<'a> {
+    /// The value of `BRISK_TREE`.
+    fn tree(self) -> Option<&'a Path> {
+        match self {
+            Self::Image(tree) | Self::Directory(tree) => Some(tree),
+            Self::WorkingDirectory => None,
+        }
+    }
+}
+
+/// Executes `command`. Returns why that failed.
+pub(crate) fn become_program(command: &[OsString], place: ProgramPlace<'_>) -> Error {
     let [program, arguments @ ..] = command else {
         return Error::new(Action::Run, Cause::NoCommand);
     };
     let failed = |cause| Error::new(Action::Run, cause).with_path(program);
-    let path = match find_program(program, tree.unwrap_or(Path::new(""))) {
+    let path = match find_program(program, place) {
         Ok(path) => path,
         Err(cause) => return failed(cause),
     };
@@ -161,11 +189,11 @@ pub(crate) fn become_program(command: &[OsString], tree: Option<&Path>) -> Error
     if !program.as_bytes().contains(&b'/') {
         command.arg0(program);
     }
-    if let Some(tree) = tree {
+    if let Some(tree) = place.tree() {
         command.env("BRISK_TREE", tree);
     }
     let error = command.args(arguments).exec();
-    failed(explain(error))
+    failed(explain(error, &path))
 }
 
 /// The first of the default places that nobody uses and that is not in `taken`. The error is that of the
@@ -220,11 +248,16 @@ fn free_place(place: &Path) -> Result<PathBuf, Cause> {
 }
 
 /// The file that `program` names, checked as far as the messages need it.
-fn find_program(program: &OsStr, tree: &Path) -> Result<PathBuf, Cause> {
+fn find_program(program: &OsStr, place: ProgramPlace<'_>) -> Result<PathBuf, Cause> {
     if program.as_bytes().contains(&b'/') {
-        // An absolute `program` replaces `tree` here.
-        let path = tree.join(program);
-        return examine(&path).map(|()| path);
+        // An absolute `program` replaces the tree here.
+        let path = place.tree().unwrap_or(Path::new("")).join(program);
+        return match (examine(&path), place) {
+            (Err(Cause::CommandMissing), ProgramPlace::Directory(_)) if path != program => {
+                in_working_directory(program)
+            }
+            (examined, _) => examined.map(|()| path),
+        };
     }
     let search = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let mut result = Err(Cause::CommandNotInPath);
@@ -241,6 +274,16 @@ fn find_program(program: &OsStr, tree: &Path) -> Result<PathBuf, Cause> {
         }
     }
     result
+}
+
+/// The file that `program` names from the working directory. The directory that was named has none.
+fn in_working_directory(program: &OsStr) -> Result<PathBuf, Cause> {
+    // As a launch without a tree would name it to the program.
+    let path = std::path::absolute(program).map_err(|e| Cause::io("resolve its name", e))?;
+    match examine(&path) {
+        Err(Cause::CommandMissing) => Err(Cause::CommandInNeither),
+        examined => examined.map(|()| path),
+    }
 }
 
 /// Whether the file at `path` can be executed.
@@ -267,11 +310,14 @@ fn examine(path: &Path) -> Result<(), Cause> {
     })
 }
 
-/// Why `exec` failed on a file that exists.
-fn explain(error: io::Error) -> Cause {
+/// Why `exec` failed on the file at `path`, which exists.
+fn explain(error: io::Error, path: &Path) -> Cause {
     match error.kind() {
-        io::ErrorKind::NotFound => Cause::CommandNotExecutable {
-            why: "the interpreter or dynamic loader that it names does not exist",
+        io::ErrorKind::NotFound => match missing_interpreter(path) {
+            Some(missing) => Cause::NoInterpreter { missing },
+            None => Cause::CommandNotExecutable {
+                why: "the interpreter or dynamic loader that it names does not exist",
+            },
         },
         io::ErrorKind::PermissionDenied => Cause::CommandNotExecutable {
             why: "the system does not allow executing it or its interpreter",

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::fchdir;
@@ -24,11 +24,6 @@ impl WorkingDirectory {
             path: env::current_dir().ok(),
             held: openat(CWD, ".", flags, Mode::empty()).ok(),
         }
-    }
-
-    /// None if it was removed.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
     }
 
     /// Enters it again, if it is no longer the working directory. That is so in a session that was `joined`,

@@ -287,7 +287,7 @@ fn programs_that_do_not_start_say_why() {
         (
             "bin/orphan",
             126,
-            "the interpreter or dynamic loader that it names does not exist",
+            "its first line names the interpreter /none/such, which does not exist here; add it, or correct the line",
         ),
     ] {
         assert_eq!(

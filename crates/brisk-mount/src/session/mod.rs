@@ -62,7 +62,7 @@ use std::time::Duration;
 use self::directory::{Directory, is_no_room};
 use crate::error::{Action, Cause, Error, Result};
 use crate::key::Key;
-use crate::run::become_program;
+use crate::run::{ProgramPlace, become_program};
 use crate::working_directory::WorkingDirectory;
 
 /// How often a session may end just when a run joins it. Each time another run was faster.
@@ -194,7 +194,7 @@ impl Session {
                 Ok(entered)
             })
             .map_err(|cause| Error::new(Action::Mount, cause).with_path(&self.image.path))?;
-        let error = become_program(&self.command, Some(&entered.tree));
+        let error = become_program(&self.command, ProgramPlace::Image(&entered.tree));
         // Not earlier, because the session must not end before the program is in it.
         drop(entered.guardian);
         Err(error)

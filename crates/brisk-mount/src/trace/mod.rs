@@ -42,7 +42,7 @@ use self::tracer_message::TracerMessage;
 pub use self::x_display::XDisplay;
 use crate::error::{Action, Cause, Error, Result};
 use crate::namespace::is_privileged;
-use crate::run::default_place;
+use crate::run::{ProgramPlace, default_place};
 use crate::session::{Bind, OpenImage, SessionImage, mount_directory};
 use crate::syscalls::start_child;
 use crate::working_directory::WorkingDirectory;
@@ -233,11 +233,14 @@ impl Trace {
             if let Some(first) = served.first_mut() {
                 first.at = "/".into();
             }
-        } else if let (None, true, Some(cwd)) =
-            (&self.image, program.as_bytes().contains(&b'/'), cwd.path())
+        } else if let (None, Some(first), Ok(path)) =
+            (&self.image, served.first(), std::path::absolute(&*program))
+            && program.as_bytes().contains(&b'/')
+            && !first.at.join(&*program).exists()
+            && path.exists()
         {
-            // An absolute path stays as it is.
-            *program = cwd.join(&*program).into();
+            // Decided before the tree is served, which would record the look-up.
+            *program = path.into();
         }
         // In a root directory, all other places are below that of the first.
         apart(&served[usize::from(self.root)..])?;
@@ -330,9 +333,15 @@ impl TracePlan {
             .collect()
     }
 
-    /// The value of `BRISK_TREE`.
-    fn tree(&self) -> Option<&Path> {
-        self.served.first().map(|planned| &*planned.at)
+    /// Where the command is, if its name has a slash.
+    fn program_place(&self) -> ProgramPlace<'_> {
+        match self.served.first() {
+            Some(Planned { what, at }) => match what {
+                PlannedSource::Image(_) => ProgramPlace::Image(at),
+                PlannedSource::Tree(_) => ProgramPlace::Directory(at),
+            },
+            None => ProgramPlace::WorkingDirectory,
+        }
     }
 
     fn action(&self) -> Action {
