@@ -141,7 +141,7 @@ fn an_ordinary_user_gets_what_it_may_have() {
         let refused = |name: &str, path: &str| {
             format!(
                 "xattr {name} was not written: Operation not permitted (os error 1) \
-                 (1 files, the first is {path:?})"
+                 (1 file, the first is {path:?})"
             )
         };
         assert_eq!(
@@ -274,7 +274,7 @@ fn rights_of_another_owner_are_left_out() {
     let warnings = [
         "the setgid bit was left out: the file belongs to another owner now (2 files, the first is \"both\")",
         "the setuid bit was left out: the file belongs to another owner now (2 files, the first is \"both\")",
-        "xattr security.capability was left out: the file belongs to another owner now (1 files, the first is \"capable\")",
+        "xattr security.capability was left out: the file belongs to another owner now (1 file, the first is \"capable\")",
     ];
     let others = extracted("others", Extractor::new().owners(false));
     assert_eq!(

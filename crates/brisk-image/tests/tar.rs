@@ -521,7 +521,7 @@ fn losses_are_warnings() {
             "2 names start with \"/\" and were taken from the root of the tree (the first is entry \"/abs\" at byte 0 of the archive)",
             "the archive ends at byte 5632, and what follows was left out; to pack several archives, join them with `tar -A`",
             "times before 1970 or after 2106 were moved to the nearest that SquashFS stores (2 files)",
-            "xattr system.posix_acl_access cannot be stored: SquashFS has user.*, trusted.* and security.* only (1 files, the first is \"old\")",
+            "xattr system.posix_acl_access cannot be stored: SquashFS has user.*, trusted.* and security.* only (1 file, the first is \"old\")",
         ]
     );
 }

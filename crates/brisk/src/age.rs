@@ -6,6 +6,20 @@ use anyhow::Context;
 
 const ALLOWED: &str = "allowed is a number with its unit, such as 90s, 15m, 12h or 30d";
 
+/// Reads how long a session lingers: a number of seconds, or an age.
+pub fn parse_linger(text: &str) -> anyhow::Result<Duration> {
+    const ALLOWED: &str = "allowed is a number of seconds, or one with its unit, such as 90s, 5m or 2h, up to 4294967295 s";
+    let seconds = text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty();
+    let linger = match seconds {
+        true => text.parse().map(Duration::from_secs).ok(),
+        false => parse_age(text).ok(),
+    };
+    // The guardian of a session counts in 32 bits.
+    linger
+        .filter(|linger| u32::try_from(linger.as_secs()).is_ok())
+        .context(ALLOWED)
+}
+
 /// Reads seconds (`s`), minutes (`m`), hours (`h`) or days (`d`).
 pub fn parse_age(text: &str) -> anyhow::Result<Duration> {
     let unit = text.chars().last().context(ALLOWED)?;
@@ -28,6 +42,30 @@ pub fn parse_age(text: &str) -> anyhow::Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_lingers_for_seconds_or_for_a_time_with_a_unit() {
+        for (text, seconds) in [
+            ("0", 0),
+            ("90", 90),
+            ("5m", 300),
+            ("2h", 7200),
+            ("4294967295", 4_294_967_295),
+        ] {
+            assert_eq!(
+                parse_linger(text).ok(),
+                Some(Duration::from_secs(seconds)),
+                "{text}"
+            );
+        }
+        for text in ["", "-1", "5 m", "4294967296", "49711d", "1.5"] {
+            assert_eq!(
+                parse_linger(text).unwrap_err().to_string(),
+                "allowed is a number of seconds, or one with its unit, such as 90s, 5m or 2h, up to 4294967295 s",
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn an_age_has_a_unit() {

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 
 use crate::messages::count;
-use crate::verbs::profile::open;
+use crate::verbs::profile::open_all;
 
 /// The kind of disk that a hot pack is made for.
 #[derive(Debug, clap::Args)]
@@ -18,7 +18,7 @@ pub struct PreferArg {
         long,
         value_name = "WHAT",
         default_value = "speed",
-        requires = "profile",
+        requires = "profiles",
         value_parser = PossibleValuesParser::new(["speed", "size"])
             .try_map(|name| name.parse::<Prefer>())
     )]
@@ -30,20 +30,25 @@ pub struct PreferArg {
 #[command(next_help_heading = "Hot pack")]
 pub struct BehindArgs {
     /// Puts a hot pack behind the image: a second copy of the pages that this profile asks for, in about the
-    /// order of the launch.
-    #[arg(long, value_name = "PROFILE")]
-    profile: Option<PathBuf>,
+    /// order of the launch. May be repeated: the pack then has what any of them asks for, first what all do.
+    #[arg(long = "profile", value_name = "PROFILE")]
+    profiles: Vec<PathBuf>,
 
     #[command(flatten)]
     prefer: PreferArg,
 }
 
 impl BehindArgs {
+    /// Whether there is to be a hot pack.
+    pub fn is_given(&self) -> bool {
+        !self.profiles.is_empty()
+    }
+
     /// `writer`, with the hot pack that the options ask for.
     pub fn apply(&self, writer: ImageWriter) -> anyhow::Result<ImageWriter> {
-        Ok(match &self.profile {
-            Some(path) => writer.hot_pack(open(path)?, self.prefer.prefer),
-            None => writer,
+        Ok(match &self.profiles[..] {
+            [] => writer,
+            paths => writer.hot_pack(open_all(paths)?, self.prefer.prefer),
         })
     }
 }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::{Image, Limits, OpenOptions};
 
+use crate::file_kind::explain_image;
+
 /// An image to be read.
 #[derive(Debug, clap::Args)]
 pub struct ImageArgs {
@@ -82,5 +84,5 @@ pub fn open_image_within(
     if let Some(bytes) = offset {
         options = options.offset(bytes);
     }
-    Ok(Image::open_with(path, &options)?)
+    Image::open_with(path, &options).map_err(|e| explain_image(e, path, offset))
 }

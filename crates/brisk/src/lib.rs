@@ -29,6 +29,7 @@ mod answer;
 mod args;
 mod desktop_entries;
 mod disk_rate;
+mod file_kind;
 mod hot_pack_args;
 mod image_args;
 mod json;
@@ -41,6 +42,7 @@ mod messages;
 mod names;
 mod output_file;
 pub mod page;
+mod path_hint;
 mod progress;
 mod proxy_args;
 mod readiness;
@@ -115,7 +117,7 @@ fn exit_code(answer: anyhow::Result<Answer>, code_of: fn(&anyhow::Error) -> u8) 
         Ok(Answer::Exited(code)) => ExitCode::from(code),
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("brisk: {}", names::printable(&format!("{e:#}")));
+            say(&format!("brisk: {e:#}"));
             ExitCode::from(code_of(&e))
         }
     }

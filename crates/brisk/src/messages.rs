@@ -8,8 +8,9 @@ use crate::names;
 
 /// Prints `text`, which may hold names from outside.
 pub fn say(text: &str) {
-    // There is no other place to report a failure.
-    writeln!(io::stderr().lock(), "{}", names::printable(text)).ok();
+    let line = format!("{}\n", names::printable(text));
+    // At once, so that no line of another process comes between. There is no other place to report a failure.
+    io::stderr().lock().write_all(line.as_bytes()).ok();
 }
 
 /// Prints `text` as a warning.

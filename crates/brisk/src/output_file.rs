@@ -1,9 +1,44 @@
 //! Checks that a verb may write its output at a path.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use brisk_image::TreeRules;
+use rustix::fs::Access;
+
+use crate::names::shown;
+
+/// Checks that a file can be made at `output`, before the work for it is done.
+///
+/// `option` names another one.
+pub fn check_output(output: &Path, option: &str) -> anyhow::Result<()> {
+    let name = shown(output);
+    if output.is_dir() {
+        bail!("cannot write {name}: it is a directory; name a file with {option}");
+    }
+    let directory = match output.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let place = shown(directory);
+    match std::fs::metadata(directory) {
+        Ok(found) if found.is_dir() => {}
+        Ok(_) => {
+            bail!("cannot write {name}: {place} is no directory; name another file with {option}")
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => bail!(
+            "cannot write {name}: there is no directory {place}; make it first, or name another file with {option}"
+        ),
+        Err(e) => {
+            return Err(e).with_context(|| format!("cannot write {name}: cannot examine {place}"));
+        }
+    }
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::access(directory, access).with_context(|| {
+        format!("cannot write {name}: name a file in a directory of yours with {option}")
+    })
+}
 
 /// Checks that `output` is not inside the tree, where the next run would pack it.
 pub fn check_outside(tree: &Path, output: &Path, rules: &TreeRules) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use brisk_image::hot_pack::HotPack;
 use brisk_image::profile::Origin;
 use brisk_image::{Image, Limits, Work};
 
+use crate::file_kind::FileKind;
 use crate::names::shown;
 
 /// Removes `IMAGE.hot` beside the new image at `path` if its pages are not those of the image. Returns a warning that says
@@ -34,7 +35,24 @@ pub fn remove_stale_pack(path: &Path) -> anyhow::Result<Option<String>> {
         _ => {}
     }
     Ok(Some(format!(
-        "{} was removed, because its pages are not those of the new image; brisk hot makes another",
-        shown(&beside)
+        "{} was removed, because its pages are not those of the new image; `brisk hot {} --profile PROFILE` makes another",
+        shown(&beside),
+        shown(path)
     )))
+}
+
+/// Says that the hot pack beside the image at `old` does not fit the image at `new`, which has the same tree. None if there
+/// is no such pack.
+pub fn pack_of_old_image(old: &Path, new: &Path) -> Option<String> {
+    let mut beside = OsString::from(old);
+    beside.push(".hot");
+    let beside = PathBuf::from(beside);
+    (FileKind::of(&beside) == Some(FileKind::HotPack)).then(|| {
+        format!(
+            "{} fits only {}; `brisk hot {} --profile PROFILE` makes one for the new image",
+            shown(&beside),
+            shown(old),
+            shown(new)
+        )
+    })
 }

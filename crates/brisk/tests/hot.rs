@@ -422,7 +422,8 @@ fn a_pack_beside_does_not_outlive_its_image() {
         sandbox.file("app/etc/app.conf", b"colour = ye\n");
         write(&["pack", "app", "-o", "new.img", "--time", "1"]);
         let said = write(write_again);
-        let expected = "app.img.hot was removed, because its pages are not those of the new image; brisk hot makes another";
+        let expected = "app.img.hot was removed, because its pages are not those of the new image; `brisk hot app.img \
+                        --profile PROFILE` makes another";
         assert!(said.contains(expected), "{write_again:?}: {said}");
         assert!(!sandbox.path(hot).exists());
         sandbox.file("app/etc/app.conf", b"colour = no\n");
@@ -430,4 +431,38 @@ fn a_pack_beside_does_not_outlive_its_image() {
     sandbox.file(hot, b"notes");
     write(&pack);
     assert_eq!(sandbox.bytes(hot), b"notes");
+}
+
+#[test]
+fn a_pack_has_a_usual_name_and_may_be_of_several_profiles() {
+    let sandbox = with_profile();
+    sandbox.pack(&[]);
+    sandbox.stdout(&["hot", "app.img", "--profile", "p", "-q"]);
+    sandbox.stdout(&["hot", "app/", "--profile", "p", "-q"]);
+    assert!(sandbox.path("app.img.hot").exists() && sandbox.path("app.hot").exists());
+    // Twice the same profile is one with two runs.
+    let profiles = ["--profile", "p", "--profile", "p"];
+    sandbox.stdout(&[&["hot", "app.img", "-q", "-o", "twice"], &profiles[..]].concat());
+    assert!(sandbox.bytes("twice") == sandbox.bytes("app.img.hot"));
+    let twice = sandbox.pack(&profiles);
+    assert!(ranges(&twice.hot_pack().unwrap().unwrap()) == expected());
+}
+
+#[test]
+fn repack_says_that_a_pack_beside_the_old_image_does_not_fit() {
+    let sandbox = with_profile();
+    sandbox.pack(&[]);
+    sandbox.stdout(&["hot", "app.img", "--profile", "p", "-q"]);
+    let other = sandbox.run(&["repack", "app.img", "-o", "new.img", "-q"]);
+    assert_eq!(
+        (other.code, other.stderr.as_str()),
+        (
+            0,
+            "brisk: warning: app.img.hot fits only app.img; `brisk hot new.img --profile PROFILE` makes one for the new \
+             image\n"
+        )
+    );
+    let quiet = ["repack", "app.img", "-o", "new.img", "-q", "--profile", "p"];
+    assert_eq!(sandbox.stdout(&quiet), "");
+    assert!(sandbox.path("app.img.hot").exists());
 }

@@ -386,7 +386,7 @@ fn warns_of_what_the_image_cannot_hold() {
     file.set_modified(before_1970).unwrap();
     let outcome = sandbox.run(&["pack", "app", "-qo", "app.img", "--json"]);
     let warning = "times before 1970 or after 2106 were moved to the nearest that \
-                   SquashFS stores (1 files)";
+                   SquashFS stores (1 file)";
     assert_eq!(outcome.stderr, format!("brisk: warning: {warning}\n"));
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(report["warnings"], serde_json::json!([warning]));
@@ -505,9 +505,6 @@ fn says_what_cannot_be_and_the_cure() {
         sandbox.failure(&["pack", "none", "-o", "app.img"]),
         "brisk: none: cannot read the tree: No such file or directory (os error 2)\n"
     );
-    let text = sandbox.failure(&["pack", "app", "-o", "none/app.img"]);
-    let expected = "brisk: none/app.img: cannot create the output file: No such file or directory";
-    assert!(text.starts_with(expected), "{text}");
     let fifo = sandbox.path("pipe");
     rustix::fs::mknodat(
         rustix::fs::CWD,

@@ -67,7 +67,7 @@ p
 
 / (system, outside of the tree)
   files      1
-  pages      2 in 1 ranges
+  pages      2 in 1 range
   bytes      4904 (4.79 KiB)
   look-ups   0 found, 0 absent
 
@@ -111,7 +111,7 @@ fn check_says_what_is_stale() {
         sandbox.run(&["profile", "check", "p", "app"]),
         outcome(
             0,
-            "app: 21 of 21 pages (100.0 %) are in unchanged files, 0 in changed and 0 in missing ones; 2 are outside of it\napp: 0 of 2 look-ups now have another answer\n"
+            "app: 21 of 21 pages (100.0 %) in unchanged files, 0 in changed and 0 in missing ones; 2 outside of it\napp: 0 of 2 look-ups now have another answer\n"
         )
     );
     sandbox.file("app/bin/tool.pth", b"");
@@ -121,7 +121,7 @@ fn check_says_what_is_stale() {
         sandbox.run(&["profile", "check", "p", "app.img"]),
         outcome(
             1,
-            "! etc/app.conf: 12 bytes -> 13 bytes\napp.img: 20 of 21 pages (95.2 %) are in unchanged files, 1 in changed and 0 in missing ones; 2 are outside of it\napp.img: 1 of 2 look-ups now have another answer\n"
+            "! etc/app.conf: 12 bytes -> 13 bytes\napp.img: 20 of 21 pages (95.2 %) in unchanged files, 1 in changed and 0 in missing ones; 2 outside of it\napp.img: 1 of 2 look-ups now have another answer\n"
         )
     );
     let mut bytes = noise(300_000);
@@ -150,7 +150,7 @@ fn merge_and_diff() {
         (code, stderr.as_str()),
         (
             0,
-            "both: 33 pages (132.00 KiB); each of 2 runs needs 13 of them\n"
+            "both: 33 pages (132.00 KiB) of 2 runs; every run needs 13 of them\n"
         )
     );
     let text = String::from_utf8(sandbox.bytes("both")).unwrap();

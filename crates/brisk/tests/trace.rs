@@ -514,7 +514,7 @@ fn a_daemon_is_recorded_until_it_is_ready_and_then_ended() {
         let (profile, output) = trace(stage, TREE, daemon);
         assert_eq!(steps(&profile), Vec::<String>::new());
         assert!(
-            text(&output.stderr).contains("were still running"),
+            text(&output.stderr).contains(" of the command, still running when it exited; "),
             "{output:?}"
         );
     });

@@ -132,8 +132,8 @@ fn what_cannot_be_opened_is_damage_or_failure() {
         place.brisk(&["verify", "a.img"]),
         said(
             1,
-            "a.img: corrupt image at byte 0: magic number is 0x04034b50, allowed is 0x73717368 \
-             (SquashFS, little-endian)\na.img: damaged, 1 fault\n",
+            "a.img is no image: it starts with \"PK\\x03\\x04\", and a SquashFS image with \"hsqs\"\n\
+             a.img: damaged, 1 fault\n",
             ""
         )
     );

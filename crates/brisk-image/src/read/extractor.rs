@@ -511,7 +511,10 @@ impl Extraction<'_> {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let mut warnings: Vec<_> = lost
             .iter()
-            .map(|(what, (count, first))| format!("{what} ({count} files, the first is {first:?})"))
+            .map(|(what, (count, first))| {
+                let files = if *count == 1 { "file" } else { "files" };
+                format!("{what} ({count} {files}, the first is {first:?})")
+            })
             .collect();
         warnings.sort_unstable();
         warnings

@@ -53,17 +53,22 @@ impl Losses {
         let mut warnings = Vec::new();
         if self.clamped_times > 0 {
             warnings.push(format!(
-                "times before 1970 or after 2106 were moved to the nearest that SquashFS stores ({} files)",
-                self.clamped_times
+                "times before 1970 or after 2106 were moved to the nearest that SquashFS stores ({})",
+                files(self.clamped_times)
             ));
         }
         self.xattrs.sort_by(|a, b| a.0.cmp(&b.0));
         for (_, count, path, e) in &self.xattrs {
             warnings.push(format!(
-                "{e} ({count} files, the first is {:?})",
+                "{e} ({}, the first is {:?})",
+                files(*count),
                 shown(path)
             ));
         }
         warnings
     }
+}
+
+fn files(number: u64) -> String {
+    format!("{number} {}", if number == 1 { "file" } else { "files" })
 }

@@ -191,6 +191,9 @@ fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
             print(&mut out, pack)?;
         }
         out.flush()?;
+        if packs.is_empty() {
+            say("nothing is learned yet; brisk run --auto -- PROGRAM learns from a start");
+        }
     }
     Ok(match packs.is_empty() {
         true => Answer::No,
@@ -301,9 +304,11 @@ fn forget(packs: &LearnedPacks, image: Option<&Path>) -> anyhow::Result<Answer> 
         // What was learned of an image or a directory has its real name.
         let names = [image.canonicalize().ok(), Some(absolute), in_path];
         found.retain(|pack| pack.image.is_some() && names.contains(&pack.image));
-        if found.is_empty() {
-            say(&format!("nothing is learned of {}", shown(image)));
-        }
+    }
+    match image {
+        _ if !found.is_empty() => {}
+        Some(image) => say(&format!("nothing is learned of {}", shown(image))),
+        None => say("nothing is learned yet, so there is nothing to forget"),
     }
     for pack in &found {
         packs.forget(&pack.key)?;

@@ -12,6 +12,7 @@ use brisk_image::InodeKind;
 
 use crate::answer::Answer;
 use crate::image_args::ImageArgs;
+use crate::path_hint::what_to_name;
 use crate::size::parse_size;
 use crate::verify_args::VerifyArgs;
 
@@ -78,8 +79,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
                     );
                 }
                 bail!(
-                    "{shown}: there is no {}; brisk ls -R lists what is there",
-                    path.display()
+                    "{shown}: there is no {}; {}",
+                    path.display(),
+                    what_to_name(&image, path)
                 )
             }
         }

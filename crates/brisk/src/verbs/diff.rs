@@ -5,12 +5,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use brisk_image::compare::{Aspect, Change, Difference};
-use brisk_image::{Image, Limits, OpenOptions, Tree, TreeRules, Work};
+use brisk_image::{Limits, Tree, TreeRules, Work};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
-use crate::image_args::{ImageArgs, LimitArgs};
+use crate::image_args::{ImageArgs, LimitArgs, open_image_within};
 use crate::json;
 use crate::messages::warn;
 use crate::names::{path_from_root, shown};
@@ -113,7 +113,7 @@ fn tree_at(path: &Path, rules: &TreeRules, limits: Limits) -> anyhow::Result<Tre
     if path.is_dir() {
         return Ok(Tree::from_directory(path, rules)?);
     }
-    let image = Image::open_with(path, &OpenOptions::new().limits(limits))?;
+    let image = open_image_within(path, None, limits)?;
     Ok(Tree::from_image(&image, rules)?)
 }
 

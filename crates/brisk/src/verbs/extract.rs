@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::image_args::{ImageArgs, LimitArgs, advise};
-use crate::messages::{say, warn};
+use crate::messages::{count, say, warn};
+use crate::path_hint::{LISTS, what_to_name};
 use crate::progress::Progress;
 use crate::size::parse_size;
 use crate::verify_args::VerifyArgs;
@@ -119,9 +120,13 @@ fn extract(args: &Args) -> anyhow::Result<Answer> {
     // The target itself counts as a directory.
     if !args.select.is_empty() && others == 0 && summary.directories <= 1 {
         bail!(
-            "{}: nothing matches {}; brisk ls -R lists what is there",
+            "{}: nothing matches {}; {}",
             args.image.image.display(),
-            args.select.join(" ")
+            args.select.join(" "),
+            match &args.select[..] {
+                [one] => what_to_name(&image, Path::new(one)),
+                _ => LISTS.to_owned(),
+            }
         );
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -136,11 +141,11 @@ fn extract(args: &Args) -> anyhow::Result<Answer> {
         io::stdout().lock().write_all(&line)?;
     } else if !args.quiet {
         say(&format!(
-            "{}: {} files, {} directories, {} links, {}; {seconds:.1} s",
+            "{}: {}, {}, {}, {}; {seconds:.1} s",
             args.target.display(),
-            summary.files,
-            summary.directories,
-            summary.symlinks + summary.hard_links,
+            count(summary.files, "file", "files"),
+            count(summary.directories, "directory", "directories"),
+            count(summary.symlinks + summary.hard_links, "link", "links"),
             BinaryBytes(summary.bytes),
         ));
     }

@@ -11,12 +11,12 @@ use brisk_image::hot_pack::{HotPackWriter, HotSummary};
 use brisk_mount::ImageOfPack;
 use serde::Serialize;
 
-use super::profile::{open, origin};
+use super::profile::{open_all, origin};
 use crate::answer::Answer;
 use crate::hot_pack_args::{PreferArg, summary_text};
 use crate::image_args::LimitArgs;
 use crate::messages::{say, warn};
-use crate::output_file::{check_outside, is_same};
+use crate::output_file::{check_output, check_outside, is_same};
 use crate::progress::Progress;
 
 /// What to take the pages from, and where to put them.
@@ -31,13 +31,14 @@ pub struct Args {
     #[arg(value_name = "TREE|IMAGE")]
     tree: PathBuf,
 
-    /// The profile.
-    #[arg(long, value_name = "PROFILE")]
-    profile: PathBuf,
+    /// The profile. May be repeated: the pack then has what any of them asks for, first what all do.
+    #[arg(long = "profile", required = true, value_name = "PROFILE")]
+    profiles: Vec<PathBuf>,
 
-    /// The hot pack to write, such as app.img.hot. It replaces a file of this name when it is complete.
+    /// The hot pack to write. It replaces a file of this name when it is complete. [default: IMAGE.hot, where brisk run
+    /// looks for it, or TREE.hot]
     #[arg(short, long, value_name = "HOT")]
-    output: PathBuf,
+    output: Option<PathBuf>,
 
     #[command(flatten)]
     prefer: PreferArg,
@@ -71,20 +72,33 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     args.limits.advise(make(args))
 }
 
+impl Args {
+    fn output(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| {
+            // Without a slash at the end.
+            let mut beside = self.tree.components().collect::<PathBuf>().into_os_string();
+            beside.push(".hot");
+            beside.into()
+        })
+    }
+}
+
 fn make(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
-    let profile = open(&args.profile)?;
+    let output = &args.output();
+    check_output(output, "-o")?;
+    let profile = open_all(&args.profiles)?;
     // Before the image is read.
     let image = ImageOfPack::open(&args.tree);
     let origin = origin(&args.tree, &args.limits)?;
     if is_same(&args.tree, Path::new("/")) {
         // Every output is inside of it, and nobody packs all of it.
     } else if args.tree.is_dir() {
-        check_outside(&args.tree, &args.output, &TreeRules::default())?;
-    } else if is_same(&args.tree, &args.output) {
+        check_outside(&args.tree, output, &TreeRules::default())?;
+    } else if is_same(&args.tree, output) {
         bail!(
             "{}: the output would replace the image; name another file",
-            args.output.display()
+            output.display()
         );
     }
     let mut writer = HotPackWriter::new().prefer(args.prefer.prefer);
@@ -93,11 +107,11 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
     }
     let progress = Progress::new(None, args.quiet);
     let writer = writer.progress(progress.callback());
-    let summary = writer.write(&profile, &origin, &args.output)?;
+    let summary = writer.write(&profile, &origin, output)?;
     drop(progress);
     if let (Some(read), Ok(image)) = (origin.as_image(), image) {
         // If this fails, the first session compares the two.
-        image.keep_comparison(read.offset(), &args.output).ok();
+        image.keep_comparison(read.offset(), output).ok();
     }
     if let Some(text) = summary.left_out() {
         warn(&text);
@@ -105,7 +119,7 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
         let report = WrittenHotPack {
-            hot_pack: args.output.to_string_lossy(),
+            hot_pack: output.to_string_lossy(),
             summary: &summary,
             seconds,
         };
@@ -115,7 +129,7 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
     } else if !args.quiet {
         say(&format!(
             "{}: {}; {seconds:.1} s",
-            args.output.display(),
+            output.display(),
             summary_text(&summary)
         ));
     }

@@ -193,8 +193,10 @@ impl Info {
 fn print_classes(out: &mut impl Write, usage: &Usage) -> io::Result<()> {
     writeln!(
         out,
-        "\n{} files of {} bytes are stored as\n",
-        usage.files, usage.bytes
+        "\n{} of {} {} stored as\n",
+        count(usage.files, "file", "files"),
+        count(usage.bytes, "byte", "bytes"),
+        if usage.files == 1 { "is" } else { "are" }
     )?;
     writeln!(out, "  {:<16}{:>15}{:>15}", "", "bytes", "stored")?;
     for (name, bytes, stored) in [
@@ -287,7 +289,7 @@ fn share_text(part: u64, whole: u64) -> String {
 
 fn bytes_text(bytes: u64) -> String {
     match bytes {
-        ..1024 => format!("{bytes} bytes"),
+        ..1024 => count(bytes, "byte", "bytes"),
         _ => format!("{bytes} bytes ({})", indicatif::BinaryBytes(bytes)),
     }
 }

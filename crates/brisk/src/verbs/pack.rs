@@ -22,7 +22,7 @@ use crate::answer::Answer;
 use crate::hot_pack_args::{self, BehindArgs};
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
 use crate::messages::{count, say, warn};
-use crate::output_file::check_outside;
+use crate::output_file::{check_output, check_outside};
 use crate::progress::Progress;
 use crate::size::parse_size_u32;
 use crate::stale_pack::remove_stale_pack;
@@ -259,6 +259,7 @@ struct WrittenImage<'a> {
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
+    check_output(&args.output, "-o")?;
     let writer = args.writer()?;
     let exclude = args.rules.exclude_lines()?;
     let rules = args.tree_rules(&exclude)?;

@@ -11,10 +11,12 @@ use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
+use crate::file_kind::explain_profile;
 use crate::image_args::{LimitArgs, open_image_within};
 use crate::json;
-use crate::messages::say;
+use crate::messages::{count, say};
 use crate::names::shown;
+use crate::output_file::check_output;
 use crate::page::{Page, touches};
 use crate::progress::Progress;
 use crate::timeline::Timeline;
@@ -135,7 +137,17 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 
 /// The profile in the file at `path`.
 pub fn open(path: &Path) -> anyhow::Result<Profile> {
-    Ok(Profile::open(path, &Limits::of_profiles())?)
+    Profile::open(path, &Limits::of_profiles()).map_err(|e| explain_profile(e, path))
+}
+
+/// One profile of those in the files at `paths`, of which there is at least one.
+pub fn open_all(paths: &[PathBuf]) -> anyhow::Result<Profile> {
+    let profiles = paths.iter().map(|path| open(path));
+    let profiles = profiles.collect::<anyhow::Result<Vec<_>>>()?;
+    match <[Profile; 1]>::try_from(profiles) {
+        Ok([profile]) => Ok(profile),
+        Err(profiles) => Ok(Profile::merge(&profiles)?),
+    }
 }
 
 /// The directory or image at `path`.
@@ -282,7 +294,8 @@ fn print_show(
             }
             _ => String::new(),
         };
-        writeln!(out, "  pages      {pages} in {ranges} ranges")?;
+        let ranges = count(*ranges, "range", "ranges");
+        writeln!(out, "  pages      {pages} in {ranges}")?;
         writeln!(
             out,
             "  bytes      {bytes} ({}{of_tree})",
@@ -408,7 +421,10 @@ fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
             let path = shown(&file.path);
             let line = match state {
                 FileState::Missing => format!("- {path}"),
-                FileState::Length(now) => format!("! {path}: {} bytes -> {now} bytes", file.len),
+                FileState::Length(now) => {
+                    let [was, is] = [file.len, *now].map(|n| count(n, "byte", "bytes"));
+                    format!("! {path}: {was} -> {is}")
+                }
                 _ => format!("! {path}: other contents"),
             };
             writeln!(out, "{line}")?;
@@ -420,9 +436,10 @@ fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
             .saturating_add(pages.missing);
         writeln!(
             out,
-            "{}: {} of {here} pages ({}) are in unchanged files, {} in changed and {} in missing ones; {} are outside of it",
+            "{}: {} of {} ({}) in unchanged files, {} in changed and {} in missing ones; {} outside of it",
             shown(&args.tree),
             pages.same,
+            count(here, "page", "pages"),
             percent(pages.same, here),
             pages.changed,
             pages.missing,
@@ -448,6 +465,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
 fn merge(args: &MergeArgs) -> anyhow::Result<Answer> {
     let profiles: anyhow::Result<Vec<_>> = args.profiles.iter().map(|path| open(path)).collect();
     let merged = Profile::merge(&profiles?)?;
+    check_output(&args.output, "-o")?;
     merged.write(&args.output)?;
     let pages = merged
         .demand_by_root()
@@ -461,10 +479,11 @@ fn merge(args: &MergeArgs) -> anyhow::Result<Answer> {
         .map(|(_, range)| range.count)
         .fold(0, u64::saturating_add);
     say(&format!(
-        "{}: {pages} pages ({}); each of {} runs needs {common} of them",
+        "{}: {} ({}) of {}; every run needs {common} of them",
         args.output.display(),
+        count(pages, "page", "pages"),
         BinaryBytes(pages.saturating_mul(PAGE)),
-        merged.runs()
+        count(merged.runs().into(), "run", "runs")
     ));
     Ok(Answer::Yes)
 }

@@ -13,16 +13,16 @@ use crate::hot_pack_args::BehindArgs;
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::messages::warn;
 use crate::names::shown;
-use crate::output_file::is_same;
+use crate::output_file::{check_output, is_same};
 use crate::progress::Progress;
-use crate::stale_pack::remove_stale_pack;
+use crate::stale_pack::{pack_of_old_image, remove_stale_pack};
 
 /// Which image to pack again, and how.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The new image has exactly the tree of the old one: names, contents, owners, modes, times, links and extended \
 attributes. It also keeps the time of the image and the directory that the tree belongs at. It does not keep a \
-hot pack behind the old image, because that belongs to the old image alone; --profile makes a new one.\n\n\
+hot pack behind or beside the old image, because that fits the old image alone; --profile makes a new one.\n\n\
 Examples:\n  \
   brisk repack app.snap -o app.img --profile app.profile\n  \
   brisk repack App.AppImage -o app.img --codec lz4 --level 12")]
@@ -66,6 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 
 fn repack(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
+    check_output(&args.output, "-o")?;
     let mut writer = args.codec.writer(&args.layout)?;
     if let Some(threads) = args.threads {
         writer = writer.threads(threads.get());
@@ -91,7 +92,12 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
     let summary = writer.write(&tree, &args.output)?;
     drop(progress);
     let mut warnings = tree.warnings().to_vec();
-    if let Some(text) = remove_stale_pack(&args.output)? {
+    let removed = remove_stale_pack(&args.output)?;
+    let left = match is_same(&args.image.image, &args.output) || args.hot.is_given() {
+        true => None,
+        false => pack_of_old_image(&args.image.image, &args.output),
+    };
+    for text in removed.into_iter().chain(left) {
         warn(&text);
         warnings.push(text);
     }

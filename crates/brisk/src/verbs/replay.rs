@@ -1,22 +1,24 @@
 //! `brisk replay`: asks the kernel to read what a launch will need.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use brisk_image::Limits;
-use brisk_image::profile::Profile;
 use brisk_mount::{
     BackgroundReplay, DiskCharge, GivenUp, PlainLaunch, Replay, Replayed, with_reasons,
 };
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
+use super::profile;
 use crate::answer::Answer;
 use crate::disk_rate::parse_charge;
+use crate::file_kind::check_profile;
 use crate::json;
 use crate::messages::{count, say, warn};
+use crate::path_hint::with_program_of_directory;
 use crate::size::parse_size;
 
 /// What to replay.
@@ -113,7 +115,7 @@ impl Args {
 /// Does not return if there is a command and it starts.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.has_command() {
-        let mut background = BackgroundReplay::open(&args.profile)?;
+        let mut background = open_background(&args.profile)?;
         background.at = args.at.clone();
         args.reading.apply(&mut background);
         background.log = args.log.clone();
@@ -121,7 +123,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         return start_with(background, &PlainLaunch::new(args.command.clone()));
     }
     let open = || -> anyhow::Result<Replay> {
-        let profile = Profile::open(&args.profile, &Limits::of_profiles())?;
+        let profile = profile::open(&args.profile)?;
         Ok(Replay::new(profile, &args.at, args.reading.charge())?)
     };
     if args.measure {
@@ -150,6 +152,14 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     Ok(Answer::Yes)
 }
 
+/// A replay of the profile in the file at `path`.
+pub fn open_background(path: &Path) -> anyhow::Result<BackgroundReplay> {
+    let background = BackgroundReplay::open(path)?;
+    // Otherwise the program would start, with nothing replayed.
+    check_profile(path)?;
+    Ok(background)
+}
+
 /// Prints what was replayed.
 pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()> {
     if json {
@@ -164,7 +174,18 @@ pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()>
 /// Starts the process that replays, and becomes the program, even if nothing can be replayed.
 pub fn start_with(background: BackgroundReplay, launch: &PlainLaunch) -> anyhow::Result<Answer> {
     start_or_warn(background);
-    match launch.exec()? {}
+    match exec(launch)? {}
+}
+
+/// Becomes the program. The error says if the directory has a similar program.
+pub fn exec(launch: &PlainLaunch) -> anyhow::Result<Infallible> {
+    launch.exec().map_err(|error| {
+        let program = launch.command.first().map_or(Path::new(""), Path::new);
+        match &launch.tree {
+            Some(tree) => with_program_of_directory(error, program, tree),
+            None => error.into(),
+        }
+    })
 }
 
 /// Starts the process that replays. If that fails, the program starts all the same, only slower.

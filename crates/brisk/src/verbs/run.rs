@@ -23,10 +23,13 @@ use brisk_mount::{
 use super::profile::percent;
 use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
+use crate::age::parse_linger;
 use crate::answer::Answer;
+use crate::file_kind::check_hot_pack;
 use crate::launch_name;
-use crate::messages::{say, warn};
+use crate::messages::{count, say, warn};
 use crate::names::shown;
+use crate::path_hint::{HintedError, with_program};
 use crate::recorded_place::recorded_place;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
@@ -86,8 +89,9 @@ pub struct Args {
     #[arg(long, value_name = "BYTES")]
     offset: Option<u64>,
 
-    /// The program and its arguments. A name with a slash is a path in the image (bin/app), an absolute path is taken
-    /// as it is, and a bare name is looked up in PATH.
+    /// The program and its arguments. A name with a slash is a path in the image or directory (bin/app), an absolute path is
+    /// taken as it is, and a bare name is looked up in PATH. If a directory has no such file, the path counts from the
+    /// working directory (app/bin/app).
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 
@@ -106,10 +110,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "kernel")]
     writable: bool,
 
-    /// How long the session stays after its last program; 0 leaves nothing. The value of the latest run counts.
-    /// [default: 300]
-    #[arg(long, value_name = "SECONDS", conflicts_with = "kernel")]
-    linger: Option<u32>,
+    /// How long the session stays after its last program: seconds, or a number with s, m, h or d, such as 5m. 0 leaves
+    /// nothing. The value of the latest run counts. [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = parse_linger, conflicts_with = "kernel")]
+    linger: Option<Duration>,
 
     /// Mounts through the kernel, for this run alone, without processes of brisk. Needs root.
     #[arg(long, conflicts_with_all = ["root", "bind", "with"])]
@@ -195,7 +199,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     start(args, |args, located| {
         match audit(args, located.at(args), &located.image)? {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(located.explain(error)),
+            Err(error) => Err(located.explain(args, error)),
         }
     })
 }
@@ -222,11 +226,15 @@ impl LocatedImage {
         args.at.clone().or_else(|| self.recorded.clone())
     }
 
-    fn explain(&self, error: brisk_mount::Error) -> anyhow::Error {
+    /// The same error, with what to name instead if the image has no such program.
+    fn explain(&self, args: &Args, error: brisk_mount::Error) -> anyhow::Error {
         match self.recorded {
             Some(_) if error.kind() == ErrorKind::Place => anyhow::Error::from(error)
                 .context("at the place that the image records; --at DIR names another"),
-            _ => error.into(),
+            _ => {
+                let program = args.command.first().map_or(Path::new(""), Path::new);
+                with_program(error, program, &self.image, args.surroundings.root)
+            }
         }
     }
 }
@@ -272,7 +280,7 @@ pub fn start(
         let profile = args
             .profile
             .as_ref()
-            .map(BackgroundReplay::open)
+            .map(|profile| replay::open_background(profile))
             .transpose()?;
         launch(args, at, image).exec_after(|place| {
             if let Some(mut background) = profile {
@@ -301,7 +309,7 @@ pub fn start(
     };
     match result {
         Ok(never) => match never {},
-        Err(error) => Err(located.explain(error)),
+        Err(error) => Err(located.explain(args, error)),
     }
 }
 
@@ -316,7 +324,7 @@ fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
     let mut launch = PlainLaunch::new(args.command.clone());
     launch.tree = Some(tree.clone());
     if let Some(profile) = &args.profile {
-        let mut background = BackgroundReplay::open(profile)?;
+        let mut background = replay::open_background(profile)?;
         arrange(&mut background, args, &tree);
         return replay::start_with(background, &launch);
     }
@@ -360,7 +368,7 @@ fn run_where_it_is(args: &Args) -> anyhow::Result<Answer> {
 /// Replays what was learned, or has the launch observed. The program starts whatever fails of that.
 fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyhow::Result<Answer> {
     let Some(learning) = learning(args) else {
-        match launch.exec()? {}
+        match replay::exec(launch)? {}
     };
     let packs = LearnedPacks::open(&learning.packs)?;
     let (path, profile) = match packs.use_launch(&learned.key) {
@@ -371,10 +379,10 @@ fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyho
                     "this program reads so little that a replay gains nothing; brisk auto forget has it observed again",
                 );
             }
-            match launch.exec()? {}
+            match replay::exec(launch)? {}
         }
         // It may be observed with the program that has started it.
-        _ if is_traced() => match launch.exec()? {},
+        _ if is_traced() => match replay::exec(launch)? {},
         _ => return observe(args, launch, learning, learned),
     };
     let used = profile.metadata().context("cannot examine a profile")?;
@@ -411,7 +419,7 @@ fn observe(
         Ok(held) => held.map(Arc::new),
         Err(error) => {
             warn(&format!("{}; nothing is learned", with_reasons(&error)));
-            match launch.exec()? {}
+            match replay::exec(launch)? {}
         }
     };
     let charge = args.reading.charge();
@@ -442,7 +450,7 @@ fn observe(
         Ok(()) => {}
         Err(error) => warn(&format!("{}; nothing is learned", with_reasons(&error))),
     }
-    match launch.exec()? {}
+    match replay::exec(launch)? {}
 }
 
 /// Whether another process traces this one.
@@ -521,6 +529,8 @@ fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
 }
 
 fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Session> {
+    // A session that exists already would not look at it.
+    args.hot.as_deref().map(check_hot_pack).transpose()?;
     let mut first = SessionImage::new(args.image());
     first.offset = image.offset();
     first.verity = image.verified().map(|file| file.verity());
@@ -532,9 +542,7 @@ fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Se
     session.root = args.surroundings.root;
     session.binds.clone_from(&args.surroundings.bind);
     session.writable = args.writable;
-    if let Some(seconds) = args.linger {
-        session.linger = Duration::from_secs(seconds.into());
-    }
+    session.linger = args.linger.unwrap_or(session.linger);
     session.fill = fill(args);
     Ok(session)
 }
@@ -576,8 +584,8 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
     match &plan.pack {
         Some(Ok(pack)) => {
             say(&format!(
-                "a new session fills {} bytes from its {}hot pack; brisk stat shows the progress",
-                pack.data_len(),
+                "a new session fills {} from its {}hot pack; brisk stat shows the progress",
+                count(pack.data_len(), "byte", "bytes"),
                 if plan.learned { "learned " } else { "" }
             ));
             if !plan.is_compared && session.image.verity.is_some() {
@@ -696,13 +704,15 @@ fn audit_lines(audit: &Audit) -> Vec<String> {
         ));
     }
     if let Some(more) = audit.files.len().checked_sub(WORST + 1) {
-        lines.push(format!("  and {} more files", more + 1));
+        let more = count(more as u64 + 1, "more file", "more files");
+        lines.push(format!("  and {more}"));
     }
     lines
 }
 
 /// The exit code for a failure of [`run`].
 pub fn exit_code(e: &anyhow::Error) -> u8 {
-    e.downcast_ref()
-        .map_or(125, |e: &brisk_mount::Error| e.exit_code())
+    let hinted = e.downcast_ref().map(|hinted: &HintedError| &hinted.error);
+    let error = e.downcast_ref::<brisk_mount::Error>().or(hinted);
+    error.map_or(125, brisk_mount::Error::exit_code)
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::Answer;
 use crate::json;
+use crate::messages::{count, say};
 use crate::names::{printable, shown};
 
 /// Which sessions to look at.
@@ -41,6 +42,14 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             print(&mut out, session)?;
         }
         out.flush()?;
+        match (&args.path, found.is_empty()) {
+            (_, false) => {}
+            (None, true) => say("there is no session; brisk run IMAGE -- CMD starts one"),
+            (Some(path), true) => say(&format!(
+                "there is no session of {}; brisk stat without a name lists all",
+                shown(path)
+            )),
+        }
     }
     Ok(match found.is_empty() {
         true => Answer::No,
@@ -56,7 +65,10 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
     for image in &session.images {
         writeln!(out, "{} on {}", shown(&image.path), shown(&image.place))?;
         let server = match image.server {
-            Some(pid) => format!("process {pid}, restarted {} times", image.restarts),
+            Some(pid) => format!(
+                "process {pid}, restarted {}",
+                count(image.restarts.into(), "time", "times")
+            ),
             None => "none: programs get errors".to_owned(),
         };
         writeln!(out, "  server      {server}")?;

@@ -17,6 +17,8 @@ use super::profile::percent;
 use crate::answer::Answer;
 use crate::image_args::{open_image, open_image_within, unlimited};
 use crate::messages::{count, say, warn};
+use crate::output_file::check_output;
+use crate::path_hint::{with_program, with_program_of_directory};
 use crate::progress::Progress;
 use crate::readiness::parse_readiness;
 use crate::recorded_place::recorded_place;
@@ -97,8 +99,9 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
 
-    /// The command and its arguments. A name with a slash is a path in the image (bin/app), an absolute path is taken
-    /// as it is, and a bare name is looked up in PATH.
+    /// The command and its arguments. A name with a slash is a path in the image or directory (bin/app), an absolute path is
+    /// taken as it is, and a bare name is looked up in PATH. If a directory has no such file, the path counts from the
+    /// working directory (app/bin/app).
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -116,7 +119,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         _ => None,
     };
     let output = args.output.clone().unwrap_or_else(|| default_output(args));
-    check_output(&output)?;
+    check_output(&output, "-o")?;
     let system = args.image.is_none() && args.trees.is_empty();
     if let (true, Some(option)) = (system, args.of_what_is_served()) {
         bail!("{option} needs an image, or a directory with --tree");
@@ -133,9 +136,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             of_session
         });
     served.trees.clone_from(&args.trees);
-    served.with = args
-        .surroundings
-        .with(|path| Ok(brisk_image::Image::open(path)?))?;
+    served.with = args.surroundings.with(|path| open_image(path, None))?;
     served.root = args.surroundings.root;
     served.binds.clone_from(&args.surroundings.bind);
     served.writable = args.writable;
@@ -155,7 +156,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
                 return Err(error)
                     .context("at the place that the image records; --at DIR names another");
             }
-            traced => traced?,
+            Err(error) => return Err(with_similar(error, args, image.as_ref())),
+            Ok(traced) => traced,
         };
         tell(&traced, args);
         profiles.push(traced.profile);
@@ -209,6 +211,16 @@ impl Args {
     }
 }
 
+/// The same error. If there is no such command, it says what the image or the first tree has.
+fn with_similar(error: brisk_mount::Error, args: &Args, image: Option<&Image>) -> anyhow::Error {
+    let program = args.command.first().map_or(Path::new(""), Path::new);
+    match (image, args.trees.first()) {
+        (Some(image), _) => with_program(error, program, image, args.surroundings.root),
+        (None, Some(tree)) => with_program_of_directory(error, program, tree),
+        (None, None) => error.into(),
+    }
+}
+
 fn default_output(args: &Args) -> PathBuf {
     let mut name = match (&args.image, &*args.trees) {
         (Some(image), _) => image.clone(),
@@ -219,21 +231,6 @@ fn default_output(args: &Args) -> PathBuf {
     .into_os_string();
     name.push(".profile");
     name.into()
-}
-
-/// Finds errors of the output path before the command runs.
-fn check_output(output: &Path) -> anyhow::Result<()> {
-    let directory = match output.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    rustix::fs::access(directory, access).with_context(|| {
-        format!(
-            "cannot write {}: name a file in a directory of yours with -o",
-            output.display()
-        )
-    })
 }
 
 /// Warns about anything odd in a run.
@@ -256,27 +253,27 @@ fn tell(traced: &Traced, args: &Args) {
     }
     if traced.left > 0 {
         warn(&format!(
-            "brisk ended {} of the command's processes, which were still running when it exited; \
-             to record such a launch, use --ready after:SECONDS, file:PATH or socket:PATH",
-            traced.left
+            "brisk ended {} of the command, still running when it exited; to record such a launch, use --ready \
+             after:SECONDS, file:PATH or socket:PATH",
+            count(traced.left, "process", "processes")
         ));
     }
     if traced.dropped > 0 {
         warn(&format!(
-            "{} requests are missing, because the recording was full; end it earlier with --ready",
-            traced.dropped
+            "left out: {}, because the recording was full; end it earlier with --ready",
+            count(traced.dropped, "request", "requests")
         ));
     }
     if traced.written > 0 {
         warn(&format!(
-            "left out: {} that were written meanwhile",
+            "left out: {} written meanwhile",
             count(traced.written, "file", "files")
         ));
     }
     if traced.unnamed > 0 {
         warn(&format!(
-            "{} requests are missing, because their files have no name",
-            traced.unnamed
+            "left out: {} for files without a name",
+            count(traced.unnamed, "request", "requests")
         ));
     }
 }
@@ -305,7 +302,8 @@ fn add_digests(profile: &mut Profile, origins: &[Origin], quiet: bool) -> anyhow
     drop(progress);
     if without > 0 {
         warn(&format!(
-            "{without} files changed, or cannot be read, and have no digest in the profile"
+            "without a digest in the profile: {} that changed or cannot be read",
+            count(without, "file", "files")
         ));
     }
     Ok(())
@@ -338,8 +336,10 @@ fn summary(profile: &Profile, output: &Path, whole: Option<u64>) -> String {
         format!(", {} of the whole", percent(bytes, whole))
     });
     format!(
-        "{}: {files} files, {pages} pages ({}{share}), look-ups: {found} found, {absent} absent",
+        "{}: {}, {} ({}{share}), look-ups: {found} found, {absent} absent",
         output.display(),
+        count(files, "file", "files"),
+        count(pages, "page", "pages"),
         BinaryBytes(bytes)
     )
 }

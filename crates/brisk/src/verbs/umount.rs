@@ -1,11 +1,13 @@
 //! `brisk umount`: ends a mount, or a session.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use brisk_mount::{end_session, image_is_mounted, sessions};
+use anyhow::{Context, bail};
+use brisk_mount::{end_session, image_is_mounted, sessions, with_reasons};
 
 use crate::answer::Answer;
+use crate::messages::{count, say, warn};
+use crate::names::shown;
 
 /// What to end.
 #[derive(Debug, clap::Args)]
@@ -15,7 +17,12 @@ unmount their own mounts. Root unmounts what root has mounted, and what --kernel
 images.")]
 pub struct Args {
     /// The directory that the image is mounted on, or the image whose sessions to end.
-    path: PathBuf,
+    #[arg(required_unless_present = "all")]
+    path: Option<PathBuf>,
+
+    /// Ends all sessions of the user, and unmounts what brisk mount has mounted for this user, except with --kernel.
+    #[arg(short, long, conflicts_with = "path")]
+    all: bool,
 
     /// Ends a session when its last program ends, and lets no run join it. Hides a mount at once, even if
     /// programs use it; the kernel lets go of the image when the last of them ends.
@@ -24,18 +31,51 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let is_mounted = image_is_mounted(&args.path).context("cannot read /proc/self/mountinfo")?;
+    match &args.path {
+        Some(path) => end(path, args.lazy),
+        None => end_all(args.lazy),
+    }
+}
+
+/// Ends all sessions. Those that cannot end do not keep the others from it.
+fn end_all(lazy: bool) -> anyhow::Result<Answer> {
+    let found = sessions()?;
+    if found.is_empty() {
+        say("there is no session to end");
+        return Ok(Answer::No);
+    }
+    let mut left = 0;
+    for session in &found {
+        if let Err(error) = end_session(&session.key, lazy) {
+            let images = session.images.iter().map(|image| shown(&image.path));
+            let images = images.collect::<Vec<_>>().join(", ");
+            warn(&format!("{images}: {}", with_reasons(&error)));
+            left += 1;
+        }
+    }
+    match left {
+        0 => Ok(Answer::Yes),
+        _ => bail!(
+            "{} of {} left",
+            left,
+            count(found.len() as u64, "session is", "sessions are")
+        ),
+    }
+}
+
+fn end(path: &Path, lazy: bool) -> anyhow::Result<Answer> {
+    let is_mounted = image_is_mounted(path).context("cannot read /proc/self/mountinfo")?;
     let mut found = sessions()?;
     // What the caller sees at the path decides, not what programs of a session see there.
     found.retain(|session| match is_mounted {
-        true => session.is_about_mount(&args.path),
-        false => session.is_about(&args.path),
+        true => session.is_about_mount(path),
+        false => session.is_about(path),
     });
     if found.is_empty() {
-        brisk_mount::unmount(&args.path, args.lazy)?;
+        brisk_mount::unmount(path, lazy)?;
     }
     for session in found {
-        end_session(&session.key, args.lazy)?;
+        end_session(&session.key, lazy)?;
     }
     Ok(Answer::Yes)
 }

@@ -14,6 +14,7 @@ use brisk_io::{ReadAt, open_at_once};
 use serde::Serialize;
 
 use crate::answer::Answer;
+use crate::file_kind::NoImage;
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::manifest::Sidecar;
@@ -118,6 +119,18 @@ impl Fault {
             path_bytes: path_bytes.flatten(),
         }
     }
+
+    /// None if the image was not opened for another reason than what is in the file.
+    fn of_opening(e: &anyhow::Error) -> Option<Self> {
+        let no_image = e.downcast_ref::<NoImage>().map(|e| Self {
+            message: e.to_string(),
+            path: None,
+            path_bytes: None,
+        });
+        let corrupt = e.downcast_ref::<brisk_image::Error>();
+        let corrupt = corrupt.filter(|e| e.kind() == ErrorKind::Corrupt);
+        no_image.or_else(|| corrupt.map(|e| Self::new(None, e)))
+    }
 }
 
 /// The result for a hot pack in a file of its own.
@@ -152,9 +165,8 @@ fn check_all(args: &Args) -> anyhow::Result<Answer> {
     let limits = args.limits.limits();
     let report = match args.verified.open_within(image, *offset, limits) {
         Ok(image) => check(args, &image)?,
-        Err(e) => match e.downcast_ref::<brisk_image::Error>() {
-            Some(fault) if fault.kind() == ErrorKind::Corrupt => {
-                let fault = Fault::new(None, fault);
+        Err(e) => match Fault::of_opening(&e) {
+            Some(fault) => {
                 if !args.json {
                     writeln!(io::stdout().lock(), "{}", printable(&fault.message))?;
                 }
@@ -166,7 +178,7 @@ fn check_all(args: &Args) -> anyhow::Result<Answer> {
                     ..Verification::default()
                 }
             }
-            _ => return Err(e),
+            None => return Err(e),
         },
     };
     let image = shown(&args.image.image);

@@ -18,7 +18,7 @@ use crate::image_args::ImageArgs;
 use crate::json;
 use crate::messages::say;
 use crate::names::shown;
-use crate::output_file::is_same;
+use crate::output_file::{check_output, is_same};
 use crate::progress::Progress;
 use crate::whole_file::write_whole;
 
@@ -71,6 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         None => (beside(path), root_hash_beside(path)),
     };
     for output in [&tree_path, &root_path] {
+        check_output(output, "-o")?;
         if is_same(path, output) {
             bail!(
                 "{}: the output would replace the image; name another file",

@@ -1,20 +1,21 @@
 //! `brisk warm`: reads an image, a directory or a profile's pages into the page cache.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use brisk_image::profile::Profile;
-use brisk_image::{Image, Limits};
 use brisk_mount::{DiskCharge, Replay, warm};
 use indicatif::BinaryBytes;
 use serde_json::json;
 
+use super::profile;
 use super::replay::tell;
 use crate::answer::Answer;
+use crate::file_kind::FileKind;
+use crate::image_args::open_image;
 use crate::json;
 use crate::messages::{count, say};
 use crate::names::shown;
@@ -55,7 +56,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Answer> {
     let files = if args.what.is_dir() {
         files_of(&args.what)?
-    } else if is_profile(&args.what)? {
+    } else if FileKind::of(&args.what) == Some(FileKind::Profile) {
         return replay(args);
     } else {
         image_files(&args.what)?
@@ -112,18 +113,8 @@ pub fn run(args: &Args) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Whether the file starts as a profile does. An image starts with its magic number, and a file that contains
-/// an image is a program.
-fn is_profile(path: &Path) -> Result<bool> {
-    let failed = || format!("cannot read {}", path.display());
-    let mut start = Vec::new();
-    let file = File::open(path).with_context(failed)?;
-    file.take(64).read_to_end(&mut start).with_context(failed)?;
-    Ok(start.trim_ascii_start().first() == Some(&b'{'))
-}
-
 fn replay(args: &Args) -> Result<Answer> {
-    let profile = Profile::open(&args.what, &Limits::of_profiles())?;
+    let profile = profile::open(&args.what)?;
     if args.verbose {
         for (root, demand) in profile.roots().iter().zip(profile.demand_by_root()) {
             say(&format!(
@@ -196,7 +187,7 @@ fn files_of(top: &Path) -> Result<Vec<(PathBuf, u64)>> {
 /// The hot pack beside the image, if there is one, and the image.
 fn image_files(image: &Path) -> Result<Vec<(PathBuf, u64)>> {
     // Reading a file that is not an image would be useless.
-    Image::open(image)?;
+    open_image(image, None)?;
     let mut hot = image.as_os_str().to_owned();
     hot.push(".hot");
     let mut files = Vec::new();
