@@ -36,6 +36,7 @@ mod json;
 mod kernel_feature;
 mod launch_name;
 mod launcher;
+mod man_page;
 mod manifest;
 mod manual;
 mod messages;

@@ -81,6 +81,36 @@ fn every_verb_has_a_man_page_and_completions() {
         "{page}"
     );
     assert!(sandbox.path("share/man1/brisk.1").exists());
+    let page = fs::read_to_string(sandbox.path("share/man1/brisk-run.1")).unwrap();
+    let headings: Vec<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix(".SH "))
+        .collect();
+    assert_eq!(
+        headings,
+        [
+            "NAME",
+            "SYNOPSIS",
+            "DESCRIPTION",
+            "OPTIONS",
+            "\"HOT PACKS, OF IMAGES\"",
+            "\"PROFILES, OF DIRECTORIES AND WITH --KERNEL\"",
+            "LEARNING",
+            "NOTES",
+            "\"EXIT STATUS\"",
+            "ENVIRONMENT",
+            "FILES",
+            "EXAMPLES",
+            "\"SEE ALSO\"",
+        ]
+    );
+    for part in [
+        "\n.TP\n\\fBIMAGE.hot\\fR\nThe hot pack beside an image.\n",
+        "\nbrisk run app.img \\-\\- bin/app\n",
+        "brisk(1), brisk\\-stat(1), brisk\\-umount(1), ",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
     assert!(!sandbox.path("share/man1/brisk-man.1").exists());
     for shell in ["bash", "zsh", "fish"] {
         assert!(
