@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-const OF_TOTAL: &str = "{bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
+/// The bar takes what the numbers leave, also in a narrow window.
+const OF_TOTAL: &str = "{percent:>3} % {wide_bar} {bytes}/{total_bytes} {eta}";
 const WITHOUT_TOTAL: &str = "{spinner} {bytes}, {binary_bytes_per_sec}";
 
 /// Work that takes less time than this shows no bar.
@@ -82,6 +83,29 @@ mod tests {
         for template in [OF_TOTAL, WITHOUT_TOTAL] {
             let fault = ProgressStyle::with_template(template).err();
             assert_eq!(fault.map(|e| e.to_string()), None, "{template}");
+        }
+    }
+
+    #[test]
+    fn a_bar_fits_into_40_columns() {
+        // The most columns that each part takes: of a size 1023.99 MiB, and of a time 59m.
+        let widest = [
+            ("{percent:>3}", 3),
+            ("{bytes}", 11),
+            ("{total_bytes}", 11),
+            ("{eta}", 3),
+            ("{wide_bar}", 0),
+            ("{spinner}", 1),
+            ("{binary_bytes_per_sec}", 13),
+        ];
+        for (template, bar) in [(OF_TOTAL, 5), (WITHOUT_TOTAL, 0)] {
+            let filled = widest
+                .iter()
+                .fold(template.to_owned(), |text, (part, width)| {
+                    text.replace(part, &"x".repeat(*width))
+                });
+            assert!(!filled.contains('{'), "{filled}");
+            assert!(filled.len() + bar <= 40, "{filled}");
         }
     }
 }

@@ -86,7 +86,7 @@ fn each_process_has_what_it_needs_and_the_program_has_all() {
             text(&stage.sh("cat $BRISK_TREE/sub/inside")),
             "from the image"
         );
-        let said = text(&stage.brisk(&["stat"]).output().unwrap());
+        let said = text(&stage.brisk(&["stat", "-v"]).output().unwrap());
         let limits: Vec<_> = said
             .lines()
             .filter(|line| line.contains("limits"))

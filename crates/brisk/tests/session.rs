@@ -1039,6 +1039,18 @@ fn sessions_are_listed_with_what_runs_in_them() {
         assert_eq!(image["place"], path("at"));
         assert_eq!(image["server"], stage.processes("brisk-server")[0]);
         assert_eq!(image["restarts"], 0);
+        // For people: which program with which arguments, and no table.
+        let (_, words, _) = said(&stage.brisk(&["stat"]).output().unwrap());
+        let program = format!(" (process {})\n", child.id());
+        assert!(
+            words.contains("  program     sh ") && words.contains(&program),
+            "{words}"
+        );
+        assert!(
+            words.contains("  ends        10 min after its last program\n"),
+            "{words}"
+        );
+        assert!(!words.contains("p50 us"), "{words}");
         assert!(image["counts"]["lookups"].as_u64().unwrap() > 0, "{image}");
         for operation in ["lookup", "read"] {
             let operation = &image["operations"][operation];
@@ -1059,7 +1071,7 @@ fn sessions_are_listed_with_what_runs_in_them() {
         assert_eq!(sessions[0]["programs"], serde_json::json!([]));
         assert!(sessions[0]["left"].as_u64().unwrap() > 500);
         for (about, listed) in [("app.img", true), ("at", true), ("tree", false)] {
-            let (code, out, err) = said(&stage.brisk(&["stat", about]).output().unwrap());
+            let (code, out, err) = said(&stage.brisk(&["stat", "-v", about]).output().unwrap());
             let said = match listed {
                 true => "",
                 false => "there is no session of tree; brisk stat without a name lists all\n",

@@ -1,11 +1,16 @@
 //! `brisk stat`: the sessions of the calling user.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context;
+use brisk_image::profile::PAGE;
 use brisk_mount::{Confinement, ImageStatus, SessionStatus, sessions};
+use indicatif::BinaryBytes;
 use serde_json::{Map, Value, json};
 
 use crate::answer::Answer;
@@ -17,11 +22,15 @@ use crate::names::{printable, shown};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A session is what the runs of an image by one user share (see brisk run). Exits with 1 if there is none.\n\n\
-limits names what a process of the session has given up: capabilities, system calls and files that it does not \
+With -v, limits names what a process of the session has given up: capabilities, system calls and files that it does not \
 need. A guardian has given up no files, because it could not unmount then; it reads no image.")]
 pub struct Args {
     /// The image, or the directory that it is mounted on. [default: all sessions of the user]
     path: Option<PathBuf>,
+
+    /// Also prints the counters of each server, how long its answers took, and the limits of all processes.
+    #[arg(short, long, conflicts_with = "json")]
+    verbose: bool,
 
     /// Prints JSON.
     #[arg(long)]
@@ -39,7 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
         for session in &found {
-            print(&mut out, session)?;
+            print(&mut out, session, args.verbose)?;
         }
         out.flush()?;
         match (&args.path, found.is_empty()) {
@@ -57,7 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     })
 }
 
-fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
+fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow::Result<()> {
     if session.guardian == 0 {
         writeln!(out, "{}: does not answer", printable(&session.key))?;
         return Ok(());
@@ -65,40 +74,164 @@ fn print(out: &mut impl Write, session: &SessionStatus) -> anyhow::Result<()> {
     for image in &session.images {
         writeln!(out, "{} on {}", shown(&image.path), shown(&image.place))?;
         let server = match image.server {
-            Some(pid) => format!(
-                "process {pid}, restarted {}",
-                count(image.restarts.into(), "time", "times")
-            ),
+            Some(pid) => format!("process {pid}{}", restarted(image.restarts)),
             None => "none: programs get errors".to_owned(),
         };
         writeln!(out, "  server      {server}")?;
-        writeln!(out, "  limits      {}", image.confinement)?;
-        for (name, count) in &image.counts {
-            let name = printable(name).replace('_', " ");
-            writeln!(out, "  {name:<15}{count}")?;
+        writeln!(out, "  answered    {}", answered(image))?;
+        if let Some(filled) = filled(image) {
+            writeln!(out, "  filled      {filled}")?;
         }
-        for line in operation_lines(image) {
-            writeln!(out, "{line}")?;
+        if verbose {
+            writeln!(out, "  limits      {}", image.confinement)?;
+            for (name, count) in &image.counts {
+                let name = printable(name).replace('_', " ");
+                writeln!(out, "  {name:<18}{count}")?;
+            }
+            for line in operation_lines(image) {
+                writeln!(out, "{line}")?;
+            }
         }
     }
     writeln!(out, "  guardian    process {}", session.guardian)?;
-    writeln!(out, "  limits      {}", session.confinement)?;
+    if verbose {
+        writeln!(out, "  limits      {}", session.confinement)?;
+    }
     if let Some(since) = session.since {
+        let age = since.elapsed().unwrap_or_default();
         let since =
             jiff::Timestamp::try_from(since).context("the time is outside of the calendar")?;
-        writeln!(out, "  since       {since}")?;
+        writeln!(out, "  since       {since}, {} ago", span(age))?;
     }
-    match (session.linger.map(|l| l.as_secs()), session.left) {
-        (Some(linger), Some(left)) => {
-            writeln!(out, "  lingers     {} s of {linger} s", left.as_secs())?;
+    match (session.linger, session.left) {
+        (Some(_), Some(left)) => writeln!(
+            out,
+            "  ends        in {}, unless a run joins it",
+            span(left)
+        )?,
+        (Some(Duration::ZERO), None) => writeln!(out, "  ends        with its last program")?,
+        (Some(linger), None) => {
+            writeln!(out, "  ends        {} after its last program", span(linger))?;
         }
-        (Some(linger), None) => writeln!(out, "  lingers     {linger} s after its last program")?,
-        (None, _) => writeln!(out, "  stays       until it is unmounted")?,
+        (None, _) => writeln!(out, "  ends        when it is unmounted")?,
+    }
+    if session.programs.is_empty() {
+        writeln!(out, "  program     none runs")?;
     }
     for (pid, name) in &session.programs {
-        writeln!(out, "  program     {pid} {}", printable(name))?;
+        let command = command_of(*pid).unwrap_or_else(|| printable(name).into_owned());
+        writeln!(out, "  program     {command} (process {pid})")?;
     }
     Ok(())
+}
+
+fn restarted(times: u32) -> String {
+    match times {
+        0 => String::new(),
+        _ => format!(
+            ", the {} that took the place of one that had ended",
+            ordinal(times)
+        ),
+    }
+}
+
+fn ordinal(n: u32) -> String {
+    let end = match (n % 100, n % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{n}{end}")
+}
+
+/// The counter of this name. 0 if there is none.
+fn counter(image: &ImageStatus, name: &str) -> Option<u64> {
+    let found = image.counts.iter().find(|(known, _)| known == name);
+    found.map(|(_, count)| *count)
+}
+
+/// What the server has answered, in words.
+fn answered(image: &ImageStatus) -> String {
+    let number = |name| counter(image, name).unwrap_or(0);
+    format!(
+        "{}, with {} of files",
+        count(number("requests"), "request", "requests"),
+        BinaryBytes(number("bytes_read"))
+    )
+}
+
+/// What a fill has done, in words. None if nothing is filled.
+fn filled(image: &ImageStatus) -> Option<String> {
+    let pack = counter(image, "fill_pack")?;
+    let number = |name| counter(image, name).unwrap_or(0);
+    let stored = number("fill_stored");
+    let mut text = format!(
+        "{stored} of {} of the hot pack ({})",
+        count(pack, "page", "pages"),
+        BinaryBytes(stored.saturating_mul(PAGE))
+    );
+    match (number("fill_over_us"), number("fill_last_us")) {
+        (0, _) => text += ", and goes on",
+        (_, 0) => {}
+        (_, last) => text += &format!(", within {} ms of its start", last.div_ceil(1000)),
+    }
+    for (name, what) in [
+        ("fill_late", "asked for before they were there"),
+        ("fill_evicted", "asked for when they had left memory again"),
+        ("fill_strayed", "asked for that are not in the pack"),
+    ] {
+        if number(name) > 0 {
+            text += &format!("; {} {what}", number(name));
+        }
+    }
+    if number("fill_damaged") > 0 {
+        let frames = count(number("fill_damaged"), "frame", "frames");
+        text += &format!("; {frames} of the pack damaged");
+    }
+    if number("fill_gave_up") > 0 {
+        text += "; ended early";
+    }
+    Some(text)
+}
+
+/// A span of time in its two largest units.
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let units = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
+    let mut rest = seconds;
+    let parts = units.map(|(unit, len)| {
+        let number = rest / len;
+        rest %= len;
+        (number, unit)
+    });
+    let first = parts.iter().position(|(number, _)| *number > 0);
+    let parts = parts.iter().skip(first.unwrap_or(3)).take(2);
+    let shown = parts.filter(|(number, _)| *number > 0 || seconds == 0);
+    let shown: Vec<_> = shown
+        .map(|(number, unit)| format!("{number} {unit}"))
+        .collect();
+    shown.join(" ")
+}
+
+/// The longest command that is shown, in characters.
+const COMMAND: usize = 160;
+
+/// The program and the arguments of a process. None if it has ended, or is another user's.
+fn command_of(pid: i32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = bytes
+        .strip_suffix(b"\0")
+        .unwrap_or(&bytes)
+        .split(|byte| *byte == 0);
+    let words: Vec<_> = words.map(|word| shown(OsStr::from_bytes(word))).collect();
+    let command = words.join(" ");
+    match command.char_indices().nth(COMMAND) {
+        _ if command.is_empty() => None,
+        Some((end, _)) => command.get(..end).map(|start| format!("{start} …")),
+        None => Some(command),
+    }
 }
 
 /// How often each operation was answered, and how long that took, under a heading.
@@ -192,4 +325,60 @@ fn to_json(session: &SessionStatus) -> Value {
         "images": images,
         "programs": programs,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_two_units() {
+        for (seconds, expected) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (60, "1 min"),
+            (260, "4 min 20 s"),
+            (3600, "1 h"),
+            (3659, "1 h"),
+            (7260, "2 h 1 min"),
+            (90_000, "1 d 1 h"),
+        ] {
+            assert_eq!(span(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn a_fill_is_told_in_words() {
+        let mut image = ImageStatus::default();
+        assert_eq!(filled(&image), None);
+        let mut of = |counts: &[(&str, u64)]| {
+            let counts = counts
+                .iter()
+                .map(|(name, count)| ((*name).to_owned(), *count));
+            image.counts = counts.collect();
+            filled(&image)
+        };
+        assert_eq!(
+            of(&[("fill_pack", 33), ("fill_stored", 12)]).as_deref(),
+            Some("12 of 33 pages of the hot pack (48.00 KiB), and goes on")
+        );
+        let counts = [
+            ("fill_pack", 1),
+            ("fill_stored", 1),
+            ("fill_last_us", 2913),
+            ("fill_over_us", 3168),
+            ("fill_late", 2),
+        ];
+        assert_eq!(
+            of(&counts).as_deref(),
+            Some(
+                "1 of 1 page of the hot pack (4.00 KiB), within 3 ms of its start; 2 asked for before they were there"
+            )
+        );
+        let ordinals = [1, 2, 3, 4, 11, 112, 121].map(ordinal);
+        assert_eq!(
+            ordinals,
+            ["1st", "2nd", "3rd", "4th", "11th", "112th", "121st"]
+        );
+    }
 }
