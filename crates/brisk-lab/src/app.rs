@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_mount::{Bind, Readiness};
@@ -93,6 +93,12 @@ pub struct App {
     pub prints_exactly: Option<String>,
     /// What is in the home directory.
     pub home: Home,
+    /// A command that puts something there before each launch.
+    #[serde(default)]
+    pub setup: Option<Words>,
+    /// The exit statuses of a launch that counts. Without any it is 0.
+    #[serde(default)]
+    pub exits: Vec<i32>,
     /// Whether the lab starts an X server for it.
     #[serde(default)]
     pub display: bool,
@@ -124,6 +130,10 @@ struct Spec {
     #[serde(default)]
     home: Home,
     #[serde(default)]
+    setup: Vec<String>,
+    #[serde(default)]
+    exits: Vec<u8>,
+    #[serde(default)]
     display: bool,
 }
 
@@ -152,6 +162,18 @@ impl App {
             Words::new(words).with_context(no_program)
         };
         let train = spec.train.into_iter().map(|train| words("train", train));
+        let setup = match spec.setup.is_empty() {
+            true => None,
+            false => {
+                let mut setup = words("setup", spec.setup)?;
+                // Relative to the spec, as the field build.
+                if setup.program.as_encoded_bytes().contains(&b'/') {
+                    let program = std::path::absolute(folder.join(&setup.program));
+                    setup.program = program.context("field setup")?.into();
+                }
+                Some(setup)
+            }
+        };
         let at = match (spec.root, spec.at) {
             (true, Some(_)) => bail!(
                 "{}: root and at are both given, allowed is one: a root directory has no other place",
@@ -169,6 +191,8 @@ impl App {
             prints: spec.prints,
             prints_exactly: spec.prints_exactly,
             home: spec.home,
+            setup,
+            exits: spec.exits.into_iter().map(i32::from).collect(),
             display: spec.display,
             train: train.collect::<Result<_>>()?,
             ..Self::new(&tree, at.as_deref(), words("command", spec.command)?)?
@@ -204,6 +228,8 @@ impl App {
             prints: None,
             prints_exactly: None,
             home: Home::Fresh,
+            setup: None,
+            exits: Vec::new(),
             display: false,
         })
     }
@@ -211,6 +237,14 @@ impl App {
     /// Whether the tree is the program's root directory.
     pub fn is_root(&self) -> bool {
         self.at == Path::new("/")
+    }
+
+    /// Whether a launch that ends in this way has done what it should.
+    pub fn accepts(&self, status: ExitStatus) -> bool {
+        match self.exits.is_empty() {
+            true => status.success(),
+            false => status.code().is_some_and(|code| self.exits.contains(&code)),
+        }
     }
 
     /// The binds, parsed.
@@ -224,7 +258,23 @@ impl App {
     /// Finds errors before anything is built.
     fn check(&self) -> Result<()> {
         ready(&self.ready).with_context(|| format!("field ready: found {}", self.ready))?;
-        self.binds()?;
+        let binds = self.binds()?;
+        if self.is_root() {
+            // brisk run makes these places if they are missing. The kernel cannot, in an image that it mounts.
+            let tmp = ("root: programs have their home in", Path::new("/tmp"));
+            let targets = binds
+                .iter()
+                .map(|bind| ("binds: something is shown at", &*bind.target));
+            for (what, place) in std::iter::once(tmp).chain(targets) {
+                let inside = self.tree.join(place.strip_prefix("/").unwrap_or(place));
+                ensure!(
+                    inside.exists(),
+                    "field {what} {}, which the tree lacks; make {}, so that all images have it",
+                    place.display(),
+                    inside.display()
+                );
+            }
+        }
         if let Some(directory) = &self.directory {
             ensure!(
                 !self.is_root(),
@@ -293,10 +343,12 @@ fn build(program: &[String], folder: &Path, tree: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
 
     fn spec(text: &str) -> Result<App> {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("tree")).unwrap();
+        fs::create_dir_all(dir.path().join("tree/tmp")).unwrap();
+        fs::create_dir(dir.path().join("bare")).unwrap();
         fs::write(dir.path().join("app.toml"), text).unwrap();
         App::open(&dir.path().join("app.toml"), None)
     }
@@ -323,6 +375,24 @@ mod tests {
     }
 
     #[test]
+    fn exit_statuses_can_be_named() {
+        let ended = |code: i32| ExitStatus::from_raw(code << 8);
+        let plain = spec("name = 'a'\ntree = 'tree'\ncommand = ['a']\n").unwrap();
+        assert!(plain.accepts(ended(0)) && !plain.accepts(ended(1)));
+        let named = spec(
+            "name = 'a'\ntree = 'tree'\ncommand = ['a']\nexits = [1, 3]\nsetup = ['./make-home', 'x']\n",
+        )
+        .unwrap();
+        let accepted: Vec<_> = (0..5).filter(|code| named.accepts(ended(*code))).collect();
+        assert_eq!(accepted, [1, 3]);
+        // By a signal.
+        assert!(!named.accepts(ExitStatus::from_raw(1)));
+        let setup = named.setup.unwrap();
+        assert!(Path::new(&setup.program).is_absolute());
+        assert!(setup.program.to_str().unwrap().ends_with("make-home"));
+    }
+
+    #[test]
     fn each_fault_of_a_spec_says_its_place() {
         let table = [
             (
@@ -344,6 +414,18 @@ mod tests {
             (
                 "name = 'a'\ntree = 'tree'\ncommand = ['a']\nbinds = ['a']\n",
                 ": field binds: found a, allowed is SRC:DST or SRC:DST:ro",
+            ),
+            (
+                "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['/a']\nbinds = ['/etc:/data/etc']\n",
+                ": field binds: something is shown at /data/etc, which the tree lacks; make ",
+            ),
+            (
+                "name = 'a'\ntree = 'bare'\nroot = true\ncommand = ['/a']\n",
+                ": field root: programs have their home in /tmp, which the tree lacks; make ",
+            ),
+            (
+                "name = 'a'\ntree = 'tree'\ncommand = ['a']\nexits = [256]\n",
+                ", line 4, column 10: invalid value: integer `256`, expected u8",
             ),
             (
                 "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['a']\n",

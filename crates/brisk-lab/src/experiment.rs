@@ -1,7 +1,7 @@
 //! Measures apps in several formats, interleaved.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::iter::repeat_n;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use brisk_image::Limits;
 use brisk_image::profile::{PAGE, Profile};
+use brisk_io::{Residency, residency};
 use brisk_mount::PageEvent;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ablation::Change;
-use super::app::{App, Home, Words};
+use super::app::{App, Words};
 use super::cold::Chill;
 use super::contender::{Contender, Replay, Start};
 use super::file_sizes::up_to;
@@ -27,7 +28,7 @@ use super::program;
 use super::proof::{self, Proven};
 use super::read_ahead::{ReadAhead, device_of};
 use super::reclaim;
-use super::results::{AppResults, Cannot, Kind, Measured, Recorded, Results, Run, Settings};
+use super::results::{AppResults, Cannot, Kind, Measured, Reach, Recorded, Results, Run, Settings};
 use super::rival::{Order, Rival, version};
 use super::sample;
 use super::stage::{Stage, runtime, shown, work_off};
@@ -361,7 +362,7 @@ impl Experiment {
 impl Measuring<'_> {
     fn run(&mut self, out: &Path, results: &mut Results) -> Result<()> {
         // Removes what another app has left.
-        self.stage.prepare_home(Home::Fresh)?;
+        self.stage.empty_home()?;
         let launches = self.experiment.sample.is_none();
         if launches {
             self.try_all()?;
@@ -379,6 +380,7 @@ impl Measuring<'_> {
             filling: None,
             replaying: None,
             demanded_bytes: None,
+            reach: None,
             recorded: Vec::new(),
             rows: Vec::new(),
             runs: Vec::new(),
@@ -438,6 +440,13 @@ impl Measuring<'_> {
             }
             results.apps[index].tally(&contenders, &commands, self.experiment.seed);
             results.read_ahead = self.stage.read_ahead().devices();
+            results.write(out)?;
+        }
+        let directory = contenders.iter().find(|c| c.format == Format::Directory);
+        // Otherwise files of the system are in memory before.
+        let whole = launches && self.experiment.chill == Chill::System;
+        if let Some(directory) = directory.filter(|_| whole) {
+            results.apps[index].reach = Some(self.reach(directory).context("reach")?);
             results.write(out)?;
         }
         // A launch of its own, because recording everything takes time.
@@ -506,7 +515,7 @@ impl Measuring<'_> {
     fn try_all(&mut self) -> Result<()> {
         let commands = std::iter::once(&self.app.command).chain(&self.app.train);
         for words in commands {
-            self.stage.prepare_home(self.app.home)?;
+            self.stage.prepare_home(self.app)?;
             self.stage.set_up(self.app, &Start::Directory, self.undo)?;
             let command = self.stage.launch(self.app, &Start::Directory, None, words);
             let shown = shown(&command).join(" ");
@@ -681,7 +690,7 @@ impl Measuring<'_> {
             if learned == Learned::Nothing || self.stage.has_learned(&cache)? {
                 break;
             }
-            self.stage.prepare_home(self.app.home)?;
+            self.stage.prepare_home(self.app)?;
             self.stage.set_up(self.app, &contender.start, self.undo)?;
             let command = self.launch_of(&contender);
             contender.built_by.push(shown(&command));
@@ -818,7 +827,7 @@ impl Measuring<'_> {
             let part = self
                 .stage
                 .path(&format!("{training}-{}.profile", parts.len()));
-            self.stage.prepare_home(self.app.home)?;
+            self.stage.prepare_home(self.app)?;
             let mut trace = self.stage.trace(self.app, image, &part, words);
             let clock = Instant::now();
             work_off(&mut trace, self.undo)?;
@@ -846,8 +855,8 @@ impl Measuring<'_> {
     /// A cold launch, and a warm one after it.
     fn launch(&mut self, contender: &Contender) -> Result<Vec<Measured>> {
         let start = &contender.start;
+        self.stage.prepare_home(self.app)?;
         self.chill(contender)?;
-        self.stage.prepare_home(self.app.home)?;
         self.stage.prepare_cache(start)?;
         self.stage.read_chroot(self.app, start)?;
         self.stage.read_asker(start)?;
@@ -878,7 +887,7 @@ impl Measuring<'_> {
         let allowed = WARM.max(reads.since(&before) / WARM_SHARE);
         let mut read = 0;
         for attempt in 1..=UNTIL_WARM {
-            self.stage.prepare_home(self.app.home)?;
+            self.stage.prepare_home(self.app)?;
             self.stage.prepare_cache(start)?;
             let command = self.launch_of(contender);
             let warm = program::time(command, self.app, Instant::now(), self.undo);
@@ -920,8 +929,8 @@ impl Measuring<'_> {
         if let Some(replay) = &mut watched.replay {
             replay.log = Some(path.clone());
         }
+        self.stage.prepare_home(self.app)?;
         self.chill(&watched)?;
-        self.stage.prepare_home(self.app.home)?;
         self.stage.read_chroot(self.app, &watched.start)?;
         let command = self.launch_of(&watched);
         let (clock, started) = (Instant::now(), clock_gettime(ClockId::Monotonic));
@@ -957,6 +966,34 @@ impl Measuring<'_> {
             filling.waited = None;
         }
         Ok(Some(filling))
+    }
+
+    /// Makes a cold launch from the directory, and looks at what it brought into memory. A launch of its own, because
+    /// the look brings names into memory.
+    fn reach(&mut self, contender: &Contender) -> Result<Reach> {
+        self.stage.prepare_home(self.app)?;
+        self.chill(contender)?;
+        self.stage.read_chroot(self.app, &contender.start)?;
+        let command = self.launch_of(contender);
+        let before = page_cache()?;
+        self.stage.set_up(self.app, &contender.start, self.undo)?;
+        program::time(command, self.app, Instant::now(), self.undo)?;
+        let cached = page_cache()?.saturating_sub(before);
+        self.end(&contender.start)?;
+        let page = rustix::param::page_size() as u64;
+        let mut of_tree = 0u64;
+        for file in &self.tree.files {
+            let opened = File::open(&file.path);
+            // The launch may have removed a file.
+            if let Ok(Residency::Pages { resident, .. }) = opened.and_then(|file| residency(&file))
+            {
+                of_tree = of_tree.saturating_add(resident.saturating_mul(page));
+            }
+        }
+        Ok(Reach {
+            cached_bytes: cached.max(of_tree),
+            of_tree_bytes: of_tree,
+        })
     }
 
     /// The command that launches a contender.

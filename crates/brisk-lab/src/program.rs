@@ -189,20 +189,30 @@ fn holds(bytes: &[u8], text: &OsStr) -> bool {
 
 fn check(ended: &Ended, app: &App, ready: &Readiness) -> Result<()> {
     let [stdout, stderr] = &ended.output;
-    let said = || {
-        let start = stderr.len().saturating_sub(SHOWN);
-        let text = String::from_utf8_lossy(&stderr[start..]).trim().to_owned();
-        match text.is_empty() {
-            true => String::new(),
-            false => format!("; it said: {}", text.replace('\n', " / ")),
+    let end_of = |bytes: &[u8]| {
+        let start = bytes.len().saturating_sub(SHOWN);
+        let text = String::from_utf8_lossy(bytes.get(start..).unwrap_or_default());
+        text.trim().replace('\n', " / ")
+    };
+    let complained = || match end_of(stderr) {
+        text if text.is_empty() => text,
+        text => format!("; it said: {text}"),
+    };
+    // Some programs report on standard output what they cannot do.
+    let said = || match (complained(), end_of(stdout)) {
+        (text, printed) if text.is_empty() && !printed.is_empty() => {
+            format!("; it printed: {printed}")
         }
+        (text, _) => text,
     };
     let printed = || {
         let end = stdout.len().min(SHOWN);
         format!("{:?}", String::from_utf8_lossy(&stdout[..end]))
     };
     match (ended.status, ready) {
-        (Some(status), _) if !status.success() => bail!("the launch ended with {status}{}", said()),
+        (Some(status), _) if !app.accepts(status) => {
+            bail!("the launch ended with {status}{}", said())
+        }
         (Some(_), Readiness::Window(_)) => bail!(
             "the launch ended before it was ready: it showed no such window{}",
             said()
@@ -217,7 +227,11 @@ fn check(ended: &Ended, app: &App, ready: &Readiness) -> Result<()> {
     if let Some(text) = &app.prints
         && !holds(stdout, text.as_ref())
     {
-        bail!("the launch printed {}, not {text:?}{}", printed(), said());
+        bail!(
+            "the launch printed {}, not {text:?}{}",
+            printed(),
+            complained()
+        );
     }
     if let Some(text) = &app.prints_exactly
         && stdout != text.as_bytes()
@@ -225,7 +239,7 @@ fn check(ended: &Ended, app: &App, ready: &Readiness) -> Result<()> {
         bail!(
             "the launch printed {}, not exactly {text:?}{}",
             printed(),
-            said()
+            complained()
         );
     }
     Ok(())

@@ -9,6 +9,7 @@ use super::answers::{self, Answer};
 use super::kept::{self, Part};
 use super::raw::Raw;
 use super::results::{AppResults, Figure, Kind, Row};
+use super::statistics::Ratio;
 use super::table::{self, disk_of, megabytes};
 use brisk::page::chart::{self, Curve, Plots, Scale, Whose};
 use brisk::page::{Page, touches};
@@ -274,44 +275,83 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
 /// What the figures say in words, if there are enough of them.
 fn in_words(app: &AppResults) -> Vec<String> {
     let mut words = Vec::new();
-    let cold = |row: &Row| row.cold.map(|figure| figure.seconds.median);
-    let fastest = |of: Whose| {
-        let rows = app.rows.iter().filter(|row| whose(row) == of);
-        rows.filter_map(|row| Some((row, cold(row)?)))
-            .min_by(|a, b| a.1.total_cmp(&b.1))
-    };
-    let beside = |figure: Option<Figure>| match figure.and_then(|figure| figure.to_directory) {
-        Some(ratio) => format!(
-            ", {:.2} of the directory's time (95 %: {:.2} to {:.2})",
-            ratio.value, ratio.low, ratio.high
-        ),
-        None => String::new(),
-    };
     for (of, who) in [
         (Whose::Brisk, "of brisk's"),
         (Whose::Rival, "of the other images"),
     ] {
-        if let Some((row, seconds)) = fastest(of) {
-            words.push(format!(
-                "From cold, {} is the fastest {who}: {:.0} ms{}.",
-                row.name,
-                seconds * 1e3,
-                beside(row.cold)
-            ));
+        let rows = app.rows.iter().filter(|row| whose(row) == of);
+        let rows = rows.filter_map(|row| Some((row, row.cold?)));
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort_by(|(_, a), (_, b)| a.seconds.median.total_cmp(&b.seconds.median));
+        let Some(((row, fastest), others)) = rows.split_first() else {
+            continue;
+        };
+        let ratio = fastest.to_directory.map_or_else(String::new, of_directory);
+        let milliseconds = |figure: &Figure| format!("{:.0} ms", figure.seconds.median * 1e3);
+        let mut text = format!(
+            "From cold, {} is the fastest {who}: {}{ratio}",
+            row.name,
+            milliseconds(fastest)
+        );
+        let ties = others.iter().filter(|(_, other)| is_tie(fastest, other));
+        let ties = ties.map(|(row, figure)| format!("{} ({})", row.name, milliseconds(figure)));
+        let ties: Vec<_> = ties.collect();
+        if !ties.is_empty() {
+            text += &format!("; the runs do not tell it apart from {}", listed(&ties));
         }
+        words.push(text + ".");
     }
     // A replayed directory is brisk's, but it is not an image.
     let images = app.rows.iter();
     let images = images.filter(|row| !row.format.starts_with("directory"));
-    if let Some(row) = images.min_by_key(|row| row.bytes) {
+    if let Some(bytes) = images.clone().map(|row| row.bytes).min() {
+        let smallest = images.filter(|row| (row.bytes - bytes) as f64 <= bytes as f64 * SAME_SIZE);
+        let names: Vec<_> = smallest.map(|row| row.name.clone()).collect();
         words.push(format!(
-            "{} is the smallest: {} MB, {:.2} of the directory's bytes.",
-            row.name,
-            megabytes(row.bytes),
-            row.bytes as f64 / app.tree_bytes.max(1) as f64
+            "{} {} the smallest: {} MB, {:.2} of the directory's bytes.",
+            listed(&names),
+            if names.len() == 1 { "is" } else { "are" },
+            megabytes(bytes),
+            bytes as f64 / app.tree_bytes.max(1) as f64
         ));
     }
     words
+}
+
+/// Images whose sizes differ by less than this share have the same size.
+const SAME_SIZE: f64 = 0.001;
+
+/// Times that differ by less than this share are the same.
+const SAME_TIME: f64 = 0.01;
+
+/// Whether the runs do not tell two times apart, of which the first is the shorter one.
+fn is_tie(shorter: &Figure, longer: &Figure) -> bool {
+    let is_near = longer.seconds.median <= shorter.seconds.median * (1.0 + SAME_TIME);
+    let overlap = match (shorter.to_directory, longer.to_directory) {
+        // A point says nothing about its neighbours.
+        (Some(a), Some(b)) if !a.is_point() && !b.is_point() => {
+            b.low <= a.value && b.value <= a.high
+        }
+        _ => false,
+    };
+    is_near || overlap
+}
+
+fn of_directory(ratio: Ratio) -> String {
+    let mut text = format!(", {:.2} of the directory's time", ratio.value);
+    if !ratio.is_point() {
+        text += &format!(" (95 %: {:.2} to {:.2})", ratio.low, ratio.high);
+    }
+    text
+}
+
+/// Names in a sentence.
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
 }
 
 /// The runs of one kind, compared with the directory's.
@@ -348,10 +388,7 @@ fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, capt
     if rows.is_empty() {
         return;
     }
-    let mut caption = format!(
-        "{caption} The box holds the middle half of the runs, its gap is the median, and the whiskers reach \
-         the extremes."
-    );
+    let mut caption = format!("{caption} {}", chart::marks_in_words(&rows));
     if reference.is_some() {
         caption += " At the end of each line are the median and its ratio to the median of the directory, \
                     which is the dashed line.";
@@ -829,6 +866,74 @@ mod tests {
         assert_eq!(found.as_deref(), Some(expected));
         let none = words(["directory", "directory-replay", "directory-replay-wrong"]);
         assert_eq!(smallest(&none), None);
+    }
+
+    #[test]
+    fn ties_are_told_as_ties() {
+        let mut results = made_up(1, 4, 1);
+        let figure = |median: f64, low: f64, high: f64| {
+            json!({
+                "seconds": {"median": median, "min": median, "max": median},
+                "to_directory": {"value": median, "low": low, "high": high},
+            })
+        };
+        for (number, (format, bytes, cold)) in [
+            ("directory", 500_000_000, figure(1.0, 1.0, 1.0)),
+            ("brisk-speed", 139_004_096, figure(0.5, 0.45, 0.55)),
+            ("directory-replay", 500_000_000, figure(0.53, 0.48, 0.56)),
+            ("squashfs-zstd", 139_000_000, figure(1.2, 1.2, 1.2)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let row = &mut results["apps"][0]["rows"][number];
+            (row["format"], row["name"]) = (json!(format), json!(format));
+            (row["bytes"], row["cold"]) = (json!(bytes), cold);
+        }
+        let words = |results: &Value| in_words(&raw(results).results.apps[0]);
+        assert_eq!(
+            words(&results),
+            [
+                "From cold, brisk-speed is the fastest of brisk's: 500 ms, 0.50 of the directory's time (95 %: 0.45 to \
+                 0.55); the runs do not tell it apart from directory-replay (530 ms).",
+                "From cold, squashfs-zstd is the fastest of the other images: 1200 ms, 1.20 of the directory's time.",
+                "brisk-speed and squashfs-zstd are the smallest: 139.0 MB, 0.23 of the directory's bytes.",
+            ]
+        );
+        results["apps"][0]["rows"][2]["cold"] = figure(0.57, 0.56, 0.58);
+        results["apps"][0]["rows"][1]["bytes"] = json!(138_000_000);
+        let words = words(&results);
+        assert!(words[0].ends_with("(95 %: 0.45 to 0.55)."), "{words:?}");
+        assert!(
+            words[2].starts_with("brisk-speed is the smallest: 138.0 MB"),
+            "{words:?}"
+        );
+        // One run has no interval, in the table either.
+        results["apps"][0]["reach"] =
+            json!({"cached_bytes": 33_000_000, "of_tree_bytes": 3_900_000});
+        let raw = raw(&results);
+        let table = table::of(&raw.results);
+        assert!(
+            table.contains("\nA cold start reads 33.0 MB, of which 3.9 MB lie in this tree.\n"),
+            "{table}"
+        );
+        assert!(table.contains("; 1 run of each in turns"), "{table}");
+        assert!(
+            table.contains(" 1.20 ") && !table.contains("(1.20-1.20)"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn few_runs_are_dots_without_a_box() {
+        for (runs, boxes) in [(5, 0), (6, 2)] {
+            let html = page(&[raw(&made_up(1, 2, runs))], &[]);
+            let cold = html.split_once(">Cold launch</h3>").unwrap().1;
+            let cold = cold.split_once(">Warm launch</h3>").unwrap().0;
+            assert_eq!(cold.matches("class=\"box ").count(), boxes, "{runs} runs");
+            assert_eq!(cold.matches("<circle").count(), 2 * runs);
+            assert_eq!(cold.contains("The box holds"), boxes > 0);
+        }
     }
 
     #[test]

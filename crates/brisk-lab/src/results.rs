@@ -144,9 +144,21 @@ pub struct AppResults {
     /// The size of the pages that the launch asks for, by its profile.
     #[serde(default)]
     pub demanded_bytes: Option<u64>,
+    /// What a cold launch from the directory reads.
+    #[serde(default)]
+    pub reach: Option<Reach>,
     pub recorded: Vec<Recorded>,
     pub rows: Vec<Row>,
     pub runs: Vec<Run>,
+}
+
+/// What brisk can reach of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reach {
+    /// Bytes that one cold launch from the directory added to the page cache.
+    pub cached_bytes: u64,
+    /// Those of them that are of the tree's files. An image of the tree changes nothing about the others.
+    pub of_tree_bytes: u64,
 }
 
 /// Everything in `raw.json`.

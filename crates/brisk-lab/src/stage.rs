@@ -209,12 +209,27 @@ impl Stage {
         files
     }
 
-    /// Prepares the home directory for a launch.
-    pub fn prepare_home(&self, home: Home) -> Result<()> {
-        if home == Home::Kept {
-            return Ok(());
-        }
+    /// Removes everything from the home directory.
+    pub fn empty_home(&self) -> Result<()> {
         empty(&self.home, |_| false)
+    }
+
+    /// Prepares the home directory for a launch of `app`. What the setup reads is in memory then.
+    pub fn prepare_home(&self, app: &App) -> Result<()> {
+        if app.home == Home::Fresh {
+            self.empty_home()?;
+        }
+        let Some(setup) = &app.setup else {
+            return Ok(());
+        };
+        let mut command = self.command(&setup.program, app);
+        // It runs outside of the tree.
+        command.args(&setup.arguments).env("HOME", &self.home);
+        command.env("BRISK_TREE", &app.tree).stdin(Stdio::null());
+        self.as_user(&mut command);
+        output_of(&mut command)
+            .map(drop)
+            .context("the setup of the spec")
     }
 
     /// Mounts what launches of `app` need. A session mounts its image itself.

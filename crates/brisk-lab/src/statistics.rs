@@ -69,6 +69,11 @@ impl Ratio {
         high: 1.0,
     };
 
+    /// Whether nothing is known about how far the value may be off, as of one run.
+    pub fn is_point(self) -> bool {
+        self.low >= self.high
+    }
+
     /// The median of `ours` divided by the median of `theirs`, or `None` if one has no values.
     ///
     /// The interval is a percentile bootstrap: both sides are drawn again, with replacement, each on its own.

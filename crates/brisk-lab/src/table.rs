@@ -185,7 +185,8 @@ pub fn machines_of(measured: &[(&Results, &AppResults)]) -> String {
     };
     let runs = |(results, app): &(&Results, &AppResults)| app.repetitions(results.settings.runs);
     let runs = once(measured.iter().map(runs).collect(), " or ");
-    format!("{machines}; {rates}; {runs} runs of each in turns")
+    let runs = number_of(&runs, "run", "runs");
+    format!("{machines}; {rates}; {runs} of each in turns")
 }
 
 /// The smallest and the largest of some numbers, or the only one.
@@ -204,14 +205,19 @@ pub fn conditions(results: &Results, app: &AppResults) -> String {
         Home::Kept => "a home directory that launches before have used",
     };
     format!(
-        "{} files, {} MB; images on {} ({}); {}; {} runs of each in turns, with {home}",
-        app.tree_files,
+        "{}, {} MB; images on {} ({}); {}; {} of each in turns, with {home}",
+        number_of(&app.tree_files.to_string(), "file", "files"),
         megabytes(app.tree_bytes),
         results.machine.filesystem,
         disk_of(results),
         results.machine.reading(),
-        app.repetitions(results.settings.runs),
+        number_of(&app.repetitions(results.settings.runs), "run", "runs"),
     )
+}
+
+/// A number, or one of several, and its noun.
+fn number_of(number: &str, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == "1" { one } else { many })
 }
 
 fn heading(results: &Results, app: &AppResults) -> String {
@@ -225,10 +231,11 @@ fn heading(results: &Results, app: &AppResults) -> String {
     let filesystem = &results.machine.filesystem;
     let text = match app.sample_of {
         Some(whole) => format!(
-            "{}: a sample of {files} files, {bytes} MB of {} MB; images on {filesystem} ({disk}); \
-             {runs} walks of each in turns.\n",
+            "{}: a sample of {}, {bytes} MB of {} MB; images on {filesystem} ({disk}); {} of each in turns.\n",
             app.app.name,
+            number_of(&files.to_string(), "file", "files"),
             megabytes(whole),
+            number_of(&runs, "walk", "walks"),
         ),
         None => format!(
             "{}: {}\n{}.\n\
@@ -247,10 +254,21 @@ fn heading(results: &Results, app: &AppResults) -> String {
 
 /// What the launch asks for, and what recording it cost.
 fn demand(app: &AppResults, settings: &Settings) -> String {
+    // The rest is of other files, whatever brisk does with this tree.
+    let mut text = app.reach.map_or_else(String::new, |reach| {
+        format!(
+            "A cold start reads {} MB, of which {} MB lie in this tree. ",
+            megabytes(reach.cached_bytes),
+            megabytes(reach.of_tree_bytes)
+        )
+    });
     let Some(bytes) = app.demanded_bytes else {
-        return String::new();
+        return match text.trim_end() {
+            "" => text,
+            said => format!("{said}\n"),
+        };
     };
-    let mut text = format!("It asks for {} MB; cached", megabytes(bytes));
+    text += &format!("It asks for {} MB; cached", megabytes(bytes));
     text += " is what a cold launch adds to the page cache, with images and hot packs. Gone is the share of the time \
              between a cold and a warm launch from the directory that a cold launch saves.";
     let directory = app.rows.iter().find(|row| row.name == "directory");
@@ -341,7 +359,10 @@ fn gone(row: &Row) -> String {
         || "-".to_owned(),
         |Ratio { value, low, high }| {
             let [value, low, high] = [value, low, high].map(|share| (share * 100.0).round() as i64);
-            format!("{value} ({low} to {high})")
+            match low == high {
+                true => value.to_string(),
+                false => format!("{value} ({low} to {high})"),
+            }
         },
     )
 }
@@ -356,7 +377,13 @@ fn figure(figure: Option<&Figure>) -> [String; 2] {
         figure.seconds.max,
     ]
     .map(|s| s * 1e3);
-    let ratio = |Ratio { value, low, high }| format!("{value:.2} ({low:.2}-{high:.2})");
+    let ratio = |ratio: Ratio| {
+        let Ratio { value, low, high } = ratio;
+        match ratio.is_point() {
+            true => format!("{value:.2}"),
+            false => format!("{value:.2} ({low:.2}-{high:.2})"),
+        }
+    };
     [
         format!("{median:.0} ({min:.0}-{max:.0})"),
         figure.to_directory.map_or_else(|| "-".to_owned(), ratio),

@@ -10,7 +10,7 @@ mod machine;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -618,7 +618,7 @@ fn a_failed_launch_is_no_time() {
             refusal(stage, &arguments),
             format!(
                 "{tree}sh -c echo no: the launch ended before it was ready: it printed no line \
-                 with yes"
+                 with yes; it printed: no"
             )
         );
         // It can write to the directory, but not to the image.
@@ -627,6 +627,43 @@ fn a_failed_launch_is_no_time() {
         let said = refusal(stage, &arguments);
         let expected = "brisk: tree: brisk: cold: the launch ended with exit status: 1; it said: ";
         assert!(said.starts_with(expected), "{said}");
+        // What it printed, if it says nothing else.
+        assert_eq!(
+            refusal(stage, &with("echo no; exit 3")),
+            format!(
+                "{tree}sh -c echo no; exit 3: the launch ended with exit status: 3; it printed: no"
+            )
+        );
+    });
+}
+
+#[test]
+fn a_spec_prepares_the_home_and_accepts_exit_statuses() {
+    as_root(|stage| {
+        let script = stage.path("make-home");
+        fs::write(&script, "#!/bin/sh\necho $1 > $HOME/made\n").unwrap();
+        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        let text = "name = 'app'\ntree = 'tree'\nsetup = ['./make-home', 'one']\nexits = [3]\n\
+                    prints-exactly = \"one\\n\"\ncommand = ['sh', '-c', 'cat $HOME/made; rm $HOME/made; cat $BRISK_TREE/text > /dev/null; exit 3']\n";
+        spec(stage, text);
+        let arguments = [
+            "--app",
+            "app.toml",
+            "--runs",
+            "1",
+            "--no-walks",
+            "--formats",
+            "directory,brisk-speed",
+        ];
+        let (raw, output) = measure(stage, &arguments);
+        assert_eq!(raw["apps"][0]["app"]["exits"], serde_json::json!([3]));
+        assert_eq!(raw["apps"][0]["rows"].as_array().unwrap().len(), 2);
+        assert!(self::text(&output.stdout).contains("; 1 run of each in turns"));
+        spec(stage, &text.replace("'./make-home', 'one'", "'false'"));
+        assert!(
+            refusal(stage, &arguments)
+                .ends_with("the setup of the spec: false ended with exit status: 1: ")
+        );
     });
 }
 

@@ -100,8 +100,8 @@ fn draw_case(page: &mut Page, results: &LoadResults, number: usize) {
         State::Warm => "with every page in memory before",
     };
     let mut caption = format!(
-        "Time from the start of loading until the parent has seen the process end, {what}. The box holds the \
-         middle half of the runs, its gap is the median, the whiskers reach the extremes."
+        "Time from the start of loading until the parent has seen the process end, {what}. {}",
+        chart::marks_in_words(&rows)
     );
     if chart::is_log(&rows) {
         caption += " The axis is logarithmic: equal steps are equal ratios.";

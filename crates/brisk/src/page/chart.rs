@@ -42,6 +42,16 @@ pub struct Row {
     pub values: Vec<f64>,
 }
 
+/// How many values have quarters, so that a box says more than they do.
+const BOXED: usize = 6;
+
+impl Row {
+    /// Whether [`box_plots`] draws a box, and not only the values and their median.
+    pub fn has_box(&self) -> bool {
+        self.values.len() >= BOXED
+    }
+}
+
 /// Height of a row, of its text, and of the space below the last row.
 const ROW: f64 = 42.0;
 const TEXT: f64 = 14.0;
@@ -277,7 +287,7 @@ pub fn standalone(plots: &[Plots], unit: &str) -> String {
 }
 
 /// A box with whiskers for each row, and a dot for each value. The box goes from quartile to quartile, the
-/// whiskers to the extremes. A dashed line is at `reference`.
+/// whiskers to the extremes; a row of few values has neither. A dashed line is at `reference`.
 pub fn box_plots(title: &str, rows: &[Row], reference: Option<f64>, unit: &str) -> String {
     let values = rows.iter().flat_map(|row| row.values.iter().copied());
     let axis = Axis::of(values.chain(reference));
@@ -302,13 +312,17 @@ pub fn box_plots(title: &str, rows: &[Row], reference: Option<f64>, unit: &str) 
         };
         let (class, middle) = (row.whose.class(), y + TEXT + 12.0);
         let (top, height) = (middle - 7.0, 14.0);
-        svg.line(&format!("whisker {class}"), (min, middle), (max, middle));
-        for end in [min, max] {
+        if row.has_box() {
+            svg.line(&format!("whisker {class}"), (min, middle), (max, middle));
+        }
+        for end in [min, max].into_iter().filter(|_| row.has_box()) {
             let ends = (end, middle - 4.0);
             svg.line(&format!("whisker {class}"), ends, (end, middle + 4.0));
         }
-        let width = (high - low).max(0.3);
-        svg.rect(&format!("box {class}"), (low, top), (width, height));
+        if row.has_box() {
+            let width = (high - low).max(0.3);
+            svg.rect(&format!("box {class}"), (low, top), (width, height));
+        }
         for value in &sorted {
             let at = axis.place(*value);
             svg.add(format_args!(
@@ -318,6 +332,16 @@ pub fn box_plots(title: &str, rows: &[Row], reference: Option<f64>, unit: &str) 
         svg.line("median", (median, top), (median, top + height));
     }
     svg.finish()
+}
+
+/// What the marks of [`box_plots`] mean, as a sentence.
+pub fn marks_in_words(rows: &[Row]) -> &'static str {
+    match rows.iter().any(Row::has_box) {
+        true => {
+            "The box holds the middle half of the runs, its gap is the median, and the whiskers reach the extremes."
+        }
+        false => "The line is at the median; so few runs have no box around their middle half.",
+    }
 }
 
 /// Whether the axis of [`box_plots`] is logarithmic.
