@@ -211,6 +211,11 @@ pub(crate) enum Cause {
         cwd: PathBuf,
         source: io::Error,
     },
+    /// The directory that a program should start in.
+    StartDirectory {
+        directory: PathBuf,
+        source: io::Error,
+    },
     /// A connection without a channel.
     NoChannel,
     FuseVersion {
@@ -392,6 +397,7 @@ impl Cause {
             | Self::PlacesOverlap { .. }
             | Self::BindSource { .. }
             | Self::BindTarget { .. }
+            | Self::StartDirectory { .. }
             | Self::WorkingDirectory { .. } => ErrorKind::Place,
             Self::Threads { .. } | Self::NoChannel | Self::NoCommand | Self::NothingToTrace => {
                 ErrorKind::State
@@ -527,6 +533,11 @@ impl fmt::Display for Cause {
                 "the image hides the working directory {} and has no such directory; \
                  start from another directory",
                 Shown(cwd)
+            ),
+            Self::StartDirectory { directory, .. } => write!(
+                f,
+                "it should start in {}, which cannot be entered; name another directory with --chdir",
+                Shown(directory)
             ),
             Self::NoChannel => f.write_str("0 channels were passed, allowed is at least 1"),
             Self::FuseVersion { major, minor } => write!(
@@ -787,6 +798,7 @@ impl std::error::Error for Error {
             | Cause::NoTracing { source }
             | Cause::BindSource { source, .. }
             | Cause::BindTarget { source, .. }
+            | Cause::StartDirectory { source, .. }
             | Cause::WorkingDirectory { source, .. } => Some(source),
             Cause::NoWindow { source, .. } => source.as_ref().map(|source| source as _),
             Cause::HotPack { source } | Cause::ReplayPlace { source } => Some(source),

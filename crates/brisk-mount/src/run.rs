@@ -44,6 +44,8 @@ pub struct Launch {
     /// The program and its arguments. An absolute path is taken as it is, a name with a slash is a path in
     /// the image (`bin/app`), and a bare name is looked up in `PATH`.
     pub command: Vec<OsString>,
+    /// The directory that the program starts in, from the root of the image. `None` is the present one.
+    pub directory: Option<PathBuf>,
     /// How to mount.
     pub options: MountOptions,
 }
@@ -55,6 +57,7 @@ impl Launch {
             image: image.into(),
             at: None,
             command,
+            directory: None,
             options: MountOptions::default(),
         }
     }
@@ -92,7 +95,8 @@ impl Launch {
         let cwd = env::current_dir().ok();
         enter_private().map_err(|e| e.within(Action::Mount, &self.image))?;
         let mount = KernelMount::new(&self.image, &at, &self.options)?;
-        if let Some(cwd) = cwd.filter(|cwd| cwd.starts_with(mount.target())) {
+        let kept = cwd.filter(|cwd| self.directory.is_none() && cwd.starts_with(mount.target()));
+        if let Some(cwd) = kept {
             env::set_current_dir(&cwd)
                 .map_err(|source| mount_failed(Cause::WorkingDirectory { cwd, source }))?;
         }
@@ -100,6 +104,7 @@ impl Launch {
         Err(become_program(
             &self.command,
             ProgramPlace::Image(mount.target()),
+            self.directory.as_deref(),
         ))
     }
 }
@@ -113,6 +118,8 @@ pub struct PlainLaunch {
     pub tree: Option<PathBuf>,
     /// The program and its arguments.
     pub command: Vec<OsString>,
+    /// The directory that the program starts in, from the tree. None for the present one.
+    pub directory: Option<PathBuf>,
 }
 
 impl PlainLaunch {
@@ -121,6 +128,7 @@ impl PlainLaunch {
         Self {
             tree: None,
             command,
+            directory: None,
         }
     }
 
@@ -151,7 +159,12 @@ impl PlainLaunch {
     ///
     /// `Place` if the tree does not exist, `CommandNotFound` and `CommandNotExecutable`.
     pub fn exec(&self) -> Result<Infallible> {
-        Err(become_program(&self.command, self.program_place()))
+        let directory = self.directory.as_deref();
+        Err(become_program(
+            &self.command,
+            self.program_place(),
+            directory,
+        ))
     }
 }
 
@@ -175,8 +188,12 @@ impl<'a> ProgramPlace<'a> {
     }
 }
 
-/// Executes `command`. Returns why that failed.
-pub(crate) fn become_program(command: &[OsString], place: ProgramPlace<'_>) -> Error {
+/// Executes `command`, in `directory` of the tree if there is one. Returns why that failed.
+pub(crate) fn become_program(
+    command: &[OsString],
+    place: ProgramPlace<'_>,
+    directory: Option<&Path>,
+) -> Error {
     let [program, arguments @ ..] = command else {
         return Error::new(Action::Run, Cause::NoCommand);
     };
@@ -185,6 +202,12 @@ pub(crate) fn become_program(command: &[OsString], place: ProgramPlace<'_>) -> E
         Ok(path) => path,
         Err(cause) => return failed(cause),
     };
+    if let Some(directory) = directory {
+        let directory = place.tree().unwrap_or(Path::new("")).join(directory);
+        if let Err(source) = env::set_current_dir(&directory) {
+            return failed(Cause::StartDirectory { directory, source });
+        }
+    }
     let mut command = Command::new(&path);
     if !program.as_bytes().contains(&b'/') {
         command.arg0(program);

@@ -362,3 +362,31 @@ fn one_is_no_plural() {
             .contains("\n1 file of 10 bytes is stored as\n")
     );
 }
+
+#[test]
+fn a_program_starts_in_a_directory_of_the_image() {
+    let sandbox = sandbox();
+    fs::create_dir_all(sandbox.path("app/share/deep")).unwrap();
+    sandbox.pack(&[]);
+    run(&sandbox, "trace --tree app -q -o app.profile -- bin/hello");
+    for how in ["run app.img --linger 0", "run app --profile app.profile"] {
+        let said = run(&sandbox, &format!("{how} --chdir share/deep -- pwd"));
+        assert!(
+            said.code == 0 && said.stdout.ends_with("/share/deep\n"),
+            "{how}: {said:?}"
+        );
+        // A program of the image is found as ever.
+        let said = run(&sandbox, &format!("{how} --chdir share -- bin/hello"));
+        assert_eq!((said.code, said.stdout.as_str()), (0, "hello\n"), "{how}");
+    }
+    assert_says(
+        &sandbox,
+        "run app --profile app.profile --chdir none -- pwd",
+        125,
+        &format!(
+            "brisk: cannot run pwd: it should start in {}, which cannot be entered; name another directory with --chdir: \
+             No such file or directory (os error 2)\n",
+            sandbox.path("app/none").display()
+        ),
+    );
+}

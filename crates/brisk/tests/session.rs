@@ -1039,6 +1039,16 @@ fn sessions_are_listed_with_what_runs_in_them() {
         assert_eq!(image["place"], path("at"));
         assert_eq!(image["server"], stage.processes("brisk-server")[0]);
         assert_eq!(image["restarts"], 0);
+        // ps tells which image the processes serve.
+        for name in ["brisk-guardian", "brisk-server", "mount-watchdog"] {
+            let arguments =
+                fs::read_to_string(format!("/proc/{}/cmdline", stage.processes(name)[0]));
+            assert_eq!(
+                arguments.unwrap(),
+                format!("brisk-session\0{}\0", path("app.img")),
+                "{name}"
+            );
+        }
         // For people: which program with which arguments, and no table.
         let (_, words, _) = said(&stage.brisk(&["stat"]).output().unwrap());
         let program = format!(" (process {})\n", child.id());

@@ -33,6 +33,7 @@ mod mount_handle;
 mod open_image;
 mod overlay;
 mod own_limits;
+mod process_title;
 mod recorded_launch;
 mod root;
 mod server;
@@ -104,6 +105,8 @@ pub struct Session {
     /// The program and its arguments. An absolute path is taken as it is, a name with a slash is a path in
     /// the image (`bin/app`), and a bare name is looked up in `PATH`.
     pub command: Vec<OsString>,
+    /// The directory that the program starts in, from the root of the image. `None` is the present one.
+    pub directory: Option<PathBuf>,
 }
 
 /// What a user should know about how a program is started.
@@ -163,6 +166,7 @@ impl Session {
             linger: LINGER,
             fill: None,
             command,
+            directory: None,
         }
     }
 
@@ -190,11 +194,17 @@ impl Session {
             .enter(tell)
             .and_then(|entered| {
                 let EnteredSession { tree, joined, .. } = &entered;
-                cwd.restore(*joined, &entered.covered, tree == Path::new("/"))?;
+                if self.directory.is_none() {
+                    cwd.restore(*joined, &entered.covered, tree == Path::new("/"))?;
+                }
                 Ok(entered)
             })
             .map_err(|cause| Error::new(Action::Mount, cause).with_path(&self.image.path))?;
-        let error = become_program(&self.command, ProgramPlace::Image(&entered.tree));
+        let error = become_program(
+            &self.command,
+            ProgramPlace::Image(&entered.tree),
+            self.directory.as_deref(),
+        );
         // Not earlier, because the session must not end before the program is in it.
         drop(entered.guardian);
         Err(error)

@@ -23,6 +23,7 @@ use super::members::Members;
 use super::message::{FAILED, failure, send, send_now};
 use super::mount_handle::MountHandle;
 use super::own_limits::take_own_limits;
+use super::process_title::show_images;
 use super::session_fill::ImageFill;
 use super::surroundings::Surroundings;
 use super::{EnteredSession, OpenImage, Session};
@@ -208,6 +209,8 @@ fn guard(
 ) -> i32 {
     // The name is only for people, so a failure does not matter.
     rustix::thread::set_name(c"brisk-guardian").ok();
+    // Before the limits, which do not allow it.
+    show_images(mounted.iter().map(|image| image.image.path.as_os_str()));
     take_own_limits();
     let devices = mounted.iter().map(|image| image.device.clone()).collect();
     let begin = || -> Result<Guardian, String> {

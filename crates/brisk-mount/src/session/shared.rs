@@ -25,6 +25,7 @@ use super::message::{FAILED, receive, send_now};
 use super::mount_handle::MountHandle;
 use super::open_image::{OpenImage, SessionImage, mount_directory};
 use super::own_limits::take_own_limits;
+use super::process_title::show_images;
 use super::session_fill::ImageFill;
 use super::shared_mount_point::SharedMountPoint;
 use super::{EnteredSession, Session, TRIES, join};
@@ -349,6 +350,8 @@ impl PendingMount {
     ) -> i32 {
         // The name is only for people, so a failure does not matter.
         rustix::thread::set_name(c"brisk-guardian").ok();
+        // Before the limits, which do not allow it.
+        show_images(std::iter::once(self.image.path.as_os_str()));
         take_own_limits();
         let root = FillRoot::At(self.target.clone());
         let mut options = ServeOptions {

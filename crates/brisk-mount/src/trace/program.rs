@@ -90,7 +90,7 @@ fn become_it(
         };
         return Error::new(action, cause);
     }
-    become_program(&plan.command, plan.program_place())
+    become_program(&plan.command, plan.program_place(), None)
 }
 
 /// The processes that descend from this one, and their parents.

@@ -100,6 +100,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "root")]
     at: Option<PathBuf>,
 
+    /// Starts the program in this directory of the image or directory; an absolute path is taken as it is. [default:
+    /// the directory that brisk is started in]
+    #[arg(long, value_name = "DIR", conflicts_with = "audit")]
+    chdir: Option<PathBuf>,
+
     #[command(flatten)]
     surroundings: SurroundingsArgs,
 
@@ -323,6 +328,7 @@ fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
     let tree = std::path::absolute(directory).context("cannot resolve the directory's name")?;
     let mut launch = PlainLaunch::new(args.command.clone());
     launch.tree = Some(tree.clone());
+    launch.directory.clone_from(&args.chdir);
     if let Some(profile) = &args.profile {
         let mut background = replay::open_background(profile)?;
         arrange(&mut background, args, &tree);
@@ -348,7 +354,8 @@ fn run_where_it_is(args: &Args) -> anyhow::Result<Answer> {
     if let Some((option, instead)) = args.of_images() {
         bail!("{option} is only for images, and none is named; {instead}");
     }
-    let launch = PlainLaunch::new(args.command.clone());
+    let mut launch = PlainLaunch::new(args.command.clone());
+    launch.directory.clone_from(&args.chdir);
     let program = launch.program()?;
     if gives_rights(&program) {
         if args.verbose {
@@ -524,6 +531,7 @@ impl Args {
 fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
     let mut launch = Launch::new(args.image(), args.command.clone());
     launch.at = at;
+    launch.directory.clone_from(&args.chdir);
     launch.options = mount::options(image);
     launch
 }
@@ -542,6 +550,7 @@ fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Se
     session.root = args.surroundings.root;
     session.binds.clone_from(&args.surroundings.bind);
     session.writable = args.writable;
+    session.directory.clone_from(&args.chdir);
     session.linger = args.linger.unwrap_or(session.linger);
     session.fill = fill(args);
     Ok(session)
