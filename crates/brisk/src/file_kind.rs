@@ -158,13 +158,11 @@ pub fn check_hot_pack(path: &Path) -> anyhow::Result<()> {
     let name = shown(path);
     File::open(path).with_context(|| format!("cannot open the hot pack {name}"))?;
     match FileKind::of(path) {
-        None | Some(FileKind::HotPack) => Ok(()),
+        // What begins in no known way may be a damaged pack, which is no reason not to start.
+        None | Some(FileKind::HotPack | FileKind::Other(_)) => Ok(()),
         Some(FileKind::Profile) => bail!(
             "{name} is no hot pack: it is a profile; `brisk hot IMAGE --profile {name}` makes a hot pack of it"
         ),
-        Some(kind @ FileKind::Other(_)) => {
-            bail!("{name} is no hot pack: it {kind}, and a hot pack with \"briskhot\"")
-        }
         Some(kind) => bail!("{name} is no hot pack: it {kind}"),
     }
 }

@@ -491,7 +491,7 @@ fn nothing_is_filled_if_that_is_wished_and_a_missing_pack_is_named() {
             .output();
         let (code, _, err) = said(&missing.unwrap());
         assert_eq!(code, Some(125));
-        assert!(err.contains("could not open the hot pack none"), "{err}");
+        assert!(err.contains("cannot open the hot pack none"), "{err}");
         assert_eq!(
             verbose(stage, &[]),
             "there is no hot pack: nothing is filled\n"

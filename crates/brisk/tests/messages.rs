@@ -135,9 +135,9 @@ fn what_is_no_profile_or_hot_pack_is_said_by_its_kind() {
         ("replay text -- true", 125, text),
         ("run app --profile text -- bin/hello", 125, text),
         (
-            "run app.img --hot text -- bin/hello",
+            "run app.img --hot app.img -- bin/hello",
             125,
-            "text is no hot pack: it starts with \"text\", and a hot pack with \"briskhot\"",
+            "app.img is no hot pack: it is an image",
         ),
         (
             "run app.img --hot app.profile -- bin/hello",

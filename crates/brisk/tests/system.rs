@@ -134,7 +134,7 @@ fn pages_that_come_into_memory_are_recorded_in_order() {
         assert_eq!(behind, ["one 0+1", "sub/three 0+1"]);
         let stderr = text(&output.stderr);
         assert!(
-            stderr.contains("left out: 1 file that were written"),
+            stderr.contains("left out: 1 file written meanwhile"),
             "{stderr}"
         );
         assert_eq!((read_aheads(), is_traced()), (before, false));
