@@ -885,11 +885,13 @@ struct MemoryMap {
     stack: u64,
     arguments: [u64; 2],
     environment: [u64; 2],
-    auxiliary: u64,
+    /// A pointer.
+    auxiliary: usize,
     auxiliary_len: u32,
     program: u32,
 }
 
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<MemoryMap>() == 104);
 
 /// Shows `text`, words that each end with a zero, as the arguments of this process. `now` is what `/proc` shows of the rest,
@@ -912,7 +914,7 @@ pub(crate) fn show_arguments(text: &'static [u8], now: ShownMemory) -> io::Resul
         program: u32::MAX,
     };
     // SAFETY: the kernel reads one `struct prctl_mm_map`, which `MemoryMap` is: `repr(C)`, the fields of linux/prctl.h,
-    // the same size (asserted above). It keeps the addresses for `/proc` only, except that of the break, which is the
+    // the same size (asserted above, and its size is passed). It keeps the addresses for `/proc` only, except that of the break, which is the
     // present one. `text` is never freed.
     let result = unsafe {
         libc::prctl(

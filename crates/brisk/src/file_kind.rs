@@ -99,8 +99,11 @@ pub fn explain_image(error: Error, path: &Path, offset: Option<u64>) -> anyhow::
         return error.into();
     };
     let name = shown(path);
+    let is_read = !matches!(kind, FileKind::Directory | FileKind::Special);
     let text = match (&kind, offset) {
         (FileKind::Image, _) => return error.into(),
+        // A disk that fails says nothing about the file.
+        _ if is_read && error.kind() == ErrorKind::Io => return error.into(),
         (FileKind::Directory, _) => {
             let plain = name.trim_end_matches('/');
             return anyhow!(
@@ -156,10 +159,12 @@ pub fn check_profile(path: &Path) -> anyhow::Result<()> {
 /// Checks that the file at `path`, which the user names as a hot pack, is one.
 pub fn check_hot_pack(path: &Path) -> anyhow::Result<()> {
     let name = shown(path);
-    File::open(path).with_context(|| format!("cannot open the hot pack {name}"))?;
     match FileKind::of(path) {
         // What begins in no known way may be a damaged pack, which is no reason not to start.
-        None | Some(FileKind::HotPack | FileKind::Other(_)) => Ok(()),
+        Some(FileKind::HotPack | FileKind::Other(_)) => Ok(()),
+        None => File::open(path)
+            .map(drop)
+            .with_context(|| format!("cannot open the hot pack {name}")),
         Some(FileKind::Profile) => bail!(
             "{name} is no hot pack: it is a profile; `brisk hot IMAGE --profile {name}` makes a hot pack of it"
         ),
