@@ -21,7 +21,8 @@ use crate::launcher::{beside, next_in_path};
 use crate::messages::{count, say};
 use crate::names::shown;
 
-/// How long to wait for observers without a word, and how long then. A launch is observed for 15 s at most.
+/// How long to wait for observers without a word, and how long then. What a launch that has just ended has read is written
+/// down in a moment. One that goes on is observed for 15 s at most.
 const AT_ONCE: Duration = Duration::from_millis(500);
 const OBSERVERS: Duration = Duration::from_secs(20);
 
@@ -90,7 +91,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
     let packs = LearnedPacks::open(&LearnedPacks::path_of_user()?)?;
     match &args.action {
-        Action::List(args) => list(&packs.list()?, args.json),
+        Action::List(args) => {
+            packs.wait_for_observers(AT_ONCE)?;
+            list(&packs.list()?, args.json)
+        }
         Action::Forget(args) => forget(&packs, args.image.as_deref()),
         Action::On(_) | Action::Off(_) => Ok(Answer::Yes),
     }
@@ -287,7 +291,6 @@ fn to_json(pack: &LearnedPack) -> Value {
 
 /// Removes the packs of `image`, which is found by its name, or all packs.
 fn forget(packs: &LearnedPacks, image: Option<&Path>) -> anyhow::Result<Answer> {
-    // What a launch that has just ended was observed to read is written in a moment, and is to be forgotten, too.
     if !packs.wait_for_observers(AT_ONCE)? {
         say("waiting for a launch that is still observed");
         if !packs.wait_for_observers(OBSERVERS)? {
