@@ -468,6 +468,33 @@ fn packs_are_kept_within_the_limit_and_forgotten() {
             .sum();
         assert!(sum <= one * 3 / 2, "{sum} of {one}");
 
+        // The same limit for all launches, as long as it has room for one.
+        let limit_of = |args: &[&str]| {
+            let output = brisk(stage, &[&["auto", "limit"], args].concat()).output();
+            said(&output.unwrap())
+        };
+        let (code, out, err) = limit_of(&["1M"]);
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        assert!(
+            out.starts_with("at most 1.00 MiB, ") && out.ends_with(" now\n"),
+            "{out}"
+        );
+        assert_eq!(list(stage).len(), 1);
+        let (code, out, _) = limit_of(&["100"]);
+        assert_eq!((code, out.as_str()), (Some(0), "at most 100 B, 0 B now\n"));
+        assert_eq!(list(stage).len(), 0);
+        let (_, out, _) = limit_of(&["--default"]);
+        assert_eq!(out, "at most 1.00 GiB, 0 B now\n");
+        let file = stage.writable().join("cache/brisk/hot/limit");
+        fs::write(&file, "much\n").unwrap();
+        let (code, _, err) = limit_of(&[]);
+        assert_eq!(code, Some(2));
+        assert!(
+            err.contains("\"much\\n\" is no number of bytes; remove "),
+            "{err}"
+        );
+        fs::remove_file(&file).unwrap();
+
         // One that is larger than the limit is not kept, and takes no room from others.
         fs::write(stage.path("tree/sub/inside"), "from the last one").unwrap();
         stage.pack("app.img");

@@ -11,6 +11,8 @@
 //! recorded too. If that one adds next to nothing, `KEY.settled` has the number: what the program reads is other each time,
 //! and only a launch that reads twice as much is worth another recording. A program that reads so little that nothing can
 //! be gained has `KEY.small`.
+//!
+//! `limit` is how many bytes all of this may take, if the user has set that.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -56,6 +58,9 @@ const SMALL: u64 = 2 << 20;
 
 /// After this time, a program that was small is looked at again.
 const SMALL_FOR: Duration = Duration::from_secs(7 * 86_400);
+
+/// The file with the limit that the user has set: a number of bytes.
+const LIMIT: &str = "limit";
 
 /// How the names of unfinished files start, and the age at which they count as abandoned.
 const TEMPORARY: &str = ".brisk-";
@@ -408,6 +413,44 @@ impl LearnedPacks {
             self.keep_within(limit)
         };
         keep().map_err(|e| self.failed("write to", e))
+    }
+
+    /// How many bytes all packs may take, if the user has set that.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be read, or if the file does not have a number.
+    pub fn limit(&self) -> Result<Option<u64>> {
+        let text = match fs::read_to_string(self.reach(LIMIT)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|e| self.failed("read the limit in", e))?,
+        };
+        text.trim_end().parse().map(Some).map_err(|_| {
+            let found: String = text.chars().take(20).collect();
+            let name = self.path.join(LIMIT);
+            let message = format!("{found:?} is no number of bytes; remove {}", name.display());
+            let error = io::Error::new(io::ErrorKind::InvalidData, message);
+            self.failed("read the limit in", error)
+        })
+    }
+
+    /// Sets how many bytes all packs may take from now on. With None, nobody has set that. What is too much goes at once.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be written, or if packs cannot be removed.
+    pub fn set_limit(&self, limit: Option<u64>) -> Result<()> {
+        let set = || match limit {
+            None => self.unlink(LIMIT),
+            Some(limit) => {
+                // In one step, for whoever reads it meanwhile.
+                let new = format!("{TEMPORARY}{LIMIT}-{}", getpid().as_raw_nonzero());
+                fs::write(self.reach(&new), format!("{limit}\n"))?;
+                renameat(&self.fd, &new, &self.fd, LIMIT)?;
+                self.keep_within(limit)
+            }
+        };
+        set().map_err(|e| self.failed("write to", e))
     }
 
     /// Removes the pack with this [`LearnedPack::key`].

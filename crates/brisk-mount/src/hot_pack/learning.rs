@@ -24,6 +24,9 @@ pub struct Learning {
     pub limit: u64,
 }
 
+/// How many bytes all packs take at most, if nobody says otherwise.
+pub const LEARNED_LIMIT: u64 = 1 << 30;
+
 impl Learning {
     /// Keeps packs in the directory `packs`, which take `limit` bytes at most.
     pub fn new(packs: impl Into<PathBuf>, limit: u64) -> Self {

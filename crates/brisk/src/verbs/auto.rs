@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use std::{env, fs};
 
 use anyhow::{Context, ensure};
-use brisk_mount::{LearnedOf, LearnedPack, LearnedPacks};
+use brisk_mount::{LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks};
 use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use crate::json;
 use crate::launcher::{beside, next_in_path};
 use crate::messages::{count, say};
 use crate::names::shown;
+use crate::size::parse_size;
 
 /// How long to wait for observers without a word, and how long then. What a launch that has just ended has read is written
 /// down in a moment. One that goes on is observed for 15 s at most.
@@ -39,6 +40,7 @@ $XDG_DATA_HOME/applications, with the link in place of the program. brisk auto o
 Examples:\n  \
   brisk auto on libreoffice gcc git\n  \
   brisk auto list\n  \
+  brisk auto limit 500M\n  \
   brisk auto off git")]
 pub struct Args {
     #[command(subcommand)]
@@ -52,6 +54,9 @@ enum Action {
     /// Forgets what brisk has learned about an image, a directory or a program, or everything. Exits with 1 if there is
     /// nothing.
     Forget(ForgetArgs),
+    /// Says how many bytes everything that brisk has learned may take, or sets that. What was unused for the longest time goes
+    /// first.
+    Limit(LimitArgs),
     /// Makes programs faster under their own names: puts links to brisk into a directory for PATH.
     On(LinkArgs),
     /// Removes links that brisk auto on has made.
@@ -83,6 +88,17 @@ struct ForgetArgs {
     all: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct LimitArgs {
+    /// The new limit: a number of bytes, or with K, M or G behind it of KiB, MiB or GiB.
+    #[arg(value_parser = parse_size)]
+    size: Option<u64>,
+
+    /// Goes back to 1G.
+    #[arg(long, conflicts_with = "size")]
+    default: bool,
+}
+
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     match &args.action {
         Action::On(args) => return on(&args.programs),
@@ -96,6 +112,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             list(&packs.list()?, args.json)
         }
         Action::Forget(args) => forget(&packs, args.image.as_deref()),
+        Action::Limit(args) => limit(&packs, args),
         Action::On(_) | Action::Off(_) => Ok(Answer::Yes),
     }
 }
@@ -287,6 +304,18 @@ fn to_json(pack: &LearnedPack) -> Value {
         "bytes": pack.bytes,
         "used": used.map(|used| used.as_secs()),
     })
+}
+
+/// Says what everything may take, and what it takes.
+fn limit(packs: &LearnedPacks, args: &LimitArgs) -> anyhow::Result<Answer> {
+    if args.default || args.size.is_some() {
+        packs.set_limit(args.size)?;
+    }
+    let limit = packs.limit()?.unwrap_or(LEARNED_LIMIT);
+    let taken = packs.list()?.iter().map(|pack| pack.bytes).sum::<u64>();
+    let (limit, taken) = (BinaryBytes(limit), BinaryBytes(taken));
+    writeln!(io::stdout(), "at most {limit}, {taken} now")?;
+    Ok(Answer::Yes)
 }
 
 /// Removes the packs of `image`, which is found by its name, or all packs.

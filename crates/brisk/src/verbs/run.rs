@@ -15,9 +15,9 @@ use anyhow::{Context, bail};
 use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
-    BackgroundReplay, ErrorKind, KnownLaunch, Launch, LearnedOf, LearnedPacks, Learning,
-    NextLaunch, Notice, Observe, Observed, PlainLaunch, Replay, Session, SessionFill, SessionImage,
-    Trace, gives_rights, sessions, with_reasons,
+    BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf, LearnedPacks,
+    Learning, NextLaunch, Notice, Observe, Observed, PlainLaunch, Replay, Session, SessionFill,
+    SessionImage, Trace, gives_rights, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -174,16 +174,15 @@ pub struct Args {
     auto: bool,
 
     /// Limits the size of everything that brisk has learned. When it grows beyond that, brisk first deletes
-    /// what has been unused for the longest time.
+    /// what has been unused for the longest time. Without this, what brisk auto limit has set counts, or 1G.
     #[arg(
         long,
         value_name = "SIZE",
         help_heading = LEARNING,
-        default_value = "1G",
         value_parser = parse_size,
         requires = "auto"
     )]
-    auto_limit: u64,
+    auto_limit: Option<u64>,
 
     /// With --auto and without an image: observes each system call of a start, however slow that makes it. BRISK_THOROUGH=1 in
     /// the environment does the same, for links of brisk auto on.
@@ -572,11 +571,13 @@ fn fill(args: &Args) -> Option<SessionFill> {
 /// None, with a warning, if there is no place for what is learned: the program starts all the same.
 fn learning(args: &Args) -> Option<Learning> {
     let opened = LearnedPacks::path_of_user().and_then(|packs| {
-        LearnedPacks::open(&packs)?;
-        Ok(packs)
+        let opened = LearnedPacks::open(&packs)?;
+        // What is wrong with the one that is set, brisk auto limit says.
+        let set = || opened.limit().ok().flatten();
+        Ok((packs, args.auto_limit.or_else(set)))
     });
     match opened {
-        Ok(packs) => Some(Learning::new(packs, args.auto_limit)),
+        Ok((packs, limit)) => Some(Learning::new(packs, limit.unwrap_or(LEARNED_LIMIT))),
         Err(error) => {
             warn(&format!("{}; nothing is learned", with_reasons(&error)));
             None
