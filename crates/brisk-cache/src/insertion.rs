@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use crate::ahead::cache_ahead;
+use crate::ahead::LARGE;
 use crate::clock::{Minute, now};
 use crate::directory::{FileId, segment_name, value_name};
 use crate::format::digest::Digest;
@@ -343,7 +343,9 @@ impl Locked<'_> {
                 let end = start.saturating_add(bytes);
                 let until = self.end_of_lease(bytes, end)?;
                 self.reserve(until)?;
-                self.cache_ahead(start..until)?;
+                if bytes >= LARGE {
+                    self.cache_ahead(start..until)?;
+                }
                 // Once this is saved, the range is this writer's, whatever happens.
                 self.state.tail = until;
                 lease = Some((end, until));
@@ -450,9 +452,6 @@ impl Locked<'_> {
         let file = store.disk.create(&store.directory, &name)?;
         let begin = || {
             store.disk.reserve(file.as_fd(), 0, len)?;
-            if self.process.reading.is_mapped() {
-                cache_ahead(&file, &(0..1), len);
-            }
             store.disk.write(file.as_fd(), 0, &header.encode())?;
             if self.state.durable {
                 // Others will write records to it that must last.
