@@ -39,8 +39,8 @@ impl Trust {
 
     /// Refuses a file or a directory that somebody else can write.
     ///
-    /// Each opening asks this three times. What is usual is decided where it is asked, so that no page with other code has to
-    /// be mapped for it.
+    /// Each opening asks this three times. The usual case is decided where it is asked, so that no other page of code is
+    /// mapped for it.
     #[inline]
     pub(crate) fn check(self, stat: &Stat) -> io::Result<()> {
         if self.is_own(stat.st_uid) && stat.st_mode & OTHERS_WRITE == 0 {

@@ -914,8 +914,8 @@ pub(crate) fn show_arguments(text: &'static [u8], now: ShownMemory) -> io::Resul
         program: u32::MAX,
     };
     // SAFETY: the kernel reads one `struct prctl_mm_map`, which `MemoryMap` is: `repr(C)`, the fields of linux/prctl.h,
-    // the same size (asserted above, and its size is passed). It keeps the addresses for `/proc` only, except that of the break, which is the
-    // present one. `text` is never freed.
+    // the same size (asserted above, and its size is passed). It keeps the addresses for `/proc` only, except that of the
+    // break, which is the present one. `text` is never freed.
     let result = unsafe {
         libc::prctl(
             libc::PR_SET_MM,

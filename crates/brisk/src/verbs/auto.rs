@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let packs = LearnedPacks::open(&LearnedPacks::path_of_user()?)?;
     match &args.action {
         Action::List(args) => {
-            packs.wait_for_observers(AT_ONCE)?;
+            packs.wait_for_observers(AT_ONCE);
             list(&packs.list()?, args.json)
         }
         Action::Forget(args) => forget(&packs, args.image.as_deref()),
@@ -320,9 +320,9 @@ fn limit(packs: &LearnedPacks, args: &LimitArgs) -> anyhow::Result<Answer> {
 
 /// Removes the packs of `image`, which is found by its name, or all packs.
 fn forget(packs: &LearnedPacks, image: Option<&Path>) -> anyhow::Result<Answer> {
-    if !packs.wait_for_observers(AT_ONCE)? {
+    if packs.wait_for_observers(AT_ONCE) {
         say("waiting for a launch that is still observed");
-        if !packs.wait_for_observers(OBSERVERS)? {
+        if packs.wait_for_observers(OBSERVERS) {
             say("a launch is still observed, and what is learned from it will be kept");
         }
     }

@@ -146,7 +146,7 @@ fn ordinal(n: u32) -> String {
     format!("{n}{end}")
 }
 
-/// The counter of this name. 0 if there is none.
+/// The counter of this name.
 fn counter(image: &ImageStatus, name: &str) -> Option<u64> {
     let found = image.counts.iter().find(|(known, _)| known == name);
     found.map(|(_, count)| *count)
