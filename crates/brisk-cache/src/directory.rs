@@ -124,12 +124,16 @@ impl Directory {
     pub(crate) fn open(path: &Path, group: Option<u32>) -> io::Result<Self> {
         let told =
             |e: io::Error| io::Error::new(e.kind(), format!("cache {}: {e}", path.display()));
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let mut opened = openat(CWD, path, flags, Mode::empty());
+        let open = |access| {
+            let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            openat(CWD, path, flags, Mode::empty())
+        };
+        // To look up names in it. That takes less than to open it for reading.
+        let mut opened = open(OFlags::PATH);
         if matches!(opened, Err(Errno::NOENT)) {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
             made.map_err(told)?;
-            opened = openat(CWD, path, flags, Mode::empty());
+            opened = open(OFlags::RDONLY);
             if let (Ok(fd), Some(gid)) = (&opened, group) {
                 let gid = rustix::fs::Gid::from_raw(gid);
                 rustix::fs::fchown(fd, None, Some(gid)).map_err(|e| told(e.into()))?;
@@ -150,6 +154,17 @@ impl Directory {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Writes the names in it to the disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(self.opened()?)?)
+    }
+
+    /// It, opened for reading.
+    fn opened(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(&self.fd, ".", flags, Mode::empty()).map_err(|e| self.told(".", e.into()))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -238,7 +253,7 @@ impl Directory {
     /// The cache's files. Other names are left alone.
     pub(crate) fn list(&self) -> io::Result<Vec<Listed>> {
         let mut found = Vec::new();
-        for entry in Dir::read_from(&self.fd)? {
+        for entry in Dir::new(self.opened()?)? {
             let entry = entry?;
             let name = entry.file_name();
             let Some(known) = name.to_str().ok().and_then(Name::parse) else {

@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, copy_file_range, fallocate, fdatasync, fsync, linkat, renameat,
-    unlinkat,
+    AtFlags, CWD, FallocateFlags, copy_file_range, fallocate, fdatasync, linkat, renameat, unlinkat,
 };
 use rustix::io::{Errno, pread, pwrite};
 
@@ -148,7 +147,7 @@ impl Disk for RealDisk {
     }
 
     fn sync_names(&self, directory: &Directory) -> io::Result<()> {
-        Ok(fsync(directory.fd())?)
+        directory.sync()
     }
 }
 
