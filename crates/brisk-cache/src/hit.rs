@@ -21,7 +21,7 @@ use crate::value_parts::ValueParts;
 /// nothing but that. Otherwise, and if it is the first answer of a handle, it has a copy.
 ///
 /// A borrowed value of at most 16 KiB was checked when this handle first found it. A longer one is checked in chunks of
-/// 4 KiB, when a hit of this handle is first asked for them. If one is damaged, the entry is a miss from then on. A copy
+/// 1 KiB, and from some 1 MiB on, of 4 KiB, when a hit of this handle is first asked for them. If one is damaged, the entry is a miss from then on. A copy
 /// was checked as a whole. A value that is [unread](crate::Cache::get_unread) is read and checked in such chunks, too, each
 /// time they are asked for.
 pub struct Hit {
@@ -238,7 +238,7 @@ impl Hit {
         self.parts().all()
     }
 
-    /// A part of the value. Each chunk of 4 KiB that it touches is checked once.
+    /// A part of the value. Each chunk that it touches is checked once.
     ///
     /// # Errors
     ///
@@ -296,7 +296,7 @@ impl Hit {
     /// (`sendfile`). None if this hit has a copy of the value or borrows it, and on filesystems that are not known to be
     /// local ones.
     ///
-    /// Each chunk of 4 KiB that the part touches is checked once in each handle, as for a borrowed value. What is in the
+    /// Each chunk that the part touches is checked once in each handle, as for a borrowed value. What is in the
     /// file afterwards is as good as the promise of [`Cache::open_mapped`](crate::Cache::open_mapped), but nothing in this
     /// process depends on it.
     ///

@@ -66,7 +66,7 @@ impl Hit {
         }
     }
 
-    /// A part of the value. Checks each chunk of 4 KiB that it touches once. From a mapped hit it copies nothing.
+    /// A part of the value. Checks each chunk that it touches once. From a mapped hit it copies nothing.
     ///
     /// From a copy it copies the part. There [`Hit::into_bytes`] and `Bytes::slice` copy nothing. Of an unread value it reads
     /// the chunks that have the part.

@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::UNIT;
-use crate::format::record::{CHUNK, Layout};
+use crate::format::record::{Layout, chunk_len};
 use crate::format::slot::Kind;
 
 /// Words of 64 bits in a part, which is allocated when something in it is first noted. It has 4 KiB, for 2 MiB of a shared
@@ -85,7 +85,7 @@ impl Verified {
         let bits = match kind {
             Kind::Shared => len / UNIT as usize,
             // No chunk is shorter.
-            Kind::Alone => FIRST_CHUNK + len / CHUNK,
+            Kind::Alone => FIRST_CHUNK + len / chunk_len(kind),
         };
         Self {
             kind,
@@ -135,7 +135,7 @@ impl Verified {
     }
 }
 
-const _: () = assert!(CHUNK.is_multiple_of(UNIT as usize));
+const _: () = assert!(chunk_len(Kind::Shared).is_multiple_of(UNIT as usize));
 
 #[cfg(test)]
 mod tests {
@@ -178,7 +178,7 @@ mod tests {
                 marks.push(verified.record(u32::try_from(at / UNIT).unwrap()));
                 if len > WHOLE as u64 {
                     let value_at = at + layout.value as u64;
-                    let chunks = 0..layout.value_len.div_ceil(CHUNK);
+                    let chunks = 0..layout.value_len.div_ceil(layout.chunk);
                     marks.extend(chunks.map(|number| verified.chunk(&layout, value_at, number)));
                 }
                 at += u64::from(layout.room().unwrap()) * UNIT;

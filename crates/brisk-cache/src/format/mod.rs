@@ -20,6 +20,7 @@ pub(crate) const PAGE: u64 = 64 << 10;
 mod tests {
     use std::mem::offset_of;
 
+    use super::slot::Kind;
     use super::{index_header, ledger_state, noted_limit, record, segment_header, slot};
 
     const TEXT: &str = include_str!("../../docs/cache-format.md");
@@ -148,7 +149,8 @@ mod tests {
             format!("less than {}.", slot::BUCKETS),
             format!("It has 1 to {} bytes", record::MOST_KEY),
             format!("A value of at most {} bytes", record::WHOLE),
-            format!("chunks of {} bytes", record::CHUNK),
+            format!("chunks of {} bytes", record::chunk_len(Kind::Shared)),
+            format!("chunks of {} bytes", record::chunk_len(Kind::Alone)),
             format!("multiples of {}, the first at {}", super::UNIT, super::UNIT),
             format!("At {} are {} pairs", ledger_state::TOTALS_AT, slot::BUCKETS),
             format!("multiples of {}, the largest page size", super::PAGE),

@@ -11,10 +11,19 @@ pub(crate) const MOST_KEY: usize = 32 << 10;
 /// The longest value that the check of its record covers.
 pub(crate) const WHOLE: usize = 16 << 10;
 /// A longer value is checked in chunks of this many bytes. Each record says how long its own are.
-pub(crate) const CHUNK: usize = 1 << LOG2_CHUNK;
-const LOG2_CHUNK: u8 = 12;
-/// The same where a record has 0.
-const LOG2_CHUNK_OF_0: u8 = 14;
+pub(crate) const fn chunk_len(kind: Kind) -> usize {
+    1 << log2_chunk(kind)
+}
+const fn log2_chunk(kind: Kind) -> u8 {
+    match kind {
+        // A look-up in a table touches a few places of it, and each chunk comes from memory as a whole.
+        Kind::Shared => 10,
+        // The checks of these values take room that is read with each.
+        Kind::Alone => 12,
+    }
+}
+/// No chunk is longer. A record that has 0 has such chunks.
+const LOG2_LONGEST_CHUNK: u8 = 14;
 /// The longest value: its table of checks takes 32 MiB.
 pub(crate) const MOST_VALUE: u64 = 64 << 30;
 
@@ -43,8 +52,10 @@ impl Wire {
     /// None if a length is not allowed.
     pub(super) fn layout(&self, kind: Kind) -> Option<Layout> {
         let log2 = match self.log2_chunk {
-            0 => LOG2_CHUNK_OF_0,
-            log2 @ LOG2_CHUNK..=LOG2_CHUNK_OF_0 => log2,
+            // A value without chunks may say anything.
+            _ if self.value_len() <= WHOLE as u64 => LOG2_LONGEST_CHUNK,
+            0 => LOG2_LONGEST_CHUNK,
+            log2 if (log2_chunk(kind)..=LOG2_LONGEST_CHUNK).contains(&log2) => log2,
             _ => return None,
         };
         Layout::with_chunk(kind, self.key_len.get().into(), self.value_len(), 1 << log2)
@@ -55,7 +66,7 @@ impl Wire {
 ///
 /// 1. `HEADER + key_len <= table <= value <= end`, and all fit a `usize`.
 /// 2. A value of at most [`WHOLE`] bytes has no table.
-/// 3. A chunk has 4, 8 or 16 KiB.
+/// 3. A chunk has at least [`chunk_len`] bytes, a power of two, and at most 16 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     key_len: usize,
@@ -72,7 +83,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// That of a new record. None if one of the two is longer than allowed.
     pub(crate) fn of(kind: Kind, key_len: usize, value_len: u64) -> Option<Self> {
-        Self::with_chunk(kind, key_len, value_len, CHUNK)
+        Self::with_chunk(kind, key_len, value_len, chunk_len(kind))
     }
 
     fn with_chunk(kind: Kind, key_len: usize, value_len: u64, chunk: usize) -> Option<Self> {
@@ -232,7 +243,7 @@ impl Record {
             table: HEADER,
             value: HEADER,
             value_len,
-            chunk: CHUNK,
+            chunk: chunk_len(Kind::Alone),
             end: HEADER.saturating_add(value_len),
         };
         Self {
@@ -297,17 +308,19 @@ fn chunk_seed(segment: u64, number: usize) -> u64 {
     segment.wrapping_add(number as u64)
 }
 
-/// The checks of the chunks of a value, whose bytes come one after another.
+/// The checks of the chunks of a value with a file of its own, whose bytes come one after another.
 pub(crate) struct ChunkChecks {
     segment: u64,
     done: Vec<u64>,
     /// Of the chunk that is not complete.
     check: check::Running,
-    /// How many bytes of that have come, less than [`CHUNK`].
+    /// How many bytes of that have come, less than [`CHUNK`](Self::CHUNK).
     filled: usize,
 }
 
 impl ChunkChecks {
+    const CHUNK: usize = chunk_len(Kind::Alone);
+
     pub(crate) fn new(segment: u64) -> Self {
         Self {
             segment,
@@ -319,11 +332,11 @@ impl ChunkChecks {
 
     pub(crate) fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let now = bytes.len().min(CHUNK.saturating_sub(self.filled));
+            let now = bytes.len().min(Self::CHUNK.saturating_sub(self.filled));
             let (part, rest) = bytes.split_at(now);
             self.check.update(part);
             self.filled = self.filled.saturating_add(now);
-            if self.filled == CHUNK {
+            if self.filled == Self::CHUNK {
                 self.end_chunk();
             }
             bytes = rest;
@@ -354,7 +367,7 @@ pub(crate) fn encode_head(
     value: &[u8],
 ) -> (Vec<u8>, u64) {
     if layout.is_chunked() {
-        let chunks = value.chunks(CHUNK).enumerate();
+        let chunks = value.chunks(layout.chunk).enumerate();
         let checks = chunks.map(|(number, chunk)| chunk_check(segment, number, chunk));
         return encode_chunked_head(layout, segment, fingerprint, key, checks);
     }
@@ -399,7 +412,8 @@ fn begin_head(
         segment: segment.into(),
         fingerprint: fingerprint.into(),
         value_len: [a, b, c, d, e],
-        log2_chunk: LOG2_CHUNK,
+        // It is a power of two.
+        log2_chunk: layout.chunk.trailing_zeros() as u8,
         // `Layout::of` has compared it.
         key_len: (layout.key_len as u16).into(),
     };
@@ -416,6 +430,7 @@ mod tests {
 
     #[test]
     fn checks_do_not_depend_on_how_a_value_comes() {
+        const CHUNK: usize = ChunkChecks::CHUNK;
         let value: Vec<u8> = (0..3 * CHUNK as u32 + 100)
             .map(|n| (n.wrapping_mul(n) >> 3) as u8)
             .collect();
@@ -468,7 +483,14 @@ mod tests {
             let file_place = record.layout.value + UNIT as usize;
             assert!(kind == Kind::Shared || file_place.is_multiple_of(PAGE as usize));
             let chunks = record.chunks();
-            assert_eq!(chunks, if len > WHOLE { len.div_ceil(CHUNK) } else { 0 });
+            assert_eq!(
+                chunks,
+                if len > WHOLE {
+                    len.div_ceil(record.layout.chunk)
+                } else {
+                    0
+                }
+            );
             assert!((0..chunks).all(|number| record.chunk_is_right(number, &bytes)));
             assert!(!record.chunk_is_right(chunks, &bytes));
             // One bit of each byte, and not of the zeros between.
@@ -477,9 +499,8 @@ mod tests {
                 wrong[at] ^= 1 << (at % 8);
                 let found = match read(&wrong, &expected) {
                     Err(_) => true,
-                    Ok(record) if at >= record.layout.value => {
-                        !record.chunk_is_right((at - record.layout.value) / CHUNK, &wrong)
-                    }
+                    Ok(record) if at >= record.layout.value => !record
+                        .chunk_is_right((at - record.layout.value) / record.layout.chunk, &wrong),
                     Ok(record) => chunks > 0 && at >= record.layout.head(),
                 };
                 assert!(found, "length {len}, byte {at}");

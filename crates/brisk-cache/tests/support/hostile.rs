@@ -117,7 +117,7 @@ impl Files {
         let [a, b, c, d, e, log2_chunk] = *record[24..].first_chunk().unwrap();
         let value_len = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]) as usize;
         let chunk_len = match log2_chunk {
-            12..=14 => 1 << log2_chunk,
+            10..=14 => 1 << log2_chunk,
             _ => 16_384,
         };
         let key_len = usize::from(u16::from_le_bytes(*record[30..].first_chunk().unwrap()));
