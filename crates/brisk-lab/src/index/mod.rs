@@ -79,6 +79,7 @@ impl IndexLab {
         let pages = Pages::open(&path)?;
         let work = directory_on_disk(&self.dir, "index-")?;
         undo.remove(&work)?;
+        let program = program.installed(&work)?;
         let most = self.packages.iter().copied().max().unwrap_or_default();
         // What is fresh, what is stale, and what one run without a store makes. No way stores more than the pages have.
         let bytes: u64 = pages.repeated(most).map(|(_, page)| page.bytes).sum();
