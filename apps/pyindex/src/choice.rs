@@ -85,7 +85,7 @@ pub struct Choice {
 ///   has a file for the target.
 /// * Yanked files count only if a specifier pins their version with `==` or `===`, and if it has no other.
 /// * What requires-python has that are no specifiers takes every Python.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Chooser {
     target: Target,
     /// By distinct end of a name: `UNKNOWN`, `NEVER`, or a rank, of which the lowest wins.

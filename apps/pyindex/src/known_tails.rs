@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 const MOST: usize = 1 << 20;
 
 /// Ranks of ends of names. It allocates as it grows, and not for each.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct KnownTails {
     /// All texts, one behind the other.
     texts: String,

@@ -51,6 +51,7 @@ mod choice;
 mod file_name;
 mod known_tails;
 mod page;
+mod parts;
 mod project_name;
 mod sort_key;
 mod specifiers;
@@ -60,6 +61,7 @@ mod version_parts;
 
 pub use choice::{Choice, Chooser, Refused, Target, Wanted, Why};
 pub use page::{LARGEST_PAGE, PageError, PageForm, table_of_page};
+pub use parts::in_parts;
 pub use project_name::{ProjectName, ProjectNameError};
 pub use specifiers::{SpecifierError, Specifiers};
 pub use table::{FileRecord, IndexTable, LeftOut, PackageTable};

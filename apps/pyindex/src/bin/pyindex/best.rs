@@ -1,11 +1,11 @@
 use std::io::{self, Write};
 
-use pyindex::{Choice, IndexTable, Refused, Wanted};
+use pyindex::{Choice, IndexTable, Refused, Wanted, in_parts};
 use serde_json::{Value, json};
 
 use crate::args::{Best, Common, Target};
 use crate::environment::Environment;
-use crate::indexes::Indexes;
+use crate::indexes::{Indexes, Page};
 use crate::requirements::Requirement;
 
 /// Prints the best file of each requirement. False if one has none.
@@ -18,19 +18,26 @@ pub(crate) fn run(common: &Common, args: &Best) -> anyhow::Result<bool> {
         .map(|requirement| &requirement.name)
         .collect();
     let pages = indexes.pages(&names)?;
+    let choices = choices(args, &environment, &requirements, &pages);
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut objects = Vec::new();
     let mut all_found = true;
-    for (requirement, page) in requirements.iter().zip(pages) {
+    for ((requirement, page), choice) in requirements.iter().zip(pages).zip(choices) {
         let Some(page) = page? else {
             all_found = false;
             no_project(common, requirement, &mut objects);
             continue;
         };
         let wanted = wanted(&args.target, requirement);
+        let mut chosen = Some(choice);
         all_found &= indexes.look(&requirement.name, page, |page| {
+            // A page that was fetched again has another table.
+            let chosen = chosen.take();
             let table = page.view()?;
-            let choice = environment.chooser.choose(&table, &wanted)?;
+            let choice = match chosen {
+                Some(choice) => choice?,
+                None => environment.chooser.choose(&table, &wanted)?,
+            };
             let newer = match args.explain || choice.is_none() {
                 true => environment.chooser.explain(&table, &wanted, choice)?,
                 false => Vec::new(),
@@ -48,6 +55,24 @@ pub(crate) fn run(common: &Common, args: &Best) -> anyhow::Result<bool> {
     }
     out.flush()?;
     Ok(all_found)
+}
+
+/// The choice in each page.
+fn choices(
+    args: &Best,
+    environment: &Environment,
+    requirements: &[Requirement],
+    pages: &[anyhow::Result<Page>],
+) -> Vec<io::Result<Option<Choice>>> {
+    let looked: Vec<_> = requirements.iter().zip(pages).collect();
+    in_parts(&looked, |looked| {
+        let mut chooser = environment.chooser.clone();
+        let choices = looked.iter().map(|(requirement, page)| match page {
+            Ok(Some(page)) => chooser.choose(&page.view()?, &wanted(&args.target, requirement)),
+            Ok(None) | Err(_) => Ok(None),
+        });
+        choices.collect()
+    })
 }
 
 fn requirements(args: &Best, environment: &Environment) -> anyhow::Result<Vec<Requirement>> {

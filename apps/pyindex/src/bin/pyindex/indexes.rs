@@ -1,10 +1,10 @@
 //! The indexes, and the tables of their pages.
 
-use std::cell::OnceCell;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -15,7 +15,7 @@ use brisk_http::{
 use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use indicatif::{ProgressBar, ProgressStyle};
-use pyindex::{PackageTable, PageError, PageForm, ProjectName, table_of_page};
+use pyindex::{PackageTable, PageError, PageForm, ProjectName, in_parts, table_of_page};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use url::Url;
@@ -32,7 +32,7 @@ pub(crate) struct Indexes {
     all: Vec<Index>,
     client: Client,
     /// Made when something is to be sent.
-    runtime: OnceCell<Runtime>,
+    runtime: OnceLock<Runtime>,
     is_offline: bool,
 }
 
@@ -83,7 +83,7 @@ impl Indexes {
         Ok(Self {
             all,
             client,
-            runtime: OnceCell::new(),
+            runtime: OnceLock::new(),
             is_offline: args.offline,
         })
     }
@@ -117,11 +117,13 @@ impl Indexes {
         &self,
         names: &[&ProjectName],
     ) -> anyhow::Result<Vec<anyhow::Result<Page>>> {
-        let mut pages: Vec<Option<anyhow::Result<Page>>> = Vec::with_capacity(names.len());
-        let mut address = String::new();
-        for name in names {
-            pages.push(self.stored(name, &mut address).map(|table| Ok(Some(table))));
-        }
+        let mut pages: Vec<Option<anyhow::Result<Page>>> = in_parts(names, |names| {
+            let mut address = String::new();
+            let stored = names.iter().map(|name| self.stored(name, &mut address));
+            stored
+                .map(|table| table.map(|table| Ok(Some(table))))
+                .collect()
+        });
         let missing: Vec<usize> = (0..names.len()).filter(|&at| pages[at].is_none()).collect();
         if !missing.is_empty() {
             self.runtime()?.block_on(async {

@@ -11,7 +11,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Method};
 use pyindex::{
     Choice, Chooser, Interpreter, PackageTable, PageError, PageForm, ProjectName, Specifiers, Tags,
-    Wanted, platforms, table_of_page,
+    Wanted, in_parts, platforms, table_of_page,
 };
 use url::Url;
 
@@ -43,12 +43,24 @@ pub(crate) fn chooser(python: &str, platform: &str) -> Result<Chooser> {
     Ok(Chooser::new(target))
 }
 
+/// The table of a package, and the file that was chosen in it.
+type Chosen = (TableOf<PackageTable>, Option<Choice>);
+
+fn chosen(
+    chooser: &mut Chooser,
+    package: &OwnPackage,
+    table: TableOf<PackageTable>,
+) -> Result<Chosen> {
+    let choice = chooser.choose(&table.view()?, &Wanted::of(&package.specifiers))?;
+    Ok((table, choice))
+}
+
 pub(crate) struct Brisk {
     directory: PathBuf,
     packages: Vec<OwnPackage>,
     headers: HeaderMap,
     chooser: Chooser,
-    chosen: Vec<(TableOf<PackageTable>, Option<Choice>)>,
+    chosen: Vec<Chosen>,
 }
 
 impl Brisk {
@@ -120,30 +132,31 @@ impl IndexWay for Brisk {
         // SAFETY: only this experiment writes to the directory, by this same crate.
         let cache = unsafe { Cache::open_mapped(&self.directory, options) }?;
         let client = Client::build(cache, Options::private()).finish();
-        let mut tables: Vec<Option<TableOf<PackageTable>>> =
-            Vec::with_capacity(self.packages.len());
-        tables.extend(self.packages.iter().map(|package| {
-            client.layer().find_as(&Request {
-                method: &Method::GET,
-                url: &package.url,
-                headers: &self.headers,
-            })
-        }));
-        let missing: Vec<usize> = (0..tables.len())
-            .filter(|&at| tables[at].is_none())
-            .collect();
+        let stored = in_parts(&self.packages, |packages| {
+            let mut chooser = self.chooser.clone();
+            let stored = packages.iter().map(|package| {
+                let table = client.layer().find_as(&Request {
+                    method: &Method::GET,
+                    url: &package.url,
+                    headers: &self.headers,
+                });
+                table
+                    .map(|table| chosen(&mut chooser, package, table))
+                    .transpose()
+            });
+            stored.collect()
+        });
+        let mut all = stored.into_iter().collect::<Result<Vec<_>>>()?;
+        let missing: Vec<usize> = (0..all.len()).filter(|&at| all[at].is_none()).collect();
         if !missing.is_empty() {
             for (at, table) in self.fetch(&client, &missing)? {
-                tables[at] = Some(table);
+                all[at] = Some(chosen(&mut self.chooser, &self.packages[at], table)?);
             }
         }
-        self.chosen.reserve_exact(tables.len());
-        for (package, table) in self.packages.iter().zip(tables) {
-            let table = table.context("a page has no table")?;
-            let wanted = Wanted::of(&package.specifiers);
-            let choice = self.chooser.choose(&table.view()?, &wanted)?;
-            self.chosen.push((table, choice));
-        }
+        let all = all
+            .into_iter()
+            .map(|chosen| chosen.context("a page has no table"));
+        self.chosen = all.collect::<Result<_>>()?;
         Ok(())
     }
 
