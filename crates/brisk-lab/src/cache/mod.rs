@@ -18,7 +18,7 @@ mod store;
 mod text;
 mod worker;
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -28,14 +28,11 @@ pub use results::{CacheResults, Figure, is_of_cache, parse};
 pub use store::{Open, Opening, Purpose, Store, StoreKind};
 pub use text::{draw, markdown};
 
-use super::cold::{CACHES, Chill};
-use super::jobs::{self, Program, Values};
+use super::cold::Chill;
+use super::jobs::{self, ColdDisk, Coldness, Program, Values};
 use super::load::{ATTEMPTS, LeftOut, directory_on_disk, ensure_room, peers, processors};
 use super::machine::Machine;
-use super::proof;
-use super::read_ahead::device_of;
 use super::reclaim;
-use super::throttle::{self, Lift, Throttle};
 use super::undo::Undo;
 use brisk::{Rate, say, write_whole};
 use plan::{Contents, Fit, TURNS, fit};
@@ -136,6 +133,7 @@ impl CacheLab {
         names.retain(|name| self.stores.is_empty() || self.stores.contains(name));
         let work = directory_on_disk(&self.dir, "cache-")?;
         undo.remove(&work)?;
+        let program = program.installed(&work)?;
         let each = self.entries.saturating_mul(300_000) + self.many.saturating_mul(SMALL);
         ensure_room(&work, each.saturating_mul(names.len() as u64))?;
         let mut results = CacheResults {
@@ -152,8 +150,7 @@ impl CacheLab {
                 runs: self.runs,
                 seed: self.seed,
                 disk: self.disk.map(|rate| rate.to_string()),
-                proven: Vec::new(),
-                cold: "files".to_owned(),
+                coldness: Coldness::default(),
             },
             rows: Vec::new(),
             runs: Vec::new(),
@@ -180,10 +177,10 @@ impl CacheLab {
             if figures.is_empty() {
                 continue;
             }
-            let (chill, lifts) = match figures.contains(&Figure::Cold) {
-                false => (Chill::Files, Vec::new()),
+            let disk = match figures.contains(&Figure::Cold) {
+                false => None,
                 true => match self.prepare(&work, undo, &mut results) {
-                    Ok(prepared) => prepared,
+                    Ok(disk) => Some(disk),
                     Err(e) => {
                         results.missing.push(LeftOut {
                             what: Figure::Cold.name(),
@@ -196,10 +193,10 @@ impl CacheLab {
             let turning = Turning {
                 lab: self,
                 program: &program,
-                chill,
+                chill: disk.as_ref().map_or(Chill::Files, |disk| disk.chill),
             };
             let measured = turning.measure(&figures, &grounds, &mut results, &mut rng);
-            throttle::lift_all(lifts)?;
+            disk.map_or(Ok(()), ColdDisk::lift)?;
             measured?;
             self.write(&results)?;
         }
@@ -302,43 +299,23 @@ impl CacheLab {
         Ok(grounds)
     }
 
-    /// Limits the disk for the cold figure, and finds out how cold it can be.
+    /// Makes the disk ready for the cold figure.
     fn prepare(
         &self,
         work: &Path,
         undo: &mut Undo,
         results: &mut CacheResults,
-    ) -> Result<(Chill, Vec<Lift>)> {
-        let chill = match OpenOptions::new().write(true).open(CACHES) {
-            Ok(_) => Chill::System,
-            Err(e) => {
-                results.missing.push(LeftOut {
-                    what: "cold, without names and attributes in memory".to_owned(),
-                    reason: format!("{CACHES}: {e}"),
-                });
-                Chill::Files
-            }
-        };
-        let settings = &mut results.settings;
-        settings.cold = match chill {
-            Chill::System => "system".to_owned(),
-            Chill::Files => "files".to_owned(),
-        };
-        let Some(limit) = self.disk else {
-            return Ok((chill, Vec::new()));
-        };
-        let disk = device_of(work)?.context("the system names no disk to limit")?;
-        let file = proof::make_file(work)?;
-        let lifts = Throttle::find()?.set(&[limit], &disk, undo)?;
-        let (lifts, proven) = throttle::keep_if(proof::prove(&[limit], &disk, &file), lifts)?;
-        for proof in &proven {
-            self.say(&format!(
-                "{}: the limit is {:.0} {}/s, direct reads get {:.0}",
-                proof.disk, proof.asked_per_second, proof.of, proof.got_per_second
-            ));
-        }
-        settings.proven = proven;
-        Ok((chill, lifts))
+    ) -> Result<ColdDisk> {
+        let disk = ColdDisk::prepare(work, self.disk, undo)?;
+        results
+            .missing
+            .extend(disk.kept.clone().map(|reason| LeftOut {
+                what: "cold, without names and attributes in memory".to_owned(),
+                reason,
+            }));
+        disk.told.progress().iter().for_each(|line| self.say(line));
+        results.settings.coldness = disk.told.clone();
+        Ok(disk)
     }
 
     fn job(&self, figure: Figure, ground: &Ground, seed: u64) -> Job {

@@ -6,10 +6,9 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::super::jobs::Values;
+use super::super::jobs::{Coldness, Values};
 use super::super::load::LeftOut;
 use super::super::machine::Machine;
-use super::super::proof::Proven;
 
 /// Everything in `cache.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,11 +42,8 @@ pub struct CacheSettings {
     pub seed: u64,
     /// The limit of the disk in the figure `cold`, as it was given.
     pub disk: Option<String>,
-    /// That limit, and the rate that was measured under it.
-    pub proven: Vec<Proven>,
-    /// `system` if the figure `cold` begins without names and attributes in memory, `files` if only without the pages of
-    /// the store's files.
-    pub cold: String,
+    #[serde(flatten)]
+    pub coldness: Coldness,
 }
 
 /// What is measured.

@@ -382,21 +382,7 @@ fn conditions(results: &CacheResults) -> String {
         reclaim::sentence(&results.stopped)
     );
     if results.rows.iter().any(|row| row.figure == Figure::Cold) {
-        text += match &*results.settings.cold {
-            "system" => {
-                " Cold: neither pages nor names nor attributes of the store's files are in memory; the program's own \
-                 code is."
-            }
-            _ => {
-                " Cold: no page of the store's files is in memory; their names and attributes are."
-            }
-        };
-    }
-    for proven in &results.settings.proven {
-        text += &format!(
-            " Limited to {:.0} {}/s, {} gave {:.0} to direct reads.",
-            proven.asked_per_second, proven.of, proven.disk, proven.got_per_second
-        );
+        text += &results.settings.coldness.sentences();
     }
     if results.lost > 0 {
         text += &format!(

@@ -22,12 +22,13 @@ pub use results::{Figure, ObjectsResults, is_of_objects, parse};
 pub use text::{draw, markdown};
 pub use worker::{Object, ObjectKind, ObjectStore, OpenObjects, Safety, Sums};
 
-use super::jobs::{self, Program, Values};
-use super::load::{ATTEMPTS, directory_on_disk, ensure_room, processors};
+use super::cold::Chill;
+use super::jobs::{self, ColdDisk, Coldness, Program, Values};
+use super::load::{ATTEMPTS, LeftOut, directory_on_disk, ensure_room, processors};
 use super::machine::Machine;
 use super::reclaim;
 use super::undo::Undo;
-use brisk::{say, write_whole};
+use brisk::{Rate, say, write_whole};
 use results::{ObjectsRun, ObjectsSettings, Setting, Stored};
 use worker::{Job, Work};
 
@@ -50,6 +51,8 @@ pub struct ObjectsLab {
     /// The directory for the stores.
     pub dir: PathBuf,
     pub seed: u64,
+    /// The limit of the disk in the cold figures.
+    pub disk: Option<Rate>,
     /// Shows no progress.
     pub quiet: bool,
 }
@@ -73,6 +76,7 @@ impl ObjectsLab {
         let names = program.chosen(&self.only)?;
         let work = directory_on_disk(&self.dir, "objects-")?;
         undo.remove(&work)?;
+        let program = program.installed(&work)?;
         let stores = names.len() as u64 + 1;
         ensure_room(&work, self.records.saturating_mul(LARGEST * stores))?;
         let mut results = ObjectsResults {
@@ -85,10 +89,13 @@ impl ObjectsLab {
                 records: self.records,
                 runs: self.runs,
                 seed: self.seed,
+                disk: self.disk.map(|rate| rate.to_string()),
+                coldness: Coldness::default(),
             },
             rows: Vec::new(),
             runs: Vec::new(),
             stored: Vec::new(),
+            missing: Vec::new(),
             lost: 0,
         };
         let running = Running {
@@ -100,11 +107,47 @@ impl ObjectsLab {
             running.fill(&names, &mut results)?;
         }
         let mut rng = fastrand::Rng::with_seed(self.seed);
-        for &figure in &self.figures {
-            running.take_turns(figure, &names, &mut results, &mut rng)?;
+        let (cold, warm): (Vec<_>, Vec<_>) =
+            self.figures.iter().partition(|figure| figure.is_cold());
+        for figure in warm {
+            running.take_turns(figure, &names, None, &mut results, &mut rng)?;
+            self.write(&results)?;
+        }
+        if !cold.is_empty() {
+            self.measure_cold(&running, &cold, &names, undo, &mut results, &mut rng)?;
             self.write(&results)?;
         }
         Ok(results)
+    }
+
+    /// The cold figures, with the limit of the disk. Without the rights for that, they are left out.
+    fn measure_cold(
+        &self,
+        running: &Running<'_>,
+        figures: &[Figure],
+        names: &[String],
+        undo: &mut Undo,
+        results: &mut ObjectsResults,
+        rng: &mut fastrand::Rng,
+    ) -> Result<()> {
+        let disk = match ColdDisk::prepare(&running.work, self.disk, undo) {
+            Ok(disk) => disk,
+            Err(e) => {
+                let left_out = figures.iter().map(|figure| LeftOut {
+                    what: figure.name(),
+                    reason: format!("{e:#}"),
+                });
+                results.missing.extend(left_out);
+                return Ok(());
+            }
+        };
+        disk.told.progress().iter().for_each(|line| self.say(line));
+        results.settings.coldness = disk.told.clone();
+        let measured = figures.iter().try_for_each(|&figure| {
+            running.take_turns(figure, names, Some(disk.chill), results, rng)
+        });
+        disk.lift()?;
+        measured
     }
 
     fn write(&self, results: &ObjectsResults) -> Result<()> {
@@ -166,6 +209,7 @@ impl Running<'_> {
         &self,
         figure: Figure,
         names: &[String],
+        chill: Option<Chill>,
         results: &mut ObjectsResults,
         rng: &mut fastrand::Rng,
     ) -> Result<()> {
@@ -183,7 +227,7 @@ impl Running<'_> {
             // All read the same records.
             let seed = rng.u64(..);
             for (place, &(row, store)) in turns.iter().enumerate() {
-                let Some(values) = self.run(figure, store, seed)? else {
+                let Some(values) = self.run(figure, store, chill, seed)? else {
                     results.lost += 1;
                     continue;
                 };
@@ -202,9 +246,20 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// One run. None if pages of the store left memory each time.
-    fn run(&self, figure: Figure, store: &str, seed: u64) -> Result<Option<Values>> {
+    /// One run. None if pages of a warm store left memory each time.
+    fn run(
+        &self,
+        figure: Figure,
+        store: &str,
+        chill: Option<Chill>,
+        seed: u64,
+    ) -> Result<Option<Values>> {
         let job = self.job(Work::Figure(figure), store, seed);
+        if let Some(chill) = chill {
+            jobs::make_cold(&job.directory, chill)?;
+            self.program.warm()?;
+            return self.program.run(&job).map(Some);
+        }
         for _ in 0..ATTEMPTS {
             self.prepare(figure, &job.directory)?;
             let values = self.program.run(&job)?;

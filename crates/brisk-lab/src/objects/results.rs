@@ -4,7 +4,8 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::super::jobs::Values;
+use super::super::jobs::{Coldness, Values};
+use super::super::load::LeftOut;
 use super::super::machine::Machine;
 
 /// Everything in `objects.json`.
@@ -22,6 +23,9 @@ pub struct ObjectsResults {
     pub rows: Vec<Setting>,
     pub runs: Vec<ObjectsRun>,
     pub stored: Vec<Stored>,
+    /// What was not measured.
+    #[serde(default)]
+    pub missing: Vec<LeftOut>,
     /// Runs that were left out, because something took pages of a store out of memory again and again.
     pub lost: u32,
 }
@@ -33,6 +37,11 @@ pub struct ObjectsSettings {
     pub records: u64,
     pub runs: u32,
     pub seed: u64,
+    /// The limit of the disk in the cold figures, as it was given.
+    #[serde(default)]
+    pub disk: Option<String>,
+    #[serde(flatten)]
+    pub coldness: Coldness,
 }
 
 /// What is measured. Each run is a fresh process, whose store is open when the clock starts.
@@ -47,6 +56,10 @@ pub enum Figure {
     OneByOne,
     /// The same, of neighbouring keys.
     OneByOneNear,
+    /// 5,000 records by their keys, at random, each by a call of its own, with no page of the store in memory.
+    Cold,
+    /// The same, by one call for all.
+    ColdMany,
     /// The keys of about 10,000 records, from an index alone.
     ScanKeys,
     /// About 10,000 records, in the order of an index.
@@ -58,15 +71,22 @@ pub enum Figure {
 }
 
 impl Figure {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Get,
         Self::OneByOne,
         Self::OneByOneNear,
+        Self::Cold,
+        Self::ColdMany,
         Self::ScanKeys,
         Self::ScanRecords,
         Self::InsertFull,
         Self::InsertNormal,
     ];
+
+    /// Whether its runs begin with no page of the store in memory.
+    pub fn is_cold(self) -> bool {
+        matches!(self, Self::Cold | Self::ColdMany)
+    }
 
     /// Its name in arguments and in results.
     pub fn name(self) -> String {

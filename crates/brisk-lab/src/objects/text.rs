@@ -1,6 +1,7 @@
 //! Results as tables, in plain text and in Markdown, and as pictures.
 
 use super::super::answers::too_few;
+use super::super::load::LeftOut;
 use super::super::load::answers::interval;
 use super::super::reclaim;
 use super::super::statistics::{Ratio, Spread};
@@ -22,35 +23,88 @@ const STORED: [&str; 2] = ["", "bytes of each record"];
 const GOALS: [&str; 4] = ["", "goal", "reached (95 %)", ""];
 
 const OURS: &str = "brisk";
+/// The same by its asynchronous calls.
+const ASYNC: &str = "brisk-async";
 const SQLITE: &str = "sqlite";
 /// LMDB by heed, with records that are copied bytes, and indexes by hand.
 const LMDB: &str = "lmdb";
 /// A file of records of equal length, each read by one `pread`.
 const FLAT: &str = "pread";
 
-/// The most of another store's time.
-const GOALS_OF: [(Figure, &str, f64); 7] = [
-    (Figure::Get, LMDB, 1.2),
-    (Figure::ScanKeys, SQLITE, 0.3),
-    (Figure::ScanRecords, SQLITE, 0.6),
-    (Figure::InsertFull, SQLITE, 1.0),
-    (Figure::InsertNormal, SQLITE, 1.0),
-    (Figure::OneByOne, FLAT, 0.5),
-    (Figure::OneByOneNear, FLAT, 0.5),
+/// A goal: at most this part of the time of another store.
+struct Goal {
+    figure: Figure,
+    ours: &'static str,
+    to: (Figure, &'static str),
+    goal: f64,
+}
+
+impl Goal {
+    const fn of(figure: Figure, peer: &'static str, goal: f64) -> Self {
+        Self {
+            figure,
+            ours: OURS,
+            to: (figure, peer),
+            goal,
+        }
+    }
+
+    const fn asynchronous(figure: Figure, peer: &'static str, goal: f64) -> Self {
+        Self {
+            ours: ASYNC,
+            ..Self::of(figure, peer, goal)
+        }
+    }
+
+    fn what(&self) -> String {
+        let how = match self.ours {
+            ASYNC => ", asynchronously",
+            _ => "",
+        };
+        let (figure, peer) = self.to;
+        let one_by_one = match figure == self.figure {
+            true => "",
+            false => " one by one",
+        };
+        format!("{}{how}, to {peer}{one_by_one}", title(self.figure))
+    }
+}
+
+const GOALS_OF: [Goal; 13] = [
+    Goal::of(Figure::Get, LMDB, 1.2),
+    Goal::of(Figure::ScanKeys, SQLITE, 0.3),
+    Goal::of(Figure::ScanRecords, SQLITE, 0.6),
+    Goal::of(Figure::InsertFull, SQLITE, 1.0),
+    Goal::of(Figure::InsertNormal, SQLITE, 1.0),
+    Goal::of(Figure::OneByOne, FLAT, 0.5),
+    Goal::of(Figure::OneByOneNear, FLAT, 0.5),
+    Goal::asynchronous(Figure::OneByOne, FLAT, 0.75),
+    Goal::asynchronous(Figure::OneByOneNear, FLAT, 0.75),
+    Goal::asynchronous(Figure::OneByOne, OURS, 1.5),
+    Goal::asynchronous(Figure::OneByOneNear, OURS, 1.5),
+    Goal::of(Figure::Cold, FLAT, 1.1),
+    Goal {
+        to: (Figure::Cold, FLAT),
+        ..Goal::of(Figure::ColdMany, FLAT, 0.5)
+    },
 ];
 
 fn reached(results: &ObjectsResults) -> Table<4> {
     let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
     let mut rows = Vec::new();
-    for (figure, peer, goal) in GOALS_OF {
+    for goal in GOALS_OF {
+        let (figure, peer) = goal.to;
         let mut row = |name: &str, what: String| {
-            let values = |store| results.values(figure, store, name);
-            if let Some(ratio) = Ratio::of_medians(&values(OURS), &values(peer), rng) {
-                rows.push(at_most(what, ratio, goal));
+            let own = results.values(goal.figure, goal.ours, name);
+            let peers = results.values(figure, peer, name);
+            if let Some(ratio) = Ratio::of_medians(&own, &peers, rng) {
+                rows.push(at_most(what, ratio, goal.goal));
             }
         };
-        row("ns", format!("{}, to {peer}", title(figure)));
-        row("again_ns", format!("the same, again, to {peer}"));
+        row("ns", goal.what());
+        if !figure.is_cold() {
+            row("again_ns", format!("the same, again, to {peer}"));
+        }
     }
     Table {
         title: "What brisk is to reach".to_owned(),
@@ -64,6 +118,8 @@ fn title(figure: Figure) -> &'static str {
         Figure::Get => "Get by key, at random, in one transaction",
         Figure::OneByOne => "Get 5,000 records by key, at random, one by one",
         Figure::OneByOneNear => "Get 5,000 neighbouring records by key, one by one",
+        Figure::Cold => "Get 5,000 records by key, at random, one by one, cold",
+        Figure::ColdMany => "Get 5,000 records by key, at random, by one call, cold",
         Figure::ScanKeys => "Scan an index of 10,000 entries, without the records",
         Figure::ScanRecords => "Scan an index of 10,000 entries, with the records",
         Figure::InsertFull => {
@@ -138,15 +194,21 @@ fn conditions(results: &ObjectsResults) -> String {
         "{made} runs of each, in turns, on {}. Each run is a fresh process, which read the same records as the others, of {} \
          records of about 100 bytes, and whose sums were right.{}{} The store is open when the clock starts, and the process has not read anything of it. In \
          the last column, and where it says so, it reads the same again. Before and after \
-         a run that reads, all files of the store are in memory.",
+         a run that reads and is not cold, all files of the store are in memory.",
         results.machine.filesystem,
         results.settings.records,
         too_few(made as usize),
         reclaim::sentence(&results.stopped),
     );
+    if results.rows.iter().any(|row| row.figure.is_cold()) {
+        text += &results.settings.coldness.sentences();
+    }
+    for LeftOut { what, reason } in &results.missing {
+        text += &format!(" Not measured: {what}: {reason}.");
+    }
     if results.lost > 0 {
         text += &format!(
-            " {} runs were lost, because pages of a store left memory each time.",
+            " {} runs were lost, because pages of a warm store left memory each time.",
             results.lost
         );
     }
@@ -197,7 +259,7 @@ pub fn draw(page: &mut Page, results: &ObjectsResults) {
                     format!("{} ns", number(spread.median))
                 }),
                 whose: match &*store {
-                    OURS => Whose::Brisk,
+                    OURS | ASYNC => Whose::Brisk,
                     _ => Whose::Rival,
                 },
                 name: store,

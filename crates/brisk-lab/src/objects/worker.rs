@@ -75,6 +75,14 @@ impl Sums {
         self.text_bytes += text.len() as u64;
     }
 
+    /// Adds what others have read.
+    pub fn add_all(&mut self, others: Self) {
+        self.count += others.count;
+        self.ids = self.ids.wrapping_add(others.ids);
+        self.cents += others.cents;
+        self.text_bytes += others.text_bytes;
+    }
+
     /// Adds an entry of an index.
     pub fn add_key(&mut self, id: u64) {
         self.count += 1;
@@ -102,6 +110,9 @@ pub trait ObjectStore {
 
     /// The same, each by a call of its own, which sees what was committed before it.
     fn get_one_by_one(&self, ids: &[u64]) -> Result<Option<Sums>>;
+
+    /// The same, by one call for all, in the order that suits the store.
+    fn get_many(&self, ids: &[u64]) -> Result<Option<Sums>>;
 
     /// Goes through the index of accounts, without a look at the records.
     fn scan_keys(&self, accounts: Range<u32>) -> Result<Option<Sums>>;
@@ -199,6 +210,7 @@ fn do_it(job: &Job, kind: &ObjectKind, allocations: Option<fn() -> usize>) -> Re
         (Question::Accounts(range), Figure::ScanKeys) => store.scan_keys(range.clone()),
         (Question::Accounts(range), _) => store.scan_records(range.clone()),
         (Question::Ids(ids), Figure::Get) => store.get(ids),
+        (Question::Ids(ids), Figure::ColdMany) => store.get_many(ids),
         (Question::Ids(ids), _) => store.get_one_by_one(ids),
     };
     let expected = question.answer(job.records);
