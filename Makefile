@@ -123,7 +123,7 @@ index-figures: deps all
 # raw run goes to OBJECTS_OUT, and none is overwritten.
 OBJECTS_OUT ?= target/objects-figures
 objects-figures: deps all
-	lab/objects-figures $(BRISK) $(OBJECTS_OUT) --runs $(RUNS)
+	lab/objects-figures $(BRISK) $(OBJECTS_OUT) --runs $(RUNS) --disk iops=2000
 
 # Runs each fuzz target for SECONDS.
 SECONDS ?= 1800

@@ -91,6 +91,23 @@ impl AsyncDatabase {
         .await
     }
 
+    /// The records of several keys, in the order of the keys, as copies that borrow nothing: see
+    /// [`Snapshot::get_many`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::get`].
+    pub async fn get_many<R: Record + Send + 'static, Q: AsKey<R::Key>>(
+        &self,
+        keys: impl IntoIterator<Item = Q> + Send + 'static,
+    ) -> Result<Vec<Option<R>>, Error> {
+        self.read(move |snapshot| {
+            let views = snapshot.get_many::<R, Q>(keys)?;
+            Ok(views.into_iter().map(|view| view.map(R::owned)).collect())
+        })
+        .await
+    }
+
     /// Reads a snapshot by `work`: any number of look-ups and queries. What must not take the task's time does not belong
     /// there.
     ///

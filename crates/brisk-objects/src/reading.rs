@@ -57,6 +57,28 @@ impl<'t> Reading<'t> {
         }
     }
 
+    /// The records of keys, in the order of the keys. They are looked up in the order of the database.
+    pub(crate) fn get_many<R: Record, Q: AsKey<R::Key>>(
+        self,
+        keys: impl IntoIterator<Item = Q>,
+    ) -> Result<Vec<Option<ViewOf<'t, R>>>, Error> {
+        let encoded = keys.into_iter().map(|key| {
+            let mut bytes = KeyBytes::new();
+            key.encode_key(&mut bytes);
+            bytes.pad();
+            bytes
+        });
+        let keys: Vec<KeyBytes> = encoded.collect();
+        let mut found = Vec::new();
+        found.resize_with(keys.len(), || None);
+        let mut places: Vec<_> = keys.iter().zip(&mut found).collect();
+        places.sort_unstable_by_key(|(key, _)| &***key);
+        for (key, place) in places {
+            *place = self.get_encoded::<R>(key)?;
+        }
+        Ok(found)
+    }
+
     pub(crate) fn count<R: Record>(self) -> Result<u64, Error> {
         self.inner.check_process()?;
         let collection = self.inner.collection::<R>()?;

@@ -46,6 +46,12 @@ async fn reads_of_a_file_in_memory_stay_on_the_task() {
     let counts = db.counts();
     assert_eq!(counts.inline + counts.moved, 500);
     assert!(counts.inline >= 400, "{counts:?}");
+    let found = db.get_many::<Line, _>([3_u64, 5000, 1, 3]).await.unwrap();
+    let texts: Vec<_> = found
+        .iter()
+        .map(|line| line.as_ref().map(|line| &*line.text))
+        .collect();
+    assert_eq!(texts, [Some("2"), None, Some("0"), Some("2")]);
     let count = db.read(|snapshot| {
         let numbers = snapshot.query::<Line>().by(Line::TEXT).starts_with("19");
         numbers.count()

@@ -8,20 +8,36 @@ use brisk_lab::{Object, ObjectStore, Safety, Sums};
 use brisk_objects::{Database, Durability, Options, Record};
 
 #[derive(Record, Debug)]
-struct Entry {
+pub struct Entry {
     #[key]
-    id: u64,
+    pub id: u64,
     #[index]
-    account: u32,
+    pub account: u32,
     #[index]
-    at: i64,
-    cents: i64,
-    text: String,
+    pub at: i64,
+    pub cents: i64,
+    pub text: String,
+}
+
+impl Entry {
+    pub fn of(object: &Object) -> Self {
+        Self {
+            id: object.id,
+            account: object.account,
+            at: object.at,
+            cents: object.cents,
+            text: object.text.clone(),
+        }
+    }
 }
 
 struct Brisk(Database);
 
 pub fn open(directory: &Path, safety: Safety) -> Result<Box<dyn ObjectStore>> {
+    Ok(Box::new(Brisk(database(directory, safety)?)))
+}
+
+pub fn database(directory: &Path, safety: Safety) -> Result<Database> {
     let options = Options::new()
         .collection::<Entry>()
         .durability(match safety {
@@ -31,20 +47,14 @@ pub fn open(directory: &Path, safety: Safety) -> Result<Box<dyn ObjectStore>> {
     // SAFETY: nothing else writes to the file.
     #[allow(unsafe_code)] // The promise of a mapped database.
     let database = unsafe { options.open(&directory.join("objects.db")) }?;
-    Ok(Box::new(Brisk(database)))
+    Ok(database)
 }
 
 impl ObjectStore for Brisk {
     fn insert(&mut self, objects: &[Object]) -> Result<()> {
         self.0.write(|tx| {
             for object in objects {
-                tx.insert(&Entry {
-                    id: object.id,
-                    account: object.account,
-                    at: object.at,
-                    cents: object.cents,
-                    text: object.text.clone(),
-                })?;
+                tx.insert(&Entry::of(object))?;
             }
             Ok(())
         })
@@ -65,6 +75,16 @@ impl ObjectStore for Brisk {
         for &id in ids {
             let snapshot = self.0.snapshot()?;
             let entry = snapshot.get::<Entry>(id)?.context("a record is missing")?;
+            sums.add(entry.id(), entry.cents(), entry.text());
+        }
+        Ok(Some(sums))
+    }
+
+    fn get_many(&self, ids: &[u64]) -> Result<Option<Sums>> {
+        let snapshot = self.0.snapshot()?;
+        let mut sums = Sums::default();
+        for entry in snapshot.get_many::<Entry, _>(ids)? {
+            let entry = entry.context("a record is missing")?;
             sums.add(entry.id(), entry.cents(), entry.text());
         }
         Ok(Some(sums))

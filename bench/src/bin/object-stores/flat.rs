@@ -8,6 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use brisk_lab::{Object, ObjectStore, Safety, Sums};
 
+use crate::sorted;
+
 struct Flat(File);
 
 /// Bytes of a record: its key, its amount, the length of its text, and the text.
@@ -59,6 +61,10 @@ impl ObjectStore for Flat {
             sums.add(number(0), number(8).cast_signed(), text);
         }
         Ok(Some(sums))
+    }
+
+    fn get_many(&self, ids: &[u64]) -> Result<Option<Sums>> {
+        self.get_one_by_one(&sorted(ids))
     }
 
     fn scan_keys(&self, _: Range<u32>) -> Result<Option<Sums>> {

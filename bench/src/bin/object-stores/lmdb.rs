@@ -9,6 +9,8 @@ use brisk_lab::{Object, ObjectStore, Safety, Sums};
 use heed::types::Bytes;
 use heed::{Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 
+use crate::sorted;
+
 pub type Table = heed::Database<Bytes, Bytes>;
 
 /// The form of a record.
@@ -159,6 +161,10 @@ impl<F: Form> ObjectStore for Lmdb<F> {
             F::read(&self.records, &txn, id, &mut sums)?;
         }
         Ok(Some(sums))
+    }
+
+    fn get_many(&self, ids: &[u64]) -> Result<Option<Sums>> {
+        self.get(&sorted(ids))
     }
 
     fn scan_keys(&self, accounts: Range<u32>) -> Result<Option<Sums>> {

@@ -8,6 +8,7 @@ use brisk_lab::{Object, ObjectStore, Safety, Sums};
 use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
 
 use crate::entry::Entry;
+use crate::sorted;
 
 const RECORDS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("records");
 const BY_ACCOUNT: TableDefinition<'_, (u32, u64), ()> = TableDefinition::new("by_account");
@@ -69,6 +70,10 @@ impl ObjectStore for Redb {
             read(&records, id, &mut sums)?;
         }
         Ok(Some(sums))
+    }
+
+    fn get_many(&self, ids: &[u64]) -> Result<Option<Sums>> {
+        self.get(&sorted(ids))
     }
 
     fn scan_keys(&self, accounts: Range<u32>) -> Result<Option<Sums>> {

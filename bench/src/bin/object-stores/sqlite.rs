@@ -7,6 +7,8 @@ use anyhow::Result;
 use brisk_lab::{Object, ObjectStore, Safety, Sums};
 use rusqlite::{Connection, Row, params};
 
+use crate::sorted;
+
 struct Sqlite(Connection);
 
 pub fn open(directory: &Path, safety: Safety) -> Result<Box<dyn ObjectStore>> {
@@ -79,6 +81,10 @@ impl ObjectStore for Sqlite {
 
     fn get_one_by_one(&self, ids: &[u64]) -> Result<Option<Sums>> {
         self.get_all(ids).map(Some)
+    }
+
+    fn get_many(&self, ids: &[u64]) -> Result<Option<Sums>> {
+        self.get(&sorted(ids))
     }
 
     fn scan_keys(&self, accounts: Range<u32>) -> Result<Option<Sums>> {

@@ -134,6 +134,13 @@ fn compare(snapshot: &Snapshot, model: &Model, probe: &Person) {
         let found = snapshot.get::<Person>(id).unwrap();
         assert_eq!(found.map(|view| view.to_owned()).as_ref(), model.get(&id));
     }
+    // Twice the same, missing ones, and in no order.
+    let ids = [7, 0, 11, 7, 100, 3, probe.id];
+    let found = snapshot.get_many::<Person, _>(ids).unwrap();
+    let found = found
+        .into_iter()
+        .map(|view| view.map(|view| view.to_owned()));
+    assert!(found.eq(ids.iter().map(|id| model.get(id).cloned())));
     let people = || snapshot.query::<Person>();
     let sorted = |wanted: &dyn Fn(&Person) -> bool,
                   by: &dyn Fn(&Person, &Person) -> std::cmp::Ordering| {
