@@ -64,8 +64,8 @@ A program that only reads images leaves out all but the codecs: with `default-fe
 These are parts of the ones above, for programs that only read:
 
 * `patterns` (in `write`): [`Extractor::select`], by the crate `ignore`.
-* `sections` (in `write` and `profile`): [`Image::recorded_place`], and [`Image::check`] also checks the bytes that brisk
-  puts behind an image.
+* `sections` (in `write` and `profile`): [`Image::recorded_place`], [`Image::entry_point`], and [`Image::check`] also
+  checks the bytes that brisk puts behind an image.
 * `verity` (in `write`): the module [`verity`], and [`Image::open_verified`].
 * `serde` (in `write` and `profile`): `Serialize` for [`summary`] and other figures.
 
@@ -136,6 +136,8 @@ pub use brisk_io::ReadAt;
 pub use codec::encode::compression::Compression;
 pub use codec::kind::Codec;
 pub use error::{Error, ErrorKind, Result};
+#[cfg(feature = "sections")]
+pub use format::entry_point::EntryPoint;
 pub use format::inode::FileType;
 pub use read::extractor::Extractor;
 pub use read::file_reader::FileReader;

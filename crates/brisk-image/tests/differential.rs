@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::codec::Bcj;
 use brisk_image::rules::PlanRules;
-use brisk_image::{Compression, Image, ImageWriter, OpenOptions, Tree, TreeRules};
+use brisk_image::{Compression, EntryPoint, Image, ImageWriter, OpenOptions, Tree, TreeRules};
 use support::{
     Content, Shape, Snapshot, all_pairs, build, check_access, check_reader, expect_root,
     open_mapped, run, run_quiet, wide,
@@ -498,7 +498,10 @@ fn an_image_behind_a_program_is_found() {
     let image = source.path("image");
     let tree =
         Tree::from_directory(source.root(), &TreeRules::default()).expect("it can be listed");
+    let starts = EntryPoint::new(vec!["bin/app".into()]).and_then(|entry| entry.variable("A", "b"));
+    let starts = starts.expect("an entry");
     let writer = ImageWriter::new().block_size(4096).place("/opt/app".into());
+    let writer = writer.entry_point(starts.clone());
     writer.write(&tree, &image).expect("the tree can be packed");
     let image = fs::read(&image).expect("it was written");
     let program = fs::read("/bin/true").expect("there is a program");
@@ -528,6 +531,8 @@ fn an_image_behind_a_program_is_found() {
             assert_eq!(recipe, Some(writer.to_recipe()), "{context}");
             let place = opened.recorded_place().expect("the section is whole");
             assert_eq!(place, Some("/opt/app".into()), "{context}");
+            let entry = opened.entry_point().expect("the section is whole");
+            assert_eq!(entry.as_ref(), Some(&starts), "{context}");
         }
     }
     // What mksquashfs appends to a program is found as well.

@@ -158,6 +158,8 @@ fn transcript(source: &Flaky, cache: u64, attempt: impl Attempt) -> Result<Strin
     lines.push(format!("{recipe:?}"));
     let place = attempt.run(|| image.recorded_place())?;
     lines.push(format!("{place:?}"));
+    let entry = attempt.run(|| image.entry_point())?;
+    lines.push(format!("{entry:?}"));
     let tree = attempt.run(|| Tree::from_image(&image, &TreeRules::default()))?;
     lines.push(format!("{tree:?}"));
     Ok(lines.join("\n"))

@@ -1833,6 +1833,7 @@ fn sections() -> Vec<Case> {
     };
     let place = |place: &[u8]| vec![section("plac", 1, place)];
     let recipe = |text: &str| vec![section("rcpe", 1, text.as_bytes())];
+    let entry = |records: &[u8]| vec![section("entr", 1, records)];
     let valid = r#"{"brisk":"0.1.0","library":"none","compression":{"codec":"none"},"block_size":4096,"fragments":true,"tails":false,"deduplicate":true,"export":true}"#;
     let pattern = valid.replace("\"export\":true", r#""export":true,"order":["a{b"]"#);
     let q = u64::to_le_bytes;
@@ -1864,6 +1865,19 @@ fn sections() -> Vec<Case> {
         ("place-relative", place(b"../opt")),
         ("place-dot-dot", place(b"/opt/../app")),
         ("place-nul", place(b"/opt\0/app")),
+        ("entry-valid", entry(b"root\0directory=share\0variable=A=b\0word=bin/app\0word=\0")),
+        ("entry-empty", entry(b"")),
+        ("entry-without-program", entry(b"root\0")),
+        ("entry-not-ended", entry(b"word=bin/app")),
+        ("entry-of-controls", entry(b"\x1b[2J\0word=bin/app\0")),
+        ("entry-that-binds", entry(b"bind=/:/mnt\0word=bin/app\0")),
+        ("entry-out-of-order", entry(b"word=bin/app\0root\0")),
+        ("entry-variable-without-value", entry(b"variable=A\0word=bin/app\0")),
+        ("entry-variable-twice", entry(b"variable=A=b\0variable=A=c\0word=bin/app\0")),
+        ("entry-variable-of-brisk", entry(b"variable=BRISK_TREE=/\0word=bin/app\0")),
+        ("entry-of-zeros", entry(&[0; 65_536])),
+        ("entry-of-words", entry(&b"word=\0".repeat(10_922))),
+        ("entry-of-65537", entry(&[b'a'; 65_537])),
     ];
     let image = tree().build().bytes;
     list.into_iter()

@@ -138,7 +138,7 @@ pub use replay::{
     AfterReplay, BackgroundReplay, DiskCharge, GivenUp, MeasuredDisk, NextLaunch, Replay, Replayed,
     warm,
 };
-pub use run::{Launch, PlainLaunch};
+pub use run::{Launch, PlainLaunch, Variable};
 pub use session::{
     Bind, FillPlan, ImageStatus, Notice, OperationStatus, Session, SessionFill, SessionImage,
     SessionStatus, SharedMount, end_session, sessions,

@@ -46,6 +46,8 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// The directory that the program starts in, from the root of the image. `None` is the present one.
     pub directory: Option<PathBuf>,
+    /// What is set in the environment of the program.
+    pub variables: Vec<Variable>,
     /// How to mount.
     pub options: MountOptions,
 }
@@ -58,6 +60,7 @@ impl Launch {
             at: None,
             command,
             directory: None,
+            variables: Vec::new(),
             options: MountOptions::default(),
         }
     }
@@ -105,6 +108,7 @@ impl Launch {
             &self.command,
             ProgramPlace::Image(mount.target()),
             self.directory.as_deref(),
+            &self.variables,
         ))
     }
 }
@@ -141,7 +145,7 @@ impl PlainLaunch {
         let Some(program) = self.command.first() else {
             return Err(Error::new(Action::Run, Cause::NoCommand));
         };
-        let found = find_program(program, self.program_place()).and_then(|path| {
+        let found = find_program(program, self.program_place(), &[]).and_then(|path| {
             std::path::absolute(path).map_err(|e| Cause::io("resolve its name", e))
         });
         found.map_err(|cause| Error::new(Action::Run, cause).with_path(program))
@@ -164,7 +168,34 @@ impl PlainLaunch {
             &self.command,
             self.program_place(),
             directory,
+            &[],
         ))
+    }
+}
+
+/// A variable that is set in the environment of a program, whatever the caller's environment has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variable {
+    name: OsString,
+    /// None for the mount point.
+    value: Option<OsString>,
+}
+
+impl Variable {
+    /// A variable with this value.
+    pub fn new(name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        Self {
+            name: name.into(),
+            value: Some(value.into()),
+        }
+    }
+
+    /// A variable with the directory that the image is mounted on, which is known only then.
+    pub fn of_mount_point(name: impl Into<OsString>) -> Self {
+        Self {
+            name: name.into(),
+            value: None,
+        }
     }
 }
 
@@ -188,17 +219,18 @@ impl<'a> ProgramPlace<'a> {
     }
 }
 
-/// Executes `command`, in `directory` of the tree if there is one. Returns why that failed.
+/// Executes `command`, in `directory` of the tree if there is one, and with `variables`. Returns why that failed.
 pub(crate) fn become_program(
     command: &[OsString],
     place: ProgramPlace<'_>,
     directory: Option<&Path>,
+    variables: &[Variable],
 ) -> Error {
     let [program, arguments @ ..] = command else {
         return Error::new(Action::Run, Cause::NoCommand);
     };
     let failed = |cause| Error::new(Action::Run, cause).with_path(program);
-    let path = match find_program(program, place) {
+    let path = match find_program(program, place, variables) {
         Ok(path) => path,
         Err(cause) => return failed(cause),
     };
@@ -211,6 +243,13 @@ pub(crate) fn become_program(
     let mut command = Command::new(&path);
     if !program.as_bytes().contains(&b'/') {
         command.arg0(program);
+    }
+    // Not earlier: they are for the program, and for nothing that brisk starts.
+    for Variable { name, value } in variables {
+        match value.as_deref().or(place.tree().map(Path::as_os_str)) {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
     if let Some(tree) = place.tree() {
         command.env("BRISK_TREE", tree);
@@ -270,11 +309,20 @@ fn free_place(place: &Path) -> Result<PathBuf, Cause> {
     Ok(path)
 }
 
-/// The file that `program` names, checked as far as the messages need it.
-fn find_program(program: &OsStr, place: ProgramPlace<'_>) -> Result<PathBuf, Cause> {
+/// The file that `program` names, checked as far as the messages need it. `variables` may have another `PATH`.
+fn find_program(
+    program: &OsStr,
+    place: ProgramPlace<'_>,
+    variables: &[Variable],
+) -> Result<PathBuf, Cause> {
     if program.as_bytes().contains(&b'/') {
         // An absolute `program` replaces the tree here.
-        let path = place.tree().unwrap_or(Path::new("")).join(program);
+        let inside = Path::new(program);
+        let inside = inside.strip_prefix(".").unwrap_or(inside);
+        let path = match place.tree() {
+            Some(tree) => tree.join(inside),
+            None => program.into(),
+        };
         return match (examine(&path), place) {
             (Err(Cause::CommandMissing), ProgramPlace::Directory(_)) if path != program => {
                 in_working_directory(program)
@@ -282,7 +330,10 @@ fn find_program(program: &OsStr, place: ProgramPlace<'_>) -> Result<PathBuf, Cau
             (examined, _) => examined.map(|()| path),
         };
     }
-    let search = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let own = variables.iter().find(|variable| variable.name == "PATH");
+    let own = own.and_then(|variable| variable.value.clone());
+    let search = own.or_else(|| env::var_os("PATH"));
+    let search = search.unwrap_or_else(|| DEFAULT_PATH.into());
     let mut result = Err(Cause::CommandNotInPath);
     if program.is_empty() {
         return result;

@@ -204,6 +204,10 @@ const MORE: &[More] = &[
             RUNTIME,
             CACHES,
             ("BRISK_THOROUGH", "If it is not empty, as --thorough."),
+            (
+                "APPDIR, APPIMAGE, ARGV0, OWD",
+                "brisk sets them for the program of an AppImage, as AppImage's own runtime does.",
+            ),
         ],
         see: &[
             "brisk-stat",

@@ -12,7 +12,7 @@ use crate::names::shown;
 pub const LISTS: &str = "brisk ls -R lists what is there";
 
 /// Directories in which programs are.
-const PROGRAMS: [&str; 6] = [
+pub const PROGRAMS: [&str; 6] = [
     "bin",
     "usr/bin",
     "usr/local/bin",

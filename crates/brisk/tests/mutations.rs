@@ -401,6 +401,7 @@ fn verbs(place: &Path, path: &Path, seed: &Tree, root: RootHash) -> Option<usize
         },
         &|| {
             image.recorded_place().ok();
+            image.entry_point().ok();
             if let Some(recipe) = image.recipe()? {
                 ImageWriter::from_recipe(&recipe)?;
             }

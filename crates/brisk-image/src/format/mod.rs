@@ -16,6 +16,8 @@
 pub(crate) mod codec_options;
 pub(crate) mod data_block;
 pub(crate) mod dir_listing;
+#[cfg(feature = "sections")]
+pub(crate) mod entry_point;
 pub(crate) mod inode;
 pub(crate) mod metadata;
 #[cfg(feature = "profile")]

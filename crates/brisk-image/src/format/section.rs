@@ -22,6 +22,8 @@ impl SectionKind {
     pub(crate) const RECIPE: Self = Self(*b"rcpe");
     /// UTF-8: the absolute path of the directory that the tree belongs at.
     pub(crate) const PLACE: Self = Self(*b"plac");
+    /// How the image starts its program: see [`EntryPoint`](super::entry_point::EntryPoint).
+    pub(crate) const ENTRY: Self = Self(*b"entr");
     /// A hot pack, as it stands in a file of its own, too.
     pub(crate) const HOT_PACK: Self = Self(*b"hotp");
     /// A dm-verity hash tree over everything before the section.

@@ -10,6 +10,7 @@ use super::image::Image;
 use super::stored_image::StoredImage;
 use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::PATH_MAX;
+use crate::format::entry_point::{EntryPoint, MOST_ENTRY};
 use crate::format::section::{self, HEADER, SectionKind, Wire};
 #[cfg(feature = "verity")]
 use crate::format::verity_superblock::SUPERBLOCK_IN_SECTION;
@@ -179,6 +180,23 @@ impl Image {
     /// `Corrupt` if the record is damaged, and `Io` if it cannot be read.
     pub fn recorded_place(&self) -> Result<Option<PathBuf>> {
         self.inner.stored.recorded_place().map_err(|e| self.name(e))
+    }
+
+    /// How the image starts its program, if it records that.
+    ///
+    /// The feature `sections` brings this.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the record is damaged, and `Io` if it cannot be read.
+    pub fn entry_point(&self) -> Result<Option<EntryPoint>> {
+        let stored = &self.inner.stored;
+        let found = stored.section(SectionKind::ENTRY, MOST_ENTRY as u64);
+        let entry = found.and_then(|found| match found {
+            Some((section, bytes)) => EntryPoint::parse(&bytes, section.start).map(Some),
+            None => Ok(None),
+        });
+        entry.map_err(|e| self.name(e))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::codec::encode::library_version;
 use crate::codec::{Codec, CodecOptions, Compression};
 use crate::error::{Error, Result};
 use crate::format::codec_options;
+use crate::format::entry_point::EntryPoint;
 use crate::format::metadata::MetadataHeader;
 use crate::format::section::{self, SectionKind};
 use crate::format::superblock::{self, MAGIC, NO_TABLE, Superblock, flag};
@@ -52,6 +53,7 @@ pub struct ImageWriter {
     work: Work,
     time: Option<u32>,
     place: Option<PathBuf>,
+    entry_point: Option<EntryPoint>,
     recipe: bool,
     rules: PlanRules,
     pub(super) hot_pack: Option<HotPackBehind>,
@@ -97,6 +99,7 @@ impl Default for ImageWriter {
             work: Work::default(),
             time: None,
             place: None,
+            entry_point: None,
             recipe: true,
             rules: PlanRules::default(),
             hot_pack: None,
@@ -187,6 +190,13 @@ impl ImageWriter {
         self
     }
 
+    /// Records how the image starts its program.
+    #[must_use]
+    pub fn entry_point(mut self, entry: EntryPoint) -> Self {
+        self.entry_point = Some(entry);
+        self
+    }
+
     /// Whether the [`Recipe`] is kept behind the image.
     #[must_use]
     pub fn recipe(mut self, yes: bool) -> Self {
@@ -223,14 +233,14 @@ impl ImageWriter {
     }
 
     /// A writer that writes a changed tree as `image` was written: with the options of its
-    /// [`Recipe`], or with its codec, block size and flags if it has none. The time of the image
-    /// and the directory that it belongs at stay the same.
+    /// [`Recipe`], or with its codec, block size and flags if it has none. The time of the image,
+    /// the directory that it belongs at and how it starts its program stay the same.
     ///
     /// It makes no hot pack, because that needs the profile.
     ///
     /// # Errors
     ///
-    /// Those of [`Image::recipe`] and [`Image::recorded_place`].
+    /// Those of [`Image::recipe`], [`Image::recorded_place`] and [`Image::entry_point`].
     pub fn like(image: &Image) -> Result<Self> {
         let recipe = image.recipe()?;
         let mut writer = match &recipe {
@@ -247,6 +257,7 @@ impl ImageWriter {
         writer.recipe = recipe.is_some();
         writer.time = Some(image.mkfs_time());
         writer.place = image.recorded_place()?;
+        writer.entry_point = image.entry_point()?;
         Ok(writer)
     }
 
@@ -630,6 +641,9 @@ impl ImageWriter {
         }
         if let Some(place) = &self.place {
             append_section(out, SectionKind::PLACE, place.as_os_str().as_bytes())?;
+        }
+        if let Some(entry) = &self.entry_point {
+            append_section(out, SectionKind::ENTRY, &entry.encode())?;
         }
         Ok(())
     }

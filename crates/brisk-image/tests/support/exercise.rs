@@ -97,6 +97,7 @@ pub fn exercise_image(image: &Image, faults: &mut Faults) {
         faults.keep(ImageWriter::from_recipe(&recipe));
     }
     faults.keep(image.recorded_place());
+    faults.keep(image.entry_point());
     if faults.0.is_empty() && inodes.len() < 100 {
         faults.keep(Tree::from_image(image, &TreeRules::default()));
     }

@@ -63,7 +63,7 @@ use std::time::Duration;
 use self::directory::{Directory, is_no_room};
 use crate::error::{Action, Cause, Error, Result};
 use crate::key::Key;
-use crate::run::{ProgramPlace, become_program};
+use crate::run::{ProgramPlace, Variable, become_program};
 use crate::working_directory::WorkingDirectory;
 
 /// How often a session may end just when a run joins it. Each time another run was faster.
@@ -107,6 +107,8 @@ pub struct Session {
     pub command: Vec<OsString>,
     /// The directory that the program starts in, from the root of the image. `None` is the present one.
     pub directory: Option<PathBuf>,
+    /// What is set in the environment of the program.
+    pub variables: Vec<Variable>,
 }
 
 /// What a user should know about how a program is started.
@@ -167,6 +169,7 @@ impl Session {
             fill: None,
             command,
             directory: None,
+            variables: Vec::new(),
         }
     }
 
@@ -204,6 +207,7 @@ impl Session {
             &self.command,
             ProgramPlace::Image(&entered.tree),
             self.directory.as_deref(),
+            &self.variables,
         );
         // Not earlier, because the session must not end before the program is in it.
         drop(entered.guardian);

@@ -42,7 +42,7 @@ use self::tracer_message::TracerMessage;
 pub use self::x_display::XDisplay;
 use crate::error::{Action, Cause, Error, Result};
 use crate::namespace::is_privileged;
-use crate::run::{ProgramPlace, default_place};
+use crate::run::{ProgramPlace, Variable, default_place};
 use crate::session::{Bind, OpenImage, SessionImage, mount_directory};
 use crate::syscalls::start_child;
 use crate::working_directory::WorkingDirectory;
@@ -77,6 +77,11 @@ pub struct Trace {
     /// `PATH`. A name with a slash is a path in the image or in the program's root directory, or if there is
     /// neither, in the working directory.
     pub command: Vec<OsString>,
+    /// The directory that the program starts in, from the root of the image or of the first tree. `None` is the
+    /// present one.
+    pub directory: Option<PathBuf>,
+    /// What is set in the environment of the program.
+    pub variables: Vec<Variable>,
 }
 
 /// A launch to record on the whole system, with the kernel's events of the page cache. This needs root.
@@ -143,6 +148,8 @@ struct TracePlan {
     ready: Readiness,
     at_most: Option<Duration>,
     command: Vec<OsString>,
+    directory: Option<PathBuf>,
+    variables: Vec<Variable>,
     /// The command as the caller gave it.
     asked: Vec<OsString>,
     cwd: WorkingDirectory,
@@ -177,6 +184,8 @@ impl Trace {
             ready: Readiness::Exit,
             at_most: None,
             command,
+            directory: None,
+            variables: Vec::new(),
         }
     }
 
@@ -253,6 +262,8 @@ impl Trace {
             ready: self.ready.clone(),
             at_most: self.at_most,
             command,
+            directory: self.directory.clone(),
+            variables: self.variables.clone(),
             asked: self.command.clone(),
             cwd,
         })
@@ -292,6 +303,8 @@ impl SystemTrace {
                 ready: self.ready.clone(),
                 at_most: None,
                 command: self.command.clone(),
+                directory: None,
+                variables: Vec::new(),
                 asked: self.command.clone(),
                 cwd: WorkingDirectory::now(),
             })
@@ -353,7 +366,11 @@ impl TracePlan {
 
     /// Enters the program's working directory, after everything is mounted.
     fn enter_working_directory(&self) -> Result<(), Cause> {
-        self.cwd.restore(false, &self.places(), self.root)
+        match self.directory {
+            // It is entered when the program starts.
+            Some(_) => Ok(()),
+            None => self.cwd.restore(false, &self.places(), self.root),
+        }
     }
 }
 

@@ -90,7 +90,12 @@ fn become_it(
         };
         return Error::new(action, cause);
     }
-    become_program(&plan.command, plan.program_place(), None)
+    become_program(
+        &plan.command,
+        plan.program_place(),
+        plan.directory.as_deref(),
+        &plan.variables,
+    )
 }
 
 /// The processes that descend from this one, and their parents.

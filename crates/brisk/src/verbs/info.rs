@@ -10,6 +10,7 @@ use brisk_image::{Image, Recipe};
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
+use crate::entry::{Entry, NoEntry};
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::messages::count;
@@ -43,6 +44,7 @@ struct Info {
     image: Image,
     file_bytes: u64,
     place: Option<std::path::PathBuf>,
+    entry: Result<Entry, NoEntry>,
     recipe: Option<Recipe>,
     hot_pack: Option<HotPack>,
     usage: Usage,
@@ -59,6 +61,7 @@ fn show(args: &Args) -> anyhow::Result<Answer> {
     let info = Info {
         file_bytes: file.with_context(|| format!("{}: cannot read its length", path.display()))?,
         place: image.recorded_place()?,
+        entry: Entry::of(&image)?,
         recipe: image.recipe()?,
         hot_pack: image.hot_pack()?,
         usage: image.usage(args.top)?,
@@ -109,6 +112,7 @@ impl Info {
                 None => "none recorded".to_owned(),
             },
         )?;
+        row("entry", entry_text(&self.entry))?;
         row("recipe", recipe_text(self.recipe.as_ref())?)?;
         row(
             "sections",
@@ -164,6 +168,7 @@ impl Info {
             "bytes_used": image.bytes_used(),
             "file_bytes": self.file_bytes,
             "place": place,
+            "entry": self.entry.as_ref().ok().map(entry_json),
             "recipe": self.recipe,
             "sections": usage.sections.iter().map(section).collect::<Vec<_>>(),
             "files": usage.files,
@@ -298,6 +303,34 @@ fn time_text(seconds: u32) -> anyhow::Result<String> {
     let time = jiff::Timestamp::from_second(seconds.into())
         .context("the time is outside of the calendar")?;
     Ok(time.to_string())
+}
+
+fn entry_text(entry: &Result<Entry, NoEntry>) -> String {
+    match entry {
+        Ok(entry) => entry.to_string(),
+        Err(_) => "none".to_owned(),
+    }
+}
+
+fn entry_json(entry: &Entry) -> Value {
+    // As lossy as command lines in other JSON of brisk.
+    let text = |text: &std::ffi::OsString| Value::from(text.to_string_lossy());
+    let directory = entry.directory.as_ref().map(json::name);
+    let (directory, directory_bytes) = directory.unzip();
+    let variables = entry.variables.iter();
+    let variables =
+        variables.map(|(name, value)| json!({"name": text(name), "value": text(value)}));
+    let mut value = json!({
+        "command": entry.command.iter().map(text).collect::<Vec<_>>(),
+        "root": entry.root,
+        "directory": directory,
+        "variables": variables.collect::<Vec<_>>(),
+        "from": entry.origin.word(),
+    });
+    if let Some(bytes) = directory_bytes.flatten() {
+        value["directory_bytes"] = bytes.into();
+    }
+    value
 }
 
 fn recipe_text(recipe: Option<&Recipe>) -> anyhow::Result<String> {

@@ -12,13 +12,15 @@ use brisk_image::codec::Bcj;
 use brisk_image::hot_pack::HotSummary;
 use brisk_image::rules::{ModeChange, PlanRules, Times};
 use brisk_image::summary::Summary;
-use brisk_image::{Codec, Compression, ImageWriter, Tree, TreeRules};
+use brisk_image::{Codec, Compression, Image, ImageWriter, Tree, TreeRules};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use super::verity::report_behind;
 use crate::answer::Answer;
+use crate::entry::lacks_program;
+use crate::entry_args::EntryArgs;
 use crate::hot_pack_args::{self, BehindArgs};
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
 use crate::messages::{count, say, warn};
@@ -32,9 +34,13 @@ use crate::stale_pack::remove_stale_pack;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The same tree, options and version of brisk give the same image.\n\n\
+With --entry, brisk run app.img starts that program, in the root directory, the directory and with the variables that \
+were recorded. An entry says nothing that a user could not say to brisk run and env, and it shows no other files and \
+lets nothing be written.\n\n\
 Examples:\n  \
   brisk pack app -o app.img\n  \
   brisk pack app -o app.img --owner 0:0 --chown '/home/=1000:1000' --chmod '*.sh=a+x'\n  \
+  brisk pack app -o app.img --env LANG=C --entry bin/app --quiet\n  \
   brisk pack app -o app.img --codec lz4 --level 12 --exclude '*.pyc' --exclude '.git/'\n  \
   zstd -dc app.tar.zst | brisk pack - -o app.img")]
 pub struct Args {
@@ -75,6 +81,9 @@ pub struct Args {
 
     #[command(flatten)]
     hot: BehindArgs,
+
+    #[command(flatten)]
+    entry: EntryArgs,
 
     #[command(flatten)]
     rules: RuleArgs,
@@ -285,6 +294,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         writer.write(&tree, &args.output)?
     };
     note(remove_stale_pack(&args.output)?.as_slice());
+    note(lacking(&args.output)?.as_slice());
 
     report(&Written {
         output: &args.output,
@@ -295,6 +305,15 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         quiet: args.quiet,
     })?;
     Ok(Answer::Yes)
+}
+
+/// What to say of the image at `path`, which was written, if its entry cannot be started.
+pub fn lacking(path: &Path) -> anyhow::Result<Option<String>> {
+    let image = Image::open(path)?;
+    match image.entry_point()? {
+        Some(entry) => lacks_program(&image, &entry, image.recorded_place()?.as_deref()),
+        None => Ok(None),
+    }
 }
 
 /// An image that was written, and how to report it.
@@ -406,6 +425,9 @@ impl Args {
         }
         if let Times::AtMost(time) | Times::All(time) = self.times()? {
             writer = writer.time(time);
+        }
+        if let Some(entry) = self.entry.entry()? {
+            writer = writer.entry_point(entry);
         }
         writer.check()?;
         self.hot.apply(writer)

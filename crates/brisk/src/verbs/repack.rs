@@ -7,8 +7,9 @@ use std::time::Instant;
 use anyhow::bail;
 use brisk_image::{Tree, TreeRules};
 
-use super::pack::{CodecArgs, LayoutArgs, Written, report};
+use super::pack::{CodecArgs, LayoutArgs, Written, lacking, report};
 use crate::answer::Answer;
+use crate::entry_args::EntryArgs;
 use crate::hot_pack_args::BehindArgs;
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::messages::warn;
@@ -21,11 +22,12 @@ use crate::stale_pack::{pack_of_old_image, remove_stale_pack};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The new image has exactly the tree of the old one: names, contents, owners, modes, times, links and extended \
-attributes. It also keeps the time of the image and the directory that the tree belongs at. It does not keep a \
-hot pack behind or beside the old image, because that fits the old image alone; --profile makes a new one.\n\n\
+attributes. It also keeps the time of the image, the directory that the tree belongs at, and how brisk run starts it; \
+--entry replaces all of the latter. It does not keep a hot pack behind or beside the old image, because that fits the old image alone; --profile makes a new one.\n\n\
 Examples:\n  \
   brisk repack app.snap -o app.img --profile app.profile\n  \
-  brisk repack App.AppImage -o app.img --codec lz4 --level 12")]
+  brisk repack App.AppImage -o app.img --codec lz4 --level 12\n  \
+  brisk repack app.img -o app.img --entry bin/app --quiet")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -58,6 +60,13 @@ pub struct Args {
 
     #[command(flatten)]
     hot: BehindArgs,
+
+    #[command(flatten)]
+    entry: EntryArgs,
+
+    /// Records no program.
+    #[arg(long, conflicts_with = "entry", help_heading = "Entry")]
+    no_entry: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
@@ -72,6 +81,7 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
         writer = writer.threads(threads.get());
     }
     writer.check()?;
+    let entry = args.entry.entry()?;
     writer = args.hot.apply(writer)?;
     let image = args.image.open_within(args.limits.limits())?;
     if image.offset() > 0 && is_same(&args.image.image, &args.output) {
@@ -85,6 +95,13 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
     if let (false, Some(place)) = (args.layout.has_place(), image.recorded_place()?) {
         writer = writer.place(place);
     }
+    let entry = match (entry, args.no_entry) {
+        (None, false) => image.entry_point()?,
+        (entry, _) => entry,
+    };
+    if let Some(entry) = entry {
+        writer = writer.entry_point(entry);
+    }
     let tree = Tree::from_image(&image, &TreeRules::default())?;
     tree.warnings().iter().for_each(|text| warn(text));
     let progress = Progress::new(Some(tree.bytes()), args.quiet);
@@ -97,7 +114,11 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
         true => None,
         false => pack_of_old_image(&args.image.image, &args.output),
     };
-    for text in removed.into_iter().chain(left) {
+    for text in removed
+        .into_iter()
+        .chain(left)
+        .chain(lacking(&args.output)?)
+    {
         warn(&text);
         warnings.push(text);
     }

@@ -5,6 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -17,7 +18,7 @@ use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf, LearnedPacks,
     Learning, NextLaunch, Notice, Observe, Observed, PlainLaunch, Replay, Session, SessionFill,
-    SessionImage, Trace, gives_rights, sessions, with_reasons,
+    SessionImage, Trace, Variable, gives_rights, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -25,6 +26,7 @@ use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::age::parse_linger;
 use crate::answer::Answer;
+use crate::entry::Entry;
 use crate::file_kind::check_hot_pack;
 use crate::launch_name;
 use crate::messages::{count, say, warn};
@@ -50,6 +52,9 @@ const LEARNING: &str = "Learning";
 /// What to start, and from which image or directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Without CMD, brisk starts the program that the image records (brisk pack --entry), or else AppRun or the program of the \
+only .desktop file at the top of the image, as AppImages have them. --root, --at and --chdir then count more than what is \
+recorded. brisk info shows what the image says.\n\n\
 The program takes the place of brisk: signals, job control, descriptors and the exit status are the program's \
 own. Only the program and what it starts see the image. BRISK_TREE in the environment is the mount point.\n\n\
 The first run of an image starts three small processes that serve it. Later runs of the same user join them, and \
@@ -75,6 +80,7 @@ Exits as the program does, or with 125 if brisk failed, 126 if the program canno
 not exist.\n\n\
 Examples:\n  \
   brisk run app.img -- bin/app\n  \
+  brisk run app.img file.txt --args --line 3\n  \
   brisk run app.img --auto --linger 0 -- bin/app\n  \
   brisk run --auto -- libreoffice\n  \
   brisk run root.img --root --bind /data:/data:ro -- /usr/bin/app\n  \
@@ -89,11 +95,20 @@ pub struct Args {
     #[arg(long, value_name = "BYTES")]
     offset: Option<u64>,
 
+    /// Arguments for the program that the image starts by itself, if no CMD is named. One that begins with a hyphen needs
+    /// --args.
+    #[arg(value_name = "ARG", conflicts_with = "command")]
+    arguments: Vec<OsString>,
+
     /// The program and its arguments. A name with a slash is a path in the image or directory (bin/app), an absolute path is
     /// taken as it is, and a bare name is looked up in PATH. If a directory has no such file, the path counts from the
     /// working directory (app/bin/app).
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "image", value_name = "CMD")]
     command: Vec<OsString>,
+
+    /// More arguments for the program that the image starts by itself: everything behind --args, so it comes last.
+    #[arg(long = "args", value_name = "ARG", num_args = 0.., allow_hyphen_values = true, conflicts_with = "command")]
+    more_arguments: Vec<OsString>,
 
     /// The directory to mount the image on. The mount hides its contents, from the program only. [default: the place
     /// that the image records, else the first of /mnt, /media and /srv that is empty]
@@ -102,7 +117,7 @@ pub struct Args {
 
     /// Starts the program in this directory of the image or directory; an absolute path is taken as it is. [default:
     /// the directory that brisk is started in]
-    #[arg(long, value_name = "DIR", conflicts_with = "audit")]
+    #[arg(long, value_name = "DIR")]
     chdir: Option<PathBuf>,
 
     #[command(flatten)]
@@ -200,30 +215,61 @@ struct Learned {
 
 /// Does not return if the program starts, unless the program is traced.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    start(args, |args, located| {
-        match audit(args, located.at(args), &located.image)? {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(located.explain(args, error)),
-        }
+    start(args, |args, located| match audit(args, located)? {
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(located.explain(args, error)),
     })
 }
 
-/// An open image, and the place that it records for its mount.
+/// An open image, and how its program is started.
 pub struct LocatedImage {
     image: Image,
+    /// The place that it records for its mount.
     recorded: Option<PathBuf>,
+    root: bool,
+    command: Vec<OsString>,
+    directory: Option<PathBuf>,
+    variables: Vec<Variable>,
 }
 
 impl LocatedImage {
     fn of(args: &Args) -> anyhow::Result<Self> {
         // This starts no thread: a process can enter a namespace only while it has one thread.
         let image = args.verified.open(args.image(), args.offset)?;
+        let entry = match args.command.is_empty() {
+            true => Some(args.entry_of(&image)?),
+            false => None,
+        };
+        let root = args.surroundings.root
+            || args.at.is_none() && entry.as_ref().is_some_and(|entry| entry.root);
+        if root && args.kernel {
+            bail!(
+                "{}: the entry of the image makes it the root directory, which --kernel cannot; leave out --kernel, or name \
+                 a place with --at DIR",
+                shown(args.image())
+            );
+        }
         let recorded = match args.at {
             Some(_) => None,
-            None if args.surroundings.root => None,
+            None if root => None,
             None => recorded_place(&image, "--at DIR")?,
         };
-        Ok(Self { image, recorded })
+        let (command, directory, variables) = match entry {
+            Some(entry) => {
+                let arguments = [&*args.arguments, &*args.more_arguments].concat();
+                let variables = entry.environment(args.image());
+                (entry.command_with(&arguments), entry.directory, variables)
+            }
+            None => (args.command.clone(), None, Vec::new()),
+        };
+        Ok(Self {
+            image,
+            recorded,
+            root,
+            command,
+            directory: args.chdir.clone().or(directory),
+            variables,
+        })
     }
 
     fn at(&self, args: &Args) -> Option<PathBuf> {
@@ -232,13 +278,19 @@ impl LocatedImage {
 
     /// The same error, with what to name instead if the image has no such program.
     fn explain(&self, args: &Args, error: brisk_mount::Error) -> anyhow::Error {
+        let program = self.command.first().map_or(Path::new(""), Path::new);
         match self.recorded {
             Some(_) if error.kind() == ErrorKind::Place => anyhow::Error::from(error)
                 .context("at the place that the image records; --at DIR names another"),
-            _ => {
-                let program = args.command.first().map_or(Path::new(""), Path::new);
-                with_program(error, program, &self.image, args.surroundings.root)
+            _ if program.as_os_str().as_bytes().starts_with(b"-") => {
+                anyhow::Error::from(error).context(format!(
+                    "behind -- is a program; for arguments of the image's own program, put --args in its place: brisk run {} \
+                     --args {}",
+                    shown(args.image()),
+                    shown(program)
+                ))
             }
+            _ => with_program(error, program, &self.image, self.root),
         }
     }
 }
@@ -278,7 +330,6 @@ pub fn start(
     if args.audit {
         return audit(args, &located);
     }
-    let (at, image) = (located.at(args), &located.image);
     let result = if args.kernel {
         // Opened before the mount, which may hide it.
         let profile = args
@@ -286,14 +337,14 @@ pub fn start(
             .as_ref()
             .map(|profile| replay::open_background(profile))
             .transpose()?;
-        launch(args, at, image).exec_after(|place| {
+        launch(args, &located).exec_after(|place| {
             if let Some(mut background) = profile {
                 arrange(&mut background, args, place);
                 replay::start_or_warn(background);
             }
         })
     } else {
-        let session = session(args, at, image)?;
+        let session = session(args, &located)?;
         if args.verbose {
             tell_fill(&session)?;
             tell_times(args.image())?;
@@ -320,6 +371,12 @@ pub fn start(
 /// Starts the program from a directory, in place.
 fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
     let named = directory.display();
+    if args.command.is_empty() {
+        bail!(
+            "{named} is a directory, which starts no program by itself: name one behind --, as in brisk run {named} --auto \
+             -- bin/app"
+        );
+    }
     if let Some((option, instead)) = args.of_images() {
         bail!("{option} is only for images, and {named} is a directory; {instead}");
     }
@@ -486,6 +543,13 @@ impl Args {
         self.image.as_deref().unwrap_or(Path::new(""))
     }
 
+    /// How the image starts its program by itself.
+    fn entry_of(&self, image: &Image) -> anyhow::Result<Entry> {
+        let given = self.arguments.first().or(self.more_arguments.first());
+        let given = given.map(PathBuf::from);
+        Entry::of(image)?.map_err(|why| why.to_error(self.image(), given.as_deref(), "run"))
+    }
+
     /// The first option that is only for images, and what to do instead.
     fn of_images(&self) -> Option<(&'static str, &'static str)> {
         let pack = "pack it with brisk pack, and run the image";
@@ -527,29 +591,32 @@ impl Args {
     }
 }
 
-fn launch(args: &Args, at: Option<PathBuf>, image: &Image) -> Launch {
-    let mut launch = Launch::new(args.image(), args.command.clone());
-    launch.at = at;
-    launch.directory.clone_from(&args.chdir);
-    launch.options = mount::options(image);
+fn launch(args: &Args, located: &LocatedImage) -> Launch {
+    let mut launch = Launch::new(args.image(), located.command.clone());
+    launch.at = located.at(args);
+    launch.directory.clone_from(&located.directory);
+    launch.variables.clone_from(&located.variables);
+    launch.options = mount::options(&located.image);
     launch
 }
 
-fn session(args: &Args, at: Option<PathBuf>, image: &Image) -> anyhow::Result<Session> {
+fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     // A session that exists already would not look at it.
     args.hot.as_deref().map(check_hot_pack).transpose()?;
+    let image = &located.image;
     let mut first = SessionImage::new(args.image());
     first.offset = image.offset();
     first.verity = image.verified().map(|file| file.verity());
-    first.at = at;
-    let mut session = Session::new(first, args.command.clone());
+    first.at = located.at(args);
+    let mut session = Session::new(first, located.command.clone());
     session.with = args
         .surroundings
         .with(|path| args.verified.open(path, None))?;
-    session.root = args.surroundings.root;
+    session.root = located.root;
     session.binds.clone_from(&args.surroundings.bind);
     session.writable = args.writable;
-    session.directory.clone_from(&args.chdir);
+    session.directory.clone_from(&located.directory);
+    session.variables.clone_from(&located.variables);
     session.linger = args.linger.unwrap_or(session.linger);
     session.fill = fill(args);
     Ok(session)
@@ -639,10 +706,9 @@ fn tell_times(image: &Path) -> anyhow::Result<()> {
 /// error says that the program could not be started.
 fn audit(
     args: &Args,
-    at: Option<PathBuf>,
-    image: &Image,
+    located: &LocatedImage,
 ) -> anyhow::Result<Result<Answer, brisk_mount::Error>> {
-    let session = session(args, at, image)?;
+    let session = session(args, located)?;
     let pack = match session.plan_fill()?.pack {
         Some(pack) => pack?,
         None => bail!(
@@ -657,6 +723,8 @@ fn audit(
     trace.root = session.root;
     trace.binds = session.binds;
     trace.writable = args.writable;
+    trace.directory = session.directory;
+    trace.variables = session.variables;
     let traced = match trace.record() {
         Ok(traced) => traced,
         Err(error) => return Ok(Err(error)),

@@ -14,6 +14,8 @@ use indicatif::BinaryBytes;
 use serde_json::{Map, Value, json};
 
 use crate::answer::Answer;
+use crate::entry::Entry;
+use crate::image_args::open_image;
 use crate::json;
 use crate::messages::{count, say};
 use crate::names::{printable, shown};
@@ -73,6 +75,9 @@ fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow
     }
     for image in &session.images {
         writeln!(out, "{} on {}", shown(&image.path), shown(&image.place))?;
+        if let Some(entry) = entry_of(image) {
+            writeln!(out, "  entry       {entry}")?;
+        }
         let server = match image.server {
             Some(pid) => format!("process {pid}{}", restarted(image.restarts)),
             None => "none: programs get errors".to_owned(),
@@ -123,6 +128,12 @@ fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow
         writeln!(out, "  program     {command} (process {pid})")?;
     }
     Ok(())
+}
+
+/// How brisk run starts the image without a command. None if it cannot be read, or has no entry.
+fn entry_of(image: &ImageStatus) -> Option<Entry> {
+    let image = open_image(&image.path, None).ok()?;
+    Entry::of(&image).ok()?.ok()
 }
 
 fn restarted(times: u32) -> String {
@@ -301,6 +312,7 @@ fn to_json(session: &SessionStatus) -> Value {
                 "path_bytes": path_bytes,
                 "place": place,
                 "place_bytes": place_bytes,
+                "entry": entry_of(image).map(|entry| entry.to_string()),
                 "server": image.server,
                 "limits": limits(image.confinement),
                 "restarts": image.restarts,

@@ -8,13 +8,15 @@ use anyhow::{Context, bail};
 use brisk_image::profile::{Origin, Profile};
 use brisk_image::{Image, Tree, TreeRules, Work};
 use brisk_mount::{
-    DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
+    DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource,
+    Traced, Variable,
 };
 use clap::builder::TypedValueParser as _;
 use indicatif::BinaryBytes;
 
 use super::profile::percent;
 use crate::answer::Answer;
+use crate::entry::Entry;
 use crate::image_args::{open_image, open_image_within, unlimited};
 use crate::messages::{count, say, warn};
 use crate::output_file::check_output;
@@ -102,8 +104,39 @@ pub struct Args {
     /// The command and its arguments. A name with a slash is a path in the image or directory (bin/app), an absolute path is
     /// taken as it is, and a bare name is looked up in PATH. If a directory has no such file, the path counts from the
     /// working directory (app/bin/app).
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// Without it, brisk starts the program that the image starts by itself, as brisk run does.
+    #[arg(last = true, required_unless_present = "image", value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+/// What is started, and how.
+struct Started {
+    command: Vec<OsString>,
+    root: bool,
+    directory: Option<PathBuf>,
+    variables: Vec<Variable>,
+}
+
+impl Started {
+    /// What was named, or else what the image starts by itself.
+    fn of(args: &Args, image: Option<&Image>) -> anyhow::Result<Self> {
+        let root = args.surroundings.root;
+        let (Some(image), Some(path), true) = (image, &args.image, args.command.is_empty()) else {
+            return Ok(Self {
+                command: args.command.clone(),
+                root,
+                directory: None,
+                variables: Vec::new(),
+            });
+        };
+        let entry = Entry::of(image)?.map_err(|why| why.to_error(path, None, "trace"))?;
+        Ok(Self {
+            root: root || args.at.is_none() && entry.root,
+            variables: entry.environment(path),
+            command: entry.command,
+            directory: entry.directory,
+        })
+    }
 }
 
 /// Runs the command, and writes the profile.
@@ -114,8 +147,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         .as_deref()
         .map(|path| open_image(path, args.offset));
     let image = image.transpose()?;
+    let started = Started::of(args, image.as_ref())?;
     let recorded = match (&image, &args.at) {
-        (Some(image), None) if !args.surroundings.root => recorded_place(image, "--at DIR")?,
+        (Some(image), None) if !started.root => recorded_place(image, "--at DIR")?,
         _ => None,
     };
     let output = args.output.clone().unwrap_or_else(|| default_output(args));
@@ -124,7 +158,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if let (true, Some(option)) = (system, args.of_what_is_served()) {
         bail!("{option} needs an image, or a directory with --tree");
     }
-    let mut served = Trace::new(args.command.clone());
+    let mut served = Trace::new(started.command.clone());
+    served.directory.clone_from(&started.directory);
+    served.variables.clone_from(&started.variables);
     served.image = args
         .image
         .as_ref()
@@ -137,7 +173,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         });
     served.trees.clone_from(&args.trees);
     served.with = args.surroundings.with(|path| open_image(path, None))?;
-    served.root = args.surroundings.root;
+    served.root = started.root;
     served.binds.clone_from(&args.surroundings.bind);
     served.writable = args.writable;
     served.ready = args.ready.clone();
@@ -156,7 +192,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
                 return Err(error)
                     .context("at the place that the image records; --at DIR names another");
             }
-            Err(error) => return Err(with_similar(error, args, image.as_ref())),
+            Err(error) => return Err(with_similar(error, args, &started, image.as_ref())),
             Ok(traced) => traced,
         };
         tell(&traced, args);
@@ -212,10 +248,15 @@ impl Args {
 }
 
 /// The same error. If there is no such command, it says what the image or the first tree has.
-fn with_similar(error: brisk_mount::Error, args: &Args, image: Option<&Image>) -> anyhow::Error {
-    let program = args.command.first().map_or(Path::new(""), Path::new);
+fn with_similar(
+    error: brisk_mount::Error,
+    args: &Args,
+    started: &Started,
+    image: Option<&Image>,
+) -> anyhow::Error {
+    let program = started.command.first().map_or(Path::new(""), Path::new);
     match (image, args.trees.first()) {
-        (Some(image), _) => with_program(error, program, image, args.surroundings.root),
+        (Some(image), _) => with_program(error, program, image, started.root),
         (None, Some(tree)) => with_program_of_directory(error, program, tree),
         (None, None) => error.into(),
     }

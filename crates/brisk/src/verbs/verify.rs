@@ -463,6 +463,9 @@ impl<'a> Rebuild<'a> {
         if let Some(place) = image.recorded_place()? {
             writer = writer.place(place);
         }
+        if let Some(entry) = image.entry_point()? {
+            writer = writer.entry_point(entry);
+        }
         warn_of_versions(path, &recipe, &writer.to_recipe());
         Ok(Self { path, writer })
     }
