@@ -51,7 +51,9 @@ pub enum Verb {
     /// Records what a launch asks for, as a profile.
     Trace(verbs::trace::Args),
     /// Starts a program from an image or a directory.
-    Run(verbs::run::Args),
+    Run(Box<verbs::run::Args>),
+    /// Gives an image a name of its own: a launcher, and an entry in menus.
+    Wrap(verbs::wrap::Args),
     /// Reads the pages of a profile into memory ahead of a program.
     Replay(verbs::replay::Args),
     /// Reads an image, a directory or the pages of a profile into memory.

@@ -153,7 +153,7 @@ fn first_word(command: &str) -> (&str, &str) {
 }
 
 /// A path as a word of a command. None if it has characters that no entry can have.
-fn quoted(path: &str) -> Option<String> {
+pub fn quoted(path: &str) -> Option<String> {
     if path.chars().any(char::is_control) {
         return None;
     }

@@ -11,7 +11,7 @@ use crate::names::shown;
 pub const LONGEST: u64 = 256 << 10;
 
 /// The group that describes the program.
-const MAIN: &str = "Desktop Entry";
+const MAIN: &str = "[Desktop Entry]";
 
 /// Where the arguments stand in a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,25 +20,26 @@ pub struct Exec {
     pub words: Vec<String>,
     /// In front of which word the user's arguments stand. As many as there are words if they stand last.
     pub arguments_at: usize,
+    /// The code that stands there: what kind of arguments the program takes.
+    pub code: Option<String>,
 }
 
-/// The value of `key` in the group that describes the program, as it is written. The first one counts.
+/// Keys and values of the group that describes the program, as they are written.
+pub fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let is_main = |line: &&str| line.trim_end() == MAIN;
+    let lines = text.lines().skip_while(move |line| !is_main(line)).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('['));
+    let lines = lines.filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        Some((key.trim(), value.trim()))
+    })
+}
+
+/// The value of `key` in that group. The first one counts.
 pub fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let mut in_main = false;
-    for line in text.lines() {
-        if let Some(group) = line.strip_prefix('[') {
-            if in_main {
-                return None;
-            }
-            in_main = group.trim_end() == format!("{MAIN}]");
-        } else if in_main
-            && let Some((name, value)) = line.split_once('=')
-            && name.trim_end() == key
-        {
-            return Some(value.trim());
-        }
-    }
-    None
+    let mut lines = lines(text);
+    lines.find(|(name, _)| *name == key).map(|(_, value)| value)
 }
 
 /// A value without the escapes that all texts may have.
@@ -69,22 +70,26 @@ pub fn unescaped(value: &str) -> Result<String> {
 /// The words of an `Exec=`, with the field codes taken out.
 pub fn parse_exec(value: &str) -> Result<Exec> {
     let mut words = Vec::new();
-    let mut arguments_at = None;
+    let mut arguments = None;
     for (word, is_quoted) in split(&unescaped(value)?)? {
         if is_quoted {
             words.push(word);
             continue;
         }
         match word.as_str() {
-            "%f" | "%F" | "%u" | "%U" => arguments_at = arguments_at.or(Some(words.len())),
+            "%f" | "%F" | "%u" | "%U" => {
+                arguments.get_or_insert((words.len(), word));
+            }
             // Icon, name and file of the entry, which nobody has here, and codes that are deprecated.
             "%i" | "%c" | "%k" | "%d" | "%D" | "%n" | "%N" | "%v" | "%m" => {}
             _ => words.push(without_codes(&word)?),
         }
     }
+    let (arguments_at, code) = arguments.unzip();
     match words.first() {
         Some(program) if !program.is_empty() => Ok(Exec {
             arguments_at: arguments_at.unwrap_or(words.len()).max(1),
+            code,
             words,
         }),
         _ => bail!(

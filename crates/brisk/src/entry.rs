@@ -9,7 +9,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use brisk_image::{EntryPoint, Image, InodeKind};
+use brisk_image::{EntryPoint, Image, Inode, InodeKind};
 use brisk_mount::Variable;
 
 use crate::desktop_file;
@@ -49,8 +49,8 @@ pub enum Origin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoEntry {
     Nothing,
-    /// Several desktop entries, by name.
-    Several(Vec<OsString>),
+    /// Several desktop entries: the first names, and how many there are.
+    Several(Vec<OsString>, u64),
     /// The desktop entry of this name does not say which program it starts.
     Unusable(OsString, String),
 }
@@ -99,16 +99,15 @@ impl fmt::Display for NoEntry {
             Self::Nothing => f.write_str(
                 "it records none, and has neither AppRun nor a .desktop file at its top",
             ),
-            Self::Several(names) => {
-                let named: Vec<_> = names.iter().take(NAMED).map(shown).collect();
-                let more = match names.len() > NAMED {
-                    true => ", …",
-                    false => "",
+            Self::Several(names, count) => {
+                let named: Vec<_> = names.iter().map(shown).collect();
+                let more = match u64::try_from(names.len()) == Ok(*count) {
+                    true => "",
+                    false => ", …",
                 };
                 write!(
                     f,
-                    "it records none, and has {} .desktop files at its top ({}{more}), allowed is one",
-                    names.len(),
+                    "it records none, and has {count} .desktop files at its top ({}{more}), allowed is one",
                     named.join(", ")
                 )
             }
@@ -146,17 +145,14 @@ impl Entry {
             let command = vec![Path::new(".").join(APP_RUN).into()];
             return Ok(Ok(Self::found(command, 1, Origin::AppRun)));
         }
-        let mut names = Vec::new();
-        for entry in image.read_dir(&image.root()?)? {
-            let name = entry?.name().to_owned();
-            if Path::new(&name).extension() == Some(OsStr::new("desktop")) {
-                names.push(name);
+        let (mut names, count) = desktop_files(image, Path::new(""))?;
+        let name = match (count, names.pop()) {
+            (1, Some(name)) => name,
+            (_, None) => return Ok(Err(NoEntry::Nothing)),
+            (_, Some(last)) => {
+                names.push(last);
+                return Ok(Err(NoEntry::Several(names, count)));
             }
-        }
-        let name = match <[OsString; 1]>::try_from(names) {
-            Ok([name]) => name,
-            Err(names) if names.is_empty() => return Ok(Err(NoEntry::Nothing)),
-            Err(names) => return Ok(Err(NoEntry::Several(names))),
         };
         Ok(match of_desktop_file(image, &name)? {
             Ok((command, at)) => Ok(Self::found(command, at, Origin::Desktop(name))),
@@ -266,18 +262,40 @@ fn of_desktop_file(
     })
 }
 
-/// The text of a file of the image. None if it is none, or too long.
+/// The text of a desktop entry of the image. None if it is none, or too long.
 pub fn text_of(image: &Image, path: &Path) -> anyhow::Result<Option<String>> {
+    let bytes = bytes_of(image, path, desktop_file::LONGEST)?;
+    Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+}
+
+/// The contents of a file of the image. None if there is no file, or one of more than `most` bytes.
+pub fn bytes_of(image: &Image, path: &Path, most: u64) -> anyhow::Result<Option<Vec<u8>>> {
     let Some(inode) = image.resolve(path)? else {
         return Ok(None);
     };
     match inode.kind() {
-        InodeKind::File(file) if file.len() <= desktop_file::LONGEST => {
-            let bytes = image.file(&inode)?.read_to_vec()?;
-            Ok(String::from_utf8(bytes).ok())
-        }
+        InodeKind::File(file) if file.len() <= most => Ok(Some(image.file(&inode)?.read_to_vec()?)),
         _ => Ok(None),
     }
+}
+
+/// The desktop entries in a directory of the image: the first names, and how many there are. None are in what is no directory.
+pub fn desktop_files(image: &Image, directory: &Path) -> anyhow::Result<(Vec<OsString>, u64)> {
+    let (mut names, mut count) = (Vec::new(), 0);
+    let inode = image.resolve(directory)?;
+    if let Some(inode) = inode.filter(Inode::is_dir) {
+        for entry in image.read_dir(&inode)? {
+            let name = entry?.name().to_owned();
+            if Path::new(&name).extension() == Some(OsStr::new("desktop")) {
+                count += 1;
+                // A hostile directory may have any number of them.
+                if names.len() < NAMED {
+                    names.push(name);
+                }
+            }
+        }
+    }
+    Ok((names, count))
 }
 
 /// The program that a desktop entry names, as a path in the image with a slash.

@@ -42,6 +42,7 @@ mod launcher;
 mod man_page;
 mod manifest;
 mod manual;
+mod menu_entry;
 mod messages;
 mod names;
 mod output_file;
@@ -59,6 +60,7 @@ mod trusted_keys;
 mod verbs;
 mod verify_args;
 mod whole_file;
+mod wrapper;
 
 pub use answer::Answer;
 pub use disk_rate::{Rate, one_of_each_kind};
@@ -170,6 +172,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Trace(args) => verbs::trace::run(&args),
         Verb::Run(args) => verbs::run::run(&args),
+        Verb::Wrap(args) => verbs::wrap::run(&args),
         Verb::Replay(args) => verbs::replay::run(&args),
         Verb::Warm(args) => verbs::warm::run(&args),
         Verb::Auto(args) => verbs::auto::run(&args),

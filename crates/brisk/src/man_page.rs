@@ -218,6 +218,19 @@ const MORE: &[More] = &[
         ],
     },
     More {
+        page: "brisk-wrap",
+        examples: &[],
+        files: &[(
+            "$XDG_DATA_HOME/applications, ~/.local/share/applications or /usr/local/share/applications",
+            "Entries of menus, brisk-LAUNCHER.desktop. The icons are in brisk/icons beside applications.",
+        )],
+        environment: &[
+            PATH,
+            ("XDG_DATA_HOME, HOME", "Where the menus of the user are."),
+        ],
+        see: &["brisk-run", "brisk-pack", "brisk-repack"],
+    },
+    More {
         page: "brisk-replay",
         examples: &[
             "brisk replay app.profile -- /opt/app/bin/app",

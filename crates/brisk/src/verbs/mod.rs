@@ -24,3 +24,4 @@ pub mod umount;
 pub mod verify;
 pub mod verity;
 pub mod warm;
+pub mod wrap;

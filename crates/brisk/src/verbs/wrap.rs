@@ -1,0 +1,188 @@
+//! `brisk wrap`: a name of its own for an image, as a launcher and an entry in menus.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use anyhow::{Context, bail};
+use clap::{Args as _, FromArgMatches};
+
+use super::run;
+use crate::answer::Answer;
+use crate::desktop_entries::data_of_user;
+use crate::entry::Entry;
+use crate::image_args::open_image;
+use crate::launcher::beside;
+use crate::menu_entry::{self, MenuEntry};
+use crate::messages::{say, warn};
+use crate::names::shown;
+use crate::output_file::{check_output, is_same};
+use crate::wrapper::{Wrapper, is_wrapper};
+
+/// What to wrap, or which launcher to remove.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A launcher is a small shell script that becomes brisk run IMAGE, with its own arguments behind those of the image's entry. \
+It starts the image of that name beside itself, or else the one where it was wrapped, so both can be moved together.\n\n\
+--desktop takes the name, the languages, the categories and the kinds of files from the .desktop file at the top of the \
+image or in its usr/share/applications, and the icon from .DirIcon or from what Icon= names. The command is the launcher's. \
+Actions and D-Bus are left out.\n\n\
+Examples:\n  \
+  brisk wrap app.img -o app\n  \
+  brisk wrap App.AppImage -o ~/.local/bin/app --desktop -- --auto\n  \
+  brisk wrap --remove ~/.local/bin/app")]
+pub struct Args {
+    /// The image, or a file that contains one, such as an AppImage. It must have an entry: see brisk run.
+    #[arg(required_unless_present = "remove")]
+    image: Option<PathBuf>,
+
+    /// The launcher to write. It replaces one that brisk has written, and no other file.
+    #[arg(
+        short,
+        long,
+        value_name = "LAUNCHER",
+        required_unless_present = "remove"
+    )]
+    output: Option<PathBuf>,
+
+    /// Also makes an entry with an icon in the menus of applications, in $XDG_DATA_HOME or ~/.local/share.
+    #[arg(long)]
+    desktop: bool,
+
+    /// Makes the entry for all users, in /usr/local/share.
+    #[arg(long, requires = "desktop")]
+    system: bool,
+
+    /// Removes this launcher, and its entry and icon in menus.
+    #[arg(long, value_name = "LAUNCHER", conflicts_with_all = ["image", "output", "desktop", "system", "options"])]
+    remove: Option<PathBuf>,
+
+    /// Options of brisk run that the launcher gives.
+    #[arg(last = true, value_name = "OPTION")]
+    options: Vec<OsString>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    match (&args.remove, &args.image, &args.output) {
+        (Some(launcher), ..) => remove(launcher),
+        (None, Some(image), Some(output)) => wrap(args, image, output),
+        // clap asks for both.
+        (None, ..) => bail!("name an image, and a launcher with -o"),
+    }
+}
+
+fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
+    check_output(output, "-o")?;
+    check_options(&args.options)?;
+    match is_wrapper(output) {
+        Ok(true) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Ok(false) => bail!(
+            "{} is no launcher of brisk wrap; remove it yourself, or name another file with -o",
+            shown(output)
+        ),
+        Err(e) => return Err(e).with_context(|| format!("cannot examine {}", shown(output))),
+    }
+    let opened = open_image(image, None)?;
+    let entry = Entry::of(&opened)?.map_err(|why| why.to_error(image, None, "run"))?;
+    let path = image.canonicalize();
+    let path = path.with_context(|| format!("cannot resolve {}", shown(image)))?;
+    let launcher =
+        std::path::absolute(output).with_context(|| format!("cannot resolve {}", shown(output)))?;
+    let beside_it = launcher.with_file_name(path.file_name().unwrap_or_default());
+    if beside_it.exists() && !is_same(&beside_it, &path) {
+        bail!(
+            "{} is another image of this name beside the launcher, which would start it; rename one of them, or name another \
+             launcher with -o",
+            shown(&beside_it)
+        );
+    }
+    let menu = match args.desktop {
+        true => Some(MenuEntry::new(&opened, &launcher, &data(args.system)?)?),
+        false => None,
+    };
+    let brisk = beside("brisk").context("cannot find brisk's own file")?;
+    let wrapper = Wrapper {
+        image: &path,
+        brisk: &brisk,
+        options: &args.options,
+    };
+    wrapper.write(&launcher)?;
+    say(&format!(
+        "{}: starts {} with {entry}",
+        shown(output),
+        shown(&path)
+    ));
+    if let Some(menu) = menu {
+        say(&format!(
+            "{}: in the menus of applications",
+            shown(menu.write()?)
+        ));
+    }
+    Ok(Answer::Yes)
+}
+
+/// Checks what would otherwise fail at each start.
+fn check_options(options: &[OsString]) -> anyhow::Result<()> {
+    if let Some(word) = options
+        .iter()
+        .find(|word| *word == "--args" || *word == "--")
+    {
+        bail!(
+            "{} is among the options of brisk run, allowed are others: the launcher itself gives its arguments to the image's \
+             program",
+            shown(word)
+        );
+    }
+    let command = run::Args::augment_args(clap::Command::new("brisk run").no_binary_name(true));
+    let words = ["image".into()].into_iter().chain(options.iter().cloned());
+    let parsed = command.try_get_matches_from(words.chain(["--args".into()]));
+    let parsed = parsed.and_then(|matches| run::Args::from_arg_matches(&matches));
+    match parsed {
+        Ok(_) => Ok(()),
+        Err(e) => {
+            let text = e.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            let first = first.strip_prefix("error: ").unwrap_or(first);
+            bail!("brisk run would not take these options: {first}")
+        }
+    }
+}
+
+/// The directory of data where menus are found.
+fn data(of_system: bool) -> anyhow::Result<PathBuf> {
+    match of_system {
+        true => Ok(menu_entry::SYSTEM.into()),
+        false => data_of_user(),
+    }
+}
+
+fn remove(path: &Path) -> anyhow::Result<Answer> {
+    let launcher =
+        std::path::absolute(path).with_context(|| format!("cannot resolve {}", shown(path)))?;
+    let is_there = match is_wrapper(&launcher) {
+        Ok(true) => true,
+        Ok(false) => bail!(
+            "{} is no launcher of brisk wrap, so it stays; remove it yourself",
+            shown(path)
+        ),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+        Err(e) => return Err(e).with_context(|| format!("cannot examine {}", shown(path))),
+    };
+    let mut is_removed = menu_entry::remove(&launcher, Path::new(menu_entry::SYSTEM))?;
+    match data_of_user() {
+        Ok(data) => is_removed |= menu_entry::remove(&launcher, &data)?,
+        Err(e) => warn(&format!(
+            "{e:#}; entries of menus were not looked for there"
+        )),
+    }
+    if is_there {
+        fs::remove_file(&launcher).with_context(|| format!("cannot remove {}", shown(path)))?;
+    } else if !is_removed {
+        bail!(
+            "there is no launcher {}, and no menu has an entry of it",
+            shown(path)
+        );
+    }
+    Ok(Answer::Yes)
+}
