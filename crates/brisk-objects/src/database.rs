@@ -298,11 +298,20 @@ pub(crate) fn damaged<R: Record>(key: &[u8]) -> Error {
 }
 
 pub(crate) fn check_key_len<R: Record>(what: &'static str, len: usize) -> Result<(), Error> {
+    check_key_len_of(R::SCHEMA.collection, what, len)
+}
+
+/// The same of a collection of this name.
+pub(crate) fn check_key_len_of(
+    collection: &'static str,
+    what: &'static str,
+    len: usize,
+) -> Result<(), Error> {
     match (1..=MOST_KEY).contains(&len) {
         true => Ok(()),
         false => Err(Error::TooLong {
             what,
-            of: R::SCHEMA.collection,
+            of: collection,
             len: len as u64,
             most: MOST_KEY as u64,
         }),

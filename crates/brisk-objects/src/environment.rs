@@ -10,6 +10,9 @@ use heed::{Env, EnvFlags, EnvOpenOptions, WithoutTls};
 use crate::error::Error;
 use crate::options::{Durability, Options};
 
+/// Readers at one time, unless the options say another number.
+pub(crate) const READERS: u32 = 1024;
+
 /// Pages of all machines divide this.
 const PAGE: u64 = 1 << 16;
 
@@ -23,15 +26,7 @@ pub(crate) unsafe fn open(
     options: &Options,
     more_tables: u32,
 ) -> Result<Env<WithoutTls>, Error> {
-    let whole = options.limit.max(PAGE).checked_next_multiple_of(PAGE);
-    let limit = whole.and_then(|bytes| usize::try_from(bytes).ok());
-    let limit = limit.ok_or_else(|| {
-        let message = format!(
-            "a limit of {} bytes, which no address can have",
-            options.limit
-        );
-        io::Error::new(io::ErrorKind::InvalidInput, message)
-    })?;
+    let limit = whole_pages(options.limit)?;
     let tables = options
         .definitions
         .iter()
@@ -51,6 +46,42 @@ pub(crate) unsafe fn open(
     // SAFETY: the caller promises that nothing else writes to the file.
     let opened = unsafe { open.open(path) };
     opened.map_err(|e| told(path, e))
+}
+
+/// Opens a file that is there, with room for so many tables: to read it, or, up to a limit of bytes, to change it.
+///
+/// # Safety
+///
+/// While the environment is open, nothing but LMDB writes to the file.
+pub(crate) unsafe fn open_existing(
+    path: &Path,
+    tables: u32,
+    limit: Option<u64>,
+) -> Result<Env<WithoutTls>, Error> {
+    let mut open = EnvOpenOptions::new().read_txn_without_tls();
+    open.max_dbs(tables).max_readers(READERS);
+    let mut flags = EnvFlags::NO_SUB_DIR;
+    match limit {
+        Some(limit) => {
+            open.map_size(whole_pages(limit)?);
+        }
+        None => flags |= EnvFlags::READ_ONLY,
+    }
+    // SAFETY: neither flag breaks what LMDB promises for its memory: one is about names, and the other one allows less.
+    unsafe { open.flags(flags) };
+    // SAFETY: the caller promises that nothing else writes to the file.
+    let opened = unsafe { open.open(path) };
+    opened.map_err(|e| told(path, e))
+}
+
+/// A limit in whole pages.
+fn whole_pages(limit: u64) -> Result<usize, Error> {
+    let whole = limit.max(PAGE).checked_next_multiple_of(PAGE);
+    let bytes = whole.and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.ok_or_else(|| {
+        let message = format!("a limit of {limit} bytes, which no address can have");
+        io::Error::new(io::ErrorKind::InvalidInput, message).into()
+    })
 }
 
 /// An error of LMDB while a file is opened.

@@ -142,6 +142,45 @@ pub enum Error {
         /// What it is instead.
         found: String,
     },
+    /// The file ends before a page that is in use.
+    Cut {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        len: u64,
+        /// Where the page ends.
+        needed: u64,
+    },
+    /// The file has a collection whose layout or indexes are in words that this version cannot read.
+    UnknownLayout {
+        /// The collection.
+        collection: String,
+        /// What is wrong.
+        found: String,
+    },
+    /// The file has no collection of this name.
+    NoCollection {
+        /// The name.
+        collection: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// The collection has no index of this name.
+    NoIndex {
+        /// The collection.
+        collection: &'static str,
+        /// The name.
+        index: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// A value is none of the type that is wanted.
+    Mismatch {
+        /// What the value is for: a collection, a key or an index.
+        what: String,
+        /// The type, in words.
+        wanted: String,
+    },
     /// The system failed.
     Io(io::Error),
     /// LMDB failed.
@@ -272,6 +311,43 @@ impl fmt::Display for Error {
                     "{} is no database of brisk-objects: {found}",
                     path.display()
                 )
+            }
+            Self::Cut { path, len, needed } => write!(
+                f,
+                "{} was cut: it has {len} bytes, but a page that is in use ends at byte {needed}; restore the file from a copy",
+                path.display()
+            ),
+            Self::UnknownLayout { collection, found } => write!(
+                f,
+                "the layout of {collection} cannot be read: {found}; use the version of brisk-objects that wrote it, or \
+                 restore the file from a copy"
+            ),
+            Self::NoCollection { collection, known } if known.is_empty() => {
+                write!(f, "there is no collection {collection}: the database has none")
+            }
+            Self::NoCollection { collection, known } => write!(
+                f,
+                "there is no collection {collection}; there are {}",
+                known.join(", ")
+            ),
+            Self::NoIndex {
+                collection,
+                index,
+                known,
+            } if known.is_empty() => {
+                write!(f, "{collection} has no index {index}: it has none")
+            }
+            Self::NoIndex {
+                collection,
+                index,
+                known,
+            } => write!(
+                f,
+                "{collection} has no index {index}; it has {}",
+                known.join(", ")
+            ),
+            Self::Mismatch { what, wanted } => {
+                write!(f, "the value for {what} is of another type; allowed is {wanted}")
             }
             Self::Io(e) => write!(f, "{e}"),
             Self::Store(e) => write!(f, "{e}"),

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::value::TIME_WIDTH;
+
 /// The type of a value, as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -33,6 +35,34 @@ pub struct Field {
     pub name: &'static str,
     /// Its type.
     pub kind: Type,
+}
+
+impl Type {
+    /// Bytes of the part of fixed width of a value.
+    pub fn width(&self) -> usize {
+        match self {
+            Self::Bool => 1,
+            Self::Unsigned(bytes) | Self::Signed(bytes) | Self::Float(bytes) => usize::from(*bytes),
+            Self::Text | Self::List(_) => 8,
+            Self::Time => TIME_WIDTH,
+            Self::Array(bytes) => *bytes,
+            Self::Option(inner) => inner.width().saturating_add(1),
+            Self::Struct(fields) => {
+                let widths = fields.iter().map(|field| field.kind.width());
+                widths.fold(0, usize::saturating_add)
+            }
+        }
+    }
+
+    /// Whether values of this type can be keys, or parts of them.
+    pub(crate) fn is_key(&self) -> bool {
+        match self {
+            Self::Option(inner) => inner.is_key(),
+            Self::List(inner) => **inner == Self::Unsigned(1),
+            Self::Struct(_) => false,
+            _ => true,
+        }
+    }
 }
 
 impl fmt::Display for Type {

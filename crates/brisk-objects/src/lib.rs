@@ -86,6 +86,11 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 * A file on a network is refused.
 * The file grows up to a [limit](Options::limit), and never shrinks. A [copy](Database::copy_to) has no unused pages.
 
+# Without its types
+
+[`UntypedDatabase`] looks into the database of any program, and checks it: the file says what its records are. `brisk db` is that
+as a command.
+
 # Features
 
 * `tokio`: [`AsyncDatabase`] reads on the task that asks while the file is in memory, and moves to another thread what may
@@ -113,6 +118,7 @@ mod error;
 mod index;
 mod key;
 mod key_bytes;
+mod key_range;
 mod kind;
 mod list;
 mod migration;
@@ -125,6 +131,7 @@ mod schema;
 mod snapshot;
 mod stored_record;
 mod transaction;
+mod untyped;
 mod value;
 
 #[cfg(feature = "tokio")]
@@ -148,4 +155,8 @@ pub use record::{Record, ViewOf};
 pub use schema::{IndexSchema, Schema};
 pub use snapshot::Snapshot;
 pub use transaction::Transaction;
+pub use untyped::{
+    Fault, Misread, Plain, Tree, UntypedCollection, UntypedDatabase, UntypedQuery, UntypedRecords,
+    UntypedWriter,
+};
 pub use value::{Place, Value, ValueWriter};

@@ -20,11 +20,11 @@ use crate::schema::Schema;
 use crate::stored_record;
 
 /// The name of the table that says what the others are.
-const ABOUT: &str = "brisk-objects";
+pub(crate) const ABOUT: &str = "brisk-objects";
 /// The name of the table where migrated records are until all are.
-const SPARE: &str = "brisk-objects migration";
+pub(crate) const SPARE: &str = "brisk-objects migration";
 /// The version of all that is stored.
-const VERSION: &[u8] = b"1";
+pub(crate) const VERSION: &[u8] = b"1";
 
 /// What a program knows of a collection before it is opened.
 #[derive(Debug, Clone, Copy)]
@@ -58,17 +58,17 @@ impl Definition {
 }
 
 /// The key in [`ABOUT`] under which the layout of the records of a collection is.
-fn layout_key(schema: &Schema) -> String {
+pub(crate) fn layout_key(schema: &Schema) -> String {
     format!("layout {}", schema.collection)
 }
 
 /// The key in [`ABOUT`] under which an index is.
-fn index_key(schema: &Schema, index: &str) -> String {
+pub(crate) fn index_key(schema: &Schema, index: &str) -> String {
     format!("index {}", index_table(schema.collection, index))
 }
 
 /// The name of the table of an index.
-fn index_table(collection: &str, index: &str) -> String {
+pub(crate) fn index_table(collection: &str, index: &str) -> String {
     format!("{collection}/{index}")
 }
 
@@ -97,11 +97,7 @@ impl Inner {
         ending: Ending,
     ) -> Result<(Self, Vec<Migrated>), Error> {
         let path = &resolved(path)?;
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        if let Filesystem::Network(filesystem) = Filesystem::of(File::open(directory)?)? {
-            let path = path.to_owned();
-            return Err(Error::Network { path, filesystem });
-        }
+        refuse_network(path)?;
         for (number, definition) in options.definitions.iter().enumerate() {
             let collection = definition.collection();
             let before = options.definitions.get(..number).unwrap_or_default();
@@ -377,8 +373,20 @@ fn own_table(env: &Env<WithoutTls>, txn: &mut RwTxn<'_>) -> Result<Option<Table>
     Ok(Some(env.create_database(txn, Some(ABOUT))?))
 }
 
+/// Refuses a file on a network.
+pub(crate) fn refuse_network(path: &Path) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    match Filesystem::of(File::open(directory)?)? {
+        Filesystem::Network(filesystem) => {
+            let path = path.to_owned();
+            Err(Error::Network { path, filesystem })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A path from the root, through links to the file that they name, so that all processes lock the same one.
-fn resolved(path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Error> {
     let path = std::path::absolute(path)?;
     match path.canonicalize() {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {

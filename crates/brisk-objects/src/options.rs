@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use crate::database::Database;
+use crate::environment::READERS;
 use crate::error::Error;
 use crate::migration::{Migrated, Migration};
 use crate::opening::Definition;
@@ -38,7 +39,7 @@ impl Options {
     pub fn new() -> Self {
         Self {
             limit: 1 << 40,
-            readers: 1024,
+            readers: READERS,
             durability: Durability::Full,
             definitions: Vec::new(),
             migrations: Vec::new(),

@@ -3,16 +3,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
-use heed::iteration_method::MoveThroughDuplicateValues;
-use heed::types::Bytes;
-use heed::{DefaultComparator, RoRange, RoRevRange};
-
 use crate::cursor::Cursor;
-use crate::database::{MOST_KEY, damaged};
+use crate::database::damaged;
 use crate::error::Error;
 use crate::index::Index;
 use crate::key::{AsKey, AsKeyPrefix, Key, behind, describe_key, encode_open};
 use crate::key_bytes::KeyBytes;
+use crate::key_range::{Entries, KeyRange, Row};
 use crate::kind::Fingerprint;
 use crate::reading::Reading;
 use crate::record::{Record, ViewOf};
@@ -44,11 +41,7 @@ struct Plan<'t, R: Record> {
     skip_key: fn(&mut &[u8]) -> Option<()>,
     /// What tells that part in words.
     describe: fn(&[u8]) -> String,
-    from: Option<Vec<u8>>,
-    /// The first entry that is not part of it.
-    until: Option<Vec<u8>>,
-    /// Whether nothing can be in the range.
-    is_empty: bool,
+    range: KeyRange,
     /// The range in words, if it is that of the first parts of a key.
     parts: Option<String>,
     is_reversed: bool,
@@ -74,9 +67,7 @@ impl<'t, R: Record> Query<'t, R> {
                 index: None,
                 skip_key: R::Key::skip,
                 describe: describe_key::<R::Key>,
-                from: None,
-                until: None,
-                is_empty: false,
+                range: KeyRange::default(),
                 parts: None,
                 is_reversed: false,
                 filters: Vec::new(),
@@ -98,9 +89,7 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
                 index: Some(index.number),
                 skip_key: I::skip,
                 describe: describe_key::<I>,
-                from: None,
-                until: None,
-                is_empty: false,
+                range: KeyRange::default(),
                 parts: None,
                 ..self.plan
             },
@@ -150,7 +139,7 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
 
     /// The same, of a prefix that is no whole key. Only these words can tell it.
     fn prefixed_by_parts(self, bytes: &[u8], words: String) -> Self {
-        let is_all = self.plan.from.is_none() && self.plan.until.is_none();
+        let is_all = self.plan.range.from.is_none() && self.plan.range.until.is_none();
         let mut this = self.prefixed(bytes);
         this.plan.parts = Some(words).filter(|_| is_all);
         this
@@ -286,22 +275,13 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
 
 impl<R: Record> Plan<'_, R> {
     fn begin_at(&mut self, from: Option<Vec<u8>>) {
-        match from {
-            Some(from) if self.from.as_ref().is_none_or(|now| *now < from) => {
-                self.from = Some(from);
-                self.parts = None;
-            }
-            Some(_) => {}
-            // Behind the last one of all.
-            None => self.is_empty = true,
+        if self.range.begin_at(from) {
+            self.parts = None;
         }
     }
 
     fn end_before(&mut self, until: Option<Vec<u8>>) {
-        if let Some(until) = until
-            && self.until.as_ref().is_none_or(|now| until < *now)
-        {
-            self.until = Some(until);
+        if self.range.end_before(until) {
             self.parts = None;
         }
     }
@@ -323,36 +303,8 @@ impl<R: Record> Plan<'_, R> {
         let table = table.ok_or(Error::Unknown {
             collection: R::SCHEMA.collection,
         })?;
-        let Some(range) = self.bounds() else {
-            return Ok(Entries::None);
-        };
-        let entries = match self.is_reversed {
-            false => table.range(reading.txn, &range).map(Entries::Up),
-            true => table.rev_range(reading.txn, &range).map(Entries::Down),
-        };
+        let entries = self.range.entries(table, reading.txn, self.is_reversed);
         entries.map_err(|e| reading.inner.told(e))
-    }
-
-    /// The range as LMDB can take it: it has no key without bytes, and none of more than 511. None if nothing is in it.
-    fn bounds(&self) -> Option<Bounds<'_>> {
-        let (from, until) = (self.from.as_deref(), self.until.as_deref());
-        let is_empty = self.is_empty
-            || until
-                .is_some_and(|until| until.is_empty() || from.is_some_and(|from| from >= until));
-        // No entry lies between the first bytes of a long key and the key, but one that has just these is before it.
-        let from = match from.map(|from| from.split_at_checked(MOST_KEY)) {
-            Some(Some((first, [_, ..]))) => Bound::Excluded(first),
-            _ => from.map_or(Bound::Unbounded, Bound::Included),
-        };
-        let until = match until.map(|until| until.split_at_checked(MOST_KEY)) {
-            Some(Some((first, [_, ..]))) => Bound::Included(first),
-            _ => until.map_or(Bound::Unbounded, Bound::Excluded),
-        };
-        let from = match from {
-            Bound::Included([]) => Bound::Unbounded,
-            from => from,
-        };
-        (!is_empty).then_some((from, until))
     }
 
     /// The key of the record of an entry, without its padding.
@@ -383,8 +335,8 @@ impl<R: Record> fmt::Display for Plan<'_, R> {
                 R::SCHEMA.key.join(", ")
             )?,
         }
-        match (&self.from, &self.until) {
-            _ if self.is_empty => f.write_str(", nothing of it")?,
+        match (&self.range.from, &self.range.until) {
+            _ if self.range.is_empty => f.write_str(", nothing of it")?,
             (None, None) => f.write_str(", all of it")?,
             _ if self.parts.is_some() => {
                 write!(f, ", only {}", self.parts.as_deref().unwrap_or_default())?;
@@ -425,32 +377,8 @@ impl<R: Record> fmt::Display for Plan<'_, R> {
     }
 }
 
-/// An entry and its value.
-type Row<'q> = (&'q [u8], &'q [u8]);
 /// An entry and the record that it leads to.
 type Found<'q, R> = (&'q [u8], ViewOf<'q, R>);
-type Bounds<'q> = (Bound<&'q [u8]>, Bound<&'q [u8]>);
-type Up<'q> = RoRange<'q, Bytes, Bytes, DefaultComparator, MoveThroughDuplicateValues>;
-type Down<'q> = RoRevRange<'q, Bytes, Bytes, DefaultComparator, MoveThroughDuplicateValues>;
-
-/// Entries of a table in a range.
-enum Entries<'q> {
-    None,
-    Up(Up<'q>),
-    Down(Down<'q>),
-}
-
-impl<'q> Iterator for Entries<'q> {
-    type Item = heed::Result<Row<'q>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::None => None,
-            Self::Up(up) => up.next(),
-            Self::Down(down) => down.next(),
-        }
-    }
-}
 
 /// The records of a [`Query`], as views.
 pub struct Records<'q, 't, R: Record> {

@@ -62,8 +62,17 @@ impl Schema {
         print.0
     }
 
+    /// The type of a field of the records.
+    pub fn field(&self, name: &str) -> Option<&'static Type> {
+        let Type::Struct(fields) = self.layout else {
+            return None;
+        };
+        let found = fields.iter().find(|field| field.name == name);
+        found.map(|field| &field.kind)
+    }
+
     /// The layout and the key in words.
-    pub(crate) fn layout_text(&self) -> String {
+    pub fn layout_text(&self) -> String {
         let auto = if self.is_auto { " auto" } else { "" };
         format!("{} key {}{auto}", self.layout, self.key.join(", "))
     }

@@ -12,16 +12,27 @@ const CHECK: usize = 8;
 
 /// The check of a value under a key.
 #[inline]
-fn check_of<R: Record>(key: &[u8], value: &[u8]) -> u64 {
-    let seed = XxHash3_64::oneshot_with_seed(R::FINGERPRINT, key);
+fn check_of(fingerprint: u64, key: &[u8], value: &[u8]) -> u64 {
+    let seed = XxHash3_64::oneshot_with_seed(fingerprint, key);
     XxHash3_64::oneshot_with_seed(seed, value)
 }
 
 /// Writes a record, but for its check.
 pub(crate) fn encode<R: Record>(record: &R, out: &mut Vec<u8>) -> Result<(), Error> {
+    encode_by(R::SCHEMA.collection, out, |out| {
+        ValueWriter::write(record, out)
+    })
+}
+
+/// The same of a record that `write` writes.
+pub(crate) fn encode_by(
+    collection: &'static str,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> Option<()>,
+) -> Result<(), Error> {
     out.clear();
     out.extend_from_slice(&[0; CHECK]);
-    let written = ValueWriter::write(record, out);
+    let written = write(out);
     out.resize(out.len().next_multiple_of(8), 0);
     let most = u64::from(u32::MAX);
     let len = out.len() as u64;
@@ -29,7 +40,7 @@ pub(crate) fn encode<R: Record>(record: &R, out: &mut Vec<u8>) -> Result<(), Err
         Some(()) => Ok(()),
         None => Err(Error::TooLong {
             what: "a record",
-            of: R::SCHEMA.collection,
+            of: collection,
             len,
             most,
         }),
@@ -55,8 +66,13 @@ pub(crate) fn key_of<R: Record>(view: &ViewOf<'_, R>) -> KeyBytes {
 
 /// Writes the check, once all else is there.
 pub(crate) fn seal<R: Record>(bytes: &mut [u8], key: &[u8]) {
+    seal_of(R::FINGERPRINT, bytes, key);
+}
+
+/// The same of a record of a layout.
+pub(crate) fn seal_of(fingerprint: u64, bytes: &mut [u8], key: &[u8]) {
     if let Some((check, value)) = bytes.split_first_chunk_mut::<CHECK>() {
-        *check = check_of::<R>(key, value).to_le_bytes();
+        *check = check_of(fingerprint, key, value).to_le_bytes();
     }
 }
 
@@ -77,9 +93,13 @@ pub(crate) fn view<'a, R: Record>(key: &[u8], bytes: &'a [u8]) -> Option<ViewOf<
 /// The same of bytes that may lie anywhere.
 #[inline]
 pub(crate) fn view_of_copy<'a, R: Record>(key: &[u8], bytes: &'a [u8]) -> Option<ViewOf<'a, R>> {
+    let value = value_of(R::FINGERPRINT, key, bytes)?;
+    Place::of_value::<R>(value).map(R::view_at)
+}
+
+/// The value of a record of a layout under a key, if it is what was stored there.
+#[inline]
+pub(crate) fn value_of<'a>(fingerprint: u64, key: &[u8], bytes: &'a [u8]) -> Option<&'a [u8]> {
     let (check, value) = bytes.split_first_chunk::<CHECK>()?;
-    let is_right = u64::from_le_bytes(*check) == check_of::<R>(key, value);
-    Place::of_value::<R>(value)
-        .filter(|_| is_right)
-        .map(R::view_at)
+    (u64::from_le_bytes(*check) == check_of(fingerprint, key, value)).then_some(value)
 }

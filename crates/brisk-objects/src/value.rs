@@ -101,25 +101,34 @@ pub struct ValueWriter<'a> {
 impl<'a> ValueWriter<'a> {
     /// Writes a value behind other bytes. None if it has more than 4 GiB.
     pub(crate) fn write<V: Value>(value: &V, bytes: &'a mut Vec<u8>) -> Option<()> {
+        Self::write_by(bytes, V::WIDTH, |writer| value.write(writer, 0))
+    }
+
+    /// The same of a value that `write` writes, whose part of fixed width has so many bytes.
+    pub(crate) fn write_by(
+        bytes: &'a mut Vec<u8>,
+        width: usize,
+        write: impl FnOnce(&mut Self),
+    ) -> Option<()> {
         let start = bytes.len();
-        bytes.resize(start + V::WIDTH, 0);
+        bytes.resize(start + width, 0);
         let mut writer = Self {
             bytes,
             start,
             is_too_long: false,
         };
-        value.write(&mut writer, 0);
+        write(&mut writer);
         (!writer.is_too_long).then_some(())
     }
 
     /// Puts bytes of fixed width at a place.
-    fn put(&mut self, at: usize, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
         let at = self.start + at;
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Adds zeros to the heap and puts a reference to them at a place: to so many units. Returns where they begin.
-    fn add(&mut self, at: usize, count: usize, unit: usize) -> usize {
+    pub(crate) fn add(&mut self, at: usize, count: usize, unit: usize) -> usize {
         let start = self.bytes.len() - self.start;
         self.bytes.resize(self.bytes.len() + count * unit, 0);
         match (u32::try_from(start), u32::try_from(count)) {

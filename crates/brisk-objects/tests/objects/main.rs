@@ -7,4 +7,5 @@ mod ledger;
 mod limits;
 mod model;
 mod schema;
+mod untyped;
 mod values;

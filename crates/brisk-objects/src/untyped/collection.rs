@@ -1,0 +1,262 @@
+use std::fmt;
+
+use heed::RoTxn;
+
+use super::database::{Tree, UntypedDatabase};
+use super::plain::Plain;
+use super::query::UntypedQuery;
+use crate::database::{MOST_KEY, Table, next_key};
+use crate::error::Error;
+use crate::key_bytes::KeyBytes;
+use crate::kind::Type;
+
+use crate::schema::Schema;
+use crate::stored_record;
+
+/// A collection of an [`UntypedDatabase`].
+#[derive(Clone, Copy)]
+pub struct UntypedCollection<'d> {
+    pub(super) database: &'d UntypedDatabase,
+    pub(super) parts: &'d Parts,
+}
+
+/// A collection of a file.
+pub(super) struct Parts {
+    pub(super) schema: Schema,
+    /// Of the layout.
+    pub(super) fingerprint: u64,
+    pub(super) records: Table,
+    /// In the order of the schema.
+    pub(super) indexes: Vec<Table>,
+}
+
+impl Parts {
+    /// The record under a key of a table.
+    pub(super) fn read(&self, key: &[u8], bytes: &[u8]) -> Result<Plain, Error> {
+        let value = stored_record::value_of(self.fingerprint, key, bytes);
+        let record = value.and_then(|value| Plain::read(&self.schema.layout, value).ok());
+        record.ok_or_else(|| self.damaged(key))
+    }
+
+    /// The record of a padded key.
+    pub(super) fn get(&self, txn: &RoTxn<'_>, key: &[u8]) -> Result<Option<Plain>, Error> {
+        if key.is_empty() || key.len() > MOST_KEY {
+            return Ok(None);
+        }
+        let found = self.records.get(txn, key)?;
+        found.map(|bytes| self.read(key, bytes)).transpose()
+    }
+
+    pub(super) fn damaged(&self, key: &[u8]) -> Error {
+        Error::Damaged {
+            collection: self.schema.collection,
+            key: self.schema.key_in_words(key),
+        }
+    }
+}
+
+impl Schema {
+    /// The types of fields, in their order.
+    pub fn types_of(&self, fields: &[&str]) -> Vec<&'static Type> {
+        let kinds = fields.iter().filter_map(|name| self.field(name));
+        kinds.collect()
+    }
+
+    /// The values of a key that is stored. None if the bytes are no key.
+    pub(super) fn decode_key(&self, mut bytes: &[u8]) -> Option<Vec<Plain>> {
+        let parts = decode(&self.types_of(self.key), &mut bytes)?;
+        // Up to a multiple of 8 bytes.
+        let is_padding = bytes.len() < 8 && bytes.iter().all(|byte| *byte == 0);
+        is_padding.then_some(parts)
+    }
+
+    /// A key as an error shows it.
+    pub(super) fn key_in_words(&self, bytes: &[u8]) -> String {
+        match self.decode_key(bytes).as_deref() {
+            Some([one]) => one.to_string(),
+            Some(several) => {
+                let words: Vec<_> = several.iter().map(ToString::to_string).collect();
+                format!("({})", words.join(", "))
+            }
+            None => format!("{bytes:02x?}"),
+        }
+    }
+
+    /// Writes what fields of a record are ordered by. Returns whether none is missing.
+    pub(super) fn encode_fields(
+        &self,
+        fields: &[&str],
+        record: &Plain,
+        out: &mut KeyBytes,
+    ) -> bool {
+        let mut is_whole = true;
+        for name in fields {
+            if let (Some(kind), Some(value)) = (self.field(name), record.field(name)) {
+                value.encode_key(kind, out);
+                is_whole &= !value.is_missing();
+            }
+        }
+        is_whole
+    }
+
+    /// The key of a record, padded as tables have it.
+    pub(super) fn key_of(&self, record: &Plain) -> KeyBytes {
+        let mut key = KeyBytes::new();
+        self.encode_fields(self.key, record, &mut key);
+        key.pad();
+        key
+    }
+
+    /// The entry of a record in an index, how many bytes of it are the fields, and whether none of those is missing.
+    pub(super) fn entry_of(&self, fields: &[&str], record: &Plain) -> (KeyBytes, usize, bool) {
+        let mut entry = KeyBytes::new();
+        let is_whole = self.encode_fields(fields, record, &mut entry);
+        let len = entry.len();
+        self.encode_fields(self.key, record, &mut entry);
+        (entry, len, is_whole)
+    }
+
+    /// The bytes of values that stand for the first fields.
+    pub(super) fn encode_parts(
+        &self,
+        what: &str,
+        fields: &[&str],
+        parts: &[Plain],
+    ) -> Result<KeyBytes, Error> {
+        let kinds = self.types_of(fields);
+        let mut bytes = KeyBytes::new();
+        let mut pairs = kinds.iter().zip(parts);
+        if parts.len() > kinds.len() || !pairs.all(|(kind, part)| part.is_of(kind)) {
+            let named = fields.iter().zip(&kinds);
+            let wanted: Vec<_> = named
+                .map(|(name, kind)| format!("{name}: {kind}"))
+                .collect();
+            return Err(Error::Mismatch {
+                what: what.to_owned(),
+                wanted: wanted.join(", "),
+            });
+        }
+        for (kind, part) in kinds.iter().zip(parts) {
+            part.encode_key(kind, &mut bytes);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Takes values of these types from the front of bytes.
+pub(super) fn decode(kinds: &[&Type], bytes: &mut &[u8]) -> Option<Vec<Plain>> {
+    let parts = kinds.iter().map(|kind| Plain::decode_key(kind, bytes));
+    parts.collect()
+}
+
+impl<'d> UntypedCollection<'d> {
+    /// What is stored, and how it is found.
+    pub fn schema(&self) -> &'d Schema {
+        &self.parts.schema
+    }
+
+    /// The number of records.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn len(&self) -> Result<u64, Error> {
+        Ok(self.parts.records.len(self.database.txn())?)
+    }
+
+    /// Whether there is no record.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.parts.records.is_empty(self.database.txn())?)
+    }
+
+    /// The next key that the database would choose, if one was noted.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn next_key(&self) -> Result<Option<u64>, Error> {
+        let name = next_key(self.schema().collection);
+        let about = self.database.about_table();
+        let found = about.get(self.database.txn(), name.as_bytes())?;
+        let bytes = found.and_then(|bytes| bytes.try_into().ok());
+        Ok(bytes.map(u64::from_le_bytes))
+    }
+
+    /// The table of the records.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn records_tree(&self) -> Result<Tree, Error> {
+        self.database.tree(&self.parts.records)
+    }
+
+    /// The tables of the indexes, in their order.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn index_trees(&self) -> Result<Vec<Tree>, Error> {
+        let tables = self.parts.indexes.iter();
+        tables.map(|table| self.database.tree(table)).collect()
+    }
+
+    /// The record of a key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] if the values are no key. [`Error::Damaged`] if its bytes are not what was stored.
+    pub fn get(&self, key: &[Plain]) -> Result<Option<Plain>, Error> {
+        let schema = self.schema();
+        let what = format!("the key of {}", schema.collection);
+        let mut bytes = schema.encode_parts(&what, schema.key, key)?;
+        if key.len() < schema.key.len() {
+            let fields = schema.key.iter();
+            let wanted: Vec<_> = fields.copied().collect();
+            let wanted = wanted.join(", ");
+            return Err(Error::Mismatch { what, wanted });
+        }
+        bytes.pad();
+        self.parts.get(self.database.txn(), &bytes)
+    }
+
+    /// A query of all records.
+    pub fn query(&self) -> UntypedQuery<'d> {
+        UntypedQuery::new(*self)
+    }
+}
+
+impl fmt::Debug for UntypedCollection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("UntypedCollection")
+            .field(&self.schema().collection)
+            .finish()
+    }
+}
+
+/// As an error shows it.
+impl fmt::Display for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Unsigned(value) => write!(f, "{value}"),
+            Self::Signed(value) => write!(f, "{value}"),
+            Self::Float32(value) => write!(f, "{value:?}"),
+            Self::Float64(value) => write!(f, "{value:?}"),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Time(seconds, nanos) => write!(f, "@{seconds}.{nanos:09}"),
+            Self::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+            Self::Option(Some(value)) => write!(f, "{value}"),
+            Self::Option(None) => f.write_str("null"),
+            Self::List(values) => f.debug_list().entries(values).finish(),
+            Self::Struct(values) => f
+                .debug_map()
+                .entries(values.iter().map(|(k, v)| (k, v)))
+                .finish(),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Databases whose types only the file tells.
+
+mod check;
+mod collection;
+mod database;
+mod pages;
+mod plain;
+mod query;
+mod schema_text;
+mod writer;
+
+pub use check::Fault;
+pub use collection::UntypedCollection;
+pub use database::{Tree, UntypedDatabase};
+pub use plain::{Misread, Plain};
+pub use query::{UntypedQuery, UntypedRecords};
+pub use writer::UntypedWriter;

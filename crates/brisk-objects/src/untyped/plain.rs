@@ -1,0 +1,535 @@
+use std::fmt;
+
+use crate::key_bytes::KeyBytes;
+use crate::kind::Type;
+use crate::value::ValueWriter;
+
+/// A value of any type that a [`Schema`](crate::Schema) names.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Plain {
+    /// Of type `bool`.
+    Bool(bool),
+    /// A number without a sign.
+    Unsigned(u128),
+    /// A number with a sign.
+    Signed(i128),
+    /// Of type `f32`.
+    Float32(f32),
+    /// Of type `f64`.
+    Float64(f64),
+    /// Text.
+    Text(String),
+    /// A moment: seconds since 1970, rounded down, and nanoseconds of the second.
+    Time(i64, u32),
+    /// Of type `bytes<N>`, or a list of `u8`.
+    Bytes(Vec<u8>),
+    /// A value that may be missing.
+    Option(Option<Box<Plain>>),
+    /// Values of one type.
+    List(Vec<Plain>),
+    /// Named values, in the order of their type.
+    Struct(Vec<(&'static str, Plain)>),
+}
+
+/// Where the bytes of a record are no value of its type, although its check is right: somebody has forged them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misread {
+    /// The field, such as `lines[2].text`.
+    pub place: String,
+    /// What is wrong there.
+    pub why: &'static str,
+}
+
+impl fmt::Display for Misread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.why)
+    }
+}
+
+impl std::error::Error for Misread {}
+
+/// A second has fewer.
+const NANOS: u32 = 1_000_000_000;
+/// The values of a list of this type are one [`Plain::Bytes`].
+const BYTE: Type = Type::Unsigned(1);
+
+impl Plain {
+    /// The value of a field of a struct.
+    pub fn field(&self, name: &str) -> Option<&Self> {
+        let Self::Struct(fields) = self else {
+            return None;
+        };
+        let found = fields.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value)
+    }
+
+    /// Whether this is a value of a type.
+    pub fn is_of(&self, kind: &Type) -> bool {
+        match (kind, self) {
+            (Type::Bool, Self::Bool(_))
+            | (Type::Text, Self::Text(_))
+            | (Type::Float(4), Self::Float32(_))
+            | (Type::Float(8), Self::Float64(_))
+            | (Type::List(Type::Unsigned(1)), Self::Bytes(_))
+            | (Type::Option(_), Self::Option(None)) => true,
+            (Type::Unsigned(bytes), Self::Unsigned(value)) => {
+                let bits = u32::from(*bytes).saturating_mul(8);
+                value.checked_shr(bits).unwrap_or(0) == 0
+            }
+            (Type::Signed(bytes), Self::Signed(value)) => {
+                let unused = 128u32.saturating_sub(u32::from(*bytes).saturating_mul(8));
+                // The upper bits are all those of the sign.
+                value.checked_shl(unused).unwrap_or(0) >> unused == *value
+            }
+            (Type::Time, Self::Time(_, nanos)) => *nanos < NANOS,
+            (Type::Array(count), Self::Bytes(bytes)) => bytes.len() == *count,
+            (Type::Option(inner), Self::Option(Some(value))) => value.is_of(inner),
+            (Type::List(inner), Self::List(values)) => {
+                **inner != BYTE && values.iter().all(|value| value.is_of(inner))
+            }
+            (Type::Struct(fields), Self::Struct(values)) => {
+                let mut pairs = fields.iter().zip(values);
+                fields.len() == values.len()
+                    && pairs.all(|(field, (name, value))| {
+                        field.name == *name && value.is_of(&field.kind)
+                    })
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads a record of a type.
+    pub(crate) fn read(kind: &Type, record: &[u8]) -> Result<Self, Misread> {
+        let mut reader = Reader {
+            record,
+            heap_left: record.len(),
+            parts_left: record.len().saturating_mul(16).saturating_add(1 << 16),
+        };
+        reader.read(kind, 0)
+    }
+
+    /// Writes a value of this type. Its part of fixed width is at `at`.
+    pub(crate) fn write(&self, kind: &Type, out: &mut ValueWriter<'_>, at: usize) {
+        match (kind, self) {
+            (Type::Bool, Self::Bool(value)) => out.put(at, &[u8::from(*value)]),
+            (Type::Unsigned(bytes), Self::Unsigned(value)) => {
+                out.put(at, first(&value.to_le_bytes(), *bytes));
+            }
+            (Type::Signed(bytes), Self::Signed(value)) => {
+                out.put(at, first(&value.to_le_bytes(), *bytes));
+            }
+            (_, Self::Float32(value)) => out.put(at, &value.to_le_bytes()),
+            (_, Self::Float64(value)) => out.put(at, &value.to_le_bytes()),
+            (_, Self::Time(seconds, nanos)) => {
+                out.put(at, &seconds.to_le_bytes());
+                out.put(at.saturating_add(8), &nanos.to_le_bytes());
+            }
+            (_, Self::Text(text)) => {
+                let start = out.add(at, text.len(), 1);
+                out.put(start, text.as_bytes());
+            }
+            (Type::List(_), Self::Bytes(bytes)) => {
+                let start = out.add(at, bytes.len(), 1);
+                out.put(start, bytes);
+            }
+            (_, Self::Bytes(bytes)) => out.put(at, bytes),
+            (Type::Option(inner), Self::Option(Some(value))) => {
+                out.put(at, &[1]);
+                value.write(inner, out, at.saturating_add(1));
+            }
+            (Type::List(inner), Self::List(values)) => {
+                let width = inner.width();
+                let mut start = out.add(at, values.len(), width);
+                for value in values {
+                    value.write(inner, out, start);
+                    start = start.saturating_add(width);
+                }
+            }
+            (Type::Struct(fields), Self::Struct(values)) => {
+                let mut at = at;
+                for (field, (_, value)) in fields.iter().zip(values) {
+                    value.write(&field.kind, out, at);
+                    at = at.saturating_add(field.kind.width());
+                }
+            }
+            // No value is there, which zeros say, or this is none of the type.
+            _ => {}
+        }
+    }
+
+    /// Writes the bytes that a key of this type sorts by.
+    pub(crate) fn encode_key(&self, kind: &Type, out: &mut KeyBytes) {
+        use crate::key::AsKey;
+        match (kind, self) {
+            (_, Self::Bool(value)) => value.encode_key(out),
+            (Type::Unsigned(bytes), Self::Unsigned(value)) => {
+                out.extend_from_slice(last(&value.to_be_bytes(), *bytes));
+            }
+            (Type::Signed(bytes), Self::Signed(value)) => {
+                let bits = value.cast_unsigned() ^ sign_bit(*bytes);
+                out.extend_from_slice(last(&bits.to_be_bytes(), *bytes));
+            }
+            (_, Self::Float32(value)) => value.encode_key(out),
+            (_, Self::Float64(value)) => value.encode_key(out),
+            (_, Self::Text(value)) => value.encode_key(out),
+            (_, Self::Time(seconds, nanos)) => (*seconds, *nanos).encode_key(out),
+            (Type::Array(_), Self::Bytes(bytes)) => out.extend_from_slice(bytes),
+            (_, Self::Bytes(bytes)) => bytes.encode_key(out),
+            (Type::Option(inner), Self::Option(value)) => {
+                value.is_some().encode_key(out);
+                if let Some(value) = value {
+                    value.encode_key(inner, out);
+                }
+            }
+            // Schemas have no such keys.
+            _ => {}
+        }
+    }
+
+    /// Takes a key of this type from the front of bytes. None if they do not begin with one.
+    pub(crate) fn decode_key(kind: &Type, bytes: &mut &[u8]) -> Option<Self> {
+        use crate::key::Key;
+        Some(match kind {
+            Type::Bool => Self::Bool(Key::decode(bytes)?),
+            Type::Unsigned(count) => Self::Unsigned(take_number(*count, bytes)?),
+            Type::Signed(count) => {
+                let bits = take_number(*count, bytes)? ^ sign_bit(*count);
+                Self::Signed(signed(bits, *count))
+            }
+            Type::Float(4) => Self::Float32(Key::decode(bytes)?),
+            Type::Float(_) => Self::Float64(Key::decode(bytes)?),
+            Type::Text => Self::Text(Key::decode(bytes)?),
+            Type::Time => {
+                let (seconds, nanos) = Key::decode(bytes)?;
+                Self::Time(seconds, nanos)
+            }
+            Type::Array(count) => {
+                let (array, rest) = bytes.split_at_checked(*count)?;
+                *bytes = rest;
+                Self::Bytes(array.to_vec())
+            }
+            Type::Option(inner) => Self::Option(match bool::decode(bytes)? {
+                true => Some(Self::decode_key(inner, bytes)?.into()),
+                false => None,
+            }),
+            Type::List(Type::Unsigned(1)) => Self::Bytes(Key::decode(bytes)?),
+            Type::List(_) | Type::Struct(_) => return None,
+        })
+    }
+
+    /// Whether this is an option without a value. Such ones never break a unique index.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Option(None))
+    }
+}
+
+fn first(bytes: &[u8; 16], count: u8) -> &[u8] {
+    bytes.get(..usize::from(count)).unwrap_or(bytes)
+}
+
+fn last(bytes: &[u8; 16], count: u8) -> &[u8] {
+    let at = 16usize.saturating_sub(usize::from(count));
+    bytes.get(at..).unwrap_or(bytes)
+}
+
+/// The bit of the sign of a number of so many bytes.
+fn sign_bit(bytes: u8) -> u128 {
+    let bit = u32::from(bytes).saturating_mul(8).saturating_sub(1);
+    1u128.checked_shl(bit).unwrap_or(0)
+}
+
+/// The number with a sign that these bits of so many bytes are.
+fn signed(bits: u128, bytes: u8) -> i128 {
+    let unused = 128u32.saturating_sub(u32::from(bytes).saturating_mul(8));
+    bits.checked_shl(unused).unwrap_or(0).cast_signed() >> unused.min(127)
+}
+
+/// Takes a number, its highest byte first.
+fn take_number(count: u8, bytes: &mut &[u8]) -> Option<u128> {
+    let (number, rest) = bytes.split_at_checked(usize::from(count))?;
+    *bytes = rest;
+    Some(
+        number
+            .iter()
+            .fold(0, |all, byte| all << 8 | u128::from(*byte)),
+    )
+}
+
+/// Reads a record. Each byte of its heap belongs to one value, so what is read is no larger than the record allows.
+struct Reader<'a> {
+    record: &'a [u8],
+    /// Bytes of the heap that may still belong to a value.
+    heap_left: usize,
+    /// How many values may still come. Only values without bytes of their own, such as structs, could be more.
+    parts_left: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn read(&mut self, kind: &Type, at: usize) -> Result<Plain, Misread> {
+        self.parts_left = match self.parts_left.checked_sub(1) {
+            Some(left) => left,
+            None => return wrong("the record has more values than its bytes allow"),
+        };
+        Ok(match kind {
+            Type::Bool => Plain::Bool(self.bool(at)?),
+            Type::Unsigned(bytes) => Plain::Unsigned(self.number(at, *bytes)?),
+            Type::Signed(bytes) => Plain::Signed(signed(self.number(at, *bytes)?, *bytes)),
+            Type::Float(4) => Plain::Float32(f32::from_le_bytes(self.chunk(at)?)),
+            Type::Float(_) => Plain::Float64(f64::from_le_bytes(self.chunk(at)?)),
+            Type::Text => match String::from_utf8(self.heap(at, 1)?.1.to_vec()) {
+                Ok(text) => Plain::Text(text),
+                Err(_) => return wrong("the text is not UTF-8"),
+            },
+            Type::Time => {
+                let seconds = i64::from_le_bytes(self.chunk(at)?);
+                let nanos = u32::from_le_bytes(self.chunk(at.saturating_add(8))?);
+                if nanos >= NANOS {
+                    return wrong("a second has more than 999999999 nanoseconds");
+                }
+                Plain::Time(seconds, nanos)
+            }
+            Type::Array(bytes) => Plain::Bytes(self.fixed(at, *bytes)?.to_vec()),
+            Type::Option(inner) => Plain::Option(match self.bool(at)? {
+                true => Some(self.read(inner, at.saturating_add(1))?.into()),
+                false => None,
+            }),
+            Type::List(Type::Unsigned(1)) => Plain::Bytes(self.heap(at, 1)?.1.to_vec()),
+            Type::List(inner) => self.list(inner, at)?,
+            Type::Struct(fields) => {
+                let (mut at, mut values) = (at, Vec::with_capacity(fields.len()));
+                for field in *fields {
+                    let value = self.read(&field.kind, at);
+                    let value = value.map_err(|e| e.within(field.name, '.'))?;
+                    values.push((field.name, value));
+                    at = at.saturating_add(field.kind.width());
+                }
+                Plain::Struct(values)
+            }
+        })
+    }
+
+    fn list(&mut self, inner: &Type, at: usize) -> Result<Plain, Misread> {
+        let width = inner.width();
+        let (mut at, bytes) = self.heap(at, width)?;
+        let count = bytes.len().checked_div(width).unwrap_or(0);
+        let mut values = Vec::new();
+        for number in 0..count {
+            let value = self.read(inner, at);
+            values.push(value.map_err(|e| e.within(&format!("[{number}]"), '.'))?);
+            at = at.saturating_add(width);
+        }
+        Ok(Plain::List(values))
+    }
+
+    fn fixed(&self, at: usize, bytes: usize) -> Result<&'a [u8], Misread> {
+        let end = at.saturating_add(bytes);
+        match self.record.get(at..end) {
+            Some(bytes) => Ok(bytes),
+            None => wrong("the record ends before it"),
+        }
+    }
+
+    fn chunk<const N: usize>(&self, at: usize) -> Result<[u8; N], Misread> {
+        match self.fixed(at, N)?.first_chunk() {
+            Some(chunk) => Ok(*chunk),
+            None => wrong("the record ends before it"),
+        }
+    }
+
+    fn number(&self, at: usize, bytes: u8) -> Result<u128, Misread> {
+        let bytes = self.fixed(at, usize::from(bytes))?.iter().rev();
+        Ok(bytes.fold(0, |all, byte| all << 8 | u128::from(*byte)))
+    }
+
+    fn bool(&self, at: usize) -> Result<bool, Misread> {
+        match self.chunk(at)? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => wrong("a byte that must be 0 or 1 is neither"),
+        }
+    }
+
+    /// Where the values of a reference at a place begin, and their bytes.
+    fn heap(&mut self, at: usize, width: usize) -> Result<(usize, &'a [u8]), Misread> {
+        let [a, b, c, d, e, f, g, h] = self.chunk(at)?;
+        let size = |bytes| usize::try_from(u32::from_le_bytes(bytes)).unwrap_or(usize::MAX);
+        let (start, count) = (size([a, b, c, d]), size([e, f, g, h]));
+        let bytes = count.saturating_mul(width);
+        let Some(found) = self.record.get(start..start.saturating_add(bytes)) else {
+            return wrong("it lies outside of the record");
+        };
+        self.heap_left = match self.heap_left.checked_sub(bytes) {
+            Some(left) => left,
+            None => return wrong("it has bytes that are another value's"),
+        };
+        Ok((start, found))
+    }
+}
+
+fn wrong<T>(why: &'static str) -> Result<T, Misread> {
+    let place = String::new();
+    Err(Misread { place, why })
+}
+
+impl Misread {
+    /// The same, as a part of this.
+    fn within(self, part: &str, dot: char) -> Self {
+        let place = match self.place.as_str() {
+            "" => part.to_owned(),
+            rest if rest.starts_with('[') => format!("{part}{rest}"),
+            rest => format!("{part}{dot}{rest}"),
+        };
+        Self { place, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::key::{AsKey, Key};
+    use crate::value::{Value, parts_of};
+
+    fn stored<V: Value>(value: &V) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        ValueWriter::write(value, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// A value is read as `plain`, which is written as the same bytes.
+    fn is_read<V: Value>(value: &V, plain: &Plain) {
+        let bytes = stored(value);
+        assert!(plain.is_of(&V::TYPE), "{plain:?}");
+        assert_eq!(V::TYPE.width(), V::WIDTH);
+        assert_eq!(Plain::read(&V::TYPE, &bytes).unwrap(), *plain);
+        let mut written = Vec::new();
+        ValueWriter::write_by(&mut written, V::WIDTH, |out| plain.write(&V::TYPE, out, 0)).unwrap();
+        assert_eq!(written, bytes);
+    }
+
+    /// The same, and its key has the bytes of the typed one.
+    fn is_key<V: Value + Key>(value: &V, plain: &Plain) {
+        is_read(value, plain);
+        let (mut typed, mut untyped) = (KeyBytes::new(), KeyBytes::new());
+        AsKey::<V>::encode_key(value, &mut typed);
+        plain.encode_key(&V::TYPE, &mut untyped);
+        assert_eq!(typed, untyped, "{plain:?}");
+        let whole = [&*typed, &[7, 0]].concat();
+        let mut rest = whole.as_slice();
+        assert_eq!(Plain::decode_key(&V::TYPE, &mut rest).unwrap(), *plain);
+        assert_eq!(rest, [7, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn values_are_those_of_types(
+            unsigned in any::<(u8, u16, u32, u64, u128)>(),
+            signed in any::<(i8, i16, i32, i64, i128)>(),
+            float in (proptest::num::f32::NORMAL, proptest::num::f64::NORMAL),
+            text in any::<Option<String>>(),
+            bytes in any::<(Vec<u8>, [u8; 3], bool)>(),
+            time in any::<(i32, u32)>(),
+            lists in any::<Vec<Vec<Option<i16>>>>(),
+        ) {
+            is_key(&unsigned.0, &Plain::Unsigned(unsigned.0.into()));
+            is_key(&unsigned.1, &Plain::Unsigned(unsigned.1.into()));
+            is_key(&unsigned.2, &Plain::Unsigned(unsigned.2.into()));
+            is_key(&unsigned.3, &Plain::Unsigned(unsigned.3.into()));
+            is_key(&unsigned.4, &Plain::Unsigned(unsigned.4));
+            is_key(&signed.0, &Plain::Signed(signed.0.into()));
+            is_key(&signed.1, &Plain::Signed(signed.1.into()));
+            is_key(&signed.2, &Plain::Signed(signed.2.into()));
+            is_key(&signed.3, &Plain::Signed(signed.3.into()));
+            is_key(&signed.4, &Plain::Signed(signed.4));
+            is_key(&float.0, &Plain::Float32(float.0));
+            is_key(&float.1, &Plain::Float64(float.1));
+            let plain = text.clone().map(|text| Plain::Text(text).into());
+            is_key(&text, &Plain::Option(plain));
+            is_key(&bytes.0, &Plain::Bytes(bytes.0.clone()));
+            is_key(&bytes.1, &Plain::Bytes(bytes.1.to_vec()));
+            is_key(&bytes.2, &Plain::Bool(bytes.2));
+            let moment = SystemTime::UNIX_EPOCH + Duration::from_nanos(time.1.into());
+            let moment = match time.0 < 0 {
+                true => moment - Duration::from_secs(time.0.unsigned_abs().into()),
+                false => moment + Duration::from_secs(time.0.unsigned_abs().into()),
+            };
+            let (seconds, nanos) = parts_of(moment);
+            is_key(&moment, &Plain::Time(seconds, nanos));
+            let number = |number: &Option<i16>| Plain::Option(number.map(|n| Plain::Signed(n.into()).into()));
+            let list = |list: &Vec<_>| Plain::List(list.iter().map(number).collect());
+            is_read(&lists, &Plain::List(lists.iter().map(list).collect()));
+        }
+
+        /// No bytes do harm, and what is read of them is no larger than they allow.
+        #[test]
+        fn forged_bytes_are_read_or_refused(bytes in any::<Vec<u8>>()) {
+            fn parts(plain: &Plain) -> usize {
+                match plain {
+                    Plain::Text(text) => text.len() + 1,
+                    Plain::Bytes(bytes) => bytes.len() + 1,
+                    Plain::Option(inner) => 1 + inner.as_deref().map_or(0, parts),
+                    Plain::List(all) => 1 + all.iter().map(parts).sum::<usize>(),
+                    _ => 1,
+                }
+            }
+            type Deep = Vec<Option<Vec<Vec<String>>>>;
+            if let Ok(plain) = Plain::read(&Deep::TYPE, &bytes) {
+                prop_assert!(parts(&plain) <= 2 * bytes.len() + 1);
+            }
+            let mut rest = bytes.as_slice();
+            Plain::decode_key(&<Option<Option<String>>>::TYPE, &mut rest);
+        }
+    }
+
+    #[test]
+    fn what_is_forged_is_named() {
+        const KIND: Type = Type::Struct(&[
+            crate::Field {
+                name: "names",
+                kind: <Vec<Option<String>>>::TYPE,
+            },
+            crate::Field {
+                name: "at",
+                kind: SystemTime::TYPE,
+            },
+        ]);
+        let whole = [
+            // Two names from byte 20 on.
+            &[20, 0, 0, 0, 2, 0, 0, 0][..],
+            &[0; 12],
+            &[1, 38, 0, 0, 0, 1, 0, 0, 0],
+            &[1, 38, 0, 0, 0, 1, 0, 0, 0],
+            b"a",
+        ]
+        .concat();
+        assert!(Plain::read(&KIND, &whole).is_ok());
+        let told = |at: usize, byte: u8| {
+            let mut forged = whole.clone();
+            forged[at] = byte;
+            Plain::read(&KIND, &forged).unwrap_err().to_string()
+        };
+        for (at, byte, message) in [
+            (4, 3, "names: it lies outside of the record"),
+            (3, 1, "names: it lies outside of the record"),
+            (29, 2, "names[1]: a byte that must be 0 or 1 is neither"),
+            (34, 2, "names[1]: it lies outside of the record"),
+            (38, 0xff, "names[0]: the text is not UTF-8"),
+            (19, 0xff, "at: a second has more than 999999999 nanoseconds"),
+        ] {
+            assert_eq!(told(at, byte), message);
+        }
+        let e = Plain::read(&KIND, &whole[..19]).unwrap_err();
+        assert_eq!(e.to_string(), "names: it lies outside of the record");
+        // Many lists that are the same bytes.
+        let list = [8u8, 0, 0, 0, 1, 0, 0, 0].repeat(4);
+        let e = Plain::read(&<Vec<Vec<Vec<Vec<Vec<u16>>>>>>::TYPE, &list).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "[0][0][0][0]: it has bytes that are another value's"
+        );
+    }
+}

@@ -1,0 +1,411 @@
+use std::fmt;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use heed::{Env, MdbError, RwTxn, WithoutTls};
+
+use super::collection::Parts;
+use super::database::{self, UntypedDatabase};
+use super::pages;
+use super::plain::Plain;
+use super::schema_text;
+use crate::database::{Table, check_key_len_of, next_key};
+use crate::environment;
+use crate::error::Error;
+use crate::key_bytes::KeyBytes;
+use crate::opening::{
+    ABOUT, SPARE, VERSION, index_key, index_table, layout_key, refuse_network, resolved,
+};
+use crate::schema::Schema;
+use crate::stored_record;
+use crate::value::ValueWriter;
+
+/// Tables that a writer may make.
+const NEW_TABLES: u32 = 4096;
+
+/// Adds records to the database of any program, all of them or none.
+pub struct UntypedWriter<'e> {
+    txn: RwTxn<'e>,
+    env: &'e Env<WithoutTls>,
+    about: Table,
+    collections: Vec<Parts>,
+    unreadable: Vec<(String, String)>,
+    limit: u64,
+}
+
+impl UntypedDatabase {
+    /// Writes what `work` does, as a whole: to the database of a path, or to a new one, which then appears when it is complete
+    /// and on the disk. If it returns an error, nothing is written, and a new file does not appear. `limit` is that of
+    /// [`Options`](crate::Options::limit).
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`, and of [`open`](UntypedDatabase::open).
+    ///
+    /// # Safety
+    ///
+    /// That of [`Options::open`](crate::Options::open): meanwhile, nothing but LMDB writes to the file.
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub unsafe fn write<T, E: From<Error>>(
+        path: &Path,
+        limit: u64,
+        work: impl FnOnce(&mut UntypedWriter<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        match fs::metadata(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let path = resolved(path)?;
+                refuse_network(&path)?;
+                let part = Part::beside(&path)?;
+                // SAFETY: the file is new, and its name is this process's own.
+                let done = unsafe { write_to(&part.path, limit, 0, work) }?;
+                part.appear(&path)?;
+                Ok(done)
+            }
+            _ => {
+                let (path, file) = database::existing(path)?;
+                let newest = pages::newest(&file, &path)?;
+                // SAFETY: the caller promises it.
+                unsafe { write_to(&path, limit, newest.room(), work) }
+            }
+        }
+    }
+}
+
+/// Opens or makes a file, and writes to it.
+///
+/// # Safety
+///
+/// That of [`UntypedDatabase::write`].
+#[expect(unsafe_code, reason = "the caller's promise is handed on")]
+unsafe fn write_to<T, E: From<Error>>(
+    path: &Path,
+    limit: u64,
+    tables: u32,
+    work: impl FnOnce(&mut UntypedWriter<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let room = tables.saturating_add(NEW_TABLES);
+    // SAFETY: the caller promises it.
+    let env = unsafe { environment::open_existing(path, room, Some(limit)) }?;
+    let done = write_in(&env, path, limit, work);
+    // The file may be opened again at once.
+    env.prepare_for_closing().wait();
+    done
+}
+
+fn write_in<T, E: From<Error>>(
+    env: &Env<WithoutTls>,
+    path: &Path,
+    limit: u64,
+    work: impl FnOnce(&mut UntypedWriter<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut writer = UntypedWriter::begin(env, path, limit)?;
+    let done = work(&mut writer)?;
+    let commit = writer.txn.commit();
+    commit.map_err(|e| told(limit, e))?;
+    Ok(done)
+}
+
+/// An error of LMDB.
+fn told(limit: u64, e: heed::Error) -> Error {
+    match e {
+        heed::Error::Mdb(MdbError::MapFull) => Error::Full { limit },
+        e => e.into(),
+    }
+}
+
+impl<'e> UntypedWriter<'e> {
+    fn begin(env: &'e Env<WithoutTls>, path: &Path, limit: u64) -> Result<Self, Error> {
+        let mut txn = env.write_txn().map_err(|e| environment::told(path, e))?;
+        let root: Option<Table> = env.open_database(&txn, None)?;
+        let is_new = match root {
+            Some(root) => root.is_empty(&txn)?,
+            None => true,
+        };
+        let about: Option<Table> = env.open_database(&txn, Some(ABOUT))?;
+        let about = match about {
+            Some(about) => about,
+            None if is_new => {
+                let about = env.create_database(&mut txn, Some(ABOUT));
+                let about: Table = about.map_err(|e| told(limit, e))?;
+                about
+                    .put(&mut txn, b"version", VERSION)
+                    .map_err(|e| told(limit, e))?;
+                about
+            }
+            None => {
+                let path = path.to_owned();
+                let found = "it has tables of another program".to_owned();
+                return Err(Error::Foreign { path, found });
+            }
+        };
+        database::check_version(&about, &txn, path)?;
+        let (collections, unreadable) = database::collections(env, &txn, &about)?;
+        Ok(Self {
+            txn,
+            env,
+            about,
+            collections,
+            unreadable,
+            limit,
+        })
+    }
+
+    /// The number of the collection that has a layout and indexes in these words, as [`Schema::layout_text`] and
+    /// [`IndexSchema`](crate::IndexSchema) write them. It is made if there is none. One that there is keeps its own indexes.
+    /// `next` is the next automatic key, at least.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`] if the file has another layout of the collection. [`Error::UnknownLayout`] if words cannot be read.
+    /// Otherwise those of the system.
+    pub fn collection(
+        &mut self,
+        name: &str,
+        layout: &str,
+        indexes: &[String],
+        next: Option<u64>,
+    ) -> Result<usize, Error> {
+        let is_it = |known: &Parts| known.schema.collection == name;
+        let number = match self.collections.iter().position(is_it) {
+            Some(number) => {
+                let schema = self.collections.get(number).map(|parts| parts.schema);
+                if let Some(schema) = schema.filter(|schema| schema.layout_text() != layout) {
+                    return Err(Error::Layout {
+                        collection: schema.collection,
+                        stored: schema.layout_text(),
+                        wanted: layout.to_owned(),
+                    });
+                }
+                number
+            }
+            None => self.make(name, layout, indexes)?,
+        };
+        if let Some(next) = next {
+            let key = next_key(name);
+            let stored = self.about.get(&self.txn, key.as_bytes())?;
+            let stored = stored.and_then(|bytes| bytes.try_into().ok());
+            let stored = stored.map_or(0, u64::from_le_bytes);
+            let bytes = next.max(stored).to_le_bytes();
+            let put = self.about.put(&mut self.txn, key.as_bytes(), &bytes);
+            put.map_err(|e| told(self.limit, e))?;
+        }
+        Ok(number)
+    }
+
+    fn make(&mut self, name: &str, layout: &str, indexes: &[String]) -> Result<usize, Error> {
+        let unknown = |found: String| Error::UnknownLayout {
+            collection: name.to_owned(),
+            found,
+        };
+        let known = &mut self.unreadable.iter();
+        if let Some((_, found)) = known.find(|(known, _)| known == name) {
+            return Err(unknown(found.clone()));
+        }
+        let is_name =
+            !name.is_empty() && !name.contains(['\0', '/']) && ![ABOUT, SPARE].contains(&name);
+        if !is_name || name.len() > 400 {
+            return Err(unknown(format!("{name:?} can be no name of a collection")));
+        }
+        let Some(schema) = schema_text::parse(name, layout, indexes) else {
+            let indexes = indexes.iter().map(|text| format!(", {text}"));
+            return Err(unknown(format!("{layout}{}", indexes.collect::<String>())));
+        };
+        let fingerprint = schema.layout_fingerprint();
+        let note =
+            |number: u64, text: &str| [number.to_le_bytes().as_slice(), text.as_bytes()].concat();
+        self.note(&layout_key(&schema), &note(fingerprint, layout))?;
+        let records = self.table(name)?;
+        let mut tables = Vec::new();
+        for index in schema.indexes {
+            let text = index.to_string();
+            let key = index_key(&schema, index.name);
+            self.note(&key, &note(index.fingerprint(fingerprint), &text))?;
+            tables.push(self.table(&index_table(name, index.name))?);
+        }
+        self.collections.push(Parts {
+            schema,
+            fingerprint,
+            records,
+            indexes: tables,
+        });
+        Ok(self.collections.len().saturating_sub(1))
+    }
+
+    fn note(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
+        let put = self.about.put(&mut self.txn, key.as_bytes(), value);
+        put.map_err(|e| told(self.limit, e))
+    }
+
+    fn table(&mut self, name: &str) -> Result<Table, Error> {
+        let made = self.env.create_database(&mut self.txn, Some(name));
+        made.map_err(|e| told(self.limit, e))
+    }
+
+    /// What is stored of a collection, and how it is found.
+    pub fn schema(&self, collection: usize) -> Option<&Schema> {
+        self.collections.get(collection).map(|parts| &parts.schema)
+    }
+
+    /// Stores a record, in place of the one that has its key if it may `replace` that. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`], [`Error::NotUnique`], [`Error::TooLong`] and [`Error::Full`] as
+    /// [`Transaction::insert`](crate::Transaction::insert). [`Error::Mismatch`] if the record is none of the collection.
+    /// [`Error::Damaged`] if the one that it would replace is.
+    pub fn put(&mut self, collection: usize, record: &Plain, replace: bool) -> Result<bool, Error> {
+        let Some(parts) = self.collections.get(collection) else {
+            return Err(Error::NoCollection {
+                collection: collection.to_string(),
+                known: Vec::new(),
+            });
+        };
+        let Parts {
+            schema, records, ..
+        } = parts;
+        let name = schema.collection;
+        if !record.is_of(&schema.layout) {
+            return Err(Error::Mismatch {
+                what: name.to_owned(),
+                wanted: schema.layout.to_string(),
+            });
+        }
+        let mut bytes = Vec::new();
+        stored_record::encode_by(name, &mut bytes, |out| {
+            let layout = &schema.layout;
+            ValueWriter::write_by(out, layout.width(), |out| record.write(layout, out, 0))
+        })?;
+        let key = schema.key_of(record);
+        check_key_len_of(name, "a key", key.len())?;
+        stored_record::seal_of(parts.fingerprint, &mut bytes, &key);
+        let before = match records.get(&self.txn, &key)? {
+            Some(_) if !replace => {
+                return Err(Error::Exists {
+                    collection: name,
+                    key: schema.key_in_words(&key),
+                });
+            }
+            Some(before) => Some(parts.read(&key, before)?),
+            None => None,
+        };
+        let mut changes = Vec::new();
+        for (index, table) in schema.indexes.iter().zip(&parts.indexes) {
+            let (after, len, is_whole) = schema.entry_of(index.fields, record);
+            check_key_len_of(name, "an entry of an index", after.len())?;
+            let before = before
+                .as_ref()
+                .map(|before| schema.entry_of(index.fields, before).0);
+            if before.as_ref() == Some(&after) {
+                continue;
+            }
+            let value = after.get(..len).filter(|_| index.is_unique && is_whole);
+            if let Some(value) = value
+                && self.has_other(table, value, before.as_ref())?
+            {
+                let values = index.fields.iter().filter_map(|field| record.field(field));
+                let words: Vec<_> = values.map(ToString::to_string).collect();
+                return Err(Error::NotUnique {
+                    collection: name,
+                    index: index.name,
+                    value: words.join(", "),
+                });
+            }
+            changes.push((*table, before, after));
+        }
+        let records = *records;
+        self.store(records, (&key, &bytes), changes)?;
+        Ok(before.is_some())
+    }
+
+    /// Whether an index has an entry that begins with a value and is not the one that goes.
+    fn has_other(
+        &self,
+        table: &Table,
+        value: &[u8],
+        own: Option<&KeyBytes>,
+    ) -> Result<bool, Error> {
+        let found = match value {
+            [] => table.first(&self.txn)?,
+            value => table.get_greater_than_or_equal_to(&self.txn, value)?,
+        };
+        let found = found.filter(|(entry, _)| entry.starts_with(value));
+        Ok(found.is_some_and(|(entry, _)| own.is_none_or(|own| **own != *entry)))
+    }
+
+    fn store(
+        &mut self,
+        records: Table,
+        (key, bytes): (&[u8], &[u8]),
+        changes: Vec<(Table, Option<KeyBytes>, KeyBytes)>,
+    ) -> Result<(), Error> {
+        let limit = self.limit;
+        let mut write = || {
+            records.put(&mut self.txn, key, bytes)?;
+            for (table, before, after) in &changes {
+                if let Some(before) = before {
+                    table.delete(&mut self.txn, before)?;
+                }
+                table.put(&mut self.txn, after, &[])?;
+            }
+            Ok(())
+        };
+        write().map_err(|e| told(limit, e))
+    }
+}
+
+impl fmt::Debug for UntypedWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UntypedWriter").finish_non_exhaustive()
+    }
+}
+
+/// A file that is not complete yet. It goes when this is dropped.
+struct Part {
+    path: PathBuf,
+}
+
+impl Part {
+    fn beside(path: &Path) -> Result<Self, Error> {
+        static PARTS: AtomicUsize = AtomicUsize::new(0);
+        let number = PARTS.fetch_add(1, Ordering::Relaxed);
+        let mut part = path.as_os_str().to_owned();
+        part.push(format!(".{}-{number}.load", std::process::id()));
+        let part = Self { path: part.into() };
+        // What a killed process of the same number has left.
+        part.remove()?;
+        Ok(part)
+    }
+
+    fn lock(&self) -> PathBuf {
+        let mut lock = self.path.as_os_str().to_owned();
+        lock.push("-lock");
+        lock.into()
+    }
+
+    fn remove(&self) -> Result<(), Error> {
+        for path in [&self.path, &self.lock()] {
+            match fs::remove_file(path) {
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the file its name. Replaces none.
+    fn appear(self, path: &Path) -> Result<(), Error> {
+        fs::hard_link(&self.path, path)?;
+        self.remove()?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        Ok(File::open(directory)?.sync_all()?)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Nobody can do more about it. The next one of the same number tries again.
+        self.remove().ok();
+    }
+}

@@ -1,0 +1,160 @@
+//! Databases whose types only the file tells.
+
+use std::fs;
+use std::path::Path;
+
+use brisk_objects::{Error, Options, Plain, Record, UntypedDatabase};
+
+use crate::ledger::{Account, Invoice, book, invoice, open, open_with};
+
+#[derive(Record, Debug, Clone, PartialEq)]
+struct Page {
+    #[key]
+    id: u32,
+    #[index]
+    name: String,
+    text: String,
+}
+
+fn pages() -> Options {
+    Options::new().collection::<Page>().limit(64 << 20)
+}
+
+/// A database with branches, long records, and pages that are unused again.
+fn make(path: &Path) {
+    let db = open_with(pages(), path).unwrap();
+    let page = |id: u32| Page {
+        id,
+        name: format!("{:0100}", id.wrapping_mul(0x9e37_79b9)),
+        text: "t".repeat(if id.is_multiple_of(50) { 9_000 } else { 30 }),
+    };
+    for first in (0..600).step_by(100) {
+        db.write(|tx| (first..first + 100).try_for_each(|id| tx.insert(&page(id)).map(|_id| ())))
+            .unwrap();
+    }
+    db.write(|tx| {
+        (200..350).try_for_each(|id| tx.delete::<Page>(id).map(|was_there| assert!(was_there)))
+    })
+    .unwrap();
+}
+
+fn untyped(path: &Path) -> Result<UntypedDatabase, Error> {
+    // SAFETY: nothing but LMDB writes to the file while somebody reads it.
+    unsafe { UntypedDatabase::open(path) }
+}
+
+fn check_pages(path: &Path) -> Result<Vec<String>, Error> {
+    // SAFETY: as above.
+    unsafe { UntypedDatabase::check_pages(path) }
+}
+
+/// Reads all that there is. Returns the number of records and of faults.
+fn read_all(database: &UntypedDatabase) -> (u64, u64) {
+    let (mut records, mut faults) = (0, 0);
+    for collection in database.collections() {
+        let checked = collection.check(|_fault| {
+            faults += 1;
+            Ok::<_, Error>(())
+        });
+        records += checked.unwrap_or(0);
+    }
+    (records, faults)
+}
+
+#[test]
+fn a_file_tells_its_types() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = open(&path);
+    for number in 0..10u32 {
+        book(&db, number % 3, number.to_string(), 5).unwrap();
+    }
+    drop(db);
+    let database = untyped(&path).unwrap();
+    let schemas: Vec<_> = database.collections().map(|one| *one.schema()).collect();
+    // The order of indexes is no part of what is stored.
+    assert_eq!(schemas, [Account::SCHEMA, Invoice::SCHEMA]);
+    let invoices = database.collection("invoices").unwrap();
+    assert_eq!(
+        (invoices.len().unwrap(), invoices.next_key().unwrap()),
+        (10, Some(11))
+    );
+    let record = invoices.get(&[Plain::Unsigned(4)]).unwrap().unwrap();
+    assert_eq!(record.field("number"), Some(&Plain::Text("3".to_owned())));
+    let e = invoices.get(&[Plain::Signed(4)]).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "the value for the key of invoices is of another type; allowed is id: u64"
+    );
+    let by_account = invoices
+        .query()
+        .by("account")
+        .unwrap()
+        .from(&[Plain::Unsigned(1)])
+        .unwrap();
+    assert_eq!(by_account.iter().unwrap().count(), 6);
+    assert_eq!(read_all(&database), (13, 0));
+    drop(database);
+    // The program that wrote it has it as before.
+    let db = open(&path);
+    assert_eq!(crate::ledger::audit(&db), 10);
+    db.write(|tx| tx.insert(&invoice(1, "next", 1))).unwrap();
+    let e = untyped(&path).unwrap_err();
+    assert!(matches!(e, Error::OpenAlready { .. }), "{e}");
+}
+
+#[test]
+fn all_pages_of_a_whole_file_are_right() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("pages.db");
+    make(&path);
+    assert_eq!(check_pages(&path).unwrap(), [""; 0]);
+    let database = untyped(&path).unwrap();
+    assert_eq!(read_all(&database), (450, 0));
+    let collection = database.collection("page").unwrap();
+    let tree = collection.records_tree().unwrap();
+    // The test is of all kinds of pages.
+    assert!(tree.branch_pages > 0 && tree.overflow_pages > 0, "{tree:?}");
+    assert!(collection.index_trees().unwrap()[0].depth > 1);
+}
+
+/// One byte after the other is changed, all over the file. What is called right, LMDB reads without harm.
+#[test]
+fn what_is_called_right_can_be_read() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, copy) = (home.path().join("pages.db"), home.path().join("copy.db"));
+    make(&path);
+    let whole = fs::read(&path).unwrap();
+    let (mut named, mut right) = (0, 0);
+    let mut random = 7u64;
+    let mut next = |below: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    for round in 0..3_000 {
+        let mut changed = whole.clone();
+        // Half of them are in the first bytes of a page, which say what is where.
+        let at = match round % 2 {
+            0 => next(whole.len()),
+            _ => next(whole.len() / 4096) * 4096 + next(200),
+        };
+        changed[at] ^= 1 << next(8);
+        fs::write(&copy, &changed).unwrap();
+        match check_pages(&copy) {
+            Ok(faults) if faults.is_empty() => {
+                right += 1;
+                if let Ok(database) = untyped(&copy) {
+                    read_all(&database);
+                }
+            }
+            Ok(faults) => {
+                named += 1;
+                assert!(faults.iter().all(|fault| !fault.is_empty()));
+            }
+            Err(_) => named += 1,
+        }
+    }
+    assert!(named > 200 && right > 200, "{named} {right}");
+}
