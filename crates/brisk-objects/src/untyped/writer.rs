@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use heed::{Env, MdbError, RwTxn, WithoutTls};
 
-use super::collection::Parts;
+use super::collection::{Parts, decode};
 use super::database::{self, UntypedDatabase};
 use super::pages;
 use super::plain::Plain;
@@ -14,7 +14,9 @@ use super::schema_text;
 use crate::database::{Table, check_key_len_of, next_key};
 use crate::environment;
 use crate::error::Error;
+use crate::key::behind;
 use crate::key_bytes::KeyBytes;
+use crate::key_range::KeyRange;
 use crate::opening::{
     ABOUT, SPARE, VERSION, index_key, index_table, layout_key, refuse_network, resolved,
 };
@@ -248,13 +250,13 @@ impl<'e> UntypedWriter<'e> {
         self.collections.get(collection).map(|parts| &parts.schema)
     }
 
-    /// Stores a record, in place of the one that has its key if it may `replace` that. Returns whether there was one.
+    /// Stores a record, in place of the one that has its key if it may `replace` that. Returns whether there was one. To replace
+    /// one that is damaged takes longer, because all entries of the indexes are looked at.
     ///
     /// # Errors
     ///
     /// [`Error::Exists`], [`Error::NotUnique`], [`Error::TooLong`] and [`Error::Full`] as
     /// [`Transaction::insert`](crate::Transaction::insert). [`Error::Mismatch`] if the record is none of the collection.
-    /// [`Error::Damaged`] if the one that it would replace is.
     pub fn put(&mut self, collection: usize, record: &Plain, replace: bool) -> Result<bool, Error> {
         let Some(parts) = self.collections.get(collection) else {
             return Err(Error::NoCollection {
@@ -287,22 +289,21 @@ impl<'e> UntypedWriter<'e> {
                     key: schema.key_in_words(&key),
                 });
             }
-            Some(before) => Some(parts.read(&key, before)?),
+            Some(before) => Some(parts.read(&key, before)),
             None => None,
         };
         let mut changes = Vec::new();
         for (index, table) in schema.indexes.iter().zip(&parts.indexes) {
             let (after, len, is_whole) = schema.entry_of(index.fields, record);
             check_key_len_of(name, "an entry of an index", after.len())?;
-            let before = before
-                .as_ref()
-                .map(|before| schema.entry_of(index.fields, before).0);
-            if before.as_ref() == Some(&after) {
-                continue;
-            }
+            let gone = match &before {
+                None => Vec::new(),
+                Some(Ok(before)) => vec![schema.entry_of(index.fields, before).0],
+                Some(Err(_damaged)) => self.entries_for(schema, index.fields, table, &key)?,
+            };
             let value = after.get(..len).filter(|_| index.is_unique && is_whole);
             if let Some(value) = value
-                && self.has_other(table, value, before.as_ref())?
+                && self.has_other(table, value, &gone)?
             {
                 let values = index.fields.iter().filter_map(|field| record.field(field));
                 let words: Vec<_> = values.map(ToString::to_string).collect();
@@ -312,47 +313,85 @@ impl<'e> UntypedWriter<'e> {
                     value: words.join(", "),
                 });
             }
-            changes.push((*table, before, after));
+            changes.push(Change {
+                table: *table,
+                gone,
+                after,
+            });
         }
         let records = *records;
         self.store(records, (&key, &bytes), changes)?;
         Ok(before.is_some())
     }
 
-    /// Whether an index has an entry that begins with a value and is not the one that goes.
-    fn has_other(
+    /// The entries of an index that lead to a key. A record that is damaged does not say them, so all are looked at.
+    fn entries_for(
         &self,
+        schema: &Schema,
+        fields: &[&str],
         table: &Table,
-        value: &[u8],
-        own: Option<&KeyBytes>,
-    ) -> Result<bool, Error> {
-        let found = match value {
-            [] => table.first(&self.txn)?,
-            value => table.get_greater_than_or_equal_to(&self.txn, value)?,
-        };
-        let found = found.filter(|(entry, _)| entry.starts_with(value));
-        Ok(found.is_some_and(|(entry, _)| own.is_none_or(|own| **own != *entry)))
+        key: &[u8],
+    ) -> Result<Vec<KeyBytes>, Error> {
+        let kinds = schema.types_of(fields);
+        let mut found = Vec::new();
+        for row in table.iter(&self.txn)? {
+            let (entry, _) = row?;
+            let mut rest = entry;
+            let mut leads_to = KeyBytes::new();
+            if decode(&kinds, &mut rest).is_some() {
+                leads_to.extend_from_slice(rest);
+                leads_to.pad();
+            }
+            if *leads_to == *key {
+                let mut bytes = KeyBytes::new();
+                bytes.extend_from_slice(entry);
+                found.push(bytes);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether an index has an entry that begins with a value and is none of those that go.
+    fn has_other(&self, table: &Table, value: &[u8], gone: &[KeyBytes]) -> Result<bool, Error> {
+        let mut range = KeyRange::default();
+        range.begin_at(Some(value.to_vec()));
+        range.end_before(behind(value.to_vec()));
+        for row in range.entries(table, &self.txn, false)? {
+            let (entry, _) = row?;
+            if gone.iter().all(|gone| **gone != *entry) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn store(
         &mut self,
         records: Table,
         (key, bytes): (&[u8], &[u8]),
-        changes: Vec<(Table, Option<KeyBytes>, KeyBytes)>,
+        changes: Vec<Change>,
     ) -> Result<(), Error> {
         let limit = self.limit;
         let mut write = || {
             records.put(&mut self.txn, key, bytes)?;
-            for (table, before, after) in &changes {
-                if let Some(before) = before {
-                    table.delete(&mut self.txn, before)?;
+            for change in &changes {
+                for gone in &change.gone {
+                    change.table.delete(&mut self.txn, gone)?;
                 }
-                table.put(&mut self.txn, after, &[])?;
+                // Also if it was there before: then one that is missing comes back.
+                change.table.put(&mut self.txn, &change.after, &[])?;
             }
             Ok(())
         };
         write().map_err(|e| told(limit, e))
     }
+}
+
+/// Entries of an index that go, and one that comes.
+struct Change {
+    table: Table,
+    gone: Vec<KeyBytes>,
+    after: KeyBytes,
 }
 
 impl fmt::Debug for UntypedWriter<'_> {
