@@ -16,7 +16,7 @@ brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),-C target-feature=+crt-static)
 all: compiler
-	$(CARGO) build --release --locked -p brisk -p brisk-lab -p brisk-proxy --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy
+	$(CARGO) build --release --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
 	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC)
 
 # Tests what was built: starts programs with it.
@@ -140,6 +140,7 @@ fuzz: deps
 	fuzz/run cache_archives $(SECONDS)
 	fuzz/run http_policy $(SECONDS)
 	fuzz/run http_differential $(SECONDS)
+	fuzz/run objects_pages $(SECONDS)
 
 # Tests the crate with unsafe code under AddressSanitizer. Needs a nightly toolchain, which rustup installs. Leaks are not
 # looked for, because mappings that signal handlers use live as long as the process.
@@ -150,10 +151,11 @@ sanitize:
 		$(CARGO) +nightly test --locked -p brisk-io --features io-uring --tests --target $(TARGET)
 
 # Installs what `make` has built. Builds nothing, because root may have no toolchain. A package may leave out brisk-lab,
-# which only measures, and brisk-proxy, which only brisk proxy needs: brisk works without them.
+# which only measures, brisk-proxy, which only brisk proxy needs, and brisk-db, which only brisk db needs: brisk works
+# without them.
 install:
 	@test -x $(BRISK) || { echo "$(BRISK) does not exist; run make first" >&2; exit 1; }
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools $(BRISK)-lab $(BRISK)-proxy
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools $(BRISK)-lab $(BRISK)-proxy $(BRISK)-db
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
+use crate::db_args::DbArgs;
 use crate::manual::Manual;
 use crate::proxy_args::ProxyArgs;
 use crate::verbs;
@@ -73,6 +74,10 @@ pub enum Verb {
     /// brisk becomes the program brisk-lab, which is installed beside it. `brisk lab --help` lists what it measures.
     #[command(disable_help_flag = true)]
     Lab(LabArgs),
+    /// Looks into the database of a program, checks it, and moves it.
+    ///
+    /// brisk becomes the program brisk-db, which is installed beside it.
+    Db(Box<DbArgs>),
     /// Serves package indexes and other sites from a cache, fast and offline.
     ///
     /// brisk becomes the program brisk-proxy, which is installed beside it.

@@ -1,8 +1,8 @@
 //! The program `brisk`. It is small, because a cold launch reads its code before anything else.
 //!
 //! It starts programs and mounts images itself. For everything else, also for help and for wrong arguments, it
-//! becomes `brisk-tools`, which is installed beside it and has all verbs. For `brisk lab`, that becomes `brisk-lab`, and
-//! for `brisk proxy` it becomes `brisk-proxy`.
+//! becomes `brisk-tools`, which is installed beside it and has all verbs. For `brisk lab`, that becomes `brisk-lab`, for
+//! `brisk proxy` it becomes `brisk-proxy`, and for `brisk db` it becomes `brisk-db`.
 //!
 //! A link to it that has the name of another program (`brisk auto on`) starts that program, as `brisk run --auto` does.
 
@@ -26,6 +26,9 @@ use crate::verbs::{mount, replay, run};
 
 /// The program that serves from a cache. It may not be installed.
 const PROXY: &str = "brisk-proxy";
+
+/// The program that looks into databases. It may not be installed.
+const DB: &str = "brisk-db";
 
 /// The programs that start others and do all verbs but `lab`. They are installed in one directory.
 pub const PROGRAMS: [&str; 2] = ["brisk", TOOLS];
@@ -101,6 +104,15 @@ pub fn become_proxy() -> anyhow::Result<Answer> {
         PROXY,
         own_arguments().skip(1),
         "brisk proxy needs it; install it beside brisk, as make install does",
+    )
+}
+
+/// Becomes `brisk-db`. Returns only if that fails.
+pub fn become_db() -> anyhow::Result<Answer> {
+    become_program(
+        DB,
+        own_arguments().skip(1),
+        "brisk db needs it; install it beside brisk, as make install does",
     )
 }
 

@@ -27,6 +27,7 @@ shares with the command: how options are read ([`parse_size`], [`Rate`]), how me
 mod age;
 mod answer;
 mod args;
+mod db_args;
 mod desktop_entries;
 mod desktop_file;
 mod disk_rate;
@@ -63,10 +64,14 @@ mod whole_file;
 mod wrapper;
 
 pub use answer::Answer;
+pub use db_args::{
+    DbAction, DbArgs, DbCheckArgs, DbDumpArgs, DbGetArgs, DbInfoArgs, DbLoadArgs, DbLsArgs,
+    DbQueryArgs,
+};
 pub use disk_rate::{Rate, one_of_each_kind};
 pub use launcher::{PROGRAMS, TOOLS, beside};
 pub use manual::Manual;
-pub use messages::{say, warn};
+pub use messages::{count, say, warn};
 pub use names::printable;
 pub use proxy_args::{ProxyAction, ProxyArgs, ProxyClient, ProxyEnvArgs};
 pub use readiness::parse_readiness;
@@ -181,7 +186,8 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Stat(args) => verbs::stat::run(&args),
         Verb::Umount(args) => verbs::umount::run(&args),
         Verb::Lab(args) => launcher::become_lab(args.arguments),
-        // brisk-proxy reads the arguments again.
+        // These read the arguments again.
+        Verb::Db(_) => launcher::become_db(),
         Verb::Proxy(_) => launcher::become_proxy(),
         Verb::Doctor(args) => verbs::doctor::run(&args),
         // Only the lab knows its own options.

@@ -266,7 +266,17 @@ const MORE: &[More] = &[
         examples: &["brisk cache stat DIR", "brisk cache verify DIR"],
         files: &[],
         environment: &[],
-        see: &["brisk-proxy"],
+        see: &["brisk-proxy", "brisk-db"],
+    },
+    More {
+        page: "brisk-db",
+        examples: &[],
+        files: &[(
+            "FILE-lock",
+            "The readers of a database, and the lock of its writers, as LMDB keeps them.",
+        )],
+        environment: &[],
+        see: &["brisk-cache"],
     },
     More {
         page: "brisk-mount",

@@ -1,0 +1,144 @@
+//! Files that are no database, and ones whose end is missing.
+
+use std::fs;
+
+use crate::checking::change;
+use crate::ledger::Ledger;
+
+const VERBS: [&[&str]; 6] = [
+    &["info", "FILE"],
+    &["ls", "FILE"],
+    &["get", "FILE", "invoices", "1"],
+    &["query", "FILE", "invoices"],
+    &["check", "FILE"],
+    &["dump", "FILE"],
+];
+
+#[track_caller]
+fn all_refuse(ledger: &Ledger, name: &str, message: &str) {
+    let home = ledger.home.path().canonicalize().unwrap();
+    let message = message.replace("HOME", home.to_str().unwrap());
+    for verb in VERBS {
+        let args: Vec<&str> = verb
+            .iter()
+            .map(|word| if *word == "FILE" { name } else { word })
+            .collect();
+        assert_eq!(
+            ledger.failure(&args),
+            format!("brisk: {message}\n"),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_database_is_named() {
+    let ledger = Ledger::new();
+    let write = |name: &str, bytes: &[u8]| fs::write(ledger.path(name), bytes).unwrap();
+    write("text", b"hello\n");
+    write("empty", b"");
+    write("zeros", &[0; 9000]);
+    let whole = fs::read(ledger.path("ledger.db")).unwrap();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    write("version", &with(20, 9));
+    write("page-size", &with(40, 1));
+    write("second", &with(4096 + 16, 0));
+    fs::create_dir(ledger.path("directory")).unwrap();
+    let names = fs::read_dir(ledger.home.path()).unwrap().count();
+    let all_refuse = |name, message| all_refuse(&ledger, name, message);
+    all_refuse(
+        "missing",
+        "cannot open missing: No such file or directory (os error 2)",
+    );
+    all_refuse(
+        "directory",
+        "HOME/directory is no database of brisk-objects: it is a directory; name a file in it",
+    );
+    all_refuse(
+        "text",
+        "HOME/text is no database of brisk-objects: it ends within its first pages",
+    );
+    all_refuse(
+        "empty",
+        "HOME/empty is no database of brisk-objects: it is empty",
+    );
+    all_refuse(
+        "zeros",
+        "HOME/zeros is no database of brisk-objects: it does not begin as a file of LMDB does",
+    );
+    all_refuse(
+        "version",
+        "HOME/version is no database of brisk-objects: the version of its LMDB is 9, allowed is 1",
+    );
+    all_refuse(
+        "page-size",
+        "HOME/page-size is no database of brisk-objects: its pages have 4097 bytes, allowed is a power of two from 512 to 32768",
+    );
+    all_refuse(
+        "second",
+        "HOME/second is no database of brisk-objects: it does not begin as a file of LMDB does",
+    );
+    all_refuse(
+        "/dev/null",
+        "/dev/null is no database of brisk-objects: it is no file",
+    );
+    // None has got a file with readers beside it.
+    assert_eq!(fs::read_dir(ledger.home.path()).unwrap().count(), names);
+}
+
+#[test]
+fn databases_of_other_programs_are_named() {
+    let ledger = Ledger::empty();
+    change(&ledger.path("bare"), |_env, _txn| {});
+    change(&ledger.path("other"), |env, txn| {
+        env.create_database::<heed::types::Str, heed::types::Str>(txn, Some("users"))
+            .unwrap();
+    });
+    all_refuse(
+        &ledger,
+        "other",
+        "HOME/other is no database of brisk-objects: it has tables of another program",
+    );
+    let ledger = Ledger::new();
+    change(&ledger.path("ledger.db"), |env, txn| {
+        let about = crate::checking::table(env, txn, "brisk-objects");
+        about.put(txn, b"version", b"2\x1b").unwrap();
+    });
+    all_refuse(
+        &ledger,
+        "ledger.db",
+        "HOME/ledger.db is no database of brisk-objects: its version is 2\\u{1b}",
+    );
+}
+
+#[test]
+fn a_file_whose_end_is_missing_is_named() {
+    let ledger = Ledger::new();
+    let path = ledger.path("ledger.db");
+    let whole = fs::read(&path).unwrap();
+    let mut refused = 0;
+    for len in (8192..whole.len()).step_by(1000) {
+        fs::write(&path, &whole[..len]).unwrap();
+        for verb in VERBS {
+            let args: Vec<&str> = verb
+                .iter()
+                .map(|word| if *word == "FILE" { "ledger.db" } else { word })
+                .collect();
+            let outcome = ledger.run(&args);
+            let expected =
+                format!("was cut: it has {len} bytes, but a page that is in use ends at byte ");
+            assert_eq!(outcome.code, 2, "{len}: {outcome:?}");
+            assert!(outcome.stderr.contains(&expected), "{outcome:?}");
+            assert!(
+                outcome.stderr.ends_with("; restore the file from a copy\n"),
+                "{outcome:?}"
+            );
+        }
+        refused += 1;
+    }
+    assert!(refused > 10);
+}

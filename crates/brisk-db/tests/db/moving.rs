@@ -1,0 +1,404 @@
+//! `dump` and `load`.
+
+use std::fs;
+use std::time::SystemTime;
+
+use brisk_objects::{Options, Record};
+
+use crate::checking::{change, table};
+use crate::ledger::{Invoice, Ledger, Place, invoice, open};
+
+/// All records of a database, as its program sees them.
+fn all(ledger: &Ledger, name: &str) -> (Vec<Invoice>, Vec<Place>) {
+    let db = open(&ledger.path(name));
+    let snapshot = db.snapshot().unwrap();
+    snapshot.check::<Invoice>().unwrap();
+    snapshot.check::<Place>().unwrap();
+    let invoices = snapshot.query::<Invoice>().collect().unwrap();
+    (invoices, snapshot.query::<Place>().collect().unwrap())
+}
+
+#[track_caller]
+fn load(ledger: &Ledger, args: &[&str], lines: &str) -> String {
+    let args = [&["load"], args].concat();
+    let outcome = ledger.run_with(&args, lines.as_bytes());
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str()),
+        (0, ""),
+        "{outcome:?}"
+    );
+    outcome.stderr
+}
+
+#[track_caller]
+fn refused(ledger: &Ledger, args: &[&str], lines: &str) -> String {
+    let args = [&["load"], args].concat();
+    let outcome = ledger.run_with(&args, lines.as_bytes());
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str()),
+        (2, ""),
+        "{outcome:?}"
+    );
+    outcome.stderr
+}
+
+#[test]
+fn a_program_opens_what_was_loaded() {
+    let ledger = Ledger::new();
+    let dump = ledger.stdout(&["dump", "ledger.db"]);
+    let said = load(&ledger, &["copy.db"], &dump);
+    assert_eq!(said, "brisk: loaded 8 records of 2 collections\n");
+    // The whole of it: a second dump, what the program reads by keys and by indexes, and the check.
+    assert_eq!(ledger.stdout(&["dump", "copy.db"]), dump);
+    assert_eq!(all(&ledger, "copy.db"), all(&ledger, "ledger.db"));
+    let db = open(&ledger.path("copy.db"));
+    let query = db
+        .query::<Invoice>()
+        .unwrap()
+        .by(Invoice::CUSTOMER)
+        .is("ann");
+    assert_eq!(query.count().unwrap(), 2);
+    let twice = db.write(|tx| tx.insert(&invoice("x", Some("2026-1"), 1)));
+    assert_eq!(
+        twice.unwrap_err().to_string(),
+        "another record of invoices has Some(\"2026-1\") in the unique index number"
+    );
+    // Keys that were chosen once are not chosen again.
+    let id = db.write(|tx| {
+        tx.delete::<Invoice>(5)?;
+        tx.insert(&invoice("x", None, 1))
+    });
+    assert_eq!(id.unwrap(), 6);
+    drop(db);
+    let checked = ledger.stdout(&["check", "copy.db"]);
+    assert_eq!(
+        checked,
+        "pages: right\ninvoices: 5 records, 3 indexes: right\nplaces: 3 records, 0 indexes: right\n"
+    );
+    let mut names: Vec<_> = fs::read_dir(ledger.home.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["copy.db", "copy.db-lock", "ledger.db", "ledger.db-lock"]
+    );
+}
+
+#[test]
+fn a_dump_is_lines_of_json() {
+    let ledger = Ledger::new();
+    let dump = ledger.stdout(&["dump", "ledger.db", "invoices"]);
+    let lines: Vec<_> = dump.lines().collect();
+    assert_eq!(
+        lines[0],
+        "{\"brisk-objects\":1,\"collection\":\"invoices\",\"layout\":\"{id: u64, customer: text, number: option<text>, cents: i64, \
+         at: time, lines: list<{text: text, count: u16, discount: option<f32>}>} key id auto\",\"indexes\":[\"index \
+         customer(customer)\",\"index customer_cents(customer, cents)\",\"unique number(number)\"],\"next\":6,\"records\":5}"
+    );
+    assert_eq!(
+        lines[3],
+        "{\"id\":3,\"customer\":\"ann\",\"number\":null,\"cents\":-7,\"at\":\"2023-11-14T22:13:20.5Z\",\"lines\":[{\"text\":\"one\",\
+         \"count\":3,\"discount\":0.1},{\"text\":\"\",\"count\":3,\"discount\":0.1}]}"
+    );
+    assert_eq!(lines.len(), 6);
+}
+
+#[test]
+fn records_are_added_all_or_none() {
+    let ledger = Ledger::new();
+    let before = all(&ledger, "ledger.db");
+    let header = "{\"brisk-objects\":1,\"collection\":\"invoices\",\"layout\":\"{id: u64, customer: text, number: option<text>, \
+                  cents: i64, at: time, lines: list<{text: text, count: u16, discount: option<f32>}>} key id auto\",\
+                  \"indexes\":[]}\n";
+    let record = |id: u64, number: &str| {
+        format!(
+            "{{\"id\":{id},\"customer\":\"new\",\"number\":{number},\"cents\":1,\"at\":\"@0\",\"lines\":[]}}\n"
+        )
+    };
+    let with = |lines: &str| format!("{header}{}{lines}", record(50, "null"));
+    for (lines, message) in [
+        (
+            with(&record(1, "null")),
+            "line 3; nothing was loaded: invoices has a record with the key 1 already; --replace replaces it",
+        ),
+        (
+            with(&record(51, "\"2026-1\"")),
+            "line 3; nothing was loaded: another record of invoices has \"2026-1\" in the unique index number",
+        ),
+        (
+            with("{\"id\":-1}"),
+            "line 3; nothing was loaded: id: found -1, allowed is a whole number from 0 to 18446744073709551615",
+        ),
+        (
+            with(&record(51, "null").replace("[]", "[{\"text\":\"x\",\"count\":70000}]")),
+            "line 3; nothing was loaded: lines[0].count: found 70000, allowed is a whole number from 0 to 65535",
+        ),
+        (
+            with(&record(51, "null").replace("\"new\"", &format!("\"{}\"", "n".repeat(600)))),
+            "line 3; nothing was loaded: an entry of an index of invoices has 610 bytes, allowed are 1 to 511",
+        ),
+        (
+            with("{\"brisk-objects\":2}"),
+            "line 3; nothing was loaded: the version of the header is 2, allowed is 1",
+        ),
+        (
+            with(&header.replace("cents: i64", "cents: i32")),
+            "line 3; nothing was loaded: the records of invoices have the layout {id: u64, customer: text, number: option<text>, \
+             cents: i64, at: time, lines: list<{text: text, count: u16, discount: option<f32>}>} key id auto, but the lines have \
+             {id: u64, customer: text, number: option<text>, cents: i32, at: time, lines: list<{text: text, count: u16, discount: \
+             option<f32>}>} key id auto; load them into a new file",
+        ),
+        (
+            with(&header.replace("\"invoices\"", "\"a/b\"")),
+            "line 3; nothing was loaded: the layout of a/b cannot be read: \"a/b\" can be no name of a collection; use the version \
+             of brisk-objects that wrote it, or restore the file from a copy",
+        ),
+        (
+            header.replace("\"indexes\":[]", "\"indexes\":[],\"records\":2") + &record(50, "null"),
+            "line 1 promises 2 records, but 1 came; nothing was loaded. If you have changed the lines on purpose, remove \
+             \"records\" from line 1",
+        ),
+        (
+            record(50, "null"),
+            "line 1; nothing was loaded: it is a record, but the first line must be a header such as \
+             {\"brisk-objects\":1,\"collection\":\"notes\",\"layout\":\"{id: u64, text: text} key id\",\"indexes\":[]}",
+        ),
+        (
+            "\n".to_owned(),
+            "stdin has no line; nothing was loaded. The lines of brisk db dump begin with a header such as \
+             {\"brisk-objects\":1,\"collection\":\"notes\",\"layout\":\"{id: u64, text: text} key id\",\"indexes\":[]}",
+        ),
+    ] {
+        assert_eq!(
+            refused(&ledger, &["ledger.db"], &lines),
+            format!("brisk: {message}\n")
+        );
+        // A new file has no record and no index that could be in the way.
+        if !["already", "index"]
+            .iter()
+            .any(|word| message.contains(word))
+            || message.contains("\"indexes\"")
+        {
+            assert_eq!(
+                refused(&ledger, &["new.db"], &lines),
+                format!("brisk: {message}\n")
+            );
+        }
+        assert!(!ledger.path("new.db").exists());
+        assert_eq!(all(&ledger, "ledger.db"), before);
+    }
+    let said = refused(&ledger, &["ledger.db"], &with("{\"id\":"));
+    assert!(
+        said.starts_with("brisk: line 3; nothing was loaded: it is no JSON: "),
+        "{said}"
+    );
+    let said = load(&ledger, &["ledger.db"], &with(""));
+    assert_eq!(said, "brisk: loaded 1 record of 1 collection\n");
+    assert_eq!(all(&ledger, "ledger.db").0.len(), 6);
+    let names = fs::read_dir(ledger.home.path()).unwrap().count();
+    assert_eq!(names, 2, "nothing half done is left");
+}
+
+#[test]
+fn records_are_replaced_with_their_entries() {
+    let ledger = Ledger::new();
+    let dump = ledger.stdout(&["dump", "ledger.db", "invoices"]);
+    let changed = dump
+        .replace("\"bob\"", "\"bert\"")
+        .replace("2026-1", "2026-9");
+    let said = load(&ledger, &["ledger.db", "--replace"], &changed);
+    assert_eq!(
+        said,
+        "brisk: loaded 5 records of 1 collection, 5 of them in place of others\n"
+    );
+    let (invoices, _) = all(&ledger, "ledger.db");
+    assert_eq!(
+        (invoices[0].customer.as_str(), invoices[0].number.as_deref()),
+        ("bert", Some("2026-9"))
+    );
+}
+
+#[test]
+fn damaged_records_are_left_out_on_request() {
+    let ledger = Ledger::new();
+    change(&ledger.path("ledger.db"), |env, txn| {
+        let records = table(env, txn, "invoices");
+        let key = 2u64.to_be_bytes();
+        let mut bytes = records.get(txn, &key).unwrap().unwrap().to_vec();
+        bytes[30] ^= 4;
+        records.put(txn, &key, &bytes).unwrap();
+    });
+    let outcome = ledger.run(&["dump", "ledger.db"]);
+    assert_eq!(outcome.code, 2);
+    assert_eq!(
+        outcome.stderr,
+        "brisk: --skip-damaged leaves such records out: the record of invoices with the key 2 is damaged; restore the file from a \
+         copy\n"
+    );
+    // What came is not loaded as if it were all.
+    let said = refused(&ledger, &["new.db"], &outcome.stdout);
+    assert!(
+        said.contains("line 1 promises 5 records, but 1 came; nothing was loaded."),
+        "{said}"
+    );
+    let outcome = ledger.run(&["dump", "ledger.db", "--skip-damaged"]);
+    assert_eq!(outcome.code, 1);
+    assert_eq!(
+        outcome.stderr,
+        "brisk: warning: the record of invoices with the key 2 is damaged\nbrisk: warning: 1 record left out, because of damage\n"
+    );
+    load(&ledger, &["new.db"], &outcome.stdout);
+    let (invoices, places) = all(&ledger, "new.db");
+    assert_eq!(
+        invoices.iter().map(|one| one.id).collect::<Vec<_>>(),
+        [1, 3, 4, 5]
+    );
+    assert_eq!(places.len(), 3);
+}
+
+/// A good record in place of a damaged one, and entries that were missing.
+#[test]
+fn a_database_is_mended_in_place() {
+    let ledger = Ledger::new();
+    let before = all(&ledger, "ledger.db");
+    let dump = ledger.stdout(&["dump", "ledger.db"]);
+    change(&ledger.path("ledger.db"), |env, txn| {
+        let records = table(env, txn, "invoices");
+        let key = 1u64.to_be_bytes();
+        let mut bytes = records.get(txn, &key).unwrap().unwrap().to_vec();
+        bytes[30] ^= 4;
+        records.put(txn, &key, &bytes).unwrap();
+        let customer = table(env, txn, "invoices/customer");
+        let bert = [b"bert".as_slice(), &[0, 0], &key].concat();
+        customer.put(txn, &bert, &[]).unwrap();
+        let anna = [b"anna".as_slice(), &[0, 0], &4u64.to_be_bytes()].concat();
+        assert!(customer.delete(txn, &anna).unwrap());
+    });
+    assert_eq!(ledger.run(&["check", "ledger.db"]).code, 1);
+    load(&ledger, &["ledger.db", "--replace"], &dump);
+    assert_eq!(ledger.run(&["check", "ledger.db"]).code, 0);
+    assert_eq!(all(&ledger, "ledger.db"), before);
+}
+
+#[test]
+fn other_files_are_not_written_to() {
+    let ledger = Ledger::new();
+    let dump = ledger.stdout(&["dump", "ledger.db"]);
+    fs::write(ledger.path("text"), "hello\n").unwrap();
+    change(&ledger.path("other"), |env, txn| {
+        env.create_database::<heed::types::Str, heed::types::Str>(txn, Some("users"))
+            .unwrap();
+    });
+    let home = ledger.home.path().canonicalize().unwrap();
+    for (name, message) in [
+        ("text", "it ends within its first pages"),
+        ("other", "it has tables of another program"),
+    ] {
+        let before = fs::read(ledger.path(name)).unwrap();
+        let said = refused(&ledger, &[name], &dump);
+        assert_eq!(
+            said,
+            format!(
+                "brisk: {}/{name} is no database of brisk-objects: {message}\n",
+                home.display()
+            )
+        );
+        assert!(fs::read(ledger.path(name)).unwrap() == before);
+    }
+    // As a program does with a limit of its own.
+    let many: String = (0..3000)
+        .map(|id| format!("{{\"id\":{id},\"text\":\"{}\"}}\n", "x".repeat(100)))
+        .collect();
+    let header = "{\"brisk-objects\":1,\"collection\":\"notes\",\"layout\":\"{id: u64, text: text} key id\",\"indexes\":[]}\n";
+    let said = refused(
+        &ledger,
+        &["small.db", "--limit", "128K"],
+        &format!("{header}{many}"),
+    );
+    assert!(
+        said.ends_with("; nothing was loaded: the database has reached its limit of 131072 bytes; open it with a higher one\n"),
+        "{said}"
+    );
+    assert!(!ledger.path("small.db").exists());
+}
+
+/// A program reads and writes while lines are loaded.
+#[test]
+fn a_program_may_have_the_file_open() {
+    let ledger = Ledger::new();
+    let db = open(&ledger.path("ledger.db"));
+    let snapshot = db.snapshot().unwrap();
+    let dump = ledger.stdout(&["dump", "ledger.db", "places"]);
+    load(
+        &ledger,
+        &["ledger.db"],
+        &dump.replace("north", "west").replace("\"so\"", "\"we\""),
+    );
+    assert_eq!(snapshot.count::<Place>().unwrap(), 3);
+    assert_eq!(db.snapshot().unwrap().count::<Place>().unwrap(), 6);
+    db.write(|tx| tx.insert(&invoice("dan", None, 1))).unwrap();
+}
+
+#[derive(Record, Debug, Clone, PartialEq)]
+struct Odd {
+    #[key]
+    at: SystemTime,
+    #[key]
+    wide: i128,
+    #[index]
+    rate: f32,
+    #[unique]
+    raw: Vec<u8>,
+    deep: Vec<Option<Vec<String>>>,
+}
+
+/// The bytes of a record that was loaded are those that its program writes.
+#[test]
+fn loaded_records_are_the_same_bytes() {
+    let ledger = Ledger::empty();
+    let path = ledger.path("odd.db");
+    let options = || Options::new().collection::<Odd>().limit(8 << 20);
+    // SAFETY: nothing but LMDB writes to the file while somebody reads it.
+    let db = unsafe { options().open(&path) }.unwrap();
+    let odd = |seconds: u64, wide: i128, rate: f32| Odd {
+        at: SystemTime::UNIX_EPOCH - std::time::Duration::from_nanos(seconds * 1_500_000_001),
+        wide,
+        rate,
+        raw: seconds.to_le_bytes().to_vec(),
+        deep: vec![
+            None,
+            Some(vec![]),
+            Some(vec!["a\0b".to_owned(), "ü\u{1b}".to_owned()]),
+        ],
+    };
+    db.write(|tx| {
+        for (seconds, wide, rate) in [
+            (0, i128::MIN, f32::NAN),
+            (1, -1, -f32::NAN),
+            (u64::MAX >> 34, 0, f32::MIN_POSITIVE / 2.0),
+            (3, i128::MAX, -0.0),
+            (4, 1 << 100, 16_777_217.0),
+        ] {
+            tx.insert(&odd(seconds, wide, rate))?;
+        }
+        Ok::<_, brisk_objects::Error>(())
+    })
+    .unwrap();
+    drop(db);
+    let dump = ledger.stdout(&["dump", "odd.db"]);
+    load(&ledger, &["copy.db"], &dump);
+    let rows = |name: &str| {
+        let mut rows = Vec::new();
+        change(&ledger.path(name), |env, txn| {
+            for name in ["odd", "odd/rate", "odd/raw", "brisk-objects"] {
+                let table = table(env, txn, name);
+                let all = table.iter(txn).unwrap().map(|row| row.unwrap());
+                rows.extend(all.map(|(key, value)| (key.to_vec(), value.to_vec())));
+            }
+        });
+        rows
+    };
+    assert_eq!(rows("copy.db"), rows("odd.db"));
+}
