@@ -2,7 +2,7 @@ use std::io::{self, BufWriter, Write};
 
 use anyhow::Context;
 use brisk::{Answer, DbInfoArgs, count, printable};
-use brisk_objects::{Tree, Type, UntypedCollection, UntypedDatabase};
+use brisk_objects::{TableSize, Type, UntypedCollection, UntypedDatabase};
 use serde_json::{Value, json};
 
 use crate::opening::open;
@@ -86,12 +86,12 @@ fn print(
 
 fn print_collection(out: &mut impl Write, collection: UntypedCollection<'_>) -> anyhow::Result<()> {
     let schema = collection.schema();
-    let tree = collection.records_tree()?;
+    let tree = collection.records_size()?;
     writeln!(
         out,
         "\n{}: {}",
         printable(schema.collection),
-        tree_in_words(&tree, "record", "records")
+        size_in_words(&tree, "record", "records")
     )?;
     writeln!(out, "  layout         {:016x}", schema.layout_fingerprint())?;
     let next = match (schema.is_auto, collection.next_key()?) {
@@ -112,18 +112,18 @@ fn print_collection(out: &mut impl Write, collection: UntypedCollection<'_>) -> 
         let text = format!("{}: {}", field.name, field.kind);
         writeln!(out, "  {title:<15}{}", printable(&text))?;
     }
-    for (index, tree) in schema.indexes.iter().zip(collection.index_trees()?) {
+    for (index, tree) in schema.indexes.iter().zip(collection.index_sizes()?) {
         writeln!(
             out,
             "  index          {}: {}",
             printable(&index.to_string()),
-            tree_in_words(&tree, "entry", "entries")
+            size_in_words(&tree, "entry", "entries")
         )?;
     }
     Ok(())
 }
 
-fn tree_in_words(tree: &Tree, one: &str, many: &str) -> String {
+fn size_in_words(tree: &TableSize, one: &str, many: &str) -> String {
     format!(
         "{} on {}, {}",
         count(tree.entries, one, many),
@@ -133,10 +133,10 @@ fn tree_in_words(tree: &Tree, one: &str, many: &str) -> String {
 }
 
 fn pages_in_use(database: &UntypedDatabase) -> anyhow::Result<u64> {
-    let mut pages = database.about()?.pages();
+    let mut pages = database.about_size()?.pages();
     for collection in database.collections() {
-        pages = pages.saturating_add(collection.records_tree()?.pages());
-        for tree in collection.index_trees()? {
+        pages = pages.saturating_add(collection.records_size()?.pages());
+        for tree in collection.index_sizes()? {
             pages = pages.saturating_add(tree.pages());
         }
     }
@@ -172,13 +172,13 @@ fn to_json(database: &UntypedDatabase, readers: &[Reader]) -> anyhow::Result<Val
 
 fn collection_to_json(collection: UntypedCollection<'_>) -> anyhow::Result<Value> {
     let schema = collection.schema();
-    let indexes = schema.indexes.iter().zip(collection.index_trees()?);
+    let indexes = schema.indexes.iter().zip(collection.index_sizes()?);
     let indexes = indexes.map(|(index, tree)| {
         json!({
             "name": index.name,
             "fields": index.fields,
             "unique": index.is_unique,
-            "tree": tree_to_json(&tree),
+            "tree": size_to_json(&tree),
         })
     });
     Ok(json!({
@@ -189,12 +189,12 @@ fn collection_to_json(collection: UntypedCollection<'_>) -> anyhow::Result<Value
         "key": schema.key,
         "automatic": schema.is_auto,
         "next_key": collection.next_key()?,
-        "tree": tree_to_json(&collection.records_tree()?),
+        "tree": size_to_json(&collection.records_size()?),
         "indexes": indexes.collect::<Vec<_>>(),
     }))
 }
 
-fn tree_to_json(tree: &Tree) -> Value {
+fn size_to_json(tree: &TableSize) -> Value {
     json!({
         "levels": tree.depth,
         "branch_pages": tree.branch_pages,

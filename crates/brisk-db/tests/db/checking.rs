@@ -227,7 +227,31 @@ fn words_that_are_not_those_of_their_number_are_named() {
         "brisk: the layout of odd cannot be read: {id: u65} key id; use the version of brisk-objects that wrote it, or restore \
          the file from a copy\n"
     );
-    // The others are read all the same.
+    // The others are read all the same, but a dump of all is no dump of some.
+    let dumped = ledger.failure(&["dump", "ledger.db"]);
+    assert!(
+        dumped.starts_with(
+            "brisk: name the collections that you want to dump without it: the layout of "
+        ),
+        "{dumped}"
+    );
+    assert_eq!(ledger.run(&["dump", "ledger.db", "invoices"]).code, 0);
+    let listed = ledger.run(&["ls", "ledger.db"]);
+    assert_eq!(
+        (listed.code, listed.stdout.as_str()),
+        (0, "invoices                     5\n")
+    );
+    assert!(
+        listed
+            .stderr
+            .contains("brisk: warning: the collection odd cannot be read: {id: u65} key id\n"),
+        "{listed:?}"
+    );
+    assert!(
+        ledger
+            .stdout(&["info", "ledger.db"])
+            .contains("\nodd: cannot be read: {id: u65} key id\n")
+    );
     assert_eq!(
         ledger.stdout(&["query", "ledger.db", "invoices", "--count"]),
         "5\n"

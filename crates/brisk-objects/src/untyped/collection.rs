@@ -2,7 +2,7 @@ use std::fmt;
 
 use heed::RoTxn;
 
-use super::database::{Tree, UntypedDatabase};
+use super::database::{TableSize, UntypedDatabase};
 use super::plain::Plain;
 use super::query::UntypedQuery;
 use crate::database::{MOST_KEY, Table, next_key};
@@ -191,8 +191,8 @@ impl<'d> UntypedCollection<'d> {
     /// # Errors
     ///
     /// Those of the system.
-    pub fn records_tree(&self) -> Result<Tree, Error> {
-        self.database.tree(&self.parts.records)
+    pub fn records_size(&self) -> Result<TableSize, Error> {
+        self.database.size_of(&self.parts.records)
     }
 
     /// The tables of the indexes, in their order.
@@ -200,9 +200,9 @@ impl<'d> UntypedCollection<'d> {
     /// # Errors
     ///
     /// Those of the system.
-    pub fn index_trees(&self) -> Result<Vec<Tree>, Error> {
+    pub fn index_sizes(&self) -> Result<Vec<TableSize>, Error> {
         let tables = self.parts.indexes.iter();
-        tables.map(|table| self.database.tree(table)).collect()
+        tables.map(|table| self.database.size_of(table)).collect()
     }
 
     /// The record of a key.

@@ -35,7 +35,7 @@ pub struct UntypedDatabase {
 
 /// How large a table is, in the words of LMDB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tree {
+pub struct TableSize {
     /// Levels of pages.
     pub depth: u32,
     /// Pages that name others.
@@ -48,7 +48,7 @@ pub struct Tree {
     pub entries: u64,
 }
 
-impl Tree {
+impl TableSize {
     /// All pages.
     pub fn pages(&self) -> u64 {
         let pages = self.branch_pages.saturating_add(self.leaf_pages);
@@ -290,8 +290,8 @@ impl UntypedDatabase {
     /// # Errors
     ///
     /// Those of the system.
-    pub fn about(&self) -> Result<Tree, Error> {
-        self.tree(&self.about)
+    pub fn about_size(&self) -> Result<TableSize, Error> {
+        self.size_of(&self.about)
     }
 
     pub(super) fn txn(&self) -> &RoTxn<'_> {
@@ -302,10 +302,10 @@ impl UntypedDatabase {
         &self.about
     }
 
-    pub(super) fn tree(&self, table: &Table) -> Result<Tree, Error> {
+    pub(super) fn size_of(&self, table: &Table) -> Result<TableSize, Error> {
         let stat = table.stat(&self.txn)?;
         let number = |pages: usize| u64::try_from(pages).unwrap_or(u64::MAX);
-        Ok(Tree {
+        Ok(TableSize {
             depth: stat.depth,
             branch_pages: number(stat.branch_pages),
             leaf_pages: number(stat.leaf_pages),

@@ -11,7 +11,7 @@ mod writer;
 
 pub use check::Fault;
 pub use collection::UntypedCollection;
-pub use database::{Tree, UntypedDatabase};
+pub use database::{TableSize, UntypedDatabase};
 pub use plain::{Misread, Plain};
 pub use query::{UntypedQuery, UntypedRecords};
 pub use writer::UntypedWriter;

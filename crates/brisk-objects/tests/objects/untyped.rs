@@ -112,10 +112,124 @@ fn all_pages_of_a_whole_file_are_right() {
     let database = untyped(&path).unwrap();
     assert_eq!(read_all(&database), (450, 0));
     let collection = database.collection("page").unwrap();
-    let tree = collection.records_tree().unwrap();
+    let tree = collection.records_size().unwrap();
     // The test is of all kinds of pages.
     assert!(tree.branch_pages > 0 && tree.overflow_pages > 0, "{tree:?}");
-    assert!(collection.index_trees().unwrap()[0].depth > 1);
+    assert!(collection.index_sizes().unwrap()[0].depth > 1);
+}
+
+/// A number of the bytes of a file.
+fn number<const N: usize>(whole: &[u8], at: usize) -> usize {
+    let bytes: [u8; N] = whole[at..at + N].try_into().unwrap();
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |all, byte| all << 8 | usize::from(*byte))
+}
+
+/// Where the nodes of a page are.
+fn nodes(whole: &[u8], page: usize) -> Vec<usize> {
+    let at = page * 4096;
+    let count = (number::<2>(whole, at + 12) - 16) / 2;
+    let slots = (0..count).map(|slot| number::<2>(whole, at + 16 + slot * 2));
+    slots.map(|node| at + node).collect()
+}
+
+/// The root page of a tree that stands in a file.
+fn root(whole: &[u8], tree: usize) -> usize {
+    number::<8>(whole, tree + 40)
+}
+
+#[test]
+fn wrong_pages_are_named() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("pages.db");
+    make(&path);
+    let whole = fs::read(&path).unwrap();
+    let newest = match number::<8>(&whole, 144) > number::<8>(&whole, 4096 + 144) {
+        true => 0,
+        false => 4096,
+    };
+    // The tables are the layouts, the collection and its index. The value of each node is its tree.
+    let main = root(&whole, newest + 88);
+    let tables = nodes(&whole, main);
+    let records = tables[1];
+    assert_eq!(&whole[records + 8..records + 12], b"page");
+    let records = records + 12;
+    let branch = root(&whole, records);
+    let leaf = |place: usize| number::<4>(&whole, nodes(&whole, branch)[place]);
+    let free = root(&whole, newest + 40);
+    // A list of unused pages: how many, and then each of them.
+    let list = nodes(&whole, free)[0] + 8 + 8;
+    let told = |changes: &[(usize, &[u8])]| {
+        let mut changed = whole.clone();
+        for (at, bytes) in changes {
+            changed[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        fs::write(&path, &changed).unwrap();
+        let faults = check_pages(&path).unwrap();
+        faults.first().cloned().unwrap_or_default()
+    };
+    let page = |page: usize, what: &str| format!("page {page}, at byte {}: {what}", page * 4096);
+    let small = |number: usize| [number as u8];
+    assert_eq!(told(&[]), "");
+    assert_eq!(
+        told(&[(list + 8, &small(main))]),
+        page(
+            main,
+            "it is in use, but also among the unused, which the next transaction overwrites"
+        )
+    );
+    let first = leaf(0);
+    let slots = first * 4096 + 16;
+    let swapped = [&whole[slots + 2..slots + 4], &whole[slots..slots + 2]].concat();
+    assert_eq!(
+        told(&[(slots, &swapped)]),
+        page(first, "its entry 1: its key is not behind the one before")
+    );
+    // The second child of the branch begins with a larger key than its first record has, or with a smaller one.
+    let key = nodes(&whole, branch)[1] + 8;
+    assert_eq!(
+        told(&[(key, &[9])]),
+        page(
+            leaf(1),
+            "its entry 0: its key is before what the page above says"
+        )
+    );
+    assert_eq!(
+        told(&[(key, &[0; 4])]),
+        page(
+            branch,
+            &format!("a key below it is not before that of page {}", leaf(1))
+        )
+    );
+    assert_eq!(
+        told(&[(nodes(&whole, branch)[1], &small(first))]),
+        page(first, "it is named twice")
+    );
+    assert_eq!(
+        told(&[(nodes(&whole, branch)[1], &[255, 255])]),
+        page(
+            65_535,
+            &format!("it is named, but pages are 2 to {}", whole.len() / 4096 - 1)
+        )
+    );
+    assert_eq!(
+        told(&[(records + 32, &[0, 9])]),
+        "the tree of page: it has 450 entries, but says 2304"
+    );
+    assert_eq!(
+        told(&[(records + 4, &[4])]),
+        "the tree of page: its flags are 0x4, allowed is 0x0"
+    );
+    assert_eq!(
+        told(&[(records + 6, &[33])]),
+        "the tree of page: it has 33 levels, allowed are 1 to 32"
+    );
+    assert_eq!(
+        told(&[(tables[1] + 4, &[0])]),
+        page(main, "its entry 1: it is no tree")
+    );
 }
 
 /// Bits all over the file are changed. What is called right, LMDB reads without harm.
