@@ -237,6 +237,20 @@ pub(crate) enum Cause {
     NoOverlay {
         source: io::Error,
     },
+    /// What is written cannot be kept in this directory.
+    NoLastingLayer {
+        directory: PathBuf,
+        source: io::Error,
+    },
+    LayerRefused {
+        directory: PathBuf,
+        why: String,
+    },
+    /// A session of this image has it.
+    LayerInUse {
+        directory: PathBuf,
+        image: PathBuf,
+    },
     NoPlace {
         image: PathBuf,
     },
@@ -362,6 +376,8 @@ impl Cause {
             | Self::NeitherWay { .. }
             | Self::SharedElsewhere { .. }
             | Self::NoOverlay { .. }
+            | Self::NoLastingLayer { .. }
+            | Self::LayerRefused { .. }
             | Self::TracingLacks { .. }
             | Self::TracedInContainer
             | Self::MountRefused { .. } => ErrorKind::Unsupported,
@@ -380,6 +396,7 @@ impl Cause {
             | Self::MountBusy
             | Self::SessionLost { .. }
             | Self::SharedAlready { .. }
+            | Self::LayerInUse { .. }
             | Self::Unmountable { .. }
             | Self::SessionBusy { .. } => ErrorKind::Busy,
             Self::TargetMissing { .. }
@@ -568,6 +585,23 @@ impl fmt::Display for Cause {
             Self::NoOverlay { .. } => f.write_str(
                 "the system could not mount an overlay, which --writable and --root need; use \
                  Linux 5.11 or later, load it with modprobe overlay, or start without them",
+            ),
+            Self::NoLastingLayer { directory, .. } => write!(
+                f,
+                "the system could not mount an overlay that writes to {}; use Linux 5.11 or later and a directory on a local \
+                 disk (ext4, XFS, Btrfs), load it with modprobe overlay, or name no directory with --writable, which keeps \
+                 what is written in memory",
+                Shown(directory)
+            ),
+            Self::LayerRefused { directory, why } => {
+                write!(f, "what is written cannot be kept in {}: {why}", Shown(directory))
+            }
+            Self::LayerInUse { directory, image } => write!(
+                f,
+                "another session keeps in {} what is written to {image}; end it with brisk umount {image}, wait for its end, \
+                 or name another directory with --writable=DIR",
+                Shown(directory),
+                image = Shown(image)
             ),
             Self::NoPlace { image } => write!(
                 f,
@@ -794,6 +828,7 @@ impl std::error::Error for Error {
             | Cause::MountRefused { source }
             | Cause::NeitherWay { source }
             | Cause::NoOverlay { source }
+            | Cause::NoLastingLayer { source, .. }
             | Cause::NobodyServes { source }
             | Cause::NoTracing { source }
             | Cause::BindSource { source, .. }

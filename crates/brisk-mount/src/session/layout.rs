@@ -8,6 +8,7 @@ use rustix::process::fchdir;
 
 use super::Bind;
 use super::bound_tree::BoundTree;
+use super::lasting_layer::LastingLayer;
 use super::overlay::Layers;
 use super::root::RootDirectory;
 use crate::error::Cause;
@@ -57,6 +58,19 @@ impl Layout {
             places,
             binds,
         })
+    }
+
+    /// Keeps what is written to the first place in this layer.
+    pub(super) fn with_layer(mut self, layer: Option<LastingLayer>) -> Self {
+        match &mut self.mounts {
+            ImageMounts::Places(layers) => {
+                if let Some(first) = layers.first_mut() {
+                    first.keep_in(layer);
+                }
+            }
+            ImageMounts::RootDirectory(root) => root.keep_in(layer),
+        }
+        self
     }
 
     /// Where to mount the image with this number.

@@ -25,6 +25,7 @@ mod directory;
 mod guardian;
 mod image_source;
 mod join;
+mod lasting_layer;
 mod layout;
 pub(crate) mod log;
 mod members;
@@ -95,8 +96,11 @@ pub struct Session {
     /// Files and directories that the program also sees elsewhere.
     pub binds: Vec<Bind>,
     /// Lets the program write to the image's place. What it writes stays in memory, and is lost with the
-    /// session.
+    /// session, unless there is a [`Session::layer`].
     pub writable: bool,
+    /// The directory that keeps what is written to the image's place, for later sessions. It is made if it does not exist.
+    /// One session at a time uses it. Without [`Session::writable`] it is ignored.
+    pub layer: Option<PathBuf>,
     /// How long the session stays after its last program has ended. The value of the latest run counts. Default:
     /// 5 minutes.
     pub linger: Duration,
@@ -165,6 +169,7 @@ impl Session {
             root: false,
             binds: Vec::new(),
             writable: false,
+            layer: None,
             linger: LINGER,
             fill: None,
             command,
@@ -236,8 +241,10 @@ impl Session {
 
     fn enter_namespaces(&self, directory: Directory) -> Result<EnteredSession, Cause> {
         let images = self.open()?;
+        let layer = self.layer.as_deref().filter(|_| self.writable);
+        let layer = layer.map(lasting_layer::make).transpose()?;
         let key = self
-            .key(&images)
+            .key(&images, layer.as_deref())
             .map_err(|e| Cause::io("identify the image", e))?;
         let failed = |source| match is_no_room(&source) {
             true => Cause::NoRoomForSession { source },
@@ -254,7 +261,10 @@ impl Session {
             // Another run may have made it while this one waited.
             let socket = match directory.connect(&key) {
                 Ok(Some(socket)) => socket,
-                Ok(None) => return set_up::set_up(self, images, directory, &key, lock),
+                Ok(None) => {
+                    let layer = layer.as_deref();
+                    return set_up::set_up(self, images, layer, directory, &key, lock);
+                }
                 Err(e) => {
                     directory.abandon(&key, lock).map_err(failed)?;
                     return Err(failed(e));
@@ -290,7 +300,7 @@ impl Session {
         Ok(images)
     }
 
-    fn key(&self, images: &[OpenImage]) -> std::io::Result<String> {
+    fn key(&self, images: &[OpenImage], layer: Option<&Path>) -> std::io::Result<String> {
         let mut key = Key::new()?;
         for image in images {
             image.add_to(&mut key)?;
@@ -298,6 +308,7 @@ impl Session {
         }
         key.add_number(self.root.into());
         key.add_number(self.writable.into());
+        key.add_path(layer);
         for bind in &self.binds {
             // As an absolute path, because a relative name means something else in another directory.
             key.add_path(Some(&std::path::absolute(&bind.source)?));

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::fchdir;
 
+use super::lasting_layer::LastingLayer;
 use crate::error::Cause;
 use crate::namespace::NamespaceKind;
 use crate::open::open_directory;
@@ -23,6 +24,17 @@ const WORK: &str = "work";
 pub(crate) struct Layers {
     place: PathBuf,
     memory: OwnedFd,
+    /// Keeps what is written, in place of the memory.
+    lasting: Option<LastingLayer>,
+}
+
+/// What is written over an image.
+pub(super) enum Upper<'a> {
+    /// Nothing may be written.
+    None,
+    /// In memory: the names of the layer and of the kernel's own directory.
+    InMemory(&'a str, &'a str),
+    Lasting(&'a LastingLayer),
 }
 
 impl Layers {
@@ -34,7 +46,13 @@ impl Layers {
         Ok(Self {
             place: place.to_owned(),
             memory,
+            lasting: None,
         })
+    }
+
+    /// Keeps what is written in this layer.
+    pub(super) fn keep_in(&mut self, layer: Option<LastingLayer>) {
+        self.lasting = layer;
     }
 
     /// Where to mount the image.
@@ -43,10 +61,20 @@ impl Layers {
     }
 
     /// Mounts the overlay. The image's server must be running. Changes the working directory of the process.
-    pub(crate) fn cover(self, entry: NamespaceKind) -> Result<(), Cause> {
-        copy_owner_and_mode(&self.lower(), &self.place.join(UPPER))?;
+    pub(crate) fn cover(mut self, entry: NamespaceKind) -> Result<(), Cause> {
+        let lower = self.lower();
+        let upper = match &mut self.lasting {
+            Some(layer) => {
+                layer.prepare(&lower)?;
+                Upper::Lasting(layer)
+            }
+            None => {
+                copy_owner_and_mode(&lower, &self.place.join(UPPER))?;
+                Upper::InMemory(UPPER, WORK)
+            }
+        };
         fchdir(&self.memory).map_err(|e| Cause::io("enter the layers", e))?;
-        mount_overlay(Path::new("."), LOWER, Some((UPPER, WORK)), entry)
+        mount_overlay(Path::new("."), LOWER, &upper, entry)
     }
 }
 
@@ -80,20 +108,23 @@ pub(super) fn copy_owner_and_mode(from: &Path, to: &Path) -> Result<(), Cause> {
 pub(super) fn mount_overlay(
     place: &Path,
     lower: &str,
-    upper_and_work: Option<(&str, &str)>,
+    upper: &Upper<'_>,
     entry: NamespaceKind,
 ) -> Result<(), Cause> {
     let mut options = format!("lowerdir={lower}");
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
-    match upper_and_work {
-        Some((upper, work)) => options += &format!(",upperdir={upper},workdir={work}"),
-        None => flags |= MountFlags::RDONLY,
+    match upper {
+        Upper::InMemory(upper, work) => options += &format!(",upperdir={upper},workdir={work}"),
+        Upper::Lasting(layer) => options += &layer.options(),
+        Upper::None => flags |= MountFlags::RDONLY,
     }
     // Lets the overlay use `user.` attributes for itself. Only root may use its usual ones.
-    if entry == NamespaceKind::UserNamespace {
+    if entry == NamespaceKind::UserNamespace && !matches!(upper, Upper::Lasting(_)) {
         options += ",userxattr";
     }
     let options = CString::new(options).map_err(|e| Cause::io("name the layers", e))?;
-    mount("brisk", place, "overlay", flags, Some(options.as_c_str()))
-        .map_err(|e| Cause::NoOverlay { source: e.into() })
+    mount("brisk", place, "overlay", flags, Some(options.as_c_str())).map_err(|e| match upper {
+        Upper::Lasting(layer) => layer.failure(e.into()),
+        _ => Cause::NoOverlay { source: e.into() },
+    })
 }

@@ -17,7 +17,8 @@ use rustix::mount::{MoveMountFlags, UnmountFlags, mount_bind, move_mount, unmoun
 use rustix::process::{chdir, pivot_root};
 
 use super::bound_tree::BoundTree;
-use super::overlay::{copy_owner_and_mode, make_directory, mount_memory, mount_overlay};
+use super::lasting_layer::LastingLayer;
+use super::overlay::{Upper, copy_owner_and_mode, make_directory, mount_memory, mount_overlay};
 use crate::error::Cause;
 use crate::namespace::NamespaceKind;
 
@@ -50,6 +51,8 @@ const LINKS: usize = 40;
 pub(super) struct RootDirectory {
     system: Vec<BoundTree>,
     writable: bool,
+    /// Keeps what is written, in place of the memory.
+    lasting: Option<LastingLayer>,
 }
 
 /// The layer above the image.
@@ -68,11 +71,20 @@ impl RootDirectory {
         for name in ["root", "layer", "upper", "work", IMAGES] {
             make_directory(&site.join(name))?;
         }
-        let root = Self { system, writable };
+        let root = Self {
+            system,
+            writable,
+            lasting: None,
+        };
         for index in 0..images {
             make_directory(&root.image_place(index))?;
         }
         Ok(root)
+    }
+
+    /// Keeps what is written in this layer.
+    pub(super) fn keep_in(&mut self, layer: Option<LastingLayer>) {
+        self.lasting = layer;
     }
 
     pub(super) fn image_place(&self, index: usize) -> PathBuf {
@@ -156,13 +168,18 @@ impl RootDirectory {
 
         chdir(site).map_err(|e| Cause::io("enter the layers", e))?;
         let lower = format!("layer:{IMAGES}/0");
-        let upper = if self.writable {
-            copy_owner_and_mode(&upper_layer.image, &site.join("upper"))?;
-            Some(("upper", "work"))
-        } else {
-            None
+        let upper = match &mut self.lasting {
+            Some(layer) => {
+                layer.prepare(&upper_layer.image)?;
+                Upper::Lasting(layer)
+            }
+            None if self.writable => {
+                copy_owner_and_mode(&upper_layer.image, &site.join("upper"))?;
+                Upper::InMemory("upper", "work")
+            }
+            None => Upper::None,
         };
-        mount_overlay(&root, &lower, upper, namespace)?;
+        mount_overlay(&root, &lower, &upper, namespace)?;
         for (index, own, at) in images {
             let from = self.image_place(index);
             if let Some(at) = at {

@@ -17,6 +17,7 @@ use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock, is_no_room};
 use super::guardian::{GuardedImage, Guardian, Servers};
 use super::image_source::ImageSource;
+use super::lasting_layer::{LastingLayer, LayerLock};
 use super::layout::Layout;
 use super::log::say;
 use super::members::Members;
@@ -50,6 +51,7 @@ struct MountedImage {
 pub(super) fn set_up(
     session: &Session,
     images: Vec<OpenImage>,
+    layer: Option<&Path>,
     directory: Directory,
     key: &str,
     lock: Lock,
@@ -62,7 +64,7 @@ pub(super) fn set_up(
             return Err(failed(e));
         }
     };
-    match build(session, images, directory, key, &lock) {
+    match build(session, images, layer, directory, key, &lock) {
         Ok(entered) => {
             lock.release()
                 .map_err(|e| Cause::io("let others join the session", e))?;
@@ -82,6 +84,7 @@ pub(super) fn set_up(
 fn build(
     session: &Session,
     images: Vec<OpenImage>,
+    layer: Option<&Path>,
     directory: Directory,
     key: &str,
     lock: &Lock,
@@ -121,10 +124,20 @@ fn build(
     // Before anything is mounted over them.
     let fills = ImageFill::of_session(session, &images)?;
 
+    let layer = match (layer, images.first()) {
+        (Some(layer), Some(image)) => Some(LastingLayer::open(layer, &image.path)?),
+        _ => None,
+    };
+    let (mut layer, layer_lock) = layer.unzip();
+
     // Only this function decides how an image becomes visible. If the system refuses user namespaces, it
     // returns `Cause::NoUserNamespaces` before it has changed anything except the files of the session, which
     // the caller removes.
     let entry = enter_session(geteuid(), getegid())?;
+    // Before a mount can hide it.
+    layer
+        .iter_mut()
+        .try_for_each(LastingLayer::enter_namespace)?;
     let owners = match entry {
         NamespaceKind::Privileged => Owners::AsStored,
         NamespaceKind::UserNamespace => Owners::Everything {
@@ -141,6 +154,7 @@ fn build(
     }
     let writable = usize::from(session.writable);
     let layout = Layout::prepare(places.clone(), session.root, writable, &session.binds)?;
+    let layout = layout.with_layer(layer);
     let mut mounted = Vec::new();
     for (index, (image, fill)) in images.into_iter().zip(fills).enumerate() {
         let place = places.get(index).cloned().unwrap_or_default();
@@ -149,6 +163,7 @@ fn build(
 
     let mut kept = vec![theirs.as_raw_fd(), directory.fd().as_raw_fd()];
     kept.extend(listener.iter().map(AsRawFd::as_raw_fd));
+    kept.extend(layer_lock.iter().map(LayerLock::fd));
     for image in &mounted {
         kept.extend(image.image.descriptors());
         kept.push(image.channel.as_raw_fd());
@@ -172,6 +187,7 @@ fn build(
                 place,
                 linger,
                 surroundings,
+                layer_lock,
                 theirs,
             )
         }
@@ -205,6 +221,7 @@ fn guard(
     place: PathBuf,
     linger: Duration,
     surroundings: Surroundings,
+    layer_lock: Option<LayerLock>,
     first: OwnedFd,
 ) -> i32 {
     // The name is only for people, so a failure does not matter.
@@ -228,6 +245,7 @@ fn guard(
             linger: Some(linger),
             members,
             surroundings: Some(surroundings),
+            layer_lock,
             shared: None,
         })
     };

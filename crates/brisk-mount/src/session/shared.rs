@@ -405,6 +405,7 @@ impl PendingMount {
             linger,
             members: Members::of_runs(),
             surroundings: None,
+            layer_lock: None,
             shared: Some(place),
         };
         guardian.run(first, bound)

@@ -126,9 +126,10 @@ pub struct Args {
     #[command(flatten)]
     verified: VerifyArgs,
 
-    /// Lets programs write where the image is. brisk keeps that in memory, and drops it when the session ends.
-    #[arg(long, conflicts_with = "kernel")]
-    writable: bool,
+    /// Lets programs write where the image is. brisk keeps that in memory, and drops it when the session ends. With =DIR it
+    /// keeps that in this directory, and a later run sees it. The image itself never changes.
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, conflicts_with = "kernel")]
+    writable: Option<Option<PathBuf>>,
 
     /// How long the session stays after its last program: seconds, or a number with s, m, h or d, such as 5m. 0 leaves
     /// nothing. The value of the latest run counts. [default: 5m]
@@ -327,6 +328,12 @@ pub fn start(
         );
     }
     let located = LocatedImage::of(args)?;
+    if let (true, Some(Some(layer))) = (args.audit, &args.writable) {
+        bail!(
+            "--audit traces the program and keeps nothing in {}; give --writable without a directory, or leave out --audit",
+            shown(layer)
+        );
+    }
     if args.audit {
         return audit(args, &located);
     }
@@ -565,7 +572,7 @@ impl Args {
             ),
             ("--bind", !surroundings.bind.is_empty(), pack),
             ("--with", !surroundings.with.is_empty(), pack),
-            ("--writable", self.writable, pack),
+            ("--writable", self.writable.is_some(), pack),
             ("--linger", self.linger.is_some(), leave),
             (
                 "--hot",
@@ -614,7 +621,8 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
         .with(|path| args.verified.open(path, None))?;
     session.root = located.root;
     session.binds.clone_from(&args.surroundings.bind);
-    session.writable = args.writable;
+    session.writable = args.writable.is_some();
+    session.layer = args.writable.clone().flatten();
     session.directory.clone_from(&located.directory);
     session.variables.clone_from(&located.variables);
     session.linger = args.linger.unwrap_or(session.linger);
@@ -722,7 +730,7 @@ fn audit(
     trace.with = session.with;
     trace.root = session.root;
     trace.binds = session.binds;
-    trace.writable = args.writable;
+    trace.writable = session.writable;
     trace.directory = session.directory;
     trace.variables = session.variables;
     let traced = match trace.record() {

@@ -46,6 +46,7 @@ use self::request::Role;
 use self::shortage::Shortage;
 use self::state::{Peer, State};
 use super::directory::Directory;
+use super::lasting_layer::LayerLock;
 use super::log::say;
 use super::members::Members;
 use super::shared_mount_point::SharedMountPoint;
@@ -67,6 +68,8 @@ pub(super) struct Guardian {
     pub(super) members: Members,
     /// Those of the process that made the session. None if the image is mounted for all programs.
     pub(super) surroundings: Option<Surroundings>,
+    /// The lock of the directory that keeps what programs write.
+    pub(super) layer_lock: Option<LayerLock>,
     /// The place of the image, if it is mounted for all programs.
     pub(super) shared: Option<SharedMountPoint>,
 }
@@ -87,6 +90,7 @@ impl Guardian {
             lifetime: Lifetime::new(self.linger),
             members: self.members,
             surroundings: self.surroundings,
+            layer_lock: self.layer_lock,
             shared: self.shared,
             peers: vec![Peer {
                 socket: first,

@@ -116,6 +116,8 @@ impl State {
     /// In a new process: keeps only one image of what the guardian has.
     fn leave_for(&mut self, index: usize) -> GuardedImage {
         self.leave_post();
+        // A learner may outlive the session.
+        self.layer_lock = None;
         let image = self.images.swap_remove(index);
         self.images.clear();
         image

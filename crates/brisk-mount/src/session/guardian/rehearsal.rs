@@ -162,6 +162,7 @@ impl Stage {
             lifetime: Lifetime::new(Some(LINGER)),
             members: Members::of_runs(),
             surroundings: Some(Surroundings::of_this_process()?),
+            layer_lock: None,
             shared,
             peers: vec![Peer {
                 socket: maker,

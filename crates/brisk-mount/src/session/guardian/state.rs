@@ -14,6 +14,7 @@ use super::request::{Joinable, Role};
 use super::shortage::Shortage;
 use super::watchdog::Watchdog;
 use crate::Confinement;
+use crate::session::lasting_layer::LayerLock;
 use crate::session::members::Members;
 use crate::session::shared_mount_point::SharedMountPoint;
 use crate::session::surroundings::Surroundings;
@@ -27,6 +28,8 @@ pub(super) struct State {
     pub(super) members: Members,
     /// Runs that enter its namespaces must have the same.
     pub(super) surroundings: Option<Surroundings>,
+    /// The watchdog has it too, which lets programs end if the guardian is killed.
+    pub(super) layer_lock: Option<LayerLock>,
     pub(super) shared: Option<SharedMountPoint>,
     pub(super) peers: Vec<Peer>,
     /// None while the first run builds what its program will see.
