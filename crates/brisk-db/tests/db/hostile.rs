@@ -1,6 +1,9 @@
 //! Files that are no database, and ones whose end is missing.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use crate::checking::change;
 use crate::ledger::Ledger;
@@ -113,6 +116,45 @@ fn databases_of_other_programs_are_named() {
         "ledger.db",
         "HOME/ledger.db is no database of brisk-objects: its version is 2\\u{1b}",
     );
+}
+
+/// A user who may read the database, and not write to the file of its readers.
+#[test]
+fn a_database_of_another_user_is_refused_with_advice() {
+    let ledger = Ledger::new();
+    let mode = |name: &str, mode: u32| {
+        fs::set_permissions(ledger.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // Where the test was built, that user may have no right to look.
+    fs::copy(env!("CARGO_BIN_EXE_brisk-db"), ledger.path("brisk-db")).unwrap();
+    for (name, bits) in [
+        ("", 0o755),
+        ("brisk-db", 0o755),
+        ("ledger.db", 0o644),
+        ("ledger.db-lock", 0o644),
+    ] {
+        mode(name, bits);
+    }
+    let run = || {
+        let mut command = Command::new(ledger.path("brisk-db"));
+        command
+            .args(["ls", "ledger.db"])
+            .current_dir(ledger.home.path());
+        let output = command.uid(65_534).gid(65_534).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let home = ledger.home.path().canonicalize().unwrap();
+    let expected = format!(
+        "brisk: cannot write to {}/ledger.db-lock, where each reader notes itself: permission denied; ask its owner, or look at a \
+         copy of the database\n",
+        home.display()
+    );
+    assert_eq!(run(), (Some(2), expected));
+    mode("ledger.db-lock", 0o666);
+    assert_eq!(run(), (Some(0), String::new()));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `dump` and `load`.
 
 use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use brisk_objects::{Options, Record};
@@ -322,6 +324,39 @@ fn other_files_are_not_written_to() {
         "{said}"
     );
     assert!(!ledger.path("small.db").exists());
+}
+
+/// Lines come slowly, and a program makes the file meanwhile.
+#[test]
+fn a_file_that_came_meanwhile_is_not_replaced() {
+    let ledger = Ledger::new();
+    let dump = ledger.stdout(&["dump", "ledger.db", "places"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brisk-db"));
+    command
+        .args(["load", "new.db"])
+        .current_dir(ledger.home.path());
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // It has begun when its file is there.
+    while fs::read_dir(ledger.home.path()).unwrap().count() < 4 {
+        std::thread::yield_now();
+    }
+    drop(open(&ledger.path("new.db")));
+    stdin.write_all(dump.as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        format!(
+            "brisk: another program has made {}/new.db meanwhile; nothing was written, so write again\n",
+            ledger.home.path().canonicalize().unwrap().display()
+        )
+    );
+    assert_eq!(all(&ledger, "new.db"), (Vec::new(), Vec::new()));
+    let names = fs::read_dir(ledger.home.path()).unwrap().count();
+    assert_eq!(names, 4, "nothing half done is left");
 }
 
 /// A program reads and writes while lines are loaded.

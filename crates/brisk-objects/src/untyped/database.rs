@@ -79,7 +79,8 @@ unsafe fn opened(path: &Path) -> Result<Opened, Error> {
     let (path, file) = existing(path)?;
     let newest = pages::newest(&file, &path)?;
     // SAFETY: the caller promises it.
-    let env = unsafe { environment::open_existing(&path, newest.room(), None) }?;
+    let env = unsafe { environment::open_existing(&path, newest.room(), None) };
+    let env = env.map_err(|e| lock_refused(&path, e))?;
     let (txn, meta) = begin(&env, &path, &file)?;
     let opened = Opened {
         txn,
@@ -102,6 +103,21 @@ unsafe fn opened(path: &Path) -> Result<Opened, Error> {
         }
     }
     Ok(opened)
+}
+
+/// An error of opening a file that this process may read.
+fn lock_refused(path: &Path, e: Error) -> Error {
+    match e {
+        Error::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            let path = path.display();
+            let message = format!(
+                "cannot write to {path}-lock, where each reader notes itself: permission denied; ask its owner, or look at a \
+                 copy of the database"
+            );
+            Error::Io(std::io::Error::new(e.kind(), message))
+        }
+        e => e,
+    }
 }
 
 /// The path and the data of a file that may be a database.

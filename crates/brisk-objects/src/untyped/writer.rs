@@ -435,7 +435,16 @@ impl Part {
 
     /// Gives the file its name. Replaces none.
     fn appear(self, path: &Path) -> Result<(), Error> {
-        fs::hard_link(&self.path, path)?;
+        fs::hard_link(&self.path, path).map_err(|e| {
+            let message = match e.kind() {
+                ErrorKind::AlreadyExists => format!(
+                    "another program has made {} meanwhile; nothing was written, so write again",
+                    path.display()
+                ),
+                _ => format!("cannot give {} its name: {e}", path.display()),
+            };
+            std::io::Error::new(e.kind(), message)
+        })?;
         self.remove()?;
         let directory = path.parent().unwrap_or(Path::new("/"));
         Ok(File::open(directory)?.sync_all()?)
