@@ -229,8 +229,8 @@ fn shown_word(word: &OsStr) -> String {
     }
 }
 
-/// The command of a desktop entry at the top of the image, and where arguments stand in it. The inner error says why there is
-/// none.
+/// The command of a desktop entry at the top of the image, and where arguments stand in it. The inner error says why
+/// there is none.
 fn of_desktop_file(
     image: &Image,
     name: &OsStr,
@@ -279,7 +279,8 @@ pub fn bytes_of(image: &Image, path: &Path, most: u64) -> anyhow::Result<Option<
     }
 }
 
-/// The desktop entries in a directory of the image: the first names, and how many there are. None are in what is no directory.
+/// The desktop entries in a directory of the image: the first names, and how many there are. None are in what is no
+/// directory.
 pub fn desktop_files(image: &Image, directory: &Path) -> anyhow::Result<(Vec<OsString>, u64)> {
     let (mut names, mut count) = (Vec::new(), 0);
     let inode = image.resolve(directory)?;

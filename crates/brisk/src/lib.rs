@@ -107,8 +107,8 @@ pub fn all_verbs() -> ExitCode {
     exit_code(run(verb), code_of)
 }
 
-/// The same error about wrong arguments. Behind `--` of `brisk run` is a program, so what is put there is no argument for the
-/// program of an image.
+/// The same error about wrong arguments. Behind `--` of `brisk run` is a program, so what is put there is no argument
+/// for the program of an image.
 fn advised(mut error: clap::Error) -> clap::Error {
     let is_run = launcher::own_arguments()
         .next()

@@ -50,6 +50,7 @@ exportable, xattrs stored raw, no xattrs, ids stored raw
   image           {used} bytes ({})
   file            {} bytes ({})
   place           /opt/app
+  entry           none
 {recipe}
   sections        rcpe ({recipe_len} bytes at byte {section}), plac (8 bytes at byte {})
 

@@ -200,7 +200,7 @@ fn what_can_be_no_layer_is_refused_with_a_reason() {
             refused(&option),
             message(
                 &full,
-                "it has letter, which is no part of a layer; name an empty directory, or one that does not exist"
+                "it has \"letter\", which is no part of a layer; name an empty directory, or one that does not exist"
             )
         );
         let (open, option) = layer(stage, "open");

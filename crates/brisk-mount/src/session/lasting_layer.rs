@@ -1,11 +1,11 @@
 //! A directory of the user that keeps what programs write over an image, from one session to the next.
 //!
-//! It has three entries: `upper`, the layer itself, `work`, in which the kernel prepares changes, and `lock`, which a session
-//! holds as long as it lives. The kernel marks what was removed or replaced by attributes whose names begin with
+//! It has three entries: `upper`, the layer itself, `work`, in which the kernel prepares changes, and `lock`, which a
+//! session holds as long as it lives. The kernel marks what was removed or replaced by attributes whose names begin with
 //! `user.overlay.`, for root too, so that it does not matter who writes to the layer first.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
@@ -103,8 +103,7 @@ impl LastingLayer {
         }
         if let Some(other) = other_entry(directory)? {
             return Err(refused(format!(
-                "it has {}, which is no part of a layer; name an empty directory, or one that does not exist",
-                Path::new(&other).display()
+                "it has {other:?}, which is no part of a layer; name an empty directory, or one that does not exist"
             )));
         }
         let file_system = fstatfs(&held).map_err(failed("examine"))?.f_type;
@@ -252,12 +251,8 @@ fn lock(held: &OwnedFd, directory: &Path, image: &Path) -> Result<LayerLock, Cau
 /// The image of the session that holds the lock. Empty if it says none.
 fn holder(file: &File) -> PathBuf {
     let mut name = vec![0; NAME];
-    let read = match file.read_at(&mut name, 0) {
-        Ok(read) => read,
-        Err(e) if e.kind() == ErrorKind::Interrupted => 0,
-        // Only the message has less to say then.
-        Err(_) => 0,
-    };
-    name.truncate(read);
+    // If it cannot be read, only the message has less to say.
+    let read = file.read_at(&mut name, 0);
+    name.truncate(read.unwrap_or(0));
     std::ffi::OsString::from_vec(name).into()
 }
