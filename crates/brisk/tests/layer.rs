@@ -76,6 +76,53 @@ fn a_later_run_sees_what_an_earlier_one_has_written() {
 }
 
 #[test]
+fn a_new_directory_of_the_same_name_is_another_layer() {
+    each_user(|stage| {
+        let (layer, kept) = layer(stage, "kept");
+        let run = |script: &str| {
+            let options = [
+                "run", "app.img", "--at", "at", "--linger", "60", &kept, "--", "bin/app", "sh",
+                "-c",
+            ];
+            let mut command = stage.brisk(&options);
+            said(&command.arg(script).output().unwrap())
+        };
+        assert_eq!(run("echo x > $BRISK_TREE/one"), printed(""));
+        // The session of the first one goes on.
+        fs::rename(&layer, stage.writable().join("moved")).unwrap();
+        let script = "cd $BRISK_TREE && [ ! -e one ] && echo y > two";
+        assert_eq!(run(script), printed(""));
+        assert_eq!(fs::read(layer.join("upper/two")).unwrap(), b"y\n");
+        let ended = stage.brisk(&["umount", "--all"]).output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+    });
+}
+
+#[test]
+fn an_image_whose_root_nobody_may_write_to_keeps_a_layer() {
+    each_user(|stage| {
+        let mode = |mode| fs::set_permissions(stage.path("tree"), Permissions::from_mode(mode));
+        mode(0o555).unwrap();
+        stage.pack("closed.img");
+        mode(0o755).unwrap();
+        let (_, kept) = layer(stage, "kept");
+        let options = ["--at", "at", &*kept];
+        let script = "stat -c %a $BRISK_TREE; echo more >> $BRISK_TREE/text";
+        for _ in 0..2 {
+            assert_eq!(run(stage, "closed.img", &options, script), printed("555\n"));
+            stage.assert_no_process(std::time::Duration::from_secs(20));
+        }
+        let script = "tail -n 2 $BRISK_TREE/text";
+        let (code, out, _) = run(stage, "closed.img", &options, script);
+        assert_eq!(
+            (code, out.ends_with("more\nmore\n")),
+            (Some(0), true),
+            "{out}"
+        );
+    });
+}
+
+#[test]
 fn a_layer_lies_over_a_root_directory_too() {
     each_user(|stage| {
         stage.pack_root();
@@ -179,6 +226,8 @@ fn wait_for(path: &Path) {
     }
 }
 
+const OTHERS: &str = "others own it or may write to it, and could change programs there; name a directory that only you may write to";
+
 #[test]
 fn what_can_be_no_layer_is_refused_with_a_reason() {
     each_user(|stage| {
@@ -206,13 +255,13 @@ fn what_can_be_no_layer_is_refused_with_a_reason() {
         let (open, option) = layer(stage, "open");
         fs::create_dir(&open).unwrap();
         own(&open);
-        fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
-        let others = "others own it or may write to it, and could change programs there; name a directory that only you may \
-                      write to";
-        assert_eq!(refused(&option), message(&open, others));
+        for mode in [0o777, 0o770] {
+            fs::set_permissions(&open, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(refused(&option), message(&open, OTHERS));
+        }
         fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
         chown(&open, Some(stage.user() + 1), None).unwrap();
-        assert_eq!(refused(&option), message(&open, others));
+        assert_eq!(refused(&option), message(&open, OTHERS));
         // A link in the layer leads nowhere.
         let (linked, option) = layer(stage, "linked");
         fs::create_dir(&linked).unwrap();

@@ -94,7 +94,7 @@ impl LastingLayer {
             why,
         };
         let stat = fstat(&held).map_err(failed("examine"))?;
-        if !is_own(stat.st_uid) || stat.st_mode & 0o002 != 0 {
+        if !is_own(stat.st_uid) || stat.st_mode & 0o022 != 0 {
             return Err(refused(
                 "others own it or may write to it, and could change programs there; name a directory that only you may \
                  write to"
@@ -122,8 +122,9 @@ impl LastingLayer {
             }
             Err(e) => return Err(failed("make a layer in")(e)),
         };
-        match fsetxattr(&upper, TRIED, b"1", XattrFlags::empty()) {
-            Ok(()) => fremovexattr(&upper, TRIED).map_err(failed("use the layer in"))?,
+        // Of the layer itself, the user may have no right to write: it has the mode of the image's root.
+        match fsetxattr(&lock.file, TRIED, b"1", XattrFlags::empty()) {
+            Ok(()) => fremovexattr(&lock.file, TRIED).map_err(failed("use the layer in"))?,
             Err(Errno::OPNOTSUPP) => {
                 return Err(refused(
                     "its file system keeps no attributes of users, by which an overlay marks what was removed; name a \

@@ -58,6 +58,7 @@ pub use shared::SharedMount;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -309,6 +310,12 @@ impl Session {
         key.add_number(self.root.into());
         key.add_number(self.writable.into());
         key.add_path(layer);
+        if let Some(layer) = layer {
+            // Another directory of the same name is another layer.
+            let layer = std::fs::metadata(layer)?;
+            key.add_number(layer.dev());
+            key.add_number(layer.ino());
+        }
         for bind in &self.binds {
             // As an absolute path, because a relative name means something else in another directory.
             key.add_path(Some(&std::path::absolute(&bind.source)?));
