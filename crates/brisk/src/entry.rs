@@ -119,14 +119,15 @@ impl fmt::Display for NoEntry {
 impl NoEntry {
     /// Why the verb cannot start the image at `path`, and what to do. `given` is the first argument for its program.
     pub fn to_error(&self, path: &Path, given: Option<&Path>, verb: &str) -> anyhow::Error {
-        let path = shown(path);
+        let word = shown_word(path.as_os_str());
         let cure = match given {
-            Some(given) => format!("brisk {verb} {path} -- {}", shown(given)),
-            None => format!("brisk {verb} {path} -- bin/app"),
+            Some(given) => format!("brisk {verb} {word} -- {}", shown_word(given.as_os_str())),
+            None => format!("brisk {verb} {word} -- bin/app"),
         };
         anyhow::anyhow!(
             "{path}: no program is named, and the image has no entry: {self}; name a program behind -- ({cure}), or record \
-             one: brisk repack {path} -o {path} --entry bin/app, or brisk pack --entry"
+             one: brisk repack {word} -o new.img --entry bin/app, or brisk pack --entry",
+            path = shown(path)
         )
     }
 }

@@ -115,7 +115,11 @@ impl MenuEntry {
 /// Removes the entry of `launcher` and its icon from a directory of data. Says whether there was one.
 pub fn remove(launcher: &Path, data: &Path) -> Result<bool> {
     let file = file_of(launcher, data);
-    if made_for(&file).as_deref() != launcher.to_str() {
+    // No entry has a launcher whose path is not UTF-8.
+    let Some(path) = launcher.to_str() else {
+        return Ok(false);
+    };
+    if made_for(&file).as_deref() != Some(path) {
         return Ok(false);
     }
     for kind in ["png", "svg", "xpm"] {

@@ -207,7 +207,7 @@ fn an_image_without_an_entry_says_what_to_type() {
     let cause = "no program is named, and the image has no entry: it records none, and";
     let neither = "has neither AppRun nor a .desktop file at its top";
     let record =
-        "or record one: brisk repack app.img -o app.img --entry bin/app, or brisk pack --entry\n";
+        "or record one: brisk repack app.img -o new.img --entry bin/app, or brisk pack --entry\n";
     assert_eq!(
         run(&stage, &["app.img"]),
         (

@@ -3,6 +3,7 @@
 mod staging;
 
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -182,10 +183,15 @@ fn only_launchers_are_replaced_and_removed() {
             "brisk run would not take these options: unexpected argument '--lingr' found",
         ),
         (
+            &["says.img", "-o", "app", "--", "--writable=changes"],
+            "--writable=changes counts from the directory where the launcher is started, so each would get a layer of its own; \
+             name an absolute path",
+        ),
+        (
             &["../app.img", "-o", "app"],
             "../app.img: no program is named, and the image has no entry: it records none, and has neither AppRun nor a \
              .desktop file at its top; name a program behind -- (brisk run ../app.img -- bin/app), or record one: brisk \
-             repack ../app.img -o ../app.img --entry bin/app, or brisk pack --entry",
+             repack ../app.img -o new.img --entry bin/app, or brisk pack --entry",
         ),
     ] {
         assert_eq!(
@@ -300,14 +306,25 @@ fn an_image_without_a_desktop_file_gets_a_plain_entry() {
         "{error}"
     );
     assert!(!home.join("bin/app").exists());
-    // A launcher that was deleted by hand leaves an entry, which can be removed.
+    // A launcher that was deleted by hand leaves an entry, which can be removed. However it is named, it is the same.
     fs::remove_file(home.join("app")).unwrap();
     assert_eq!(
-        said(&brisk(&stage, &["wrap", "--remove", "app"])),
+        said(&brisk(&stage, &["wrap", "--remove", "bin/../app"])),
         printed("")
     );
     assert!(!entry.exists());
-    // An entry of the user's own stays.
+    // An entry of the user's own stays, also if no entry can have the name of the launcher.
+    let own = entry.with_file_name("brisk-_.desktop");
+    fs::write(&own, "[Desktop Entry]\n").unwrap();
+    let mut command = stage.brisk(&["wrap", "--remove"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"\xff"));
+    let (code, _, error) = said(&at_home(&stage, &mut command));
+    assert_eq!(
+        (code, error.starts_with("brisk: there is no launcher ")),
+        (2, true),
+        "{error}"
+    );
+    assert!(own.exists());
     fs::write(&entry, "[Desktop Entry]\n").unwrap();
     let (code, _, error) = said(&brisk(
         &stage,

@@ -545,6 +545,11 @@ fn arrange(background: &mut BackgroundReplay, args: &Args, place: &Path) {
 }
 
 impl Args {
+    /// The directory that keeps what programs write, if one is named.
+    pub fn layer(&self) -> Option<&Path> {
+        self.writable.as_ref()?.as_deref()
+    }
+
     /// The image. Empty if none is named.
     fn image(&self) -> &Path {
         self.image.as_deref().unwrap_or(Path::new(""))

@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "LAUNCHER", conflicts_with_all = ["image", "output", "desktop", "system", "options"])]
     remove: Option<PathBuf>,
 
-    /// Options of brisk run that the launcher gives.
+    /// Options of brisk run that the launcher gives. Their relative paths count from where the launcher is started.
     #[arg(last = true, value_name = "OPTION")]
     options: Vec<OsString>,
 }
@@ -87,8 +87,7 @@ fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
     let entry = Entry::of(&opened)?.map_err(|why| why.to_error(image, None, "run"))?;
     let path = image.canonicalize();
     let path = path.with_context(|| format!("cannot resolve {}", shown(image)))?;
-    let launcher =
-        std::path::absolute(output).with_context(|| format!("cannot resolve {}", shown(output)))?;
+    let launcher = resolved(output)?;
     let beside_it = launcher.with_file_name(path.file_name().unwrap_or_default());
     if beside_it.exists() && !is_same(&beside_it, &path) {
         bail!(
@@ -122,7 +121,20 @@ fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Checks what would otherwise fail at each start.
+/// The one path of a launcher, however it is named. The launcher itself may not exist.
+fn resolved(launcher: &Path) -> anyhow::Result<PathBuf> {
+    let resolve = || {
+        let name = launcher.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let directory = match launcher.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        Ok::<_, io::Error>(directory.canonicalize()?.join(name))
+    };
+    resolve().with_context(|| format!("cannot resolve {}", shown(launcher)))
+}
+
+/// Checks what would otherwise fail at each start, or do something else there.
 fn check_options(options: &[OsString]) -> anyhow::Result<()> {
     if let Some(word) = options
         .iter()
@@ -139,7 +151,14 @@ fn check_options(options: &[OsString]) -> anyhow::Result<()> {
     let parsed = command.try_get_matches_from(words.chain(["--args".into()]));
     let parsed = parsed.and_then(|matches| run::Args::from_arg_matches(&matches));
     match parsed {
-        Ok(_) => Ok(()),
+        Ok(parsed) => match parsed.layer().filter(|layer| layer.is_relative()) {
+            None => Ok(()),
+            Some(layer) => bail!(
+                "--writable={} counts from the directory where the launcher is started, so each would get a layer of its own; \
+                 name an absolute path",
+                shown(layer)
+            ),
+        },
         Err(e) => {
             let text = e.to_string();
             let first = text.lines().next().unwrap_or_default();
@@ -158,8 +177,7 @@ fn data(of_system: bool) -> anyhow::Result<PathBuf> {
 }
 
 fn remove(path: &Path) -> anyhow::Result<Answer> {
-    let launcher =
-        std::path::absolute(path).with_context(|| format!("cannot resolve {}", shown(path)))?;
+    let launcher = resolved(path)?;
     let is_there = match is_wrapper(&launcher) {
         Ok(true) => true,
         Ok(false) => bail!(
