@@ -2,6 +2,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use crate::file_name::Tail;
 use crate::known_tails::KnownTails;
@@ -87,7 +88,8 @@ pub struct Choice {
 /// * What requires-python has that are no specifiers takes every Python.
 #[derive(Debug, Clone)]
 pub struct Chooser {
-    target: Target,
+    /// The same for all clones.
+    target: Arc<Target>,
     /// By distinct end of a name: `UNKNOWN`, `NEVER`, or a rank, of which the lowest wins.
     ranks: Vec<u32>,
     /// By distinct text of requires-python: `UNKNOWN`, `NEVER`, or `TAKEN`.
@@ -118,7 +120,7 @@ impl Chooser {
     /// Chooses for this target.
     pub fn new(target: Target) -> Self {
         Self {
-            target,
+            target: Arc::new(target),
             ranks: Vec::new(),
             pythons: Vec::new(),
             known_tails: KnownTails::default(),
@@ -266,7 +268,7 @@ impl Chooser {
         let text = table.requires(requires)?.unwrap_or_default();
         let Target {
             python, key, flags, ..
-        } = &self.target;
+        } = &*self.target;
         let taken = match meets(text, *key, *flags, python) {
             Ok(false) => NEVER,
             Ok(true) | Err(_) => TAKEN,
