@@ -24,7 +24,7 @@ const fn log2_chunk(kind: Kind) -> u8 {
 }
 /// No chunk is longer. A record that has 0 has such chunks.
 const LOG2_LONGEST_CHUNK: u8 = 14;
-/// The longest value: its table of checks takes 32 MiB.
+/// The longest value: its table of checks takes 128 MiB.
 pub(crate) const MOST_VALUE: u64 = 64 << 30;
 
 pub(crate) const HEADER: usize = size_of::<Wire>();
@@ -412,8 +412,12 @@ fn begin_head(
         segment: segment.into(),
         fingerprint: fingerprint.into(),
         value_len: [a, b, c, d, e],
-        // It is a power of two.
-        log2_chunk: layout.chunk.trailing_zeros() as u8,
+        log2_chunk: match layout.is_chunked() {
+            // It is a power of two.
+            true => layout.chunk.trailing_zeros() as u8,
+            // Nobody looks at it, but a brisk that knows no shorter chunks.
+            false => log2_chunk(Kind::Alone),
+        },
         // `Layout::of` has compared it.
         key_len: (layout.key_len as u16).into(),
     };
