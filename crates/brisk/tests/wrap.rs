@@ -143,6 +143,30 @@ fn a_launcher_starts_its_image_from_anywhere() {
 }
 
 #[test]
+fn an_image_may_have_any_name() {
+    let stage = Stage::new(1000);
+    let image = pack(&stage);
+    let home = stage.writable();
+    let odd = home.join("it's \"$x\" `y` \\\n.img");
+    fs::rename(image, &odd).unwrap();
+    fs::create_dir(home.join("bin")).unwrap();
+    std::os::unix::fs::chown(home.join("bin"), Some(1000), None).unwrap();
+    // Beside the image, and at another place.
+    for launcher in ["app", "bin/app"] {
+        let name = odd.to_str().unwrap();
+        let wrapped = brisk(
+            &stage,
+            &["wrap", name, "-o", launcher, "--", "--linger", "0"],
+        );
+        assert_eq!(wrapped.status.code(), Some(0), "{wrapped:?}");
+        assert_eq!(
+            start(&stage, &home.join(launcher), &[launcher]),
+            printed(&format!("<{launcher}>\n"))
+        );
+    }
+}
+
+#[test]
 fn only_launchers_are_replaced_and_removed() {
     let stage = Stage::new(1000);
     pack(&stage);
