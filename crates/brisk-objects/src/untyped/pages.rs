@@ -167,7 +167,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Both metas of a file.
+/// Both metas of a file: that of even transactions, and that of odd ones.
 pub(super) fn both(file: &File, path: &Path) -> Result<[Meta; 2], Error> {
     let foreign = |found: String| Error::Foreign {
         path: path.to_owned(),
@@ -203,6 +203,20 @@ pub(super) fn both(file: &File, path: &Path) -> Result<[Meta; 2], Error> {
         return Err(foreign(format!(
             "its first pages tell two sizes of pages: {} and {}",
             sizes.0, sizes.1
+        )));
+    }
+    // LMDB takes the page that the number of a transaction says, and does not look whether that page has the number.
+    if !first.txn.is_multiple_of(2) {
+        return Err(foreign(format!(
+            "its first page is of transaction {}, allowed is an even number",
+            first.txn
+        )));
+    }
+    // A new file has none yet.
+    if second.txn.is_multiple_of(2) && second.txn != 0 {
+        return Err(foreign(format!(
+            "its second page is of transaction {}, allowed is an odd number",
+            second.txn
         )));
     }
     Ok([first, second])

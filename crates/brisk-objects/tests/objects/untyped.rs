@@ -232,6 +232,32 @@ fn wrong_pages_are_named() {
     );
 }
 
+/// LMDB reads the page of an odd or an even transaction, whatever number that page has.
+#[test]
+fn first_pages_of_each_others_transactions_are_refused() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("pages.db");
+    make(&path);
+    let whole = fs::read(&path).unwrap();
+    let refused = |first: u64, second: u64| {
+        let mut changed = whole.clone();
+        changed[144..152].copy_from_slice(&first.to_le_bytes());
+        changed[4096 + 144..4096 + 152].copy_from_slice(&second.to_le_bytes());
+        fs::write(&path, &changed).unwrap();
+        let checked = check_pages(&path).unwrap_err().to_string();
+        assert_eq!(untyped(&path).unwrap_err().to_string(), checked);
+        let found = checked.rsplit_once(": ").unwrap().1;
+        found.to_owned()
+    };
+    let first = "its first page is of transaction 5, allowed is an even number";
+    assert_eq!(refused(5, 5), first);
+    assert_eq!(refused(5, 4), first);
+    assert_eq!(
+        refused(4, 4),
+        "its second page is of transaction 4, allowed is an odd number"
+    );
+}
+
 /// Bits all over the file are changed. What is called right, LMDB reads without harm.
 fn change_bits(seed: u64, rounds: u32) {
     let home = tempfile::tempdir_in("/dev/shm").unwrap();
